@@ -18,10 +18,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 COMMON = {"what", "where", "which", "who", "how", "when", "the", "and", "for", "you", "your", "does", "please"}
 
 
-def from_notes(messages: list[dict[str, str]]) -> str:
+def text_of(content: str | list[dict[str, str]] | None) -> str:
+    """A message's content as text: it may be a list of parts."""
+    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content or [])
+
+
+def from_notes(messages: list[dict]) -> str:
     """The first line of the prompt that begins with "- " and shares a word with the last message."""
-    asked = set(re.findall(r"\w{3,}", messages[-1]["content"].lower())) - COMMON
-    for line in "\n".join(str(message["content"]) for message in messages).splitlines():
+    texts = [text_of(message.get("content")) for message in messages]
+    asked = set(re.findall(r"\w{3,}", texts[-1].lower())) - COMMON
+    for line in "\n".join(texts).splitlines():
         if line.startswith("- ") and asked & set(re.findall(r"\w{3,}", line.lower())):
             return line[2:]
     return "I do not know."

@@ -10,7 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
+from examples.stand_in import endpoint
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -23,6 +25,15 @@ HEAVY = {"evaluate.py", "train_loop.py"}
 def test_every_file_has_its_row() -> None:
     files = {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".sh")}
     assert {name for name, _, _ in ROWS} == files - {"stand_in.py"}
+
+
+def test_the_stand_in_reads_messages_made_of_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    parts = [{"type": "text", "text": "Where do I live?"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
+    messages = [{"role": "system", "content": "- I live in Oslo."}, {"role": "user", "content": parts}]
+    with endpoint() as (url, _, model):
+        reply = httpx.post(f"{url}/chat/completions", json={"model": model, "messages": messages}).json()
+    assert reply["choices"][0]["message"]["content"] == "I live in Oslo."
 
 
 def missing(file: Path) -> str:

@@ -152,7 +152,7 @@ def slate(seed: int, items: int, top_k: int, good: int, tasks: int) -> tuple[lis
         for _ in range(tasks):
             hits = memory.search(ROUTER, top_k=top_k)
             stood.append(hits[0].text == right)
-            moved |= {hit.id for hit in hits if hit.why and hit.why.moved == "up" and hit.text != right}
+            moved |= {hit.id for hit in hits if hit.why.moved == "up" and hit.text != right}
             memory.reward(hits.decision, float(stood[-1]))
     return stood, moved
 

@@ -65,6 +65,14 @@ def test_questions_of_ones_own_are_measured_by_one_command_and_go_on_where_they_
     assert json.loads(CliRunner().invoke(app, [*map(str, words)]).stdout) == summary
 
 
+def test_evidence_is_counted_where_a_question_names_some(tmp_path: Path) -> None:
+    records = lines()
+    records[0]["questions"] = [*records[0]["questions"], {"text": "What is my car?", "unanswerable": True}]  # type: ignore[misc]
+    shown = ran(saved(tmp_path / "mine.jsonl", records), tmp_path / "out", "none", "bm25")
+    assert re.search(r"questions with evidence +8\b", shown)
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["arms"]["bm25"]["questions"] == 9
+
+
 def test_one_evaluation_is_not_continued_with_other_data_and_not_compared_with_it(tmp_path: Path) -> None:
     one, other = saved(tmp_path / "one.jsonl", lines()), saved(tmp_path / "two.jsonl", lines(9))
     ran(one, tmp_path / "one", "bm25", "random")

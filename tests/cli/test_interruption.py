@@ -18,6 +18,7 @@ from keepworth.cli.main import main
 from keepworth.cli.output import interruptible
 from keepworth.evaluation.stream import Job, StreamRow, run_matrix
 from keepworth.learning.collect.pipeline import EventLoop
+from keepworth.memory.store.store import Store
 from keepworth.rollouts.driver import play
 from tests.rollouts.scripted_model import ScriptedModel
 from tests.rollouts.test_driver import ASK, OTHER, asking
@@ -109,3 +110,20 @@ def test_processes_that_work_for_it_end_with_it(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), interruptible():
         run_matrix(jobs, sleeps, tmp_path / "rows.jsonl", workers=2)
     assert active_children() == []
+
+
+@pytest.mark.parametrize("words", [[], ["--from", "jsonl"]])
+def test_an_import_says_that_nothing_was_taken_and_leaves_no_file(
+    words, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, there, target = tmp_path / "lines.jsonl", str(tmp_path / "there.mem"), tmp_path / "new.mem"
+    if words:
+        source.write_text('{"text": "Ana is in Oslo."}\n', encoding="utf-8")
+    else:
+        assert main(["memory", "add", "Ana is in Oslo.", "--file", there, "--encoder", "hashing"]) == 0
+        assert main(["memory", "export", str(source), "--file", there]) == 0
+    capsys.readouterr()
+    monkeypatch.setattr(Store, "encode", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    assert main(["memory", "import", str(source), *words, "--file", str(target), "--encoder", "hashing"]) == 130
+    assert capsys.readouterr().err == "\nStopped. Nothing was imported.\n"
+    assert not target.exists()

@@ -95,6 +95,7 @@ def test_a_reward_reaches_what_an_episode_showed(run: Callable[..., Any], tmp_pa
     assert run("pending", "--json") == []
     run("episode", "act", id, "tofu curry")
     assert [each["episode"] for each in run("pending", "--json")] == [id]
+    assert "none yet" in run("episode", "show", id)
     (done,) = run("reward", id, "0.5", "--json")
     assert done == {"target": id, "value": 0.5, "applied": True, "reason": "applied"}
     assert run("pending", "--json") == []
@@ -102,8 +103,8 @@ def test_a_reward_reaches_what_an_episode_showed(run: Callable[..., Any], tmp_pa
     (listed,) = run("episode", "list", "--json")
     assert (listed["reward"], listed["shown"]) == (0.5, [each["id"] for each in shown])
     text = run("episode", "show", id)
-    assert all(each["text"] in text for each in shown)
-    assert run("episode", "show", id, "--json")[0]["id"] == id
+    assert all(part in text for part in ("what to cook", "tofu curry", "0.500", *(each["text"] for each in shown)))
+    assert run("episode", "show", id, "--json")[0]["exchanges"] == [{"seen": "tofu", "done": "tofu curry"}]
     with Memory(tmp_path / "a.mem") as memory:
         assert all(memory.get(each["id"]).values.mean == 0.5 for each in shown)
         worth = memory.worth("m1", "tofu")

@@ -79,6 +79,9 @@ def test_going_on_with_a_run_of_somebody_else_runs_no_code_of_theirs(
         (["--set", "rollout=half"], "rollout"),
         (["--world", "CartPol-v1"], "CartPole-v1"),
         (["--set", "chunk=7"], "chunk"),
+        (["--threads", "0"], "--threads"),
+        (["--seed", "-1"], "--seed"),
+        (["--memory", "ffm", "--set", "traces=-1"], "'ffm' cannot be made with traces = -1"),
     ],
 )
 def test_a_wrong_name_is_answered_with_the_right_one(
@@ -86,6 +89,7 @@ def test_a_wrong_name_is_answered_with_the_right_one(
 ) -> None:
     assert main([*QUICK, *words, "--folder", str(tmp_path / "run")]) == 2
     assert hint in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
     assert main(["control", "table", str(tmp_path)]) == 2
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -116,6 +117,31 @@ def test_events_are_answered_by_the_last_report_or_by_nobody() -> None:
     assert told == [[s.observation.split()[1] for s in passed(Game(t)) if s.named] for t in stream.tasks]
 
 
+def nearest(text: str, records: Collection[str]) -> str:
+    """The record other than `text` that shares most words with it, the shorter of two that share as many."""
+    others = (record for record in records if record != text)
+    return max(others, key=lambda record: (len({*record.split()} & {*text.split()}), -len(record)))
+
+
+@pytest.mark.parametrize("order", ["random", "easy-to-hard"])
+def test_linked_facts_are_answered_by_what_is_nearest_to_what_is_nearest_and_never_by_the_nearest(order: str) -> None:
+    stream = open_stream("linked", seed=2, length=160, order=order)
+    records: dict[str, str] = {}
+    met = Counter[str]()
+    for task in (*stream.tasks, *stream.held_out):
+        first, *others = passed(Game(task))[:-1]
+        if task.rule == "facts":
+            records |= {scene.observation: min(scene.right) for scene in (first, *others)}
+            continue
+        person = nearest(first.observation, records)
+        thing = nearest(person, records)
+        assert records[person] == "note"
+        assert {records[thing]} == first.right
+        assert not {*first.observation.split()} & {*thing.split()}
+        met[task.rule] += 1
+    assert min(met["room earlier"], met["room later"]) > 0.4 * met.total() > 70
+
+
 def test_an_unknown_stream_is_named_with_the_nearest() -> None:
     with pytest.raises(UnknownName, match="near-miss"):
         open_stream("nearmiss")
@@ -139,6 +165,7 @@ def test_the_name_of_a_stream_turns_dials_of_its_world() -> None:
         ("t-maze:length", "length is '', which is no int"),
         ("updates:length=3", "updates has no dials"),
         ("no-maze:length=3", "no-maze"),
+        ("linked:people=3", "words for 3 persons and 91390 things, and needs 380"),
     ],
 )
 def test_a_dial_that_cannot_be_turned_is_named(name: str, says: str) -> None:

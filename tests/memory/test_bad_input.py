@@ -208,6 +208,23 @@ FIXES = {
     r"no rollback 'r9' in this scope of :memory:: .* `rollback` gave; nothing was undone": lambda m: m.rollback("r9"),
     r"no episode or rollback 'e9' in this scope of :memory:": lambda m: m.rollback("e9"),
     r"no episode 'e9' in this scope of :memory:: take the `.id`": lambda m: m.episode_record("e9"),
+    r"user of a scope must be text, got int: pass str": lambda m: m.search("a cat", user_id=7),
+    r"user of a scope must be text, got NoneType: only leaving it out means all": lambda m: m.search("a", user_id=None),
+    r"a search has no option k=: did you mean top_k=": lambda m: m.search("a cat", k=5),
+    r"a search has no option limit=: did you mean top_k=": lambda m: m.search("a cat", limit=5),
+    r"get_all has no option top_k=: did you mean limit=": lambda m: m.get_all(top_k=5),
+    r"has no option highlight=: it takes top_k, actions, explore, .*agent_id, session_id": lambda m: m.search(
+        "a", highlight=5
+    ),
+    r"give policy=keepworth.policy\('default', withhold=...\)": lambda m: Memory(encoder=None, withhold=0.1),
+    r"no policy 'DEFAULT'. Did you mean 'default'": lambda m: Memory(encoder=None, policy="DEFAULT"),
+    r"no policy 'learned'. Known: ": lambda m: Memory(encoder=None, policy="learned"),
+    r"a text or messages, got int: give one of them": lambda m: m.add(3),
+    r"a text or messages, got bytes: decode it": lambda m: m.add(b"x"),
+    r"text must be str, got NoneType: give a text": lambda m: m.add_many([None]),
+    r"got nan: nothing was learned. Give a plain number that is finite": lambda m: m.episode("x").reward(math.nan),
+    r"explore must be True or False, got 'no'": lambda m: m.search("a cat", explore="no"),
+    r"explore must be True or False, got None": lambda m: m.episode("a cat", explore=None),
     r"user of a scope is 600 characters long: shorten it": lambda m: m.add("a cat", user_id="u" * 600),
     r"user of a scope has control characters.*remove": lambda m: m.add("a cat", user_id="u\0"),
 }
@@ -217,6 +234,22 @@ FIXES = {
 def test_messages_name_the_thing_the_place_and_the_fix(message: str):
     with pytest.raises(errors.MemoryProblem, match=message):
         FIXES[message](Memory(":memory:", encoder=None))
+
+
+def test_a_source_that_there_is_not_is_answered_with_those_of_the_scope():
+    m = Memory(":memory:", encoder=None)
+    m.add("a cat", source="wiki")
+    m.add("a dog", source="bo's", user_id="bo")
+    assert m.rollback(source="wiki").changed
+    assert not m.rollback(source="wiki").changed, "what is undone already may be asked for again"
+    assert m.ledger(source="wiki").accounts == ()
+    for verb in (m.rollback, m.ledger):
+        with pytest.raises(
+            errors.InvalidFilter, match=r"'wikki' in this scope. Did you mean 'wiki'[?] Known: bo's, wiki[.]"
+        ):
+            verb(source="wikki")
+    with pytest.raises(errors.InvalidFilter, match=r"Known: bo's[.]$"):
+        m.within(user_id="bo").rollback(source="wiki")
 
 
 def test_a_backup_that_finds_no_room_leaves_nothing_behind(tmp_path: Path):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from keepworth.memory.errors import MemoryProblem, NotAMemoryFile, UnknownEpisode
 from keepworth.memory.memory import Memory
+from keepworth.memory.store import checkpoints
+from keepworth.memory.store.checks import check
 from keepworth.memory.store.maintenance import backup
 
 KILLED = """
@@ -33,6 +36,35 @@ def test_a_decision_inside_an_episode_outlives_a_process_that_is_killed_at_once(
         assert m.reward(inside, 1.0).applied
         with pytest.raises(UnknownEpisode, match="a logged search"):
             m.reward(outside, 1.0)  # it waited for the next commit in the background
+
+
+def test_the_write_ahead_log_is_moved_into_the_file_beside_the_writes(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(checkpoints, "LOG_PAGES", 5)
+    path = tmp_path / "a.mem"
+    with Memory(path, encoder=None) as m:
+        before = path.stat().st_size
+        m.add_many([f"note {number} " + "x" * 500 for number in range(200)])  # less than what a write moves itself
+        end = time.monotonic() + 60.0
+        while path.stat().st_size <= before and time.monotonic() < end:
+            time.sleep(0.01)
+        assert path.stat().st_size > before
+        m.add("one more")
+        assert check(m.store) == []
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.mem"]
+    with Memory(path, encoder=None) as m:
+        assert len(m.get_all(limit=300)) == 201
+
+
+def test_a_file_that_takes_the_place_of_an_open_one_does_not_get_its_log(tmp_path: Path):
+    path, other = tmp_path / "a.mem", tmp_path / "b.mem"
+    with Memory(other, encoder=None) as m:
+        m.add("another file")
+    with Memory(path, encoder=None) as m:
+        m.add("a cat")
+        before = other.read_bytes()
+        other.replace(path)
+        m.store.database._checkpoints._move_beside()
+        assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced", "moved"])

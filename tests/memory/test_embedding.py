@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Sequence
@@ -15,6 +17,7 @@ import pytest
 from keepworth.episodes import EncoderIdentity
 from keepworth.memory.errors import InvalidFilter
 from keepworth.memory.memory import Memory
+from keepworth.memory.search import scan
 from keepworth.memory.search.index import Embedder
 
 from .stub_encoder import WordEncoder
@@ -76,6 +79,39 @@ def _setting(event):
         return real(*arguments)
 
     return scores
+
+
+AT_EXIT = """
+import atexit, sys
+from keepworth import Memory
+from keepworth.memory.search import scan
+
+scan.SHARE = 4
+m = Memory(encoder="hashing:16", policy=None)
+m.add_many([f"note {n}" for n in range(20)])
+atexit.register(lambda: print(m.search("note 7", mode=sys.argv[1], top_k=1)[0].text))
+"""
+
+
+@pytest.mark.parametrize("mode", ["dense", "hybrid"])
+def test_a_process_that_ends_can_still_search(mode: str):
+    done = subprocess.run([sys.executable, "-c", AT_EXIT, mode], capture_output=True, text=True)
+    assert done.stdout == "note 7\n", done.stderr
+
+
+@pytest.mark.parametrize("mode", ["lexical", "dense", "hybrid"])
+def test_a_process_that_may_have_no_more_threads_searches_and_learns(mode, monkeypatch):
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    scan.threads.cache_clear()
+    monkeypatch.setattr(scan, "SHARE", 4)
+    with Memory(encoder=WordEncoder()) as m:
+        m.add_many([f"note {n}" for n in range(20)])
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        hits = m.search("note 7", mode=mode, top_k=1)
+        assert [hit.text for hit in hits] == ["note 7"]
+        assert m.reward(hits.decision, 1.0).applied
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -150,6 +150,41 @@ def test_a_person_is_erased_from_every_byte_of_every_file(handle: str, tmp_path:
         assert check(m.store) == []
 
 
+def test_a_person_is_erased_after_an_item_that_took_the_place_of_another(tmp_path: Path):
+    with memory(tmp_path / "a.mem") as m:
+        tofu = m.add("ana likes tofu", user_id="ana")
+        rice = m.add("ana likes rice", user_id="ana")
+        assert m.supersede(rice.id, "ana likes tofu").id == tofu.id
+        m.forget(tofu.id, purge_history=True)
+        assert m.erase(user_id="ana").ids == (rice.id,)
+        assert check(m.store) == []
+
+
+def test_what_an_undo_made_of_an_item_keeps_its_words_when_that_item_is_erased(tmp_path: Path):
+    with memory(tmp_path / "a.mem") as m:
+        start = m.snapshot()
+        tofu = m.add("ana likes tofu")
+        undone = m.rollback(since=start)
+        assert not m.apply(Operation(OperationKind.SUPERSEDE, (tofu.id,), "ana likes rice")).applied
+        m.rollback(undone.id)
+        m.forget(tofu.id, purge_history=True)
+        assert [item.text for item in m.get_all()] == ["ana likes rice"]
+        assert check(m.store) == []
+
+
+def test_another_handle_that_knew_the_person_opens_nothing_of_it_and_reports_no_damage(tmp_path: Path):
+    with Memory(tmp_path / "a.mem", encoder=None) as one, Memory(tmp_path / "a.mem", encoder=None) as other:
+        ana = other.within(user_id="ana")
+        with ana.episode("what to eat") as episode:
+            ana.add("ana likes tofu")
+        assert ana.episode_record(episode.id).task == "what to eat"
+        one.erase(user_id="ana")
+        with pytest.raises(errors.UnknownEpisode):
+            ana.episode_record(episode.id)
+        ana.add("ana likes rice")
+        assert check(other.store) == []
+
+
 def test_searches_of_another_handle_that_wait_to_be_logged_bring_nothing_back(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(decision_log, "FLUSH_SECONDS", 60.0)
     path = tmp_path / "a.mem"

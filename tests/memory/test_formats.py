@@ -154,6 +154,8 @@ def test_bad_lines_are_named_by_number_and_nothing_is_half_imported(
     assert main(words) == 2
     assert "has 10 entries that cannot be taken: line 2: it is no JSON" in capsys.readouterr().err
     assert not file.exists()
+    with pytest.raises(MemoryProblem, match=r"line 1: it has no field 'text': is it 'txt'[?] Rename it"):
+        take(m, FORMATS["jsonl"]('{"txt": "a cat"}'))
     assert main([*words, "--skip-bad"]) == 0
     said = capsys.readouterr()
     assert said.out == "2 items, 0 that were there already, 10 left out.\n"

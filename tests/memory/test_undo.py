@@ -85,6 +85,20 @@ def test_what_was_said_again_meanwhile_is_a_duplicate_of_what_comes_back():
     assert check(m.store) == []
 
 
+def test_what_was_asked_of_a_persons_item_while_it_was_away_is_done_when_it_comes_back():
+    with Memory(encoder=None) as m:
+        tea = m.add("tea", user_id="ana")
+        with m.episode(user_id="ana") as episode:
+            coffee = episode.remember("coffee")
+        latte = m.supersede(coffee.id, "latte")  # by a handle that is nobody's: the item is Ana's still
+        undone = m.rollback(episode.id)
+        merge = Operation(OperationKind.MERGE, (latte.id, tea.id), "tea or latte")
+        assert not m.apply(merge, user_id="ana").applied
+        m.rollback(undone.id)
+        assert texts(m) == ["tea or latte"]
+        assert check(m.store) == []
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_is_done_and_undone_the_journal_leads_to_the_view(seed: int):
     draw = random.Random(seed)

@@ -9,7 +9,7 @@ import pytest
 
 from keepworth import Facts, Memory
 from keepworth.episodes.errors import KeepworthError
-from keepworth.memory.errors import InvalidTime
+from keepworth.memory.errors import InvalidText, InvalidTime
 from keepworth.memory.store.checks import check
 from keepworth.methods.writers.facts import comparison, extractor
 from keepworth.models.chat import ChatModel
@@ -68,6 +68,18 @@ def test_who_takes_no_place_of_what_another_said(first: str, user: str, then: An
         memory.add(first, infer=True, user_id=user)
         memory.add(then, infer=True)
         assert texts(memory) == [first, both]
+
+
+@pytest.mark.parametrize("infer", [False, True])
+def test_the_texts_of_a_message_in_parts_are_read_and_one_without_text_is_refused(infer: bool) -> None:
+    parts = [{"type": "text", "text": "I live in Paris."}, {"type": "image_url", "image_url": {"url": "a.png"}}]
+    with opened("default") as memory:
+        assert [item.text for item in memory.add([{"role": "user", "content": parts}], infer=infer)] == [
+            "I live in Paris."
+        ]
+        for message in ({"role": "user", "text": "I live in Rome."}, {"role": "user", "content": 3}):
+            with pytest.raises(InvalidText, match="message 0 needs a text as its content"):
+                memory.add([message], infer=infer)
 
 
 def test_a_turn_that_a_writer_fails_at_is_kept_marked_as_it_was_said() -> None:

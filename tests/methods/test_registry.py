@@ -135,6 +135,17 @@ def test_a_method_that_there_is_not_is_answered_with_the_nearest() -> None:
     assert "memrl" in shown.stderr
 
 
+def test_what_was_measured_is_shown_in_a_few_lines_and_a_command_is_whole_or_left_to_json() -> None:
+    shown = keepworth_methods("show", "memrl").stdout
+    assert re.search(r"^  near-miss \(n = 30\) +none 0\.347, random 0\.382, exprag 0\.559", shown, re.M)
+    assert "  command: --json prints it, as it is long\n" in shown
+    assert len(shown.splitlines()) < 40
+    assert json.loads(keepworth_methods("show", "memrl", "--json").stdout)["evidence"]["command"]
+    one = keepworth_methods("show", "grpo").stdout
+    assert "  command: python -m benchmarks.objectives.run; python -m benchmarks.methods.objectives grpo\n" in one
+    assert "  grpo, all: 0.7033 [0.6405, 0.7593] (n = 5)\n" in one
+
+
 def test_every_method_has_evidence() -> None:
     assert not [method.name for kind in KINDS for method in methods(kind).values() if evidence(method) is None]
 

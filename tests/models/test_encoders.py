@@ -105,6 +105,19 @@ def test_the_factory_knows_hashing_and_its_dimension() -> None:
             encoder(name)
     with pytest.raises(UnknownModel, match="Did you mean 'all-minilm-l6-v2'"):
         encoder("minilm-l6")
+    for name in ("hash", "minilmm"):
+        with pytest.raises(
+            UnknownModel, match=r"all-minilm-l6-v2 \(encoder\), for short minilm, and hashing"
+        ) as unknown:
+            encoder(name)
+        assert "language" not in unknown.value.fix
+
+
+def test_a_name_is_read_without_regard_to_case(monkeypatch: pytest.MonkeyPatch, published: Path) -> None:
+    assert encoder("Hashing").identity == encoder("hashing").identity
+    monkeypatch.setattr("keepworth.models.encoders.path_of", lambda model, kind: {"all-minilm-l6-v2": published}[model])
+    for name in ("all-MiniLM-L6-v2", "MiniLM", "Default"):
+        assert encoder(name).identity.model == "all-minilm-l6-v2"
 
 
 # --- a BERT encoder of random weights, against transformers ------------------------------------------------------------

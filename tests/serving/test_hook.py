@@ -389,6 +389,12 @@ def test_the_settings_that_are_printed_run_this_program_at_known_events(
     assert list(tmp_path.glob(".c*")) == list(tmp_path.glob(".g*")) == [], "nothing is written without --write"
 
 
+def test_a_host_that_there_is_not_is_answered_with_the_nearest(installed: Installed) -> None:
+    code, printed, said = installed("clode-code", "--write")
+    assert (code, printed) == (2, "")
+    assert said.startswith("keepworth hook: There is no host 'clode-code'. Did you mean 'claude-code'? Known: ")
+
+
 def test_who_installs_hooks_in_codex_is_told_to_trust_them(installed: Installed) -> None:
     """It runs none before, and says nothing."""
     for host, told in (("codex", True), ("claude-code", False)):
@@ -418,7 +424,7 @@ def test_settings_are_merged_with_those_of_others_and_older_ones_of_ours_are_rep
     assert code == 2
     assert "was not changed" in said
     assert file.read_text() == "{ not json"
-    assert installed("emacs")[0] == 1
+    assert installed("emacs")[0] == 2
 
 
 def test_the_first_line_is_that_of_the_gateway_and_no_package_is_loaded_that_a_hook_does_not_need() -> None:

@@ -1,1 +1,1 @@
-"""How memory is used: one file per discipline."""
+"""Agents: one file for each way of using memory."""

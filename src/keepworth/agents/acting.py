@@ -1,12 +1,11 @@
-"""An agent that acts with a memory which learns, and does what a function chooses.
+"""An agent that does what a function chooses, with a memory that learns.
 
     memory = Memory("experience.mem", policy="mixture")
     with memory.episode(task.input) as episode:
         agent = FunctionActor(choose, episode)  # choose(observation, shown) -> one of observation.actions
 
-Each step is on file before the next, so a process that dies in between leaves an episode that is pending. What comes of an action
-is told by whoever runs the episode (`keepworth.rollouts.driver`): an agent never sees its reward.
-"""
+Each step is stored before the next, so a process that dies in between leaves a pending episode. The driver of the episode
+(`keepworth.rollouts.driver`) passes rewards to memory: an agent never sees its reward."""
 
 from __future__ import annotations
 
@@ -21,15 +20,19 @@ from keepworth.memory.policy.pool import Advice
 from keepworth.memory.search.search import Hits
 
 Choose = Callable[[Observation, Hits], "str | Awaitable[str]"]
-"""(what is seen, what memory shows) -> the action. It may be asynchronous, as one that asks an endpoint is."""
+"""Maps (observation, memory's hits) to an action. It may be asynchronous, for example to ask an endpoint."""
 
 
 class FunctionActor:
-    """memory: the episode that it remembers in; None for an agent without memory. Where only one action is possible it is taken
-    unasked. decisions: how many others were chosen.
+    """An agent that does what `choose` returns. A single possible action is taken without calling it; `decisions` counts its
+    calls.
 
-    top_k: how many items memory may show in a step. observes: it keeps what observations name. worded: how it words its choice;
-    memory is told that in place of the action, and does not know which actions there are."""
+    Args:
+        memory: The episode that it remembers in; None for an agent without memory.
+        top_k: The most items that memory may show in a step.
+        observes: Whether it stores what observations name.
+        worded: Words the choice. Memory then stores these words instead of the action, and does not get the list of actions.
+    """
 
     def __init__(
         self,

@@ -1,8 +1,6 @@
 """Agent: turns observations into actions by calling a model. One object per episode; it may remember.
 
-What every call saw and drew is recorded by the model it is handed (`Caller`), not by the agent: an agent cannot forget
-to say what it did.
-"""
+The model that it is given (`Caller`) records what every call saw and drew, so the record does not depend on the agent."""
 
 from __future__ import annotations
 
@@ -18,9 +16,14 @@ from keepworth.episodes.text import as_line
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """text: for the environment. cut: the model had not ended it when its tokens ran out, and what is there stands.
+    """An agent's action.
 
-    shown: memories it saw; operations: changes it made to its memory."""
+    Attributes:
+        text: The action, for the environment.
+        cut: Whether the tokens ran out before the model ended it; the environment gets it as it is.
+        shown: Memories that the agent saw.
+        operations: Changes that it made to its memory.
+    """
 
     text: str
     cut: bool = False
@@ -29,7 +32,7 @@ class Action:
 
 
 class Caller(Reads, Protocol):
-    """The model as one episode's agent sees it. Calls of many episodes are sampled together; each is recorded."""
+    """The model as one episode's agent sees it. Calls of many episodes are sampled together, and each is recorded."""
 
     async def call(
         self,
@@ -42,25 +45,26 @@ class Caller(Reads, Protocol):
         stop: Sequence[str] = (),
         memory: str = "",
     ) -> Sample:
-        """One sample, one segment. stop: texts, the first of which ends the sample with the token that completes it. memory:
-        content hash of what the agent remembers before the call.
+        """Draws one sample, which is recorded as one segment.
 
-        Raises ContextOverflow where the prompt and `max_tokens` exceed the window; whoever runs the episode ends it."""
+        `stop` are texts; the first that occurs ends the sample with the token that completes it. `memory` is the content hash of
+        the agent's memory before the call. Raises ContextOverflow where the prompt and `max_tokens` exceed the window; the driver
+        then ends the episode."""
         ...
 
     def remembers(self, memory: str) -> None:
-        """The content hash of the memory after the last call, where the call changed it."""
+        """Records the content hash of the memory after the last call, where the call changed it."""
         ...
 
 
 class Agent(Protocol):
-    """Begins afresh with the first observation of its only episode."""
+    """Acts in one episode. Its first observation begins it."""
 
     async def act(self, observation: Observation, model: Caller) -> Action: ...
 
 
 def first_line(text: str) -> str:
-    """The first line that says anything, stripped; empty where none does."""
+    """Returns the first line that is not blank, stripped; "" where there is none."""
     lines = text.strip().splitlines()
     return lines[0].strip() if lines else ""
 
@@ -68,7 +72,7 @@ def first_line(text: str) -> str:
 async def one_line(
     model: Caller, prompt: Tokens, *, role: str, prompt_id: str, max_tokens: int, memory: str = ""
 ) -> tuple[Action, Sample]:
-    """What the model says behind a prompt up to the end of the line, as an action, and the sample it was read from."""
+    """Draws text after a prompt up to the end of the line. Returns it as an action, with its sample."""
     stop = model.stop_ids_for("\n")
     sample = await model.call(
         prompt, role=role, prompt_id=prompt_id, max_tokens=max_tokens, stop_ids=stop, memory=memory
@@ -80,9 +84,8 @@ async def one_line(
 
 
 class Completer:
-    """Continues `head + before + observation + after` up to the end of the line.
-
-    head: worked examples, the same in every prompt, so that an engine computes them once. max_tokens: of one answer."""
+    """Continues `head + before + observation + after` up to the end of the line. `head` holds worked examples, the same in every
+    prompt, so that an engine computes them once. `max_tokens` limits one answer."""
 
     def __init__(self, head: str, before: str = "", after: str = "", *, role: str = "policy", max_tokens: int) -> None:
         self.head, self.before, self.after = head, before, after

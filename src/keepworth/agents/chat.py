@@ -1,13 +1,12 @@
 """Chat: a conversation in the model's own format, over as many turns as the environment gives.
 
-The prompt of a turn is the ids of the turn before, what was drawn, and what the environment said, encoded by itself: nothing
-that was drawn is decoded and encoded again, so that a conversation is one sequence which can be trained on as it was drawn.
-With `thinking = "strip"` earlier thoughts are taken out of the conversation, as many templates do: each turn is then a prompt
-of its own, and is trained on as such.
+The prompt of a turn consists of the ids of the turn before, the drawn ids, and the environment's text, encoded separately. Drawn
+ids are never decoded and encoded again, so a conversation is one sequence that can be trained on as it was drawn. With `thinking
+= "strip"` earlier thoughts are removed from the conversation, as many templates do: each turn is then a prompt of its own, and is
+trained on as such.
 
-Where the environment has tools, a call is read in the forms that models write (see `call_in`), and handed to the environment as
-`name: argument`; what is no call is the answer.
-"""
+Where the environment has tools, a call is parsed in the forms that models write (see `call_in`), and passed to the environment as
+`name: argument`; any other text is the answer."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from keepworth.models.chat_format import NoChatTemplate
 Thinking = Literal["keep", "strip"]
 Format = Literal["auto", "chat", "plain"]
 ANSWER = "answer"
-"""What an answer is called where there are tools beside it (`keepworth.environments.tool_use`)."""
+"""The name of an answer among tools (`keepworth.environments.tool_use`)."""
 _THOUGHTS = re.compile(r"<think>.*?(?:</think>|\Z)\s*", re.DOTALL)
 _UNOPENED = re.compile(r"\A(?:(?!<think>).)*?</think>\s*", re.DOTALL)
 _LINE = re.compile(r"\s*([A-Za-z_][\w-]*)\s*:(.*)", re.DOTALL)
@@ -36,9 +35,15 @@ _LISTED = re.compile(r"\[TOOL_CALLS\]\s*(.*)", re.DOTALL)
 
 
 class Chat:
-    """system: what stands before everything. shown: memories, which stand before the first question. max_tokens: of one turn.
-    stop: texts at which a turn ends besides the model's own end of a turn. format: "chat" is that of the model's template,
-    "plain" the bare texts one after the other, "auto" the first where there is one."""
+    """An agent that holds a conversation.
+
+    Args:
+        system: A text before all messages.
+        shown: Memories, which are placed before the first question.
+        max_tokens: The most tokens of one turn.
+        stop: Texts at which a turn ends, besides the model's own end of a turn.
+        format: "chat" uses the model's template, "plain" the texts one after the other, "auto" the template where there is one.
+    """
 
     def __init__(
         self,
@@ -105,7 +110,8 @@ class Chat:
 
 
 def format_of(model: Reads, format: Format, stop: Sequence[str] = ()) -> ChatTemplate:
-    """How conversations are written for the model. Raises NoChatTemplate where it has none and "chat" is asked for."""
+    """Returns the format of conversations for the model. Raises NoChatTemplate where it has no template and `format` is
+    "chat"."""
     if format == "plain":
         return PlainFormat(model, tuple(stop))
     try:
@@ -118,8 +124,8 @@ def format_of(model: Reads, format: Format, stop: Sequence[str] = ()) -> ChatTem
 
 @dataclass(frozen=True, slots=True)
 class PlainFormat:
-    """Texts one after the other, for a model that was taught no conversations. The end of a line ends what it says, where no
-    other text does."""
+    """Joins the texts, for a model that was not trained on conversations. The end of a line ends its turn, unless `stop` has
+    texts."""
 
     model: Reads
     stop: tuple[str, ...] = ()
@@ -141,8 +147,8 @@ class PlainFormat:
 
 
 def add_system(messages: Sequence[Message], system: str, chat: ChatTemplate) -> list[Message]:
-    """The conversation with a text before everything: as a system message, or before the first thing that the user says where the
-    format knows none. One that the conversation begins with comes behind it."""
+    """Adds a text before all messages: as a system message, or before the user's first text where the format has no system role.
+    A system message that is already there follows it."""
     result = list(messages)
     if not system:
         return result
@@ -157,7 +163,7 @@ def add_system(messages: Sequence[Message], system: str, chat: ChatTemplate) -> 
 
 
 def add_memories(messages: Sequence[Message], shown: Sequence[Shown]) -> list[Message]:
-    """The conversation with what is remembered written before the last thing that the user says."""
+    """Adds the memories before the user's last text."""
     result = list(messages)
     if shown:
         index = max((i for i, message in enumerate(result) if message["role"] == "user"), default=len(result) - 1)
@@ -167,20 +173,20 @@ def add_memories(messages: Sequence[Message], shown: Sequence[Shown]) -> list[Me
 
 
 def clean(message: Message) -> Message:
-    """The message without tokens of a chat template in its text; what its author wrote as system stays as it is."""
+    """Returns the message without tokens of a chat template in its text. A system message is trusted and stays as it is."""
     return dict(message) if message["role"] == "system" else {**message, "content": as_text(message["content"])}
 
 
 def without_thoughts(text: str) -> str:
-    """`text` without what stands between <think> and </think>; the opening one may stand in the prompt."""
+    """Removes the text between <think> and </think>; the opening one may be in the prompt."""
     return _THOUGHTS.sub("", _UNOPENED.sub("", text))
 
 
-# Tools: as templates are told of them, and calls in the forms that models write.
+# Tools: their schemas for templates, and calls in the forms that models write.
 
 
 def schema_of(tool: ToolDescription) -> Mapping[str, Any]:
-    """A tool as a JSON schema of the form that chat templates take."""
+    """Returns the JSON schema of a tool, in the form that chat templates take."""
     parameters = tool.parameters or {
         "type": "object",
         "properties": {tool.argument: {"type": "string"}},
@@ -193,7 +199,7 @@ def schema_of(tool: ToolDescription) -> Mapping[str, Any]:
 
 
 def tools_in_words(tools: Sequence[ToolDescription]) -> str:
-    """The same for a template that has no words for tools; nothing where there are none."""
+    """Describes the tools in words, for a template that takes no tools; "" where there are none."""
     if not tools:
         return ""
     lines = [f"{tool.name}: {tool.argument} - {tool.does}" for tool in tools]
@@ -203,8 +209,8 @@ def tools_in_words(tools: Sequence[ToolDescription]) -> str:
 
 
 def read_action(text: str, tools: Sequence[ToolDescription]) -> str:
-    """What the model said, as an action of an environment with tools: `name: argument` of a call, else its answer."""
-    reply = without_thoughts(text)  # a call that was only thought of is none
+    """Converts the model's text to an action of an environment with tools: `name: argument` of a call, else its answer."""
+    reply = without_thoughts(text)  # a call inside thoughts does not count
     if (called := call_in(reply)) is not None:
         name, arguments = called
         called_tool = next((tool for tool in tools if tool.name == name), None)
@@ -221,8 +227,10 @@ def read_action(text: str, tools: Sequence[ToolDescription]) -> str:
 
 
 def call_in(text: str) -> tuple[str, Mapping[str, Any]] | None:
-    """(name, arguments) of the first call in `text`: `<tool_call>{...}</tool_call>` (Hermes, Qwen, SmolLM), `[TOOL_CALLS]
-    [{...}]` (Mistral), or one JSON object that is the whole text (Llama). None where there is none that can be read."""
+    """Returns (name, arguments) of the first call in `text`; None where there is none that can be parsed.
+
+    It reads `<tool_call>{...}</tool_call>` (Hermes, Qwen, SmolLM), `[TOOL_CALLS] [{...}]` (Mistral), or one JSON object that is
+    the whole text (Llama)."""
     tagged, listed = _TAGGED.search(text), _LISTED.search(text)
     for written in (tagged[1] if tagged else "", listed[1] if listed else "", text.strip()):
         for call in _objects(written):

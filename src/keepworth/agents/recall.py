@@ -1,4 +1,4 @@
-"""Recall: what of its memory an agent is shown for a task. One function per way of choosing; each returns a `Recall`."""
+"""Recall: selects the memories that an agent is shown for a task. There is one function per way; each returns a `Recall`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from keepworth.tasks.entries import MemoryEntry, candidates, entries, everybody
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """Items in the order they are shown, the memory they came from, and the choice as it is recorded."""
+    """Items in the order they are shown, the memory they came from, and the recorded decisions."""
 
     shown: tuple[Shown, ...]
     snapshot: str
@@ -27,17 +27,18 @@ Recall = Callable[[Task], Recalled]
 
 
 def nothing(task: Task) -> Recalled:
-    """The arm without memory."""
+    """Recalls nothing, for the arm without memory."""
     return Recalled((), "empty")
 
 
 def given(count: int, seed: int, words: int = 60, dates: bool = False) -> Recall:
-    """The evidence plus distractors, `count` in all, in order of time: how well memories are *used*, not found."""
+    """Recalls the evidence plus distractors, `count` in all, in order of time, to measure how well memories are *used*, not
+    found."""
     return _remember(lambda task: _recall(candidates(task, count, seed, words), "given", dates))
 
 
 def evidence_only(words: int = 60, dates: bool = False) -> Recall:
-    """The oracle: exactly the windows that hold the evidence."""
+    """Recalls exactly the windows that hold the evidence, for the oracle arm."""
 
     def recall(task: Task) -> Recalled:
         return _recall([entry for entry in candidates(task, 64, 0, words) if entry.evidence], "evidence", dates)
@@ -46,15 +47,15 @@ def evidence_only(words: int = 60, dates: bool = False) -> Recall:
 
 
 def another(recall: Recall, tasks: Sequence[Task]) -> Recall:
-    """The control arm: each task is shown what `recall` shows a later task of the list, with no evidence in common.
-
-    Raises KeepworthError where there is none."""
+    """Recalls for each task what `recall` shows another task without shared evidence, for the control arm. Raises KeepworthError
+    where there is none."""
     other = strangers(tasks)
     return lambda task: recall(other[task.key])
 
 
 def strangers(tasks: Sequence[Task]) -> dict[str, Task]:
-    """For each task's key, the next task of the list with no evidence in common. Raises KeepworthError where none is left."""
+    """Returns, by each task's key, the next task of the list without shared evidence. Raises KeepworthError where there is
+    none."""
     other: dict[str, Task] = {}
     for index, task in enumerate(tasks):
         rest = [*tasks[index + 1 :], *tasks[:index]]
@@ -71,11 +72,11 @@ def strangers(tasks: Sequence[Task]) -> dict[str, Task]:
 def retrieved(
     count: int, encoder: Encoder | None, mode: str = "hybrid", words: int = 60, dates: bool = False
 ) -> Recall:
-    """Real retrieval: every window of the haystack is in a bank, `count` are found, and shown in order of time.
+    """Retrieves `count` of the haystack's windows, which are all in a bank, and shows them in order of time.
 
-    Of a user's talk with an assistant the user's turns are remembered, whatever the question is about: what kind of
-    question will come is not known when something is stored. Between people, everybody's turns are. Tasks over one
-    conversation (the same sessions) share one bank. encoder: None where mode is "lexical"."""
+    In a user's conversation with an assistant only the user's turns are stored, whatever the question, because the questions are
+    not known when something is stored. Between people, everybody's turns are stored. Tasks about one conversation (the same
+    sessions) share one bank. `encoder` is None where mode is "lexical"."""
     banks: dict[tuple[str, ...], Bank] = {}
 
     def recall(task: Task) -> Recalled:
@@ -107,13 +108,13 @@ def retrieved(
 
 
 def _said_at(item: Item) -> tuple[str, str, int, int, str]:
-    """A sort key: m10 comes after m9."""
+    """Returns a key that sorts hits by time; m10 comes after m9."""
     source = item.provenance
     return (source.date, source.session, source.turn, len(item.id), item.id)
 
 
 def spoken(entry: MemoryEntry, dates: bool) -> str:
-    """An entry as it is remembered: `8 May 2023, Caroline: I went ...`. The user's own words need no name."""
+    """Returns the text of an entry as it is stored: `8 May 2023, Caroline: I went ...`. The user's own turns have no name."""
     year, month, day = entry.date[:10].split("-") if dates and entry.date else ("", "", "")
     parts = [f"{int(day)} {_MONTHS[int(month) - 1]} {year}"] if day else []
     if entry.speaker != "user":
@@ -128,7 +129,7 @@ _MONTHS = (
 
 
 def _remember(recall: Recall) -> Recall:
-    """A task's memory is built once: every member of a group, and every step, starts from the same one."""
+    """Caches a task's recall, so that every member of a group, and every step, starts from the same memory."""
     cache: dict[str, Recalled] = {}
 
     def lookup(task: Task) -> Recalled:

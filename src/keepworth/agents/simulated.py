@@ -1,4 +1,4 @@
-"""Simulated agents: frozen policies that follow what memory shows, more surely the more of it agrees."""
+"""Simulated agents: frozen policies that follow the items shown, and more reliably the more of them agree."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ if TYPE_CHECKING:
     from keepworth.episodes.arrays import Floats
 
 FOLLOW, AGAINST = 2.5, 1.5
-"""What a vote of an item shown adds to the log-odds of an action, and takes from those of one that it warns of."""
+"""The log-odds that an item shown adds to the action it recommends, and subtracts from one that it warns of."""
 NONE, FULL = 0.15, 0.5
-"""How alike a remembered situation is up to which it does not count, and from which it counts fully."""
+"""The similarity of a remembered situation up to which it does not count, and that from which it counts fully."""
 
 
 class TabularAgent:
-    """A frozen policy: its own log-odds for each action, and a vote of each item shown.
+    """A frozen policy that adds a vote of each item shown to its own log-odds for each action.
 
-    Stands for a model that does what its context says, more surely the more of it agrees. noise: one Gumbel draw per
-    action makes the choice a softmax sample.
-    """
+    It stands for a model that follows its context, more reliably the more of it agrees. `noise` is one Gumbel draw per action,
+    which makes the choice a softmax sample."""
 
     def __call__(
         self, situation: str, actions: Sequence[str], leaning: Sequence[float], shown: Presented, noise: Floats
@@ -35,12 +34,12 @@ class TabularAgent:
         return actions[int(logits.argmax())]
 
     def share(self, similarity: float) -> float:
-        """How much a vote counts."""
+        """Returns the weight of a vote."""
         return 1.0
 
 
 class LinearAgent(TabularAgent):
-    """Its votes count by how alike the remembered situation is. Models follow experience where the inputs are similar
+    """Weighs votes by the similarity of the remembered situation, because models follow experience where inputs are similar
     (arXiv 2505.16067)."""
 
     def share(self, similarity: float) -> float:
@@ -48,4 +47,4 @@ class LinearAgent(TabularAgent):
 
 
 SimulatedAgent = Callable[[str, Sequence[str], Sequence[float], Presented, "Floats"], str]
-"""(what is seen, the actions, the simulated agent's log-odds, what memory shows, noise) -> the action taken."""
+"""Maps (situation, actions, the agent's log-odds, items shown, noise) to the action."""

@@ -1,9 +1,8 @@
 """ToolCaller: one action a line, every result appended, over as many turns as the environment gives.
 
-The prompt of a turn is the ids of the turn before, what was drawn, and the encoded result: nothing is ever rendered
-again, so that a whole episode is one sequence whose drawn tokens can be trained on as they were drawn. Templates that
-re-write earlier turns break that.
-"""
+The prompt of a turn consists of the ids of the turn before, the drawn ids, and the encoded result. Nothing is rendered again, so
+a whole episode is one sequence whose drawn tokens can be trained on as they were drawn. Templates that rewrite earlier turns
+would break that."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ RESULT = "="
 
 
 class ToolCaller:
-    """head: worked examples in the same form. max_tokens: of one action."""
+    """An agent that writes one action a line. `head` holds worked examples in the same form; `max_tokens` limits one action."""
 
     def __init__(self, head: str = "", *, role: str = "policy", max_tokens: int = 24) -> None:
         self.head, self.role, self.max_tokens = head, role, max_tokens
@@ -43,7 +42,7 @@ class ToolCaller:
         return bool(self._ids)
 
     def state(self) -> str:
-        """The content hash of what the agent remembers beside what it has read."""
+        """Returns the content hash of the agent's memory, besides what it has read."""
         return ""
 
     async def act(self, observation: Observation, model: Caller) -> Action:
@@ -61,7 +60,7 @@ class ToolCaller:
 
 
 def opening(question: str, tools: tuple[ToolDescription, ...] = ()) -> str:
-    """How an episode begins: the tools, one a line, and the question. Ends where the first action begins."""
+    """Returns the beginning of an episode: the tools, one a line, and the question, up to where the first action begins."""
     lines = [f"{tool.name}: {tool.argument} - {tool.does}" for tool in tools]
     return "\n".join((*lines, f"Question: {as_line(question)}", TURN))
 
@@ -69,7 +68,7 @@ def opening(question: str, tools: tuple[ToolDescription, ...] = ()) -> str:
 # MemoryToolCaller: memory as tools. The model itself decides when to search its memory, and what to write into it.
 #
 # An action line `recall: ...` shows what the memory holds, `remember: ...` adds to it; every other line goes to the
-# environment. What memory answered is read like any tool's result, so that all of it, searches and writes, is one sequence
+# environment. Memory's answers are read like any tool's result, so that all of it, searches and writes, is one sequence
 # of drawn tokens which the reward of the answer reaches. The memory is the fork that the driver hands to this episode.
 
 
@@ -79,9 +78,15 @@ NOTHING = "(nothing)"
 
 
 class MemoryToolCaller(ToolCaller):
-    """bank: of this episode. calls: of memory between two actions; a line past them goes to the environment as it is.
+    """An agent whose model calls memory as tools.
 
-    k: items that a search shows. provenance: of what is written; mode: of the search, as in `Bank.search`."""
+    Args:
+        bank: The memory of this episode.
+        calls: The most calls of memory between two actions; a line after that goes to the environment unchanged.
+        k: Items that a search shows.
+        mode: The mode of the search, as in `Bank.search`.
+        provenance: The provenance of what is written.
+    """
 
     def __init__(
         self,

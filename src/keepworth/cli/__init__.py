@@ -1,1 +1,1 @@
-"""The command line. Thin: parses, calls, prints."""
+"""The command line: parses, calls, prints, and does nothing else."""

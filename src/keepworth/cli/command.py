@@ -1,4 +1,4 @@
-"""What every command of the command line has in common: plain help with headings and examples, options and arguments."""
+"""The parts that all commands share: plain help with headings and examples, options and arguments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Command(TyperCommand):
 
 
 class CommandGroup(TyperGroup):
-    """A group of commands, which its help lists under headings, before the options."""
+    """A group of commands. Its help lists them under headings, before the options."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         self.format_commands(ctx, formatter)
@@ -52,17 +52,13 @@ class App(typer.Typer):
     def command(  # type: ignore[override]
         self, name: str | None = None, *, examples: str = "", cls: type[Command] = Command, **options: Any
     ) -> Callable[[Any], Any]:
-        """examples: command lines, one a line, for the end of its help."""
+        """Adds a command. `examples` are command lines, one a line, for the end of its help."""
         return super().command(name, cls=cls, epilog=textwrap.dedent(examples).strip() or None, **options)
 
 
 def option(spelling: str, help: str, **settings: Any) -> Any:
-    """An option of a command, for `Annotated`.
-
-    Args:
-        spelling: As help shows it, such as "--top-k -k N"; "" for the name of the parameter.
-        settings: Of `typer.Option`.
-    """
+    """Makes an option of a command, for `Annotated`. `spelling` is as help shows it, such as "--top-k -k N", "" for the name of
+    the parameter; `settings` are those of `typer.Option`."""
     words = spelling.split(" ")
     names = [word for word in words if word.startswith("-")]
     metavar = " ".join(word for word in words if not word.startswith("-")) or None
@@ -70,7 +66,7 @@ def option(spelling: str, help: str, **settings: Any) -> Any:
 
 
 def argument(metavar: str, help: str, **settings: Any) -> Any:
-    """An argument of a command, for `Annotated`. metavar: as help shows it; "" for the name of the parameter."""
+    """Makes an argument of a command, for `Annotated`. `metavar` is as help shows it; "" for the name of the parameter."""
     return typer.Argument(metavar=metavar or None, help=help, **settings)
 
 

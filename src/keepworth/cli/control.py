@@ -26,14 +26,14 @@ app = App(help="Small networks with memory, in worlds that hide their state.")
 def train(
     memory: Annotated[str, option("--memory NAME", "A memory: see keepworth methods --kind memory_module.")] = "ffm",
     world: Annotated[str, option("--world ID", "A Gymnasium id.")] = "popgym-RepeatPreviousEasy-v0",
-    steps: Annotated[int, option("--steps N", "Steps of all worlds together.")] = 400_000,
-    seed: Annotated[int, option("--seed N", "Of the network, the worlds and what is drawn.")] = 0,
-    envs: Annotated[int, option("--envs N", "Worlds that are stepped together.")] = 16,
+    steps: Annotated[int, option("--steps N", "Steps of all worlds together.", min=1)] = 400_000,
+    seed: Annotated[int, option("--seed N", "Of the network, the worlds and what is drawn.", min=0)] = 0,
+    envs: Annotated[int, option("--envs N", "Worlds that are stepped together.", min=1)] = 16,
     folder: Annotated[Path | None, option("--folder FOLDER", "Where the run stands, and goes on.")] = None,
     assign: Annotated[
         list[str] | None, option("--set NAME=VALUE", "A setting of trainer or memory: rollout=64, ...")
     ] = None,
-    threads: Annotated[int, option("--threads N", "Of PyTorch.")] = 1,
+    threads: Annotated[int, option("--threads N", "Of PyTorch.", min=1)] = 1,
     as_json: Annotated[bool, option("--json", "Print a line of JSON per update.")] = False,
 ) -> None:
     """Train a network with a memory by recurrent PPO, and show its curve."""
@@ -113,7 +113,7 @@ def table(
 
 
 def _settings(memory: str, world: str, steps: int, seed: int, envs: int, assign: list[str]) -> PpoSettings:
-    """PpoSettings from the command line: a name of `--set` is one of the trainer's, else one of the memory's."""
+    """Makes PpoSettings from the command line. A name of `--set` is one of the trainer's settings, else one of the memory's."""
     from inspect import signature
 
     from keepworth.control.settings import PpoSettings

@@ -20,7 +20,8 @@ PACKAGES = ("numpy", "apsw", "onnxruntime", "tokenizers", "safetensors", "pydant
 
 
 class Finding(NamedTuple):
-    """verdict: good; missing, which costs an optional part; or bad, which keeps what is installed from working."""
+    """A finding. `verdict` is good; missing, where an optional part is unavailable; or bad, where an installed part does not
+    work."""
 
     subject: str
     verdict: str

@@ -1,4 +1,4 @@
-"""An episode as people read it in a terminal: of a run, or of a memory."""
+"""Shows an episode of a run, or of a memory, in a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def episode_panel(episode: Episode, title: Iterable[str]) -> RenderableType:
-    """title: what stands above it; what is empty is left out."""
+    """Makes the panel of an episode, with a title. Empty parts are left out."""
     from rich.console import Group
     from rich.panel import Panel
     from rich.table import Table
@@ -32,12 +32,13 @@ def episode_panel(episode: Episode, title: Iterable[str]) -> RenderableType:
         parts.append(Text.assemble(("seen      ", "bold"), exchange.seen))
         parts.append(Text.assemble(("done      ", "bold"), exchange.done))
     right = "green" if episode.reward >= 0.5 else "yellow" if episode.reward > 0 else "red"
-    if episode.answer or not episode.exchanges:
+    if episode.answer or episode.segments:
         parts.append(Text.assemble(("answer    ", "bold"), (episode.answer, right)))
     if episode.expected:
         parts.append(Text.assemble(("expected  ", "bold"), " | ".join(episode.expected)))
     terms = "  ".join(f"{term.name} {term.value:.3f} x {term.weight:g}" for term in episode.rewards)
-    parts.append(Text.assemble(("reward    ", "bold"), (f"{episode.reward:.3f}", right), (f"  {terms}", "dim")))
+    reward = (f"{episode.reward:.3f}", right) if episode.rewards else "none yet"
+    parts.append(Text.assemble(("reward    ", "bold"), reward, (f"  {terms}", "dim")))
     if episode.errors:
         parts.append(Text.assemble(("errors    ", "bold red"), "; ".join(episode.errors)))
     above = " · ".join(part for part in title if part)

@@ -208,9 +208,8 @@ def run(
 
 
 def diagnose_runs(context: typer.Context, named: list[str], assign: list[str]) -> None:
-    """What diagnostics say of finished runs, each by its table or by why it says nothing. named: runs, and names of diagnostics.
-
-    Raises KeepworthError where an option or a setting changes nothing, and where no diagnostic says anything."""
+    """Runs diagnostics on finished runs, each of which gives a table or the reason why it has none. `named` are names of runs and
+    of diagnostics. Raises KeepworthError where an option or a setting has no effect, and where no diagnostic gives a table."""
     from inspect import signature
 
     from keepworth.evaluation.study import diagnostics
@@ -250,7 +249,7 @@ def diagnose_runs(context: typer.Context, named: list[str], assign: list[str]) -
 
 
 def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> BenchmarkReader | None:
-    """Who answers. Raises KeepworthError where an option does not fit."""
+    """Makes the reader. Raises KeepworthError where an option does not fit."""
     endpoint = name.startswith(("http://", "https://"))
     if endpoint and not endpoint_model:
         raise KeepworthError("an endpoint serves several models.", "Name one with --model.")
@@ -284,7 +283,7 @@ def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> 
 
 
 def judge_of(model: str, url: str, key_variable: str) -> Judge | None:
-    """Raises KeepworthError where there is no endpoint to judge at."""
+    """Makes the judge. Raises KeepworthError where there is no endpoint."""
     if not model:
         return None
     if not url.startswith(("http://", "https://")):

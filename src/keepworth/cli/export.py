@@ -1,4 +1,4 @@
-"""`keepworth export`: what a run trained, as a folder that other programs load."""
+"""`keepworth export`: writes a run's weights as a folder that other programs load."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def export(
 
 
 def uses_of(run: RunFolder) -> list[tuple[str, str]]:
-    """What can be done with what a run trained: a word for it, and the command after the program's name."""
+    """Lists the uses of a run's weights: a word for each, and the command after the program's name."""
     from keepworth.methods.writers._manager import ROLE as MANAGER
 
     path = shlex.quote(str(run.path))

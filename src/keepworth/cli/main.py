@@ -106,7 +106,7 @@ def run() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """One invocation; returns the exit code, and raises only with --debug, which may stand anywhere."""
+    """Runs one invocation and returns the exit code. It raises only with --debug, which may stand anywhere."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--debug" in options:
         os.environ["KEEPWORTH_DEBUG"] = "1"
@@ -135,7 +135,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _unread() -> int:
-    """Whoever read our output has seen enough (`keepworth show x | head`): nothing is wrong."""
+    """Handles a reader of the output that has closed it (`keepworth show x | head`), which is no error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 

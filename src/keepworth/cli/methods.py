@@ -1,4 +1,4 @@
-"""`keepworth methods`: every method by name, and what was measured of it."""
+"""`keepworth methods`: every method by name, with its measurements."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from keepworth.registry import KINDS, TAGS, broken, evidence, file_of, methods
 app = App(
     help="Every method by name, with its paper and its verdict.", no_args_is_help=False, invoke_without_command=True
 )
+
+LONGEST_COMMAND = 400
+"""Characters of a command that `show` prints."""
 
 
 @app.callback()
@@ -69,15 +72,25 @@ def show(
             ("because", report.get("sentence", "")),
             ("unit", report.get("unit", "")),
         ]
-        rows += [("controls", ", ".join(report.get("controls", ()))), ("command", report.get("command", ""))]
+        rows += [("controls", ", ".join(report.get("controls", ())))]
         when = f"{report.get('revision')}, at which the command was run; what it names may be gone since"
         rows += [("revision", when if report else "")]
         say(method.title)
         say_terms([(term, text) for term, text in rows if text])
         if method.kind == "objective":
             say_terms(_objective_rows(name))
+        if command := report.get("command", ""):  # to be copied, so it is not broken
+            say(f"  command: {command if len(command) <= LONGEST_COMMAND else '--json prints it, as it is long'}")
+        worlds: dict[str, list[str]] = {}
         for arm in report.get("arms", ()):
-            say(f"  {arm['name']}: {arm['mean']} {arm.get('interval') or ''} (n = {arm.get('n', '')})")
+            of, _, world = arm["name"].partition(" on ")
+            if world:
+                worlds.setdefault(f"{world} (n = {arm['n']})", []).append(f"{of} {arm['mean']:.3f}")
+            else:
+                say(f"  {of}: {arm['mean']} {arm.get('interval') or ''} (n = {arm.get('n', '')})")
+        if worlds:
+            say_terms([(world, ", ".join(means)) for world, means in worlds.items()])
+            say("  These are means; --json prints their intervals, too.")
         for gap in report.get("comparisons", ()):
             say(f"  against {gap['against']}: {gap['mean']:+} {gap.get('interval') or ''}")
 
@@ -102,7 +115,7 @@ def run(
 
 
 def print_rows(name: str, unit: str, rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
-    """The table of a study."""
+    """Prints the table of a study."""
     width = max([28, *(len(row["arm"]) for row in rows)])
     for row in rows:
         if as_json:
@@ -126,11 +139,11 @@ READ_FROM = {
     "text": "the method's paper or documentation",
     "secondary": "descriptions by others",
 }
-"""What was read of an objective, by the status of its citation."""
+"""The sources that an objective was checked against, by the status of its citation."""
 
 
 def _objective_rows(name: str) -> list[tuple[str, str]]:
-    """What is on of an objective, as a configuration says it; what it needs, and where it was read."""
+    """Describes an objective's options as a configuration has them, its needs and its source."""
     from keepworth.learning.objective.inputs import episode_inputs, inputs
     from keepworth.learning.objective.presets import preset, source_of
 

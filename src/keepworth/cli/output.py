@@ -1,8 +1,7 @@
-"""What the command line prints, and how it fails.
+"""Prints the command line's output and errors.
 
-Everything goes through here, so that nothing that is data is obeyed by a terminal. A mistake is one red line and a hint, a bug
-its traceback and a line.
-"""
+All output passes through here, so that a terminal interprets no data. A mistake of the user is one red line and a hint, a bug its
+traceback and a line."""
 
 from __future__ import annotations
 
@@ -26,29 +25,29 @@ from keepworth.episodes.text import json_line, one_line, printable
 
 
 def say(text: object, *, error: bool = False, end: str = "\n") -> None:
-    """A line, or several, on standard output or standard error."""
+    """Prints a line, or several, on standard output or standard error."""
     typer.echo(printable(str(text)) + end, nl=False, err=error)
 
 
 def width() -> int:
-    """Columns to write for; where nobody looks, lines are not broken."""
+    """Returns the number of columns to write for. Without a terminal lines are not broken."""
     wide = sys.stdout.isatty() or "COLUMNS" in os.environ
     return shutil.get_terminal_size().columns if wide else 10_000
 
 
 def say_text(text: str) -> None:
-    """A sentence or several, for the width there is."""
+    """Prints sentences, wrapped to the width."""
     say(textwrap.fill(one_line(text), width(), break_on_hyphens=False))
 
 
 def say_terms(rows: Iterable[tuple[str, str]]) -> None:
-    """A list of terms and what they mean, for the width there is; a line each where that is a file or a program."""
+    """Prints a list of terms with their meanings, wrapped to the width; a line each where the output is a file or a program."""
     for line in terms(rows, width()):
         say(line)
 
 
 def terms(rows: Iterable[tuple[str, str]], width: int) -> list[str]:
-    """A term and what is said of it, beside it, or below where the term is long."""
+    """Formats a term with its description next to it, or below where the term is long."""
     rows = list(rows)
     room = min(26, max(len(term) for term, _ in rows) + 2)
     out = []
@@ -63,13 +62,13 @@ def terms(rows: Iterable[tuple[str, str]], width: int) -> list[str]:
 
 
 def say_json(record: Any, **settings: Any) -> None:
-    """settings: of `json.dumps`."""
+    """Prints JSON. `settings` are those of `json.dumps`."""
     typer.echo(json_line(record, **settings))
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask before what cannot be undone. yes: it was said already. Raises Abort where the answer is no, and KeepworthError where
-    nobody is there to answer."""
+    """Asks before an action that cannot be undone, unless `yes` is given. Raises Abort where the answer is no, and KeepworthError
+    where nobody can answer."""
     if yes:
         return
     from keepworth.episodes.errors import KeepworthError
@@ -87,7 +86,7 @@ def confirm(question: str, yes: bool) -> None:
 
 @contextmanager
 def stopping(message: str) -> Iterator[None]:
-    """Inside, Ctrl-C and SIGTERM end the command with a line that says what is kept."""
+    """Makes Ctrl-C and SIGTERM end the command inside the block, with a line that says what is kept."""
     try:
         yield
     except KeyboardInterrupt:
@@ -97,7 +96,7 @@ def stopping(message: str) -> Iterator[None]:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """A sign of life beside work whose length is not known, on a terminal."""
+    """Shows a spinner on a terminal during work of unknown length."""
     if not sys.stderr.isatty():
         yield
         return
@@ -124,12 +123,12 @@ MISTAKE, BUG, INTERRUPTED = 2, 1, 130
 
 
 def is_ours(error: BaseException) -> bool:
-    """Whether the error's class is defined in this package: raised on purpose, with a message for people."""
+    """Whether the error's class is defined in this package, so that it was raised on purpose, with a message for people."""
     return any(kind.__module__.split(".")[0] == "keepworth" for kind in type(error).__mro__)
 
 
 def report_mistake(error: BaseException) -> int:
-    """Say what is wrong and how to fix it; returns the exit code."""
+    """Prints what is wrong and how to fix it, and returns the exit code."""
     message = str(getattr(error, "message", "") or error)
     fix = str(getattr(error, "fix", ""))
     if fix and message.endswith(fix):
@@ -139,7 +138,7 @@ def report_mistake(error: BaseException) -> int:
 
 
 def report_usage(error: Exception) -> int:
-    """A command line that does not parse: unknown command or option, missing argument. A group alone shows its help."""
+    """Reports a command line that cannot be parsed: unknown command or option, missing argument. A group alone shows its help."""
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         typer.echo(str(error), err=True)
@@ -151,7 +150,7 @@ def report_usage(error: Exception) -> int:
 
 
 def report_bug(error: BaseException) -> int:
-    """Print the traceback, and say in one line what broke; returns the exit code."""
+    """Prints the traceback and a line that says what broke, and returns the exit code."""
     say("".join(traceback.format_exception(error)), error=True, end="")
     _say_error(
         f"something broke inside keepworth: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}",
@@ -176,10 +175,10 @@ def _say_error(message: str, fix: str) -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Inside, both signals raise KeyboardInterrupt in this thread, where it is the main one.
+    """Makes both signals raise KeyboardInterrupt in this thread inside the block, where it is the main one.
 
-    Raised in the middle of an asyncio task it would leave that task, and those that wait for it, with an exception that nobody
-    retrieves. So while an event loop runs here its tasks are cancelled instead, and KeyboardInterrupt comes out of this block.
+    Raised in the middle of an asyncio task, it would leave that task, and those that wait for it, with an exception that is never
+    retrieved. So while an event loop runs here its tasks are cancelled instead, and KeyboardInterrupt is raised from this block.
     A second signal does not wait for them. SIGINT stays ignored where it is, as in a shell's background jobs."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -209,7 +208,7 @@ def interruptible() -> Iterator[None]:
     before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
-        if cancelled:  # whoever was cancelled may have made a value of it
+        if cancelled:  # a cancelled task may have returned a value
             raise KeyboardInterrupt
     except BaseException as error:
         if cancelled and isinstance(error, sys.modules["asyncio"].CancelledError):

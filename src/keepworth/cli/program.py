@@ -1,4 +1,4 @@
-"""`keepworth`, and `python -m keepworth`: where the program starts."""
+"""The entry point of `keepworth` and of `python -m keepworth`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import sys
 
 
 def run() -> None:
-    """A hook is started anew for each event of a host, which waits for it: it takes the short way, without the command line."""
+    """Runs the program. A hook is run without the command line, because it starts anew for each event of a host, which waits for
+    it."""
     if sys.argv[1:2] == ["hook"]:
         from keepworth.serving import hook
 

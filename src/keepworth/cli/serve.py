@@ -26,7 +26,7 @@ KEY = "KEEPWORTH_API_KEY"
 UPSTREAM_KEY = "OPENAI_API_KEY"
 LOCAL = "127.0.0.1"
 TOKENS, ITEMS = 1500, 8
-"""What a gateway puts into a prompt at most, if nothing else is said."""
+"""The default limits of what a gateway adds to a prompt."""
 
 
 def serve(
@@ -68,9 +68,9 @@ def serve(
 ) -> None:
     """Serve a memory to agents, with a page to look at it.
 
-    Every verb of the memory over HTTP, and the page, for whoever has a token; with --upstream, or a model or a run, a gateway
-    that remembers for any program that speaks to OpenAI. The token is what KEEPWORTH_API_KEY holds, if it is set.
-    Ctrl-C stops."""
+    Every verb of the memory is served over HTTP, and the page, to clients with a token; with --upstream, or a model or a run,
+    also a gateway that adds memory to any program that uses OpenAI's interface. The token is that in KEEPWORTH_API_KEY, if it is
+    set. Ctrl-C stops."""
     model, run = _model_or_run(what, runs)
     alone = "--stdio serves its host alone."
     gateway = memory_tokens != TOKENS or memory_items != ITEMS
@@ -125,7 +125,7 @@ def serve(
 
 
 def _refuse(*mistakes: tuple[bool, str, str]) -> None:
-    """Raises KeepworthError, with what is wrong and how to mend it, for the first mistake that was made."""
+    """Raises KeepworthError for the first mistake in the options, with its fix."""
     for made, message, fix in mistakes:
         if made:
             raise KeepworthError(message, fix)
@@ -146,7 +146,7 @@ def _serve_memory(memory: MemoryPlace, *, host: str, port: int, **options: Any) 
 
 
 def _serve_stdio(memory: MemoryPlace, user: str, **options: Any) -> None:
-    """Until the host hangs up. Nothing but messages may be on standard output."""
+    """Serves until the host closes the connection. Only messages may be on standard output."""
     from keepworth.serving.access import Access
     from keepworth.serving.mcp_tools import mcp_server, over_stdio
     from keepworth.serving.open_memories import OpenMemories
@@ -185,7 +185,7 @@ def _say_memory(server: MemoryServer, memory: MemoryPlace, host: str) -> None:
 
 
 def upstream_key_in(variable: str, upstream: str) -> str:
-    """What a variable of the environment holds. Raises KeepworthError where it is not set and the upstream may want it."""
+    """Returns the value of an environment variable. Raises KeepworthError where it is not set and the upstream may need it."""
     from urllib.parse import urlsplit
 
     if variable == "none":
@@ -202,20 +202,21 @@ def upstream_key_in(variable: str, upstream: str) -> str:
 
 
 def _model_or_run(what: str, runs: Path) -> tuple[str, str]:
-    """(model, run): one of them is "". A catalogued model comes before a run of its name, which its folder still names. Raises
-    UnknownName for a word that is neither."""
+    """Returns (model, run), one of which is "". A catalogued model comes before a run of its name, which can still be named by
+    its folder. Raises UnknownName for a word that is neither."""
     from keepworth.learning.run_folder import is_run, list_runs
-    from keepworth.models.files import KNOWN
+    from keepworth.models.files import KNOWN, ModelKind
 
     if is_run(Path(what)) or (what not in KNOWN and what and is_run(runs / what)):
         return "", what
     if what and what not in KNOWN and "/" not in what and not Path(what).exists():
-        raise UnknownName("model or run", what, [*KNOWN, *(path.name for path in list_runs(runs))])
+        models = (model.name for model in KNOWN.values() if model.kind is ModelKind.LANGUAGE)
+        raise UnknownName("model or run", what, [*models, *(path.name for path in list_runs(runs))])
     return what, ""
 
 
 def _answering(model: str, run: str, role: str, runs: Path) -> InProcessModel:
-    """A model, or what a run trained, with an adapter in its weights. Raises KeepworthError where there is none."""
+    """Loads a model, or the weights of a run with the adapter merged. Raises KeepworthError where there is none."""
     from keepworth.learning.run_folder import find_run
     from keepworth.models.files import ModelKind, path_of
     from keepworth.models.inprocess import InProcessModel

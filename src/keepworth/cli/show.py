@@ -12,7 +12,7 @@ from keepworth.cli.command import argument, option
 from keepworth.cli.episode_panel import episode_panel
 from keepworth.cli.output import Runs, say, say_json
 from keepworth.cli.tables import print_evaluation, print_table
-from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.errors import KeepworthError, UnknownName
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,7 +75,7 @@ def show(
 
 
 def _evaluated(name: str, runs: Path) -> Path | None:
-    """The folder that `keepworth eval run` or `keepworth eval stream` left; None where it is no such folder."""
+    """Returns the folder of a finished `keepworth eval run` or `keepworth eval stream`; None where it is no such folder."""
     for path in (Path(name), runs / name) if name else ():
         if (path / "rows.jsonl").is_file() and (path / "summary.json").is_file():
             return path
@@ -83,7 +83,7 @@ def _evaluated(name: str, runs: Path) -> Path | None:
 
 
 def _as_record(run: RunFolder) -> dict[str, Any]:
-    """What the tables hold, with the labels that they show."""
+    """Converts tables to a record, with the labels that they show."""
     from dataclasses import asdict
 
     from keepworth.evaluation.tables import tables_of
@@ -124,19 +124,21 @@ def report(
 
 
 def named_or_latest(name: str, runs: Path) -> RunFolder:
-    """The run of that name, or the one that was begun last. Raises KeepworthError where there is none."""
+    """Returns the run of that name, or the one that was started last. Raises KeepworthError where there is none."""
     from keepworth.learning.run_folder import find_run, list_runs
 
-    if not name:
-        folders = list_runs(runs)
-        if not folders:
-            raise KeepworthError(f"There is no run in {runs} yet.", "keepworth demo makes one; --runs looks elsewhere.")
-        name = str(folders[0])
-    return find_run(name, runs)
+    folders, fix = list_runs(runs), "keepworth demo makes one; --runs looks elsewhere."
+    if not (name or folders):
+        raise KeepworthError(f"There is no run in {runs} yet.", fix)
+    try:
+        return find_run(name or str(folders[0]), runs)
+    except UnknownName as error:
+        error.fix = error.fix if folders else fix
+        raise
 
 
 def print_tables(run: RunFolder, console: Console) -> None:
-    """The final tables, or the latest measurement of each arm while there are none."""
+    """Prints the final tables, or the latest measurement of each arm while there are none."""
     from keepworth.evaluation.tables import tables_of
 
     headline = (run.result() or {}).get("headline")
@@ -147,7 +149,7 @@ def print_tables(run: RunFolder, console: Console) -> None:
 
 
 def print_curves(run: RunFolder, console: Console) -> None:
-    """Every curve as a line of blocks, from first to last value."""
+    """Prints every curve as a line of blocks, from first to last value."""
     from keepworth.evaluation.curves import drawn, panels
 
     for panel in drawn(panels(run.metrics(), run.evals())):

@@ -1,4 +1,4 @@
-"""Tables for any width: a line per row where the terminal is wide enough, else a block per row. Nothing is cut."""
+"""Prints tables for any width: a line per row where the terminal is wide enough, else a block per row. Nothing is cut."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SENTENCE = 24
 
 
 def print_evaluation(summary: dict[str, Any], console: Console) -> None:
-    """The verdict, the tables, and what failed, of `keepworth eval run` or `eval stream`."""
+    """Prints the verdict, the tables and the failures of `keepworth eval run` or `eval stream`."""
     from keepworth.evaluation import evaluation_page, stream_page
 
     of_streams = "claims" in summary
@@ -33,7 +33,7 @@ def print_evaluation(summary: dict[str, Any], console: Console) -> None:
 
 
 def print_table(result: ResultTable, console: Console) -> None:
-    """One line per arm; means with their intervals beside them, or below where there are many columns."""
+    """Prints one line per arm, with intervals next to their means, or below where there are many columns."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -87,7 +87,7 @@ def _blocks(
         for heading, cell in zip(headings, cells, strict=True):
             value = cell if isinstance(cell, Text) else Text(cell)
             if value.plain:
-                # What stands below each other in a narrow column stands beside each other here.
+                # Lines of a narrow column are joined here.
                 lines.add_row(f"  {heading}", Text("  ").join(value.split("\n")), style=style)
         parts.append(lines)
     return Group(*parts, Text(""))

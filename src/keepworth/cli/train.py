@@ -48,7 +48,8 @@ def demo(
             cores = min(available_cores(), 2)
             progress.note(
                 f"About {DEMO_MINUTES[quick][cores - 1]:.0f} min on {cores} idle cores with bfloat16, longer without it, or "
-                "where other programs compute. `keepworth demo --quick` (make demo QUICK=1) takes few steps."
+                "where other programs compute."
+                + ("" if quick else " `keepworth demo --quick` (make demo QUICK=1) takes few steps.")
             )
         recipe.train(config, run, progress)
 
@@ -123,7 +124,7 @@ def train(
 
 
 class TrainCommand(Command):
-    """`train`, whose help shows the settings of the recipe that is named."""
+    """The command `train`. Its help shows the settings of the named recipe."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta["keepworth.words"] = list(args)
@@ -146,7 +147,7 @@ class TrainCommand(Command):
 def _asked_for(
     recipe: str, tasks: str | None, source: Path | None, reward: list[str], environment: str | None, memory: Path | None
 ) -> Recipe:
-    """The recipe of that name or file, or the one that --tasks or --source and what goes with them make."""
+    """Returns the recipe of that name or file, or the one that --tasks or --source and their options define."""
     if tasks is None and source is None:
         for option, value in (("--reward", reward), ("--environment", environment), ("--memory", memory)):
             if value:
@@ -175,7 +176,7 @@ def _asked_for(
 def _carry_out(
     path: Path, config: Mapping[str, object], fresh: bool, track: str, work: Callable[[RunFolder, Progress], None]
 ) -> None:
-    """Open the run folder, train with a display, write the report, print the tables."""
+    """Opens the run's folder, trains with a display, writes the report, and prints the tables."""
     from keepworth.cli.show import print_tables
     from keepworth.episodes.text import terminal
     from keepworth.learning.run_folder import RunFolder
@@ -205,7 +206,8 @@ def _carry_out(
 
 
 def program() -> str:
-    """What to type to run this program again: its name where the shell finds it, else its path (`.venv/bin/keepworth`)."""
+    """Returns what to type to run this program again: its name where the shell finds it, else its path
+    (`.venv/bin/keepworth`)."""
     import os
     import shutil
 

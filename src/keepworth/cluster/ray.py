@@ -1,8 +1,7 @@
-"""Workers as actors of Ray, on this machine or on hosts. Only this file imports it.
+"""Workers as actors of Ray, on this machine or on several hosts. Only this file imports Ray.
 
-Ray places an actor, notices its death and starts it again. What was under way then fails with `WorkerDied`, and whoever
-asked for it decides whether to ask again.
-"""
+Ray places an actor, notices its death and starts it again. Pending calls then fail with `WorkerDied`, and the caller decides
+whether to repeat them."""
 
 from __future__ import annotations
 
@@ -25,9 +24,9 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.placement import WorkerDied, WorkerFailed, WorkerPart
 
 PLACING = 60.0
-"""Seconds in which there has to be room for a worker."""
+"""Seconds to wait for a free core for a worker."""
 REACHING = 10.0
-"""Seconds in which an address answers."""
+"""Seconds to wait for an address to answer."""
 RESTARTS = 64
 """How often Ray starts a worker again in one run."""
 STORE = 256 * 2**20
@@ -39,8 +38,8 @@ class RayCluster:
     """Starts workers on a Ray.
 
     Args:
-        address: HOST:PORT of a Ray that runs; "" starts one on this machine, which ends with `close`.
-        placing: Seconds in which there has to be room for a worker.
+        address: HOST:PORT of a running Ray; "" starts one on this machine, which ends with `close`.
+        placing: Seconds to wait for a free core for a worker.
     """
 
     def __init__(self, address: str = "", *, placing: float = PLACING) -> None:
@@ -56,7 +55,7 @@ class RayCluster:
             _start(ray, address)
 
     def spawn(self, part: WorkerPart, name: str, label: str = "") -> RayWorker:
-        """Start a worker and wait until its object is made.
+        """Starts a worker and waits until its object is made.
 
         Raises:
             KeepworthError: No host has room for it in time.
@@ -114,7 +113,7 @@ class RayCluster:
         )
 
     def close(self) -> None:
-        """End every worker, and the Ray that was started here. A second call does nothing."""
+        """Ends every worker, and the Ray that was started here. A second call does nothing."""
         workers, self._workers = self._workers, []
         for worker in workers:
             worker.close()
@@ -124,7 +123,7 @@ class RayCluster:
 
 
 class RayWorker:
-    """An actor: `call` asks it for something, `restarted` waits until Ray has started it again."""
+    """A worker that is an actor of Ray."""
 
     def __init__(self, ray: Any, actor: Any, name: str) -> None:
         self.name, self.host, self.actor = name, "a host of Ray", actor
@@ -132,7 +131,7 @@ class RayWorker:
         self._closed = False
 
     def call(self, method: str, *given: Any) -> Future[Any]:
-        """Call a method of the worker's object; the future raises WorkerDied or WorkerFailed."""
+        """Calls a method of the worker's object; the future raises WorkerDied or WorkerFailed."""
         if self._closed:
             answer: Future[Any] = Future()
             answer.set_exception(WorkerDied(f"{self.name} on {self.host} was closed."))
@@ -140,11 +139,11 @@ class RayWorker:
         return self._answer(self.actor.call.remote(method, *given), method)
 
     def restarted(self) -> Future[Any]:
-        """Done once the worker stands again; raises WorkerDied where Ray does not start it again."""
+        """Returns a future that is done once the worker runs again. It raises WorkerDied where Ray does not restart it."""
         return self._answer(self.actor.call.options(max_task_retries=-1).remote(""), "")
 
     def close(self) -> None:
-        """End it. A second call does nothing."""
+        """Ends the worker. A second call does nothing."""
         if not self._closed:
             self._closed = True
             with suppress(Exception):  # the Ray may be gone already
@@ -181,14 +180,14 @@ class RayWorker:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """What a call raised, as text: this process may not have the class of the error."""
+    """The error of a call, as text, because this process may not have the class of the error."""
 
     summary: str
     fix: str
 
 
 class _Actor:
-    """Holds the object of a part, made at the first call; after a restart it is made anew."""
+    """Holds the object of a part, which is made at the first call, and again after a restart."""
 
     def __init__(self, name: str, path: Sequence[str], target: str, settings: Mapping[str, Any]) -> None:
         self._name, self._target, self._settings = name, target, settings
@@ -239,6 +238,6 @@ def _start(ray: Any, address: str) -> None:
 
 
 def _labels(node: Mapping[str, Any]) -> list[str]:
-    """The labels that a host was started with."""
+    """Returns the labels that a host was started with."""
     labels: Mapping[str, str] = node.get("Labels") or {}
     return [f"{key}={value}" for key, value in sorted(labels.items()) if not key.startswith("ray.io/")]

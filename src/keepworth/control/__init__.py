@@ -1,10 +1,8 @@
 """Small networks in worlds that hide their state: sequence memories, recurrent PPO, worlds by Gymnasium.
 
-    from keepworth.control import memory
     module = memory("ffm", input_size=12, width=128)      # an ordinary torch.nn.Module
 
-`keepworth.control.memory_base` says what a sequence memory is; the memories themselves are files of `keepworth.methods.control`.
-"""
+`keepworth.control.memory_base` defines sequence memories; the memories themselves are files of `keepworth.methods.control`."""
 
 from __future__ import annotations
 
@@ -15,21 +13,23 @@ if TYPE_CHECKING:
 
 
 def memory(name: str, input_size: int, width: int = 128, **settings: Any) -> SequenceMemory:
-    """A sequence memory by its name.
+    """Makes a sequence memory by its name.
 
     Args:
         name: One of `keepworth methods --kind memory_module`, such as "ffm".
         input_size: Features of an input.
         width: Features of an output.
-        settings: What this memory can be told besides; see the `make` in its file.
+        settings: Further settings of this memory; see the `make` in its file.
 
     Raises:
-        UnknownName: There is no memory of this name, or no setting of it.
+        UnknownName: There is no memory of this name, or it has no such setting.
+        SettingError: The memory cannot be made with these settings.
         MissingExtra: PyTorch is not installed.
     """
     from inspect import signature
 
-    from keepworth.episodes.errors import require_known
+    from keepworth.control.settings import SettingError
+    from keepworth.episodes.errors import KeepworthError, require_known
     from keepworth.episodes.extras import require
     from keepworth.registry import method
 
@@ -38,5 +38,13 @@ def memory(name: str, input_size: int, width: int = 128, **settings: Any) -> Seq
     for setting in settings:
         require_known(f"setting of {name}", setting, accepted)
     require("control", f"The memory {name!r}", "torch")
-    module: SequenceMemory = make(input_size, width, **settings)
+    try:
+        module: SequenceMemory = make(input_size, width, **settings)
+    except (ValueError, RuntimeError, ArithmeticError) as error:
+        if not settings or isinstance(error, KeepworthError):
+            raise
+        given = ", ".join(f"{setting} = {value!r}" for setting, value in settings.items())
+        raise SettingError(
+            f"the memory {name!r} cannot be made with {given}: {error}.", "Leave them out for the usual ones."
+        ) from error
     return module

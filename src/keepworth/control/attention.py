@@ -1,4 +1,4 @@
-"""Attention over what memories keep."""
+"""Attention over the rows that memories store."""
 
 from __future__ import annotations
 
@@ -9,20 +9,16 @@ from torch import Tensor, nn
 
 
 def age_code(ages: Tensor, width: int) -> Tensor:
-    """Sines and cosines of ages in steps, [how many, width].
-
-    Source: Vaswani et al., "Attention is all you need", arXiv 1706.03762, section 3.5.
-    """
+    """Returns sines and cosines of ages in steps, [how many, width]. Source: Vaswani et al., "Attention is all you need", arXiv
+    1706.03762, section 3.5."""
     rates = 10_000.0 ** (-torch.arange(0, width, 2, device=ages.device) / width)
     angles = ages.unsqueeze(-1) * rates
     return torch.cat([angles.sin(), angles.cos()], -1)[..., :width]
 
 
 class RowAttention(nn.Module):
-    """Attention of one query over kept rows, with several heads, in which the query is projected and the rows are not.
-
-    (q Wq) (r Wk)^T = (q Wq Wk^T) r^T: for one query and many rows that is as many times cheaper as a head has features.
-    """
+    """Attention of one query over stored rows, with several heads. The query is projected and the rows are not. (q Wq) (r Wk)^T =
+    (q Wq Wk^T) r^T: for one query and many rows the right side is cheaper by the number of features of a head."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -34,13 +30,13 @@ class RowAttention(nn.Module):
         self.output = nn.Linear(width, width)
 
     def forward(self, query: Tensor, rows: Tensor, valid: Tensor, code: Tensor) -> Tensor:
-        """What the rows say: zero where no row is valid.
+        """Returns the attention's output; zero where no row is valid.
 
         Args:
             query: [batch, width].
             rows: [batch, count, width].
-            valid: Which rows there are, [batch, count].
-            code: Added to the rows to say how old they are, [count, width] or [batch, count, width].
+            valid: Which rows exist, [batch, count].
+            code: Is added to the rows to encode their age, [count, width] or [batch, count, width].
         """
         rows = rows + code
         heads = self.query(query).unflatten(1, (self.heads, -1))
@@ -62,7 +58,6 @@ class ReadingLayer(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
 
     def forward(self, x: Tensor, rows: Tensor, valid: Tensor, code: Tensor) -> Tensor:
-        """See `RowAttention.forward`."""
         x = x + self.attention(self.norms[0](x), rows, valid, code)
         read: Tensor = x + self.mlp(self.norms[1](x))
         return read

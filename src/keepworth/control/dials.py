@@ -1,8 +1,7 @@
-"""Dials that make any world of control as awkward as plants are, and behaviours that log it as people do.
+"""Dials that make any world of control as difficult as industrial plants are, and behaviours that log it as people do.
 
-What is seen is late, what is done is late, something drives the world that the agent does not choose, and some states are not
-allowed: the four properties of NeoRL-2 (arXiv 2503.19267). Its data come from careful, mixed and aimless operators.
-"""
+Observations are late, actions are late, a process that the agent does not control drives the world, and some states are not
+allowed: the four properties of NeoRL-2 (arXiv 2503.19267). Its data come from careful, mixed and aimless operators."""
 
 from __future__ import annotations
 
@@ -25,21 +24,22 @@ BEHAVIOURS = {
     "play": "a few steps long the good policy, an action at random, or one action held",
 }
 Transition = tuple[Any, Any, float, Any, bool]
-"""An observation, the action, its reward, the next observation, and whether the episode ended there for good."""
+"""An observation, the action, its reward, the next observation, and whether the episode terminated there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dials:
-    """How awkward a world is; as it stands, not at all.
+    """How a world is made more difficult; by default not at all.
 
     Attributes:
-        delay: Steps by which what is seen is late. Until then the first observation is shown.
-        lag: Steps by which what is done is late. Until then the world is given its first action, or the middle of a box.
-        drive: Spread of a process that drives the world, x' = 0.9 x + drive * noise. Behind each observation x is shown. It is
-            added to an action of a box; of several actions the next one is done in the place of the chosen while |x| is above 1.
+        delay: Steps by which observations are late. Until then the first observation is shown.
+        lag: Steps by which actions are late. Until then the world gets its first action, or the middle of a box.
+        drive: Standard deviation of the noise of a process that drives the world, x' = 0.9 x + drive * noise. x is appended to
+            each observation. It is added to an action of a box; while |x| is above 1, a discrete action is replaced by the next
+            one.
         feature: The part of an observation that is bounded.
         bound: Its greatest allowed size; None for any.
-        price: What a step outside takes from the reward. `info["violation"]` says whether it was one.
+        price: The reward that a step outside costs. `info["violation"]` says whether it was one.
     """
 
     delay: int = 0
@@ -57,7 +57,7 @@ class Dials:
 
 
 class Dialled(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A world under `Dials`. The bound looks at the world as it is, not at what is shown of it."""
+    """A world under `Dials`. The bound applies to the true observation, not to the delayed one."""
 
     def __init__(self, world: gymnasium.Env[Any, Any], dials: Dials) -> None:
         super().__init__(world)
@@ -74,7 +74,7 @@ class Dialled(gymnasium.Wrapper[Any, Any, Any, Any]):
             self.observation_space = spaces.Tuple([world.observation_space, shown])
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin with nothing under way, and the drive at 0."""
+        """Resets the world, with no pending actions, and the drive at 0."""
         observation, info = self.env.reset(seed=seed, options=options)
         if seed is not None or not hasattr(self, "noise"):
             self.noise = np.random.default_rng(seed)
@@ -84,7 +84,7 @@ class Dialled(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._shown(), info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """A step of the world with the action that is due."""
+        """Steps the world with the action that is due."""
         self.under_way.append(action)
         observation, reward, over, cut, info = self.env.step(self._driven(self.under_way.popleft()))
         self.level = 0.9 * self.level + self.dials.drive * self.noise.standard_normal()
@@ -114,21 +114,21 @@ class Dialled(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def dialled(world: str, **dials: Any) -> Dialled:
-    """A world by its Gymnasium id under dials: see `Dials`."""
+    """Makes a world by its Gymnasium id under dials: see `Dials`."""
     return Dialled(gymnasium.make(world), Dials(**dials))
 
 
 def behave(
     world: gymnasium.Env[Any, Any], name: str, good: Callable[[Any], Any], episodes: int, seed: int = 0
 ) -> Iterator[list[Transition]]:
-    """What somebody who behaves so logs of a world, episode by episode.
+    """Yields the logs of a world under a behaviour, episode by episode.
 
     Args:
-        world: What is played.
+        world: The world.
         name: One of `BEHAVIOURS`.
-        good: From an observation to a good action.
-        episodes: How many.
-        seed: Of the world and of what the behaviour draws.
+        good: Maps an observation to a good action.
+        episodes: How many episodes are played.
+        seed: The seed of the world and of the behaviour's draws.
     """
     require_known("behaviour", name, BEHAVIOURS)
     draw = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""What can be wrong with a world, a space or a checkpoint."""
+"""Errors of a world, a space or a checkpoint."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class SpaceError(KeepworthError):
 
 
 class WorldError(KeepworthError):
-    """A world broke its contract: a number that is none, or an observation outside its space."""
+    """A world broke its contract: a number is not finite, or an observation is outside its space."""
 
 
 class CheckpointError(KeepworthError):
-    """A checkpoint that is none, or is of another memory, world or size."""
+    """A checkpoint cannot be read, or is of another memory, world or size."""

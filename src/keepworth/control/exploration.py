@@ -1,16 +1,15 @@
-"""Bonuses for what is new, beside the reward of a world: E3B, NovelD and their product.
+"""Exploration bonuses that are added to the reward of a world: E3B, NovelD and their product.
 
     e3b      b_t = phi_{t+1}^T C^-1 phi_{t+1},  C = ridge I + sum of phi phi^T over the episode so far
     noveld   b_t = max(0, N(o_{t+1}) - 0.5 N(o_t)) if the episode sees o_{t+1} for the first time, else 0
     both     e3b * max(0, N(o_{t+1}) - 0.5 N(o_t))
 
-phi comes of a network that learns which action led from one observation to the next; N is the squared error with which a network
-predicts what another, never trained, makes of an observation. A bonus is divided by its running deviation. The step that ends an
-episode earns none: the observation after it belongs to another episode.
+phi is computed by a network that learns which action led from one observation to the next. N is the squared error with which a
+network predicts the output of another, untrained one for an observation. A bonus is divided by its running deviation. The step
+that ends an episode earns none: the observation after it belongs to another episode.
 Source: Henaff et al., "Exploration via elliptical episodic bonuses", arXiv 2210.05805; Zhang et al., "NovelD: a simple yet
 effective exploration criterion", NeurIPS 2021; the product: Henaff et al., "A study of global and episodic bonuses for
-exploration in contextual MDPs", arXiv 2306.03236.
-"""
+exploration in contextual MDPs", arXiv 2306.03236."""
 
 from __future__ import annotations
 
@@ -25,9 +24,9 @@ from keepworth.control.network import layers
 from keepworth.control.spaces import ActionSpace
 
 RIDGE, SCALE = 0.1, 0.5
-"""What C has before an episode's first observation; how much of the novelty that was left is taken off."""
+"""The ridge of C, and the factor of the previous observation's novelty, which is subtracted."""
 HIDDEN, FEATURES, PARTS = 64, 32, 4
-"""Widths of the networks, and parts in which a rollout is learned."""
+"""Widths of the networks, and the number of minibatches of a rollout."""
 
 
 class Ellipsoid(nn.Module):
@@ -44,10 +43,8 @@ class Ellipsoid(nn.Module):
         self.register_buffer("inverse", (torch.eye(size) / RIDGE).repeat(count, 1, 1))
 
     def visit(self, features: Tensor, starts: Tensor) -> Tensor:
-        """Bonuses of features, [worlds, size], which then count as visited. starts: whose episode begins with them.
-
-        The update is that of Sherman and Morrison: u = C^-1 phi, C^-1 <- C^-1 - u u^T / (1 + phi^T u).
-        """
+        """Returns the bonuses of features, [worlds, size], which then count as visited. `starts` marks worlds whose episode
+        begins. The update is that of Sherman and Morrison: u = C^-1 phi, C^-1 <- C^-1 - u u^T / (1 + phi^T u)."""
         fresh = torch.eye(features.shape[1]) / RIDGE
         inverse = torch.where(starts[:, None, None], fresh, self.inverse)
         u = (inverse @ features.unsqueeze(2)).squeeze(2)
@@ -57,14 +54,14 @@ class Ellipsoid(nn.Module):
 
 
 class FirstVisits(nn.Module):
-    """Which observations each world's episode has seen."""
+    """The observations that each world's episode has seen."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
         self.seen: list[set[int]] = [set() for _ in range(count)]
 
     def visit(self, observations: Tensor, starts: Tensor) -> Tensor:
-        """1 where an observation, [worlds, size], is the first of its kind in its episode, else 0."""
+        """Returns 1 where an observation, [worlds, size], occurs for the first time in its episode, else 0."""
         first = torch.zeros(len(starts))
         for world, (row, start) in enumerate(zip(observations.numpy(), starts.tolist(), strict=True)):
             visited = self.seen[world]
@@ -76,25 +73,25 @@ class FirstVisits(nn.Module):
         return first
 
     def get_extra_state(self) -> list[list[int]]:
-        """What a checkpoint keeps."""
+        """Returns the state for a checkpoint."""
         return [sorted(visited) for visited in self.seen]
 
     def set_extra_state(self, state: list[list[int]]) -> None:
-        """Take what a checkpoint kept."""
+        """Restores the state of a checkpoint."""
         self.seen = [set(visited) for visited in state]
 
 
 class Bonus(nn.Module):
-    """The bonus of a run, with the networks that it learns.
+    """The bonus of a run, with the networks that it trains.
 
     Attributes:
-        sums: How many bonuses there were, their sum and the sum of their squares.
+        sums: The number of bonuses so far, their sum and the sum of their squares.
     """
 
     sums: Tensor
 
     def __init__(self, kind: str, count: int, observation_size: int, actions: ActionSpace) -> None:
-        """kind: "e3b", "noveld" or "both". count: how many worlds."""
+        """Makes the bonus `kind`, "e3b", "noveld" or "both", for `count` worlds."""
         super().__init__()
         self.actions = actions
         self.elliptical, self.novelty = kind != "noveld", kind != "e3b"
@@ -112,12 +109,12 @@ class Bonus(nn.Module):
 
     @torch.no_grad()
     def visit(self, observations: Tensor, starts: Tensor) -> Tensor:
-        """The part of the bonus that counts within episodes, [worlds], for a step of all worlds."""
+        """Returns the part of the bonus that is per episode, [worlds], for a step of all worlds."""
         return self.episode.visit(self.encoder(observations) if self.elliptical else observations, starts)
 
     @torch.no_grad()
     def pay(self, observations: Tensor, starts: Tensor) -> Tensor:
-        """Bonuses of the steps between observations, [worlds, steps].
+        """Returns the bonuses of the steps between observations, [worlds, steps].
 
         Args:
             observations: [worlds, steps + 1, size]. The first of them was visited already.
@@ -136,11 +133,11 @@ class Bonus(nn.Module):
         return bonus * going_on / (deviation + 1e-8)
 
     def error(self, observations: Tensor) -> Tensor:
-        """N, [...], of observations, [..., size]."""
+        """Returns N, [...], of observations, [..., size]."""
         return (self.predictor(observations) - self.target(observations)).square().mean(-1)
 
     def learn(self, observations: Tensor, starts: Tensor, actions: Tensor, draw: torch.Generator) -> None:
-        """One pass over a rollout: as in `pay`, and its actions, [worlds, steps, parts]."""
+        """Trains on a rollout once, with observations and starts as for `pay`, and its actions, [worlds, steps, parts]."""
         before, after = observations[:, :-1].flatten(0, 1), observations[:, 1:].flatten(0, 1)
         going_on, actions_taken = ~starts[:, 1:].flatten(), actions.flatten(0, 1)
         log_std = torch.zeros(0 if self.actions.categorical else self.actions.size)

@@ -1,9 +1,8 @@
 """LSTM and GRU by PyTorch's kernels, with episodes that start inside a chunk.
 
-The kernels know no resets. Before a step at which an episode starts, one more step is put in whose input shuts the gates, so that
-the state after it is exactly zero and no gradient passes; in the padding at the end the input holds the state exactly. Both are
-two more input columns, `CLOSE` or `OPEN` into the gates. The kernel runs once, over little more than the chunk.
-"""
+The kernels have no resets. Before a step at which an episode starts, one more step is inserted whose input closes the gates, so
+that the state after it is exactly zero and no gradient passes; in the padding at the end the input keeps the state exactly. Both
+use two more input columns, which put `CLOSE` or `OPEN` into the gates. The kernel runs once, over little more than the chunk."""
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ OPEN, CLOSE = 1e4, -1e4
 
 
 class GatedMemory(SequenceMemory):
-    """One layer whose output is the first part of its state. It has so many `gates` and `parts` of its state, and writes
-    `run`, `cell` and `commands`."""
+    """A single layer whose output is the first part of its state. A subclass sets the numbers of `gates` and of `parts` of the
+    state, and implements `run`, `cell` and `commands`."""
 
     gates: int
     parts: int
@@ -40,26 +39,24 @@ class GatedMemory(SequenceMemory):
 
     @abstractmethod
     def run(self, x: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:
-        """The kernel over time."""
+        """Runs the kernel over time."""
 
     @abstractmethod
     def cell(self, x: Tensor, state: State, weights: list[Tensor]) -> State:
-        """The kernel over one step: the state after it."""
+        """Runs the kernel over one step, and returns the state after it."""
 
     @abstractmethod
     def commands(self) -> Tensor:
-        """Input weights, [gates * width, 2], of the column that makes the state zero and of the one that holds it."""
+        """Returns the input weights, [gates * width, 2], of the column that makes the state zero and of the one that keeps it."""
 
     def weights(self) -> list[Tensor]:
-        """The parameters in the kernels' order."""
+        """Returns the parameters in the kernels' order."""
         return [self.input_weight, self.state_weight, self.bias, self.state_bias]
 
     def initial_state(self, batch: int) -> State:
-        """Zero."""
         return tuple(self.zeros(batch, self.output_size) for _ in range(self.parts))
 
     def step(self, x: Tensor, state: State, starts: Tensor | None = None) -> tuple[Tensor, State]:
-        """See `SequenceMemory.step`."""
         if starts is not None:
             state = choose(starts, self.initial_state(x.shape[0]), state)
         state = self.cell(x, state, self.weights())
@@ -68,7 +65,6 @@ class GatedMemory(SequenceMemory):
     def forward(
         self, x: Tensor, state: State | None = None, starts: Tensor | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """See `SequenceMemory.forward`."""
         batch, time, features = x.shape
         state = state or self.initial_state(batch)
         if starts is not None:

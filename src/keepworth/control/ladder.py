@@ -1,11 +1,10 @@
-"""Worlds with a dial for how far back they ask, and what a result on a world says about memory.
+"""Worlds with a dial for the distance over which they test memory, and what a result on a world shows about memory.
 
 K, the context, is how many of the last inputs a network takes at once: 1 for a recurrence. xi, the correlation horizon, is the
 distance between an event and the step that needs it, both counted: xi = t_recall - t_event + 1. Success where xi <= K needs only
-short-term memory, success where xi > K needs long-term memory, and where some xi are below K and others above, success cannot be
-attributed. A memory whose state reaches back only so far cannot succeed beyond its reach.
-Source: Cherepanov et al., "Unraveling the complexity of memory in RL agents", arXiv 2412.06531, which has the horizons below.
-"""
+short-term memory, success where xi > K needs long-term memory. Where some xi are below K and others above, success cannot be
+attributed. A memory whose state has a limited reach cannot succeed beyond it.
+Source: Cherepanov et al., "Unraveling the complexity of memory in RL agents", arXiv 2412.06531, which has the horizons below."""
 
 from __future__ import annotations
 
@@ -30,15 +29,14 @@ HORIZONS = {
     "AutoencodeMedium": (2, 208),
     "AutoencodeHard": (2, 312),
 }
-"""World of POPGym -> its least and greatest xi."""
+"""Maps worlds of POPGym to their least and greatest xi."""
 
 
 class Cue(gymnasium.Env[NDArray[np.int64], Any]):
-    """The first observation shows a symbol, the one xi - 1 steps later asks for it; those between show symbols at random.
+    """A world whose first observation shows a symbol, which has to be named xi - 1 steps later; those between are random.
 
-    An observation is a symbol and whether it is the cue, between, or shown with the question. The answer pays 1 if it is right
-    and ends the episode; no other step pays. xi is the same in every episode: where it varies, success cannot be attributed.
-    """
+    An observation is a symbol, and whether it is the cue, between, or shown with the question. The answer pays 1 if it is right
+    and ends the episode; no other step pays. xi is the same in every episode: where it varies, success cannot be attributed."""
 
     observation_space = spaces.MultiDiscrete([SYMBOLS, 3])
     action_space = spaces.Discrete(SYMBOLS)
@@ -49,13 +47,13 @@ class Cue(gymnasium.Env[NDArray[np.int64], Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.int64], dict[str, Any]]:
-        """Show the cue."""
+        """Shows the cue."""
         super().reset(seed=seed)
         self.symbol, self.time = int(self.np_random.integers(SYMBOLS)), 1
         return np.array([self.symbol, CUE]), {}
 
     def step(self, action: int) -> tuple[NDArray[np.int64], float, bool, bool, dict[str, Any]]:
-        """The next of xi observations, or the end after the last."""
+        """Shows the next of xi observations, or ends after the last."""
         over = self.time == self.xi
         self.time += 1
         shown = np.array([self.np_random.integers(SYMBOLS), QUESTION if self.time >= self.xi else BETWEEN])
@@ -67,7 +65,7 @@ for rung in RUNGS:
 
 
 def horizons(world: str) -> tuple[int, int] | None:
-    """The least and the greatest xi of a world by its Gymnasium id; None where they are not known."""
+    """Returns the least and the greatest xi of a world by its Gymnasium id; None where they are not known."""
     if world in gymnasium.registry and "xi" in gymnasium.registry[world].kwargs:
         xi = int(gymnasium.registry[world].kwargs["xi"])
         return xi, xi
@@ -75,11 +73,11 @@ def horizons(world: str) -> tuple[int, int] | None:
 
 
 def regime(context: int, reach: int | None, xi: tuple[int, int]) -> str:
-    """What success would show: "short-term" memory, "long-term" memory, "mixed", or nothing: "out of reach".
+    """Returns what success would show: "short-term" memory, "long-term" memory, "mixed", or nothing: "out of reach".
 
     Args:
         context: K of the memory.
-        reach: How many inputs back its state can hold anything of at all; None without bound.
+        reach: How many inputs its state can reach back; None without bound.
         xi: The least and the greatest horizon of the world.
     """
     if reach is not None and xi[1] > reach:

@@ -1,9 +1,8 @@
-"""What a sequence memory is, and two bases that make stepping equal running over time.
+"""The interface of sequence memories, and two base classes for which stepping equals running over time.
 
-The reset convention, everywhere: `starts[b, t]` is True where the observation at t is the first of an episode. The state that
-meets it is then the initial one, and nothing from before reaches its output or any later one, in value or in gradient. A world's
-`done` at t is `starts` at t + 1.
-"""
+All follow one convention of resets: `starts[b, t]` is True where the observation at t is the first of an episode. The state
+before it is then the initial one, and nothing earlier affects its output or any later one, in value or in gradient. A world's
+`done` at t is `starts` at t + 1."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ State = tuple[Tensor, ...]
 
 
 RunMemory = Callable[[Any, Tensor, State], tuple[Tensor, State]]
-"""What runs a memory over time or for one step: memory, inputs, state -> outputs, state."""
+"""Runs a memory over time or for one step: maps (memory, inputs, state) to (outputs, state)."""
 
 
 class SequenceMemory(nn.Module, ABC):
@@ -46,39 +45,40 @@ class SequenceMemory(nn.Module, ABC):
 
     @abstractmethod
     def initial_state(self, batch: int) -> State:
-        """The state before any input, for a batch of so many."""
+        """Returns the state before any input, for a batch of this size."""
 
     @abstractmethod
     def forward(
         self, x: Tensor, state: State | None = None, starts: Tensor | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """Run over time.
+        """Runs over time.
 
         Args:
             x: Inputs, [batch, time, input_size].
-            state: What an earlier call returned; None for the initial state.
+            state: The state that an earlier call returned; None for the initial state.
             starts: Where episodes start, [batch, time], Boolean; None for nowhere.
-            mask: False where a row is only padding, [batch, time]; padding stands at the end. Its outputs mean nothing, and
-                the state that is returned is that of the last row before it.
+            mask: False where a row is only padding, [batch, time]; padding is at the end. Its outputs are meaningless, and the
+                returned state is that of the last row before it.
 
         Returns:
             Outputs, [batch, time, output_size], and the state after the last step.
         """
 
     def step(self, x: Tensor, state: State, starts: Tensor | None = None) -> tuple[Tensor, State]:
-        """One step: x is [batch, input_size], starts [batch]. It equals `forward` over one step."""
+        """Runs one step, where x is [batch, input_size] and starts [batch]. It equals `forward` over one step."""
         y, state = self(x.unsqueeze(1), state, None if starts is None else starts.unsqueeze(1))
         return y.squeeze(1), state
 
     def zeros(self, *shape: int) -> Tensor:
-        """Zeros of the type and at the place of this module's parameters."""
+        """Returns zeros of the type and on the device of this module's parameters."""
         like = next(self.parameters())
         return torch.zeros(shape, dtype=like.dtype, device=like.device)
 
 
 class SegmentedMemory(SequenceMemory):
-    """A memory that runs over long inputs part by part, so that what it computes stays small. It writes `initial_state` and
-    `run`, which is exact from one segment to the next.
+    """A memory that runs over long inputs part by part, to bound the memory of a computation.
+
+    A subclass implements `initial_state` and `run`, which must be exact from one segment to the next.
 
     Attributes:
         segment: How many steps are run at once.
@@ -88,12 +88,11 @@ class SegmentedMemory(SequenceMemory):
 
     @abstractmethod
     def run(self, x: Tensor, state: State, starts: Tensor | None, mask: Tensor | None) -> tuple[Tensor, State]:
-        """`forward` over at most `segment` steps."""
+        """Runs `forward` over at most `segment` steps."""
 
     def forward(
         self, x: Tensor, state: State | None = None, starts: Tensor | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """See `SequenceMemory.forward`."""
         state = state or self.initial_state(x.shape[0])
         if x.shape[1] <= self.segment:
             return self.run(x, state, starts, mask)
@@ -109,10 +108,10 @@ class SegmentedMemory(SequenceMemory):
 class LinearRecurrence(SegmentedMemory):
     """h_t = decay_t * h_{t-1} + write_t, where both depend on the input at t alone, and an output that reads h_t.
 
-    A memory of this form says its `state_shape` and writes `recur` and `read`.
+    A subclass sets its `state_shape` and implements `recur` and `read`.
 
     Attributes:
-        state_shape: Of the state of one batch element.
+        state_shape: The shape of the state of one batch element.
         is_complex: Whether states are complex inside.
     """
 
@@ -122,18 +121,17 @@ class LinearRecurrence(SegmentedMemory):
 
     @abstractmethod
     def recur(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Decay and write, which broadcast to [batch, time, *state_shape], from inputs, [batch, time, input_size]."""
+        """Returns decay and write, which broadcast to [batch, time, *state_shape], from inputs, [batch, time, input_size]."""
 
     @abstractmethod
     def read(self, states: Tensor, x: Tensor) -> Tensor:
-        """Outputs, [batch, time, output_size], from states, [batch, time, *state_shape], and inputs."""
+        """Returns outputs, [batch, time, output_size], from states, [batch, time, *state_shape], and inputs."""
 
     def initial_state(self, batch: int) -> State:
-        """Zero."""
         return (self.zeros(batch, *self.state_shape, *([2] if self.is_complex else [])),)
 
     def run(self, x: Tensor, state: State, starts: Tensor | None, mask: Tensor | None) -> tuple[Tensor, State]:
-        """See `SegmentedMemory.run`. A start makes the decay zero."""
+        """Runs at most `segment` steps. A start makes the decay zero."""
         (before,) = state
         decay, write = self.recur(x)
         ones = (1,) * len(self.state_shape)
@@ -148,18 +146,17 @@ class LinearRecurrence(SegmentedMemory):
 
 
 class StepRecurrence(SequenceMemory):
-    """A memory whose update needs its state: a loop over time. It writes `initial_state` and `cell`."""
+    """A memory whose update needs its state, in a loop over time. A subclass implements `initial_state` and `cell`."""
 
     def project(self, x: Tensor) -> Tensor:
-        """What of an update needs no state, for all steps at once: [batch, time, input_size] -> [batch, time, ...]."""
+        """Computes the part of an update that needs no state, for all steps: [batch, time, input_size] -> [batch, time, ...]."""
         return x
 
     @abstractmethod
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """One update: what `project` made of an input, [batch, ...], and the state -> output and state."""
+        """Takes one update, from the projected input, [batch, ...], and the state; returns output and state."""
 
     def step(self, x: Tensor, state: State, starts: Tensor | None = None) -> tuple[Tensor, State]:
-        """See `SequenceMemory.step`."""
         if starts is not None:
             state = choose(starts, self.initial_state(x.shape[0]), state)
         return self.cell(self.project(x.unsqueeze(1)).squeeze(1), state)
@@ -167,7 +164,6 @@ class StepRecurrence(SequenceMemory):
     def forward(
         self, x: Tensor, state: State | None = None, starts: Tensor | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """See `SequenceMemory.forward`."""
         fresh = self.initial_state(x.shape[0])
         state = state or fresh
         starts = starts if starts is None or mask is None else starts & mask
@@ -183,17 +179,17 @@ class StepRecurrence(SequenceMemory):
 
 
 def choose(which: Tensor, one: State, other: State) -> State:
-    """For each batch element the state of `one` where `which`, [batch], is True, else that of `other`."""
+    """Returns for each batch element the state of `one` where `which`, [batch], is True, else that of `other`."""
     return tuple(torch.where(which.view(-1, *(1,) * (a.ndim - 1)), a, b) for a, b in zip(one, other, strict=True))
 
 
 def detach(state: State) -> State:
-    """The same state without its gradient, for the border between two chunks."""
+    """Returns the state without its gradient, for the border between two chunks."""
     return tuple(part.detach() for part in state)
 
 
 class Blocks(SequenceMemory):
-    """Memories one above another, each in a block as transformers have it: norm, memory, sum; norm, two layers, sum."""
+    """Stacked memories, each in a block as in transformers: norm, memory, sum; norm, two layers, sum."""
 
     def __init__(self, memories: list[SequenceMemory], input_size: int) -> None:
         width = memories[0].output_size
@@ -207,18 +203,15 @@ class Blocks(SequenceMemory):
         )
 
     def initial_state(self, batch: int) -> State:
-        """The states of all memories, one after another."""
         return tuple(part for memory in self.memories for part in memory.initial_state(batch))  # type: ignore[operator]
 
     def forward(
         self, x: Tensor, state: State | None = None, starts: Tensor | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """See `SequenceMemory.forward`."""
         state = state or self.initial_state(x.shape[0])
         return self._run(x, state, lambda memory, y, before: memory(y, before, starts, mask))
 
     def step(self, x: Tensor, state: State, starts: Tensor | None = None) -> tuple[Tensor, State]:
-        """See `SequenceMemory.step`."""
         return self._run(x, state, lambda memory, y, before: memory.step(y, before, starts))
 
     def _run(self, x: Tensor, state: State, run: RunMemory) -> tuple[Tensor, State]:
@@ -234,25 +227,22 @@ class Blocks(SequenceMemory):
 
 
 class Chain(SequenceMemory):
-    """One memory after another."""
+    """Two memories, the second of which reads the outputs of the first."""
 
     def __init__(self, first: SequenceMemory, second: SequenceMemory) -> None:
         super().__init__(first.input_size, second.output_size)
         self.first, self.second = first, second
 
     def initial_state(self, batch: int) -> State:
-        """The state of the first, then that of the second."""
         return self.first.initial_state(batch) + self.second.initial_state(batch)
 
     def forward(
         self, x: Tensor, state: State | None = None, starts: Tensor | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """See `SequenceMemory.forward`."""
         state = state or self.initial_state(x.shape[0])
         return self._run(x, state, lambda memory, y, before: memory(y, before, starts, mask))
 
     def step(self, x: Tensor, state: State, starts: Tensor | None = None) -> tuple[Tensor, State]:
-        """See `SequenceMemory.step`."""
         return self._run(x, state, lambda memory, y, before: memory.step(y, before, starts))
 
     def _run(self, x: Tensor, state: State, run: RunMemory) -> tuple[Tensor, State]:
@@ -263,5 +253,5 @@ class Chain(SequenceMemory):
 
 
 def stack(kind: Callable[[int], SequenceMemory], input_size: int, width: int, blocks: int) -> SequenceMemory:
-    """Memories of a kind, made by `kind(input_size)`, in so many blocks; with blocks = 0 one alone."""
+    """Stacks memories, which `kind(input_size)` makes, in `blocks` blocks; makes a single one for blocks = 0."""
     return Blocks([kind(width) for _ in range(blocks)], input_size) if blocks else kind(input_size)

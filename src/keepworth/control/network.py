@@ -1,4 +1,4 @@
-"""A policy and a value with one memory between them."""
+"""The network of a policy and a value function with one memory for both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from keepworth.control.spaces import ActionSpace
 
 
 def layers(*sizes: int) -> nn.Sequential:
-    """Linear layers with tanh between them, orthogonal at first."""
+    """Makes linear layers with tanh between them and orthogonal initial weights."""
     parts: list[nn.Module] = []
     for before, after in pairwise(sizes):
         linear = nn.Linear(before, after)
@@ -28,11 +28,10 @@ def layers(*sizes: int) -> nn.Sequential:
 
 
 class ActorCritic(nn.Module):
-    """Input -> encoder -> memory -> policy and value, each of two layers.
+    """A network: input -> encoder -> memory -> policy and value, each of two layers.
 
-    An input is [features of the observation; features of the action before; the reward before; 1 at the start of an episode],
-    of which all but the first are options.
-    """
+    An input is [features of the observation; features of the previous action; the previous reward; 1 at the start of an episode],
+    of which all but the first are optional."""
 
     def __init__(
         self,
@@ -45,7 +44,8 @@ class ActorCritic(nn.Module):
         reward_input: bool = False,
         memory_settings: dict[str, Any] | None = None,
     ) -> None:
-        """encoder: a layer with tanh before the memory. action_input: the action before and the start flag are inputs."""
+        """Makes the network. `encoder` adds a layer with tanh before the memory; `action_input` adds the previous action and the
+        start flag to the inputs."""
         super().__init__()
         self.actions = actions
         self.action_input, self.reward_input = action_input, reward_input
@@ -62,7 +62,7 @@ class ActorCritic(nn.Module):
             last.mul_(0.01)
 
     def input(self, features: Tensor, action: Tensor, reward: Tensor, starts: Tensor) -> Tensor:
-        """The network's inputs, [..., input_size], from observations, what was done and paid before, and starts, [...]."""
+        """Returns the inputs, [..., input_size], from observations, previous actions and rewards, and starts, [...]."""
         parts = [features]
         going_on = (~starts).unsqueeze(-1)
         if self.action_input:
@@ -72,31 +72,31 @@ class ActorCritic(nn.Module):
         return torch.cat(parts, -1)
 
     def initial_state(self, batch: int) -> State:
-        """The memory's state before an episode."""
+        """Returns the memory's state before an episode."""
         return self.memory.initial_state(batch)
 
     def forward(self, x: Tensor, state: State, starts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Outputs of the policy, [batch, time, actions.size], values, [batch, time], and what the memory gave to both."""
+        """Returns the policy's outputs, [batch, time, actions.size], values, [batch, time], and the memory's outputs."""
         y, _ = self.memory(self.encoder(x), state, starts)
         return self.policy(y), self.value(y).squeeze(-1), y
 
     def step(self, x: Tensor, state: State, starts: Tensor) -> tuple[Tensor, Tensor, State]:
-        """Outputs and values for one step, x [batch, input_size], starts [batch], and the state after it."""
+        """Returns outputs and values for one step, x [batch, input_size], starts [batch], and the state after it."""
         y, state = self.memory.step(self.encoder(x), state, starts)
         return self.policy(y), self.value(y).squeeze(-1), state
 
 
 Carry = tuple[State, Tensor, Tensor]
-"""What a policy takes from step to step: the memory's state, the action before, the reward before."""
+"""The state of a policy between steps: the memory's state, the previous action, the previous reward."""
 
 
 def start_carry(network: ActorCritic, batch: int) -> Carry:
-    """What meets the first step of episodes."""
+    """Returns the state before the first step of episodes."""
     actions = network.actions
     kind = torch.long if actions.categorical else torch.float32
     return network.initial_state(batch), torch.zeros(batch, actions.parts, dtype=kind), torch.zeros(batch)
 
 
 def as_tensor(array: Any) -> Tensor:
-    """A tensor over the same numbers."""
+    """Returns a tensor that shares the array's memory where possible."""
     return torch.from_numpy(np.ascontiguousarray(array))

@@ -1,8 +1,7 @@
-"""Recurrent PPO over many worlds at once: play a rollout, estimate advantages, learn from chunks with the states they began with.
+"""Recurrent PPO over many worlds at once: play a rollout, estimate advantages, learn from chunks that start from stored states.
 
 Source: Schulman et al., "Proximal policy optimization algorithms", arXiv 1707.06347; advantages: Schulman et al.,
-"High-dimensional continuous control using generalized advantage estimation", arXiv 1506.02438.
-"""
+"High-dimensional continuous control using generalized advantage estimation", arXiv 1506.02438."""
 
 from __future__ import annotations
 
@@ -26,15 +25,13 @@ from keepworth.control.settings import PpoSettings
 from keepworth.control.worlds import MakeWorld, Worlds
 
 Row = dict[str, float | int | None]
-"""A point of the curve; `Trainer.update` says what is in it."""
+"""A point of the curve; `Trainer.update` describes its entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """What was played, [worlds, rollout, ...], and the memory's states at the first step of every chunk.
-
-    `rewards` are what is learned from, with what follows an episode that was cut and with a bonus; `earned` are the world's.
-    """
+    """The played steps, [worlds, rollout, ...], and the memory's states at the first step of every chunk. `rewards` are learned
+    from: they include the bonus, and the value after an episode that was cut off. `earned` are the world's."""
 
     x: Tensor
     starts: Tensor
@@ -49,17 +46,10 @@ class Rollout:
 
 
 class Trainer:
-    """A run: its network, its worlds, and where both stand.
-
-    Attributes:
-        settings: Of the run.
-        worlds: Those it plays in.
-        network: What it trains.
-        curve: A row per update.
-    """
+    """A training run, with its network, its worlds and their current states. `curve` has a row per update."""
 
     def __init__(self, settings: PpoSettings, world: MakeWorld | None = None) -> None:
-        """world: what makes a world, where it has no Gymnasium id."""
+        """Makes the worlds and the networks. `world` makes a world that has no Gymnasium id."""
         self.settings = settings
         self.worlds = Worlds(world or settings.world, settings.envs, settings.seed, settings.trial)
         with torch.random.fork_rng(devices=[]):
@@ -79,20 +69,19 @@ class Trainer:
             self.bonus.visit(self._features, self._starts)
 
     def train(self) -> Iterator[Row]:
-        """Update until all steps are done; a row per update."""
+        """Updates until all steps are done, and yields a row per update."""
         while len(self.curve) < self.settings.updates:
             yield self.update()
 
     def update(self) -> Row:
-        """Play and learn once.
+        """Plays a rollout and learns from it.
 
         Returns:
             A row: `steps` of all worlds so far; `return`, the mean over the episodes that ended in this update (None where none
             did), `episodes` and their mean `length`; `recent`, the mean return of the last hundred; `entropy`, `kl` and
-            `value_loss`; `mismatch`, the greatest difference between a stored log-probability and the same computed again
-            before anything was learned, which a mistake in states or resets would show; `bonus`, the mean that was paid for
-            what is new, and `prediction`, the loss of what is predicted, where the settings ask for them; `seconds` of work so
-            far.
+            `value_loss`; `mismatch`, the greatest difference between a stored log-probability and the same computed again before
+            the first step, which would show a mistake in states or resets; `bonus`, the mean exploration bonus, and `prediction`,
+            the loss of the prediction, where the settings ask for them; `seconds` of work so far.
         """
         began = time.perf_counter()
         rollout, returns, lengths = self._play()
@@ -114,7 +103,7 @@ class Trainer:
 
     @torch.no_grad()
     def _play(self) -> tuple[Rollout, list[float], list[int]]:
-        """A rollout, and the returns and lengths of the episodes that ended in it."""
+        """Plays a rollout; also returns the returns and lengths of the episodes that ended in it."""
         settings, network = self.settings, self.network
         columns: list[tuple[Tensor, ...]] = []
         states: list[State] = []
@@ -131,7 +120,7 @@ class Trainer:
             stepped = self.worlds.step(network.actions.to_world(action))
             reward = torch.from_numpy(stepped.rewards)
             paid = reward.clone()
-            if stepped.finals:  # an episode that was cut goes on in the value of where it was cut
+            if stepped.finals:  # an episode that was cut off gets the value of its last state
                 cut = torch.tensor(list(stepped.finals))
                 last = torch.stack([as_tensor(features) for features in stepped.finals.values()])
                 going_on = torch.zeros(len(cut), dtype=torch.bool)
@@ -154,7 +143,7 @@ class Trainer:
         return played, returns, lengths
 
     def _pay_bonus(self, rollout: Rollout, bonus: Bonus) -> dict[str, float]:
-        """Add the bonus to the rewards of a rollout, and let it learn from it; what to report."""
+        """Adds the bonus to the rewards of a rollout, lets the bonus learn from it, and returns metrics."""
         observations = torch.cat([rollout.x[..., : self.worlds.observations.size], self._features.unsqueeze(1)], 1)
         starts = torch.cat([rollout.starts, self._starts.unsqueeze(1)], 1)
         paid = bonus.pay(observations, starts)
@@ -163,7 +152,7 @@ class Trainer:
         return {"bonus": float(paid.mean())}
 
     def _advantages(self, rollout: Rollout) -> Tensor:
-        """Generalised advantages, [worlds, rollout]: A_t = delta_t + gamma lambda (1 - end_t) A_{t+1}."""
+        """Returns generalised advantages, [worlds, rollout]: A_t = delta_t + gamma lambda (1 - end_t) A_{t+1}."""
         settings = self.settings
         advantages = torch.zeros_like(rollout.values)
         following, value = torch.zeros_like(rollout.last_value), rollout.last_value
@@ -176,7 +165,7 @@ class Trainer:
         return advantages
 
     def _learn(self, rollout: Rollout, advantages: Tensor) -> dict[str, float]:
-        """Pass over the rollout's chunks, and what to report of it."""
+        """Takes the optimiser steps on the rollout's chunks, and returns metrics."""
         settings, network = self.settings, self.network
         # Chunk k of world i is row i * (rollout / chunk) + k.
         x, starts, actions, old, earned, targets, advantages = (
@@ -225,7 +214,7 @@ class Trainer:
         return {**sums, "mismatch": mismatch}
 
     def save(self) -> dict[str, Any]:
-        """Everything that the next update depends on, as tensors, numbers and lists."""
+        """Returns everything that the next update depends on, as tensors, numbers and lists."""
         worlds = self.worlds.save()
         return {
             "settings": asdict(self.settings),
@@ -244,12 +233,8 @@ class Trainer:
         }
 
     def load(self, saved: dict[str, Any]) -> None:
-        """Go on where `save` was called: exactly so, or with new episodes where the worlds cannot be saved, or where another
-        user saved them.
-
-        Raises:
-            CheckpointError: It is of another memory, world or size.
-        """
+        """Continues from the result of `save`: exactly, or with new episodes where the worlds cannot be saved or another user
+        saved them. Raises CheckpointError for a checkpoint of another memory, world or size."""
         load_network(self.network, saved, self.settings)
         self.optimiser.load_state_dict(saved["optimiser"])
         self.draw.set_state(saved["draw"])
@@ -268,7 +253,7 @@ class Trainer:
 
 
 def make_network(settings: PpoSettings, worlds: Worlds) -> ActorCritic:
-    """The network that settings ask for, with fresh weights."""
+    """Makes the network that the settings ask for, with fresh weights."""
     return ActorCritic(
         worlds.observations.size,
         worlds.actions,
@@ -282,14 +267,14 @@ def make_network(settings: PpoSettings, worlds: Worlds) -> ActorCritic:
 
 
 def make_bonus(settings: PpoSettings, worlds: Worlds) -> Bonus | None:
-    """The bonus that settings ask for, with fresh weights."""
+    """Makes the bonus that the settings ask for, with fresh weights; None for no bonus."""
     if settings.bonus == "none":
         return None
     return Bonus(settings.bonus, settings.envs, worlds.observations.size, worlds.actions)
 
 
 def make_prediction(settings: PpoSettings, worlds: Worlds) -> Prediction | None:
-    """The prediction that settings ask for, with fresh weights."""
+    """Makes the prediction that the settings ask for, with fresh weights; None for no prediction."""
     if settings.predict == "none":
         return None
     return Prediction(
@@ -298,11 +283,8 @@ def make_prediction(settings: PpoSettings, worlds: Worlds) -> Prediction | None:
 
 
 def load_network(network: ActorCritic, saved: dict[str, Any], settings: PpoSettings) -> None:
-    """Take the weights of a checkpoint.
-
-    Raises:
-        CheckpointError: They are of another memory, world or size.
-    """
+    """Loads the weights of a checkpoint into a network. Raises CheckpointError where they are of another memory, world or
+    size."""
     of = saved["settings"]
     for name in ("memory", "memory_settings", "world", "width"):
         if of[name] != getattr(settings, name):

@@ -1,4 +1,4 @@
-"""Auxiliary losses that make a memory predict: what comes next in the world, or its own later outputs.
+"""Auxiliary losses that make a memory predict the next observation and reward, or its own later outputs.
 
     observation   |P(y_t, a_t) - o_{t+1}|^2 + (R(y_t, a_t) - r_t)^2
     latent        mean over k of |P_k(y_t, a_t) - sg(y_{t+k})|^2  +  exp(-|y_i - y_j|) over pairs of steps
@@ -6,10 +6,9 @@
 y is the memory's output, a the action, sg stops the gradient; the exponential repels outputs of different steps, without which
 all would become the same. Squares are means over features. A step whose target lies in another episode or beyond the chunk
 predicts only its reward. The heads P and R have an optimiser of their own, so that with weight 0 the network learns exactly as
-without.
+without them.
 Source: "Predictive auxiliary objectives in deep RL mimic learning in the brain", arXiv 2310.06089; predicting observations and
-rewards is older than that.
-"""
+rewards is older than that."""
 
 from __future__ import annotations
 
@@ -30,13 +29,13 @@ class Prediction(nn.Module):
     """The heads of a run's prediction, and its loss.
 
     Attributes:
-        optimiser: Of the heads alone; the memory learns with the network.
+        optimiser: The optimiser of the heads; the memory learns with the network.
     """
 
     def __init__(
         self, kind: str, width: int, observation_size: int, actions: ActionSpace, learning_rate: float = 1e-3
     ) -> None:
-        """kind: "observation" or "latent". width: of the memory's output."""
+        """Makes the heads of `kind`, "observation" or "latent"; `width` is that of the memory's output."""
         super().__init__()
         self.actions, self.latent = actions, kind == "latent"
         size = width + actions.features
@@ -48,13 +47,13 @@ class Prediction(nn.Module):
         self.optimiser = torch.optim.Adam(self.parameters(), learning_rate)
 
     def loss(self, y: Tensor, actions: Tensor, observations: Tensor, rewards: Tensor, starts: Tensor) -> Tensor:
-        """The loss of a batch of chunks.
+        """Returns the loss of a batch of chunks.
 
         Args:
-            y: What the memory gave, [batch, time, width].
-            actions: What was done then, [batch, time, parts].
-            observations: What was seen, [batch, time, features].
-            rewards: What the world paid for the action, [batch, time].
+            y: The memory's outputs, [batch, time, width].
+            actions: The actions, [batch, time, parts].
+            observations: The observations, [batch, time, features].
+            rewards: The world's rewards for the actions, [batch, time].
             starts: Where episodes begin, [batch, time].
         """
         inputs = torch.cat([y, self.actions.describe(actions)], -1)
@@ -70,13 +69,13 @@ class Prediction(nn.Module):
         return torch.stack(losses).mean() + repulsion
 
     def targets(self, y: Tensor, observations: Tensor, rewards: Tensor) -> list[tuple[int, Tensor]]:
-        """For each head how many steps ahead its target lies, and the targets of the steps that have one in the chunk."""
+        """Returns for each head how many steps ahead its target lies, and the targets that lie in the chunk."""
         if self.latent:
             return [(ahead, y[:, ahead:].detach()) for ahead in AHEAD]
         return [(1, observations[:, 1:]), (0, rewards.unsqueeze(-1))]
 
 
 def same_episode(starts: Tensor, ahead: int) -> Tensor:
-    """Whether a step and the one so many steps later are of one episode, [batch, time - ahead]; starts: [batch, time]."""
+    """Whether a step and the one `ahead` steps later are in one episode, [batch, time - ahead]; starts: [batch, time]."""
     episode = starts.long().cumsum(1)
     return episode[:, ahead:] == episode[:, : max(episode.shape[1] - ahead, 0)]

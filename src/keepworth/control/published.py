@@ -1,9 +1,8 @@
-"""Numbers that papers state for worlds, to stand beside a curve.
+"""Numbers that papers report for worlds, to compare with a curve.
 
 POPGym: maximum over training of the mean episodic return, mean of three trials of 15 million steps with PPO; Morad et al.,
-"POPGym: Benchmarking partially observable reinforcement learning", arXiv 2303.01859, as a public transcription of the appendix
-has them: not checked against the paper. Only GRU and the best of its 13 memories are there.
-"""
+"POPGym: Benchmarking partially observable reinforcement learning", arXiv 2303.01859, copied from a public transcription of the
+appendix and not checked against the paper. It has only GRU and the best of its 13 memories."""
 
 from __future__ import annotations
 
@@ -34,9 +33,9 @@ POPGYM: dict[str, tuple[float, float, str]] = {
     "RepeatPreviousMedium": (-0.315, 0.789, "LMU"),
     "RepeatPreviousHard": (-0.428, 0.191, "LMU"),
 }
-"""World -> GRU, best, which memory that was."""
+"""Maps a world to GRU's number, the best one, and the memory that has it."""
 
 
 def published(world: str) -> tuple[float, float, str] | None:
-    """GRU's number, the best one and whose it is, for a Gymnasium id; None where none is known."""
+    """Returns GRU's number, the best one and the memory that has it, for a Gymnasium id; None where they are not known."""
     return POPGYM.get(world.removeprefix("popgym-").rpartition("-v")[0])

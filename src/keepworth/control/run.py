@@ -1,4 +1,4 @@
-"""A run in a folder: settings, curve and checkpoint; and the trained agent that one loads from there."""
+"""A run in a folder: settings, curve and checkpoint; and the trained agent that is loaded from there."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ EVERY = 15.0
 
 
 def run(settings: PpoSettings, folder: Path, world: MakeWorld | None = None) -> Iterator[Row]:
-    """Train in a folder, or go on with the run that is there; a row per update, the earlier ones first.
+    """Trains in a folder, or continues its run; yields a row per update, the earlier ones first.
 
     Args:
-        settings: Of the run. Of one that goes on, only `steps` may be others.
-        folder: Is made where it is not there.
-        world: What makes a world, where it has no Gymnasium id.
+        settings: The settings of the run. To continue one, only `steps` may differ.
+        folder: The folder, which is made where it does not exist.
+        world: Makes a world that has no Gymnasium id.
 
     Raises:
         CheckpointError: The folder holds another run.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     trainer = Trainer(settings, world)
+    folder.mkdir(parents=True, exist_ok=True)
     if (folder / CHECKPOINT).exists():
         saved = load_checkpoint(folder)
         before = replace(PpoSettings(**saved["settings"]), steps=settings.steps)
@@ -63,7 +63,7 @@ def run(settings: PpoSettings, folder: Path, world: MakeWorld | None = None) -> 
 
 
 def save(trainer: Trainer, folder: Path) -> None:
-    """Write the checkpoint and the curve, each whole or not at all."""
+    """Writes the checkpoint and the curve, each completely or not at all."""
     write_whole(folder / CHECKPOINT, trainer.save())
     finished = len(trainer.curve) >= trainer.settings.updates
     about = {
@@ -88,18 +88,14 @@ def _rounded(value: float | int | None) -> float | int | None:
 
 
 def write_whole(path: Path, content: Any) -> None:
-    """Save tensors such that a reader finds the old file or the new one."""
+    """Saves tensors such that a reader finds the old file or the new one."""
     part = path.with_name(f"{path.name}.part")
     torch.save(content, part)
     os.replace(part, path)
 
 
 def load_checkpoint(folder: Path) -> dict[str, Any]:
-    """What `Trainer.save` gave.
-
-    Raises:
-        CheckpointError: There is none in the folder, or it is damaged.
-    """
+    """Loads the result of `Trainer.save` from a folder. Raises CheckpointError where it is missing or damaged."""
     path = folder / CHECKPOINT
     if not path.exists():
         raise CheckpointError(f"{folder} holds no {CHECKPOINT}.", "Name the folder that --folder of a training named.")
@@ -129,7 +125,7 @@ class TrainedAgent:
 
     @classmethod
     def load(cls, folder: str | Path, world: MakeWorld | None = None) -> TrainedAgent:
-        """The agent of a run's folder. world: what makes its world, where that has no Gymnasium id."""
+        """Loads the agent of a run's folder. `world` makes a world that has no Gymnasium id."""
         saved = load_checkpoint(Path(folder))
         settings = PpoSettings(**saved["settings"])
         worlds = Worlds(world or settings.world, 1, settings.seed, settings.trial)
@@ -141,16 +137,16 @@ class TrainedAgent:
     def predict(
         self, observation: Any, state: Carry | None = None, *, reward: float = 0.0, deterministic: bool = True
     ) -> tuple[Any, Carry]:
-        """The action for an observation.
+        """Returns the action for an observation.
 
         Args:
-            observation: As the world gives it.
-            state: What the call before returned; None at the start of an episode.
-            reward: Of the step before, for networks that take it.
-            deterministic: Whether it is the likeliest action, or drawn.
+            observation: The world's observation.
+            state: The state that the previous call returned; None at the start of an episode.
+            reward: The reward of the previous step, for networks that take it.
+            deterministic: Whether to take the likeliest action, or to draw one.
 
         Returns:
-            An action as the world takes it, and the state for the next call.
+            An action for the world, and the state for the next call.
         """
         network = self.network
         starts = torch.tensor([state is None])
@@ -165,11 +161,10 @@ class TrainedAgent:
         return network.actions.to_world(action)[0], (memory, action, paid)
 
     def export(self, path: str | Path) -> None:
-        """Write one step of the network as a program that PyTorch runs without keepworth.
+        """Writes one step of the network as a program that PyTorch runs without keepworth.
 
         `torch.export.load(path).module()` takes inputs, [batch, size], the parts of the memory's state, a list, and Boolean
-        starts, [batch]; it gives the policy's outputs, values, and the parts of the state.
-        """
+        starts, [batch]. It returns the policy's outputs, values, and the parts of the state."""
 
         class Step(torch.nn.Module):
             def __init__(self, network: ActorCritic) -> None:

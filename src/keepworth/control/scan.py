@@ -1,7 +1,6 @@
 """Linear recurrences over time: h_t = decay_t * h_{t-1} + write_t.
 
-Both ways are exact, take work in proportion to the length, and allow a decay of zero, which is how episodes are reset.
-"""
+Both implementations are exact, take work in proportion to the length, and allow a decay of zero, which resets episodes."""
 
 from __future__ import annotations
 
@@ -14,19 +13,16 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 FEW = 1000
-"""Numbers in a state of the whole batch below which starting an operation costs more than its arithmetic."""
+"""Size of the batch's state below which launching an operation costs more than its arithmetic."""
 
 
 def scan(decay: Tensor, write: Tensor, initial: Tensor) -> Tensor:
-    """All states of a linear recurrence.
+    """Returns all states of a linear recurrence, [batch, time, ...].
 
     Args:
-        decay: What is left of the state before, [batch, time, ...]; real or complex.
-        write: What is added, [batch, time, ...].
+        decay: The factor of the previous state, [batch, time, ...]; real or complex.
+        write: The term that is added, [batch, time, ...].
         initial: The state before the first step, [batch, ...].
-
-    Returns:
-        The states, [batch, time, ...].
     """
     decay, write = torch.broadcast_tensors(decay, write)
     if write.shape[1] == 1:
@@ -39,10 +35,8 @@ def scan(decay: Tensor, write: Tensor, initial: Tensor) -> Tensor:
 
 
 def scan_pairs(decay: Tensor, write: Tensor) -> Tensor:
-    """The states from a zero state, by joining neighbouring steps to one and halving the length: few operations, larger ones.
-
-    Source: Blelloch, "Prefix sums and their applications", 1990, with the operator (a1, b1), (a2, b2) -> (a2 a1, a2 b1 + b2).
-    """
+    """Returns the states from a zero state, by joining neighbouring steps and halving the length: fewer, larger operations.
+    Source: Blelloch, "Prefix sums and their applications", 1990, with the operator (a1, b1), (a2, b2) -> (a2 a1, a2 b1 + b2)."""
     length = write.shape[1]
     if length == 1:
         return write
@@ -56,11 +50,10 @@ def scan_pairs(decay: Tensor, write: Tensor) -> Tensor:
 
 
 class ScanLoop(torch.autograd.Function):
-    """One operation a step, and a backward pass that keeps nothing besides decay and states.
+    """A loop of one operation a step, whose backward pass needs only decay and states.
 
     The gradient l_t of a state runs backwards by the same recurrence: l_t = g_t + conj(decay_{t+1}) l_{t+1}; it is the gradient
-    of write_t, and l_t conj(h_{t-1}) is that of decay_t.
-    """
+    of write_t, and l_t conj(h_{t-1}) is that of decay_t."""
 
     @staticmethod
     def forward(context: Any, decay: Tensor, write: Tensor, initial: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a run of recurrent PPO can be told. No PyTorch is needed to read it."""
+"""The settings of a run of recurrent PPO. Reading them needs no PyTorch."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ PREDICTIONS = ("none", "observation", "latent")
 
 
 class SettingError(KeepworthError, ValueError):
-    """PpoSettings that do not fit one another."""
+    """Settings of PPO do not fit one another."""
 
 
 @dataclass(frozen=True)
 class PpoSettings:
-    """PpoSettings of a run.
+    """Settings of a run of recurrent PPO.
 
     Attributes:
         world: A Gymnasium id.
         memory: A sequence memory's name.
-        memory_settings: What that memory can be told.
-        steps: Of all worlds together.
-        seed: Of the network, the worlds and what is drawn.
+        memory_settings: Settings of that memory.
+        steps: Steps of all worlds together.
+        seed: The seed of the network, the worlds and all draws.
         envs: Worlds that are stepped together.
         rollout: Steps of a world between two updates.
-        chunk: Steps that are learned as one sequence, from the state that was there; it divides `rollout`.
+        chunk: Steps that are learned as one sequence, from the stored state; it divides `rollout`.
         epochs: How often an update passes over its rollout.
         minibatches: Parts of a pass.
-        learning_rate: Of Adam, with epsilon 1e-5.
+        learning_rate: The rate of Adam, with epsilon 1e-5.
         discount: Gamma.
         trace: Lambda of generalised advantage estimation.
-        clip: How far a probability may move from 1 as a ratio.
+        clip: How far the ratio of probabilities may move from 1.
         entropy: Weight of the policy's entropy.
         value_weight: Weight of the squared error of values.
         gradient_norm: The greatest norm of a gradient.
-        width: Of every layer and of the memory's output.
-        encoder: Whether a layer stands before the memory.
-        action_input: Whether the action before and the start of an episode are inputs.
-        reward_input: Whether the reward before is an input.
+        width: The width of every layer and of the memory's output.
+        encoder: Whether a layer precedes the memory.
+        action_input: Whether the previous action and the start of an episode are inputs.
+        reward_input: Whether the previous reward is an input.
         trial: Episodes of one task, over which the memory goes on; with more than one see `keepworth.control.trials`. Returns and
             lengths are then those of trials.
-        bonus: "none", or what is paid for what is new: "e3b", "noveld" or "both"; see `keepworth.control.exploration`.
-        bonus_weight: Of that bonus beside the world's reward.
+        bonus: "none", or a bonus for new observations: "e3b", "noveld" or "both"; see `keepworth.control.exploration`.
+        bonus_weight: Weight of that bonus, which is added to the world's reward.
         predict: "none", or what the memory's output also learns to predict: "observation", the next one and the reward, or
             "latent", its own later outputs; see `keepworth.control.prediction`.
-        predict_weight: Of that loss beside the others.
+        predict_weight: Weight of that loss.
     """
 
     world: str = "popgym-RepeatPreviousEasy-v0"
@@ -98,5 +98,5 @@ class PpoSettings:
 
     @property
     def updates(self) -> int:
-        """How many updates the run has."""
+        """The number of updates of the run."""
         return max(1, -(-self.steps // (self.envs * self.rollout)))

@@ -1,4 +1,4 @@
-"""Gymnasium's spaces as numbers: observations become features, and a network's outputs become actions."""
+"""Converts Gymnasium's spaces to numbers: observations become features, and a network's outputs become actions."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class ObservationSpace:
     """Features of observations: categories as one-hot vectors, bounded numbers scaled to [-1, 1], others as they are.
 
     Attributes:
-        size: How many features there are.
+        size: The number of features.
     """
 
     def __init__(self, space: gymnasium.Space[Any], where: str = "observation") -> None:
-        """Raises SpaceError where the space, or a part of it, is neither of categories nor of numbers."""
+        """Raises SpaceError where the space, or a part of it, consists neither of categories nor of numbers."""
         self.space = space
         self._parts: list[tuple[Any, ObservationSpace]] = []
         match space:
@@ -60,10 +60,10 @@ class ObservationSpace:
         self._half = np.maximum(high / 2 - low / 2, 1e-6).astype(np.float32)
 
     def encode(self, observations: Sequence[Any]) -> Features:
-        """Features, [how many observations, size].
+        """Returns features, [how many observations, size].
 
         Raises:
-            WorldError: An observation is not of the space, or holds a number that is none.
+            WorldError: An observation is not of the space, or holds a number that is not finite.
         """
         try:
             features = self._encode(observations)
@@ -95,7 +95,7 @@ class ObservationSpace:
 
 
 def _one_hot(columns: NDArray[Any], size: int) -> Features:
-    """Ones in these columns, [rows, how many]."""
+    """Returns ones in these columns, [rows, how many]."""
     if columns.min() < 0:
         raise ValueError("a category below 0")
     features = np.zeros((len(columns), size), np.float32)
@@ -109,9 +109,9 @@ class ActionSpace:
     Actions are tensors, [..., parts]: indices, or numbers before they are clipped to the space.
 
     Attributes:
-        size: How many outputs the network has.
-        parts: How many numbers an action is.
-        features: How many features describe an action to the network at the next step.
+        size: The number of the network's outputs.
+        parts: The number of numbers in an action.
+        features: The number of features that describe an action to the network at the next step.
         categorical: Whether actions are categories.
     """
 
@@ -137,7 +137,7 @@ class ActionSpace:
         self.size = self.features = sum(self.choices) if self.categorical else self.parts
 
     def sample(self, outputs: Tensor, log_std: Tensor, draw: torch.Generator) -> Tensor:
-        """Actions drawn from the policy, [..., parts]."""
+        """Draws actions from the policy, [..., parts]."""
         if not self.categorical:
             noise = torch.randn(outputs.shape, generator=draw, dtype=outputs.dtype)
             return outputs + log_std.exp() * noise
@@ -145,7 +145,7 @@ class ActionSpace:
         return self.best(outputs + noise)
 
     def best(self, outputs: Tensor) -> Tensor:
-        """The likeliest actions, [..., parts]."""
+        """Returns the likeliest actions, [..., parts]."""
         if not self.categorical:
             return outputs
         if len(self.choices) == 1:
@@ -153,7 +153,7 @@ class ActionSpace:
         return torch.stack([part.argmax(-1) for part in outputs.split(self.choices, -1)], -1)
 
     def judge(self, outputs: Tensor, log_std: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Logarithms of the probabilities of actions, and the entropies of the policy; both [...]."""
+        """Returns the log-probabilities of actions, and the entropies of the policy; both [...]."""
         if not self.categorical:
             z = (actions - outputs) / log_std.exp()
             log_prob = (-0.5 * z.square() - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
@@ -167,7 +167,7 @@ class ActionSpace:
         return torch.stack(log_probs).sum(0), torch.stack(entropies).sum(0)
 
     def describe(self, actions: Tensor) -> Tensor:
-        """Features of actions for the next step, [..., features]."""
+        """Returns features of actions for the next step, [..., features]."""
         if not self.categorical:
             return actions.clamp(-10.0, 10.0)
         features = torch.zeros(*actions.shape[:-1], self.features)
@@ -175,7 +175,7 @@ class ActionSpace:
         return features.scatter_(-1, actions + first, 1.0)
 
     def to_world(self, actions: Tensor) -> list[Any]:
-        """Actions as worlds take them."""
+        """Converts actions to those that worlds take."""
         match self.space:
             case spaces.Discrete():
                 return [action + int(self.space.start) for action in actions[:, 0].tolist()]

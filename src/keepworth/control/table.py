@@ -1,4 +1,4 @@
-"""Cells of a table, world by memory by seed, each a run's folder; and the table that is read from them."""
+"""Cells of a table, world by memory by seed, each a run's folder; and the table that is computed from them."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ MEMORIES = (
     ),
     "rotating_gates",
 )
-"""The memories of the table."""
+"""The memories that the table compares."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableCell:
-    """One run.
+    """The result of one run.
 
     Attributes:
         best: The maximum over training of the mean return of the episodes of an update, as POPGym reports.
@@ -56,12 +56,12 @@ class TableCell:
 
 
 def cell_folder(folder: Path, world: str, memory: str, seed: int) -> Path:
-    """Where the run of a cell stands."""
+    """Returns the folder of a cell's run."""
     return folder / f"{world}--{memory}--{seed}"
 
 
 def read_cells(folder: Path) -> list[TableCell]:
-    """All cells that are done, from the curves of their folders."""
+    """Reads all finished cells, from the curves of their folders."""
     cells = []
     for path in sorted(folder.glob("*/curve.json")):
         about = json.loads(path.read_text(encoding="utf-8"))
@@ -75,10 +75,8 @@ def read_cells(folder: Path) -> list[TableCell]:
 
 
 def summarise(cells: list[TableCell]) -> dict[str, Any]:
-    """The table: per world and memory the mean, least and greatest `best` over seeds and the mean `last`; ranks of memories.
-
-    A rank is 1 for the best mean `best` of a world; a memory's mean rank is over the worlds in which all memories are.
-    """
+    """Returns the table: per world and memory the mean, least and greatest `best` over seeds and the mean `last`, and mean ranks.
+    A rank is 1 for the best mean `best` of a world; a memory's mean rank is over the worlds in which all memories were run."""
     grouped: dict[tuple[str, str], list[TableCell]] = defaultdict(list)
     for cell in cells:
         grouped[cell.world, cell.memory].append(cell)

@@ -1,4 +1,4 @@
-"""Trials: several episodes of one task, over which a memory is kept, so that what one episode found out serves the next."""
+"""Trials: several episodes of one task with one memory, so that later episodes use what earlier ones found out."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from gymnasium import spaces
 
 
 class Trials(gymnasium.Env[Any, Any]):
-    """So many episodes of a world as one.
+    """A number of episodes of a world as one episode.
 
-    A task is a seed: all episodes of a trial are reset with it, so that what the world draws, its noise as well, is the same in
-    all of them. An observation is the world's and 1 where an episode begins, else 0; it follows the last step of the episode
-    before, whose own last observation is not shown.
-    """
+    A task is a seed: all episodes of a trial are reset with it, so that the world's draws, including noise, are the same in all
+    of them. An observation is the world's, and 1 where an episode begins, else 0. The first observation of an episode replaces
+    the last one of the episode before, which is not shown."""
 
     def __init__(self, world: gymnasium.Env[Any, Any], episodes: int) -> None:
         self.world, self.episodes = world, episodes
@@ -26,7 +25,7 @@ class Trials(gymnasium.Env[Any, Any]):
         self._tasks = np.random.default_rng()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin a trial with a new task. seed: of this task and those that follow."""
+        """Begins a trial with a new task. `seed` is that of this task and those that follow."""
         if seed is not None:
             self._tasks = np.random.default_rng(seed)
         self.task, self.episode = int(self._tasks.integers(2**31)), 1
@@ -34,7 +33,7 @@ class Trials(gymnasium.Env[Any, Any]):
         return (observation, 1), info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """A step of the episode; the trial ends with its last one."""
+        """Steps the episode; the trial ends with its last one."""
         observation, reward, over, cut, info = self.world.step(action)
         begins = (over or cut) and self.episode < self.episodes
         if begins:
@@ -44,5 +43,5 @@ class Trials(gymnasium.Env[Any, Any]):
         return (observation, int(begins)), float(reward), over, cut, info
 
     def close(self) -> None:
-        """Close the world."""
+        """Closes the world."""
         self.world.close()

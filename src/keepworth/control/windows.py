@@ -1,4 +1,4 @@
-"""The last W rows before a step, under resets: what frame stacks and attention see."""
+"""The last W rows before a step, with resets, for frame stacks and attention."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from keepworth.control.memory_base import SegmentedMemory, State
 class Window:
     """Which rows each step of a chunk sees: itself and at most W before it, of its own episode.
 
-    Rows are those W that the state brings, then those of the chunk.
+    Rows are the W that the state brings, then those of the chunk.
 
     Attributes:
         seen: [batch, time, W + time], Boolean.
         distance: How many steps a row lies before a step, [time, W + time].
-        valid: Which of the last W rows belong to the episode that goes on, [batch, W]; the state of the next chunk.
+        valid: Which of the last W rows belong to the current episode, [batch, W]; the state of the next chunk.
     """
 
     def __init__(self, valid: Tensor, time: int, starts: Tensor | None = None, mask: Tensor | None = None) -> None:
-        """valid: [batch, W], what the state brings, 0 or 1. starts, mask: see `SequenceMemory.forward`."""
+        """Computes the window. `valid` [batch, W] of 0 or 1 comes from the state; for starts and mask see
+        `SequenceMemory.forward`."""
         batch, self.size = valid.shape
         if starts is None:
             starts = torch.zeros(batch, time, dtype=torch.bool, device=valid.device)
@@ -42,15 +43,13 @@ class Window:
         self.valid = goes_on.gather(1, self.last).to(valid.dtype)
 
     def keep(self, rows: Tensor) -> Tensor:
-        """Those W of [batch, W + time, features] that the next chunk needs."""
+        """Returns the W rows of [batch, W + time, features] that the next chunk needs."""
         return rows.gather(1, self.last.unsqueeze(2).expand(-1, -1, rows.shape[2]))
 
 
 class ShortConvolution(SegmentedMemory):
-    """Each feature's own weighted sum over the last few steps, then silu: what recurrences of their kind have before them.
-
-    Source: Gu and Dao, "Mamba: linear-time sequence modeling with selective state spaces", arXiv 2312.00752.
-    """
+    """Sums each feature over the last few steps with learned weights, then applies silu, as a layer before recurrences. Source:
+    Gu and Dao, "Mamba: linear-time sequence modeling with selective state spaces", arXiv 2312.00752."""
 
     def __init__(self, size: int, steps: int) -> None:
         super().__init__(size, size)
@@ -58,12 +57,11 @@ class ShortConvolution(SegmentedMemory):
         self.bias = nn.Parameter(torch.zeros(size))
 
     def initial_state(self, batch: int) -> State:
-        """Rows before the first step, and which of them there are."""
+        """Returns the rows before the first step, and which of them exist."""
         before = len(self.weight) - 1
         return self.zeros(batch, before, self.input_size), self.zeros(batch, before)
 
     def run(self, x: Tensor, state: State, starts: Tensor | None, mask: Tensor | None) -> tuple[Tensor, State]:
-        """See `SegmentedMemory.run`."""
         cache, valid = state
         time = x.shape[1]
         window = Window(valid, time, starts, mask)

@@ -1,4 +1,4 @@
-"""Many worlds of one Gymnasium id, stepped together; a world that ends begins anew in the same step."""
+"""Many worlds of one Gymnasium id, stepped together. A world whose episode ends is reset in the same step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from keepworth.episodes.extras import fix_for, missing
 from keepworth.episodes.user_files import signature
 
 PACKAGES = {"popgym": "popgym", "MiniGrid": "minigrid", "BabyAI": "minigrid"}
-"""The package that registers the worlds whose id begins so."""
+"""The packages that register worlds, by the beginning of their ids."""
 
 _SIGNED = 32
 """Bytes of a signature."""
@@ -34,14 +34,14 @@ MakeWorld = Callable[[], gymnasium.Env[Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """What a step of all worlds gave.
+    """The result of a step of all worlds.
 
     Attributes:
-        features: Of the observations from here on, [worlds, features]; of a new episode where one ended.
+        features: Features of the current observations, [worlds, features]; of a new episode where one ended.
         rewards: [worlds].
-        terminated: Where an episode ended for good, [worlds].
-        truncated: Where it was cut, as by a limit of time, [worlds].
-        finals: By world, features of the last observation of an episode that was cut.
+        terminated: Where an episode terminated, [worlds].
+        truncated: Where it was cut off, as by a limit of time, [worlds].
+        finals: By world, features of the last observation of an episode that was cut off.
         returns: Sums of rewards of the episodes that ended.
         lengths: Their steps.
     """
@@ -56,15 +56,16 @@ class Stepped:
 
 
 class Worlds:
-    """So many worlds of one kind.
+    """A number of worlds of one kind.
 
     Attributes:
-        observations: How observations become features.
-        actions: How outputs of a network become actions.
+        observations: Converts observations to features.
+        actions: Converts outputs of a network to actions.
     """
 
     def __init__(self, world: str | MakeWorld, count: int, seed: int = 0, trial: int = 1) -> None:
-        """world: an id of Gymnasium, or what makes a world. seed: world i is seeded from it and from i. trial: see `Trials`.
+        """Makes the worlds of a Gymnasium id, or those that a function makes. World i is seeded from `seed` and i. For `trial`
+        see `Trials`.
 
         Raises:
             UnknownWorld: There is no such id.
@@ -83,13 +84,13 @@ class Worlds:
         return len(self._worlds)
 
     def reset(self) -> Features:
-        """Begin all episodes; the features of their first observations."""
+        """Begins all episodes, and returns the features of their first observations."""
         return self.observations.encode(
             [world.reset(seed=seed)[0] for world, seed in zip(self._worlds, self._seeds, strict=True)]
         )
 
     def step(self, actions: list[Any]) -> Stepped:
-        """One step of every world.
+        """Steps every world.
 
         Raises:
             WorldError: A reward or an observation is not a finite number, or is outside the space.
@@ -123,14 +124,15 @@ class Worlds:
         return Stepped(features, rewards, terminated, truncated, finals, returns, lengths)
 
     def save(self) -> bytes | None:
-        """Where every world stands, signed; None where a world cannot be pickled."""
+        """Returns the signed state of all worlds; None where a world cannot be pickled."""
         with suppress(Exception):
             saved = pickle.dumps((self._worlds, self._returns, self._lengths))
             return signature(saved) + saved
         return None
 
     def load(self, signed: bytes) -> bool:
-        """Go on where `save` was called, unless somebody else called it: reading a pickle runs code. Returns whether it did."""
+        """Restores the state of `save`, and returns whether it did. A state without this user's signature is refused, because
+        reading a pickle runs code."""
         saved = signed[_SIGNED:]
         try:
             expected = signature(saved)
@@ -142,16 +144,15 @@ class Worlds:
         return True
 
     def close(self) -> None:
-        """Close all worlds."""
         for world in self._worlds:
             world.close()
 
 
 def maker(name: str) -> MakeWorld:
-    """What makes a world by its Gymnasium id; "module:id" imports a module before, as Gymnasium has it.
+    """Returns a function that makes a world by its Gymnasium id. "module:id" imports a module first, as in Gymnasium.
 
     Raises:
-        UnknownWorld: There is no such id. Names the nearest.
+        UnknownWorld: There is no such id. The message has the nearest.
         MissingExtra: The package that brings it is not installed.
     """
     package = PACKAGES.get(name.partition("-")[0], "")

@@ -1,1 +1,1 @@
-"""Tasks that answer back. An environment gives observations and rewards that depend on the actions alone."""
+"""Environments, which react to an agent. Their observations and rewards depend on the actions alone."""

@@ -1,12 +1,11 @@
-"""Environments of other libraries, played as ours are.
+"""Adapts environments of other libraries.
 
-| what is handed over | what it is |
+| what is given | what it is |
 | --- | --- |
-| a function of a task | makes what is played for that task: one of ours, or one of those below |
+| a function of a task | makes the environment of that task: one of ours, or one of those below |
 | a class, or a function without arguments | makes one for each episode |
 
-What is made is one of ours (`keepworth.environments.environment`), or one of Gymnasium's that speaks in texts.
-"""
+The environment is one of ours (`keepworth.environments.environment`), or one of Gymnasium's that uses texts."""
 
 from __future__ import annotations
 
@@ -28,15 +27,15 @@ ACCEPTED = (
 
 
 class UnplayableEnvironment(KeepworthError, TypeError):
-    """What was handed over as an environment cannot be played."""
+    """The given object cannot be played as an environment."""
 
 
 def adapt(given: Any, task: Task) -> Callable[[Task], Environment]:
-    """Make of `given` a function that makes an environment of ours for a task.
+    """Makes a function that makes an environment of ours for a task.
 
     Args:
         given: A function or a class, as in the table above.
-        task: One of those that will be played; what is made for it is looked at and closed again.
+        task: One of the tasks that will be played. An environment is made for it, checked and closed again.
 
     Raises:
         UnplayableEnvironment: It cannot be played; the message says what is missing.
@@ -63,7 +62,7 @@ def adapt(given: Any, task: Task) -> Callable[[Task], Environment]:
     def one(task: Task) -> Environment:
         return playable(make(task))
 
-    one.__qualname__ = _name(given)  # which a run has on file
+    one.__qualname__ = _name(given)  # a run's record has it
     return one
 
 
@@ -92,7 +91,7 @@ def _close(made: Any) -> None:
 
 
 def playable(made: Any) -> Environment:
-    """One of ours as it is, another's in a class that plays it. Raises UnplayableEnvironment."""
+    """Returns one of our environments as it is, and another's in an adapter. Raises UnplayableEnvironment."""
     ways = [getattr(made, name, None) for name in ("reset", "step", "close")]
     if all(map(inspect.iscoroutinefunction, ways)):
         environment: Environment = made
@@ -109,16 +108,18 @@ def playable(made: Any) -> Environment:
     )
 
 
-# Gymnasium's, https://gymnasium.farama.org/api/env: what is seen and done must be text, or have names.
+# Gymnasium's, https://gymnasium.farama.org/api/env: observations and actions must be texts, or have names.
 
 
 class TextGame:
-    """An environment of Gymnasium, as a `PlainEnvironment`. The row's `prompt` says what it is about, its `seed` which world it
-    is (by default a number made of the task's key, so that a group plays one world), its `options` are handed to `reset`.
+    """An environment of Gymnasium, as a `PlainEnvironment`.
 
-    Seen is the text of the observation, or what `render()` says where `render_mode` is "ansi". Actions are texts, or numbers
-    with the names that `action_names`, `get_action_meanings()` or the row's `actions` give; in `info`, `admissible_commands` or
-    `valid_actions` list what can be done now. What names no action is answered with those there are, and costs a turn.
+    The row's `prompt` introduces it, its `seed` selects the world (by default a number made of the task's key, so that a group
+    plays one world), and its `options` are passed to `reset`.
+
+    Observations are the environment's texts, or the text of `render()` where `render_mode` is "ansi". Actions are texts, or
+    numbers whose names come from `action_names`, `get_action_meanings()` or the row's `actions`; `admissible_commands` or
+    `valid_actions` in `info` list what is possible now. The reply to an unknown action lists the possible ones, and costs a turn.
     """
 
     def __init__(self, game: Any) -> None:
@@ -214,7 +215,7 @@ _ESCAPE = re.compile(r"\x1b\[[\d;]*m")
 
 
 def _without_colours(text: str) -> str:
-    """What a terminal would colour, in brackets: often that alone says where the player is."""
+    """Puts text that a terminal would colour in brackets, because often only the colour shows where the player is."""
     return _ESCAPE.sub("", _COLOURED.sub(r"[\1]", text))
 
 

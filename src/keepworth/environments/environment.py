@@ -1,9 +1,8 @@
-"""Environment: what a task looks like from outside an agent. Gives observations and rewards, never sees a token.
+"""Environment: the world that an agent acts in. It gives observations and rewards, and never sees a token.
 
-Methods are asynchronous, so that one program waits for many at once. They may raise and they may hang: whoever runs
-them (`keepworth.rollouts.driver`) turns both into values. A method that blocks belongs in `Blocking`
-(`keepworth.environments.environment`), because nothing can interrupt it otherwise.
-"""
+Methods are asynchronous, so that one program waits for many at once. They may raise and they may hang: the driver
+(`keepworth.rollouts.driver`) turns both into values. A method that blocks belongs in `Blocking`
+(`keepworth.environments.environment`), because nothing can interrupt it otherwise."""
 
 from __future__ import annotations
 
@@ -20,12 +19,17 @@ from keepworth.episodes.episode import Observation, RewardTerm, StopReason, Task
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What an action led to.
+    """The result of an action.
 
-    observation: what the agent sees next; nobody reads it once `stop` is set. rewards: of this action, added to those
-    before. stop: why the episode ends, or None where it goes on. answer: what was taken as the answer, for the record.
-    errors: what went wrong without ending the episode, such as a tool that failed. seconds: that the action took, where the
-    environment knows better than a clock around `step` (a simulated time, a job's own); None where that clock is right."""
+    Attributes:
+        observation: What the agent sees next; ignored once `stop` is set.
+        rewards: The rewards of this action, which are added to earlier ones.
+        stop: Why the episode ends, or None where it goes on.
+        answer: The text that was taken as the answer, for the record.
+        errors: Failures that did not end the episode, such as a tool's.
+        seconds: The duration of the action where the environment knows it better than a clock around `step` (a simulated time, a
+            job's own); else None.
+    """
 
     observation: Observation = Observation("")  # noqa: RUF009  (frozen)
     rewards: tuple[RewardTerm, ...] = ()
@@ -36,25 +40,25 @@ class Step:
 
 
 class Environment(Protocol):
-    """One episode at a time; `reset` may be called again after `close`."""
+    """Plays one episode at a time; `reset` may be called again after `close`."""
 
     async def reset(self, task: Task, seed: int) -> Observation:
-        """Begin `task`. seed: of whatever is drawn; the same for the same attempt, whatever ran before."""
+        """Begins `task`. `seed` is that of all random draws: it is the same for the same attempt, whatever ran before."""
         ...
 
     async def step(self, action: str) -> Step: ...
 
     async def close(self) -> None:
-        """Give back what the episode held. Called once after every episode, also after one that failed."""
+        """Releases the episode's resources. Called once after every episode, also after one that failed."""
         ...
 
 
 @runtime_checkable
 class ScoresTheEnd(Protocol):
-    """An environment that says only at the end what an episode was worth."""
+    """An environment that gives rewards only at the end of an episode."""
 
     async def outcome(self) -> tuple[RewardTerm, ...]:
-        """What an episode has earned that is ended from outside: its turns, its tokens or its window are used up."""
+        """Returns the rewards of an episode that is ended from outside: its turns, its tokens or its window are used up."""
         ...
 
 
@@ -66,14 +70,13 @@ T = TypeVar("T")
 
 
 async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """The result of `function`, computed in a thread of its own.
-
-    A daemon thread: one that never returns is left behind and does not keep the program from ending, as a pool's would."""
+    """Returns the result of `function`, computed in a thread of its own. The thread is a daemon: one that never returns is
+    abandoned and does not keep the program from ending, as a pool's would."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
     def settle(result: Any, error: BaseException | None) -> None:
-        if future.done():  # whoever waited has given up
+        if future.done():  # the caller was cancelled
             return
         if error is not None:
             future.set_exception(error)
@@ -85,13 +88,13 @@ async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwa
         failed: BaseException | None = None
         try:
             result = function(*arguments, **named)
-        except StopIteration as error:  # a future refuses it, and whoever waits would wait for ever
+        except StopIteration as error:  # a future refuses it, and the caller would wait for ever
             failed = RuntimeError(f"StopIteration: {error}")
         except Exception as error:
             failed = error
-        except BaseException as error:  # a SystemExit of people's code is not the program's
+        except BaseException as error:  # a SystemExit in user code must not end the program
             failed = RuntimeError(f"{type(error).__name__}: {error}")
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and no caller is waiting
             loop.call_soon_threadsafe(settle, result, failed)
 
     threading.Thread(target=work, daemon=True, name=f"in_thread {getattr(function, '__name__', '')}").start()
@@ -99,8 +102,8 @@ async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwa
 
 
 async def called(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function of other people comes to: an asynchronous one, or an object whose call is, is awaited; another runs in a
-    thread of its own, and what it returns is awaited where that has to be."""
+    """Calls a user's function. An asynchronous one, or an object with an asynchronous `__call__`, is awaited; another runs in a
+    thread, and its result is awaited where it is awaitable."""
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
         return await function(*arguments)
     result = await in_thread(function, *arguments)
@@ -108,8 +111,8 @@ async def called(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 async def in_lasting_loop(work: Awaitable[T]) -> T:
-    """What `work` of other people's code comes to, in the one event loop that lasts as long as the program: the clients that it
-    keeps, as for HTTP, belong to a loop, and each measurement has its own. Cancelled here, it is cancelled there."""
+    """Awaits `work` of user code in one event loop that lasts as long as the program. Clients that the code keeps, such as for
+    HTTP, belong to a loop, and each measurement has its own. Cancelling the call cancels the work."""
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_settled(work), _lasting_loop()))
 
 
@@ -118,7 +121,7 @@ async def _settled(work: Awaitable[T]) -> T:
         return await work
     except (Exception, asyncio.CancelledError):
         raise
-    except BaseException as error:  # a SystemExit would end the loop, and everybody in it would wait for ever
+    except BaseException as error:  # a SystemExit would end the loop, and all its callers would wait for ever
         raise RuntimeError(f"{type(error).__name__}: {error}") from None
 
 
@@ -145,7 +148,7 @@ class PlainEnvironment(Protocol):
 
 
 class Blocking:
-    """`plain`, as an `Environment`."""
+    """Wraps `plain` as an `Environment`, with its methods in threads."""
 
     def __init__(self, plain: PlainEnvironment) -> None:
         self._plain = plain

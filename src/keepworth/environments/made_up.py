@@ -1,10 +1,10 @@
-"""Answers in free words, and the orders and sides of generated worlds."""
+"""Answers in free words, and the orders and splits of generated worlds."""
 
 from __future__ import annotations
 
 import numpy as np
 
-# Answers in free words: the same action said in another way every time, as agents that write text do.
+# Answers in free words: the same action is worded differently every time, as agents that write text do.
 
 
 STYLES = ("numbered", "framed", "explained", "mixed")
@@ -22,8 +22,8 @@ _TURNS = ("surely", "as asked", "this time", "once more", "for this one", "as fa
 
 
 def in_free_words(action: str, style: str, situation: str, generator: np.random.Generator) -> str:
-    """`action` in words of its own. "numbered": a running reference behind it; "framed": in one of several sentences;
-    "explained": with a reason made of words of the situation; "mixed": one of these."""
+    """Words `action` in another way. "numbered" appends a reference number; "framed" puts it in one of several sentences;
+    "explained" adds a reason made of words of the situation; "mixed" does one of these."""
     if style == "mixed":
         style = STYLES[int(generator.integers(3))]
     if style == "numbered":

@@ -10,13 +10,12 @@ from keepworth.tasks.own import messages_of
 from keepworth.tasks.verifiers import verify
 
 Score = Callable[[Task, str], float | tuple[RewardTerm, ...] | Awaitable[float | tuple[RewardTerm, ...]]]
-"""(task, answer) to a reward, or to several named ones; it may be asynchronous."""
+"""Maps (task, answer) to a reward, or to several named ones. It may be asynchronous."""
 
 
 class Question:
-    """Asks a task's input and scores the answer with the verifier that the task names.
-
-    score: another rule in its place, run in a thread because it may hang; name: what its reward is called, where it is one."""
+    """Asks a task's input and scores the answer with the verifier that the task names. `score` replaces the verifier, and runs in
+    a thread because it may hang; `name` is that of its reward, where it returns a number."""
 
     def __init__(self, score: Score | None = None, name: str = "score") -> None:
         self._score, self._name = score, name

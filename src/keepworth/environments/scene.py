@@ -1,8 +1,7 @@
-"""Scene: one decision of a stream's task, with the hidden side that scoring and simulated agents read; and streams of tasks.
+"""Scene: one decision of a stream's task, with hidden parts for scoring and for simulated agents; and streams of tasks.
 
-A task of a stream is played like any other: `StreamTask.environment()` is an `Environment`. It also says, as `scene`, what is met
-now, for whoever scores or stands in for an agent and for nobody else.
-"""
+A task of a stream is played like any other: `StreamTask.environment()` is an `Environment`. Its `scene` is the current decision,
+which only scoring and simulated agents may read."""
 
 from __future__ import annotations
 
@@ -18,13 +17,15 @@ SUCCESS, PROGRESS = "success", "progress"
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """goal, observation: what the agent reads. actions: what it may do.
+    """One decision of a task.
 
-    named: actions that the observation tells of, where it is something to be kept for later (streams over a horizon).
-
-    Hidden from agents and memory, for scoring and for the oracle arm alone:
-    right: the actions that are right here; leaning: log-odds with which the simulated frozen agent leans to each action
-    before it reads any memory (a real model has its own); target: what an attacker wants done here.
+    Attributes:
+        goal, observation: What the agent reads.
+        actions: What it may do.
+        named: Actions that the observation names, where they have to be remembered (streams over a horizon).
+        right: Hidden: the actions that are right here, for scoring and for the oracle arm.
+        leaning: Hidden: the simulated agent's log-odds for each action before it reads any memory (a real model has its own).
+        target: Hidden: the action that an attacker wants here.
     """
 
     goal: str
@@ -41,40 +42,41 @@ class Scene:
 
     @property
     def seen(self) -> Observation:
-        """What an agent is told of it."""
+        """The observation that an agent gets."""
         return Observation(self.observation, self.goal, actions=self.actions, named=self.named, state=self.text)
 
 
 class Staged(Environment, Protocol):
-    """An environment that says what is met now, hidden side and all."""
+    """An environment that shows its current scene, with the hidden parts."""
 
     @property
     def scene(self) -> Scene:
-        """The decision that is open; the last one where the episode is over."""
+        """The open decision; the last one where the episode is over."""
         ...
 
 
 def goes_on(scene: Scene, progress: float | None = None) -> Step:
-    """progress: what the world says of the action that led here, 0 to 1, where it says anything."""
+    """Returns a step to `scene`. `progress` is the world's rating of the last action, 0 to 1, where it has one."""
     return Step(scene.seen, _progress(progress))
 
 
 def ends(success: float, progress: float | None = None) -> Step:
-    """success: 0 to 1."""
+    """Returns the last step, with `success` from 0 to 1."""
     return Step(rewards=(*_progress(progress), RewardTerm(SUCCESS, success)), stop=StopReason.COMPLETED)
 
 
 def _progress(value: float | None) -> tuple[RewardTerm, ...]:
-    # Weight 0: it is there for whoever credits single steps; the episode's reward is its success.
+    # Weight 0: it is used only to credit single steps; the episode's reward is its success.
     return () if value is None else (RewardTerm(PROGRESS, value, 0.0, RewardScope.STEP),)
 
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """A record that somebody else wrote into memory: `key` is the situation, `action` what it says was done with success.
+    """A record that another source wrote into memory: in the situation `key`, `action` is said to have succeeded.
 
-    trigger, payload: where the word `trigger` occurs in the situation the record says to do `payload` instead.
-    hostile: whether an attacker wrote it (hidden).
+    Attributes:
+        trigger, payload: Where the word `trigger` occurs in the situation, the record recommends `payload` instead.
+        hostile: Hidden: whether an attacker wrote it.
     """
 
     key: str
@@ -87,10 +89,13 @@ class Foreign:
 
 @dataclass(frozen=True, slots=True)
 class StreamTask:
-    """One task of a stream. environment: makes the same one anew at each call, so that every arm meets the same.
+    """One task of a stream.
 
-    flipped: the reward that memory is told is the opposite of the truth. rule, difficulty, triggered: for reporting.
-    foreign: records that arrive just before the task.
+    Attributes:
+        environment: Makes the same environment at each call, so that every arm plays the same task.
+        flipped: Whether memory receives the opposite of the true reward.
+        rule, difficulty, triggered: For reporting.
+        foreign: Records that arrive just before the task.
     """
 
     task: Task
@@ -108,13 +113,17 @@ class StreamTask:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """tasks: in order, each seen once; held_out: other tasks of the same rules, for memory that is frozen.
+    """A sequence of tasks. Long-term memory is tested only where context < min(horizons).
 
-    horizons: the correlation horizons xi of the family (steps between an event and its recall); context: how many past
-    observations the agent itself sees; widest: the most actions that a scene may offer. Long-term memory is tested only
-    where context < min(horizons). lasting: whether what is observed holds beyond its episode. wording: the style in which the
-    agent words its answers (see `free_words`); "" where it names one of the actions as they are offered. paid_at_end: whether
-    memory is told the reward of an episode alone, and nothing of its steps.
+    Attributes:
+        tasks: In order, each seen once.
+        held_out: Other tasks of the same rules, for frozen memory.
+        horizons: The correlation horizons xi of the family (steps between an event and its recall).
+        context: How many past observations the agent itself sees.
+        widest: The most actions that a scene may offer.
+        lasting: Whether observations stay true after their episode.
+        wording: The style in which the agent words its answers (see `in_free_words`); "" where it names an offered action.
+        paid_at_end: Whether memory receives only the reward of an episode, not of its steps.
     """
 
     family: str

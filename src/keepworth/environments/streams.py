@@ -1,7 +1,6 @@
-"""Streams by name: every method of kind "world", and what opens it.
+"""Streams by name: every method of kind "world", and the functions that open it.
 
-A world that is made up has dials, which the name of a stream may set: `t-maze:length=16`, `near-miss:similarity=0.5:noise=0.1`.
-"""
+A generated world has dials, which the name of a stream may set: `t-maze:length=16`, `near-miss:similarity=0.5:noise=0.1`."""
 
 from __future__ import annotations
 
@@ -14,14 +13,15 @@ from keepworth.environments.scene import Stream
 from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.registry import method, methods
 
-Kind = Literal["one-step", "several-steps", "paid-at-end", "seen-before"]
+Kind = Literal["one-step", "several-steps", "paid-at-end", "seen-before", "linked"]
 KIND_NAMES: dict[Kind, str] = {
     "one-step": "one decision a task",
     "several-steps": "several decisions a task",
     "paid-at-end": "several decisions a task, and no word of any before the end",
     "seen-before": "something seen earlier has to be remembered",
+    "linked": "two things seen earlier have to be put together",
 }
-"""What a memory has to do. Settings that are right for one kind are wrong for another, so they are tuned for each."""
+"""What a memory has to do. Settings that suit one kind do not suit another, so they are tuned for each."""
 
 
 def nothing() -> str:
@@ -30,15 +30,15 @@ def nothing() -> str:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a method of kind "world" has as `make`: called with split, seed and order, it gives a stream of tasks.
+    """The `make` of a method of kind "world": returns a stream of tasks for a split, a seed and an order.
 
     Attributes:
-        open: Gives the stream; called with the parameters, where there are any, and by name with split, seed, order and length.
+        open: Returns the stream. It gets the parameters, where there are any, and by name split, seed, order and length.
         kind: What a memory has to do in it.
-        parameters: Of a generated world, a dataclass with the number of its tasks in `episodes` or `length`.
-        length: Number of tasks of another world, where none is asked for.
-        data: Folder below `--data` that it needs.
-        lacks: What is missing to play it here, "" where nothing is.
+        parameters: For a generated world, a dataclass with the number of its tasks in `episodes` or `length`.
+        length: The default number of tasks of another world.
+        data: The folder below `--data` that it needs.
+        lacks: Returns what is missing to play it here, "" for nothing.
     """
 
     open: Callable[..., Stream]
@@ -50,7 +50,7 @@ class World:
 
     @property
     def generated(self) -> bool:
-        """Whether it is made here, of words that mean nothing."""
+        """Whether the world is generated here, of meaningless words."""
         return self.parameters is not None
 
     def __call__(
@@ -62,7 +62,7 @@ class World:
         length: int | None = None,
         data: Path | None = None,
     ) -> Stream:
-        """The stream of a split and a seed: "dev" is for tuning, "held-out" for the final run."""
+        """Returns the stream of a split and a seed: "dev" is for tuning, "held-out" for the final run."""
         if self.generated:
             parameters = self.parameters
             if length is not None:
@@ -73,7 +73,8 @@ class World:
         return self.open(split=split, seed=seed, order=order, length=length or self.length, **places)
 
     def turned(self, name: str, dials: Sequence[str]) -> World:
-        """This world with other dials, each as "dial=value". name: of its streams. Raises KeepworthError, UnknownName."""
+        """Returns this world with other dials, each as "dial=value". `name` is that of its streams. Raises KeepworthError,
+        UnknownName."""
         parameters: Any = self.parameters
         columns = () if parameters is None else fields(parameters)
         usual = {of.name: value for of in columns if isinstance(value := getattr(parameters, of.name), int | float)}
@@ -98,21 +99,20 @@ class World:
 
 
 def worlds() -> dict[str, World]:
-    """Every world by name."""
+    """Returns every world by name."""
     return {name: cast(World, declared.make) for name, declared in methods("world").items()}
 
 
 def world(name: str) -> World:
-    """The world of a stream, with the dials that its name sets. Raises UnknownName, KeepworthError."""
+    """Returns the world of a stream, with the dials that its name sets. Raises UnknownName, KeepworthError."""
     base, *dials = name.split(":")
     made = cast(World, method("world", base).make)
     return made.turned(name, dials) if dials else made
 
 
 def missing(name: str, data: Path | None = None) -> KeepworthError | None:
-    """What keeps the stream `name` from running here, with its fix; None where nothing does.
-
-    Raises UnknownName for a stream that there is not."""
+    """Returns the error that keeps the stream `name` from running here, with its fix; None where there is none. Raises
+    UnknownName for a stream that does not exist."""
     made = world(name)
     if made.data and data is None:
         return KeepworthError(f"the stream {name} needs its data.", f"Give {made.data}, or what holds it, as --data.")
@@ -130,9 +130,8 @@ def open_stream(
     length: int | None = None,
     data: Path | None = None,
 ) -> Stream:
-    """The stream `name`, generated or from other people's data and worlds. length: where not the stream's own.
-
-    Errors: UnknownName; KeepworthError where a package, Java or data is missing, naming it and the fix."""
+    """Opens the stream `name`, which is generated or uses data and worlds of others. `length` overrides the stream's own. Raises
+    UnknownName; KeepworthError where a package, Java or data is missing, naming it and the fix."""
     lacks = missing(name, data)
     if lacks is not None:
         raise lacks

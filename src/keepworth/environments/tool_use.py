@@ -1,11 +1,10 @@
 """ToolUse: a question and tools that answer one line at a time.
 
-An action is one line, `name: argument`. `answer: ...` ends the episode and is scored; a tool's name runs the tool, and
-what it returns is the next observation. Tools are plain functions from text to text, asynchronous or not; their
-docstrings are their descriptions. A tool that raises or hangs tells the agent so, and the episode goes on: that is
-information. What is no action at all is answered with what would be one, until the turns are used up. Two episodes of a
-task are in one state where their tools have said the same so far.
-"""
+An action is one line, `name: argument`. `answer: ...` ends the episode and is scored; a tool's name runs the tool, and its result
+is the next observation. Tools are plain functions from text to text, asynchronous or not; their docstrings are their
+descriptions. The agent sees the error of a tool that raises or hangs, and the episode goes on. The reply to a line that is not an
+action lists the possible ones, until the turns are used up. Two episodes of a task are in one state where their tools have
+returned the same texts so far."""
 
 from __future__ import annotations
 
@@ -27,7 +26,8 @@ _ACTION = re.compile(r"\s*([A-Za-z_][\w-]*)\s*:(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """`run(argument)` gives the text that the agent sees. ends: using it ends the episode with StopReason.TOOL_STOP."""
+    """A tool: `run(argument)` returns the text that the agent sees. `ends` says that using it ends the episode with
+    StopReason.TOOL_STOP."""
 
     description: ToolDescription
     run: Callable[[str], str | Awaitable[str]]
@@ -35,14 +35,14 @@ class Tool:
 
 
 def action_in(text: str) -> tuple[str, str]:
-    """(name, argument) of an action `name: argument`; two empty texts where it is none."""
+    """Splits an action `name: argument`; returns two empty texts where it is not one."""
     match = _ACTION.fullmatch(text.strip())
     return (match[1], match[2].strip()) if match else ("", "")
 
 
 def argument_of(tool: ToolDescription, written: str) -> str:
-    """What a tool of one argument is given: `written`, or its value where that is a JSON object which names it. Raises ValueError
-    where such an object does not."""
+    """Returns the argument for a tool with one argument: `written`, or its value where that is a JSON object that names it.
+    Raises ValueError where such an object has other names."""
     try:
         parsed = json.loads(written) if written.startswith("{") else None
     except (ValueError, RecursionError):
@@ -56,9 +56,8 @@ def argument_of(tool: ToolDescription, written: str) -> str:
 
 
 def tool(run: Callable[[str], str | Awaitable[str]], *, name: str = "", ends: bool = False) -> Tool:
-    """A function as a tool: named like it, described by the first line of its docstring.
-
-    Raises ValueError where it has no docstring, takes other than one argument, or is called `answer`."""
+    """Makes a tool of a function. Its name is the function's, its description the first line of the docstring. Raises ValueError
+    where it has no docstring, takes other than one argument, or is called `answer`."""
     called = name or str(getattr(run, "__name__", ""))
     arguments = list(inspect.signature(run).parameters)
     if len(arguments) != 1:
@@ -72,9 +71,13 @@ def tool(run: Callable[[str], str | Awaitable[str]], *, name: str = "", ends: bo
 
 
 class ToolUse:
-    """Question and tools of a task.
+    """Asks a task's question and offers tools.
 
-    tools: the same for every task. turns: actions in all. seconds: how long a tool may take."""
+    Args:
+        tools: The tools, the same for every task.
+        turns: The most actions of an episode.
+        seconds: The longest that a tool may take.
+    """
 
     def __init__(self, tools: Sequence[Tool], *, turns: int = 4, seconds: float = 10.0) -> None:
         names = [tool.description.name for tool in tools]

@@ -1,7 +1,6 @@
-"""What happened, and what is needed to say it: the record types every other room shares.
+"""The record types that all other packages share.
 
-Imports nothing else of ours. Start with `episode.py`.
-"""
+Imports no other package of keepworth. Start with `episode.py`."""
 
 from keepworth.episodes.episode import (
     Decision,

@@ -1,4 +1,4 @@
-"""Names of the arrays that pass through memory, for annotations: whoever imports this at run time imports NumPy."""
+"""Names of the arrays in memory, for annotations. Importing this at run time imports NumPy."""
 
 from __future__ import annotations
 

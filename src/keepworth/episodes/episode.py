@@ -1,8 +1,7 @@
-"""The record of what happened: tasks, what agents saw and did, what it was worth, and all of it as one episode.
+"""Records: tasks, what agents saw and did, their rewards, and all of it as one episode.
 
-An `Episode` is the only thing that is stored, viewed, replayed and trained on. Read from the top: each type is made of those
-above it. At the end: an episode as JSON and back.
-"""
+Only an `Episode` is stored, viewed, replayed and trained on. Read from the top: each type uses those above it. The last part
+converts an episode to JSON and back."""
 
 from __future__ import annotations
 
@@ -19,9 +18,8 @@ from keepworth.episodes.model import FinishReason, Tokens, VersionSpan
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One utterance of a conversation. `evidence` is part of the hidden key: no agent may read it.
-
-    date: when it was said, ISO 8601, where that is not the date of its session."""
+    """One utterance of a conversation. `evidence` is part of the hidden key: no agent may read it. `date` is ISO 8601, where it
+    is not the date of its session."""
 
     speaker: str
     text: str
@@ -32,7 +30,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A dated stretch of conversation. `date` is ISO 8601 (`2023-05-20T02:21`), minutes resolution."""
+    """A dated part of a conversation. `date` is ISO 8601 (`2023-05-20T02:21`), to the minute."""
 
     id: str
     date: str
@@ -44,18 +42,19 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Immutable and serialisable.
+    """A task, which is immutable and serialisable.
 
-    key: stable across machines and versions (`longmemeval/<question id>`).
-    source: the data set it came from, with its variant (`longmemeval-oracle+50`).
-    input: what the agent is asked.
-    answers: hidden; any one of them counts as right.
-    verifier: name of the function in `keepworth.tasks` that scores an answer against `answers`.
-    sessions: the haystack, in order of date.
-    evidence: ids of the sessions that hold the answer (hidden).
-    tags: labels for reporting (`type`, `split`, ...), never shown to an agent.
-    options: what there is to choose from, where the answer is one of several; the answers are among them.
-    row: what the task was read from, of one's own making, for a reward of one's own (hidden).
+    Attributes:
+        key: Stable across machines and versions (`longmemeval/<question id>`).
+        source: The data set it came from, with its variant (`longmemeval-oracle+50`).
+        input: The question to the agent.
+        answers: Hidden; any one of them counts as right.
+        verifier: The name of the function in `keepworth.tasks` that scores an answer against `answers`.
+        sessions: The haystack, in order of date.
+        evidence: Hidden: ids of the sessions that hold the answer.
+        tags: Labels for reporting (`type`, `split`, ...), never shown to an agent.
+        options: The choices, where the answer is one of several; the answers are among them.
+        row: Hidden: the user's row that the task was read from, for the user's reward.
     """
 
     key: str
@@ -73,9 +72,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class ToolDescription:
-    """A tool as an agent is told of it: its name, what its argument is called, and what it does, in one sentence.
-
-    parameters: the JSON schema of its arguments, where it takes other than one text; it is then called with a JSON object."""
+    """A tool as an agent sees it: its name, the name of its argument, and what it does, in one sentence. `parameters` is the JSON
+    schema of its arguments, where it takes other than one text; it is then called with a JSON object."""
 
     name: str
     argument: str
@@ -85,14 +83,19 @@ class ToolDescription:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """text: what there is to see now (a question, a tool's result, the next section of a document).
+    """What an agent sees.
 
-    question: what is to be answered in the end, where `text` is not it. tools: what may be used, in the first
-    observation only. answer_due: False where the agent is only to read. actions: all that can be done
-    now, where they can be listed. named: those that `text` tells of, where it is something to be
-    kept for later. state: key of the environment's state, equal for equal states and without step counters or times, for
-    objectives that compare turns taken from one state ("": not comparable). messages: where the text is the last of several
-    messages of a conversation, all that are new, each with a role and a content."""
+    Attributes:
+        text: The current text (a question, a tool's result, the next section of a document).
+        question: The question to answer in the end, where `text` is not it.
+        tools: The available tools, in the first observation only.
+        answer_due: False where the agent is only to read.
+        actions: All possible actions, where they can be listed.
+        named: Actions that `text` names, where they have to be remembered.
+        state: A key of the environment's state, equal for equal states and without step counters or times, for objectives that
+            compare turns taken from one state ("": not comparable).
+        messages: Where the text is the last of several messages of a conversation, all new ones, each with a role and a content.
+    """
 
     text: str
     question: str = ""
@@ -105,7 +108,8 @@ class Observation:
 
 
 class OperationKind(str, Enum):
-    """UPDATE rewords the same fact (new revision, same id); SUPERSEDE closes a fact that changed and links its successor."""
+    """Kinds of operations. UPDATE rewords the same fact (new revision, same id); SUPERSEDE closes a fact that changed and links
+    its successor."""
 
     ADD = "ADD"
     UPDATE = "UPDATE"
@@ -117,7 +121,7 @@ class OperationKind(str, Enum):
 
 
 class ParseStatus(str, Enum):
-    """How a model's text became an operation. INVALID changes nothing and is counted."""
+    """How a model's text was parsed as an operation. INVALID changes nothing and is counted."""
 
     OK = "ok"
     REPAIRED = "repaired"
@@ -126,7 +130,8 @@ class ParseStatus(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """kind; `targets`: ids of the items it acts on, as the bank knows them; `text`: the new wording, if any."""
+    """An operation on memory. `targets` are ids of the items it acts on, as the bank knows them; `text` is the new wording, if
+    any."""
 
     kind: OperationKind
     targets: tuple[str, ...] = ()
@@ -135,8 +140,8 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class StatedFact(Operation):
-    """An operation with what somebody stated. turn: index of the message that states it, -1 where that is not known; speaker: the
-    role of who said it; day: ISO 8601, when it happened, where the words say so."""
+    """An operation with a fact that somebody stated. `turn` is the index of the message that states it, -1 where it is not known;
+    `speaker` the role of its author; `day` the date of the event in ISO 8601, where the text gives it."""
 
     turn: int = -1
     speaker: str = ""
@@ -152,8 +157,13 @@ class DecisionKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """candidates: item ids with their retrieval scores, best first; chosen: ids shown, in order;
-    propensity: probability of the ordered choice under `policy` at its version (1.0 where deterministic)."""
+    """A recorded choice.
+
+    Attributes:
+        candidates: Item ids with their retrieval scores, best first.
+        chosen: Ids shown, in order.
+        propensity: Probability of the ordered choice under `policy` at its version (1.0 where deterministic).
+    """
 
     id: str
     kind: DecisionKind
@@ -175,11 +185,14 @@ class RewardScope(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class RewardTerm:
-    """`value` times `weight` enters the sum; a weight of 0 logs the term without training on it.
-    `scorer` names the reader or judge, with its version, that produced it ("" for a plain function).
-    `segment`: index among the episode's segments of the one that earned it (scope "segment" only).
-    `shaping`: it steers how the task is done (format, length, cost, novelty) and says nothing about whether it was done.
-    `role`: the one role that it rewards, where an episode has several ("": all of them)."""
+    """A term of a reward: `value` times `weight` enters the sum; a weight of 0 logs the term without training on it.
+
+    Attributes:
+        scorer: The reader or judge, with its version, that produced it ("" for a plain function).
+        segment: The index of the segment that earned it (scope "segment" only).
+        shaping: Whether it rewards how the task is done (format, length, cost, novelty) and not whether it was done.
+        role: The one role that it rewards, where an episode has several ("": all of them).
+    """
 
     name: str
     value: float
@@ -192,20 +205,20 @@ class RewardTerm:
 
 
 def combined(terms: tuple[RewardTerm, ...]) -> float:
-    """The reward that credit starts from: the weighted sum of the episode's terms."""
+    """Returns the reward of an episode: the weighted sum of its terms."""
     return sum(term.value * term.weight for term in terms)
 
 
 def is_silent(terms: tuple[RewardTerm, ...], name: str) -> bool:
-    """Whether others said something of the episode, and nothing of this name was said."""
+    """Whether the episode has reward terms, but none of this name."""
     return bool(terms) and all(term.name != name for term in terms)
 
 
 def metric(terms: tuple[RewardTerm, ...]) -> float:
-    """How well the task itself was done, before shaping: what filters, curricula and teachers go by.
+    """Returns how well the task itself was done, before shaping, for filters, curricula and teachers.
 
-    The weighted sum of the terms of the whole episode that are no shaping. Where those are logged with weight 0 alone, their
-    sum; where there is none, the reward."""
+    It is the weighted sum of the terms of the whole episode that are not shaping. Where all of these have weight 0, it is their
+    sum; where there are none, the reward."""
     unshaped = [term for term in terms if term.scope is RewardScope.EPISODE and not term.shaping]
     trained = [term.value * term.weight for term in unshaped if term.weight]
     if trained:
@@ -214,9 +227,8 @@ def metric(terms: tuple[RewardTerm, ...]) -> float:
 
 
 def checked_terms(terms: Iterable[RewardTerm]) -> tuple[RewardTerm, ...]:
-    """The terms of one episode with values and weights as Python floats, whatever scalars people's code gave.
-
-    Raises ValueError, naming the term, where one is not a finite number, or their weighted sum is not."""
+    """Returns the terms of one episode with values and weights as Python floats, whatever scalars user code gave. Raises
+    ValueError, naming the term, where one is not a finite number, or their weighted sum is not."""
     whole = []
     for term in terms:
         if not isinstance(term, RewardTerm):
@@ -236,9 +248,8 @@ def checked_terms(terms: Iterable[RewardTerm]) -> tuple[RewardTerm, ...]:
 
 
 def finite_number(value: object) -> float:
-    """`value` as a float: a Python, NumPy or torch scalar alike, which is what people's reward functions return.
-
-    Raises ValueError, saying what it is, for anything but one finite number."""
+    """Converts `value` to a float, from a Python, NumPy or torch scalar, which users' reward functions return. Raises ValueError,
+    which describes the value, for anything but one finite number."""
     if value is None or isinstance(value, str | bytes | bytearray):
         raise ValueError(f"{_short(value)}, not a number")
     if tuple(getattr(value, "shape", ())) != ():
@@ -261,12 +272,19 @@ def _short(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """context: the ids the model saw; ids: what it drew (never decoded and re-encoded); logprobs: under the policy
-    that drew them, at `temperature`, or () where that is not known (the learner then scores them with its weights before the
-    update); text: for people to read; memory_before, memory_after: content hashes of the bank;
-    state: key of the environment's state before acting, equal for equal states and without step counters or times ("":
-    not comparable); seconds: that the action it is part of took in the environment, None where nobody measured them; a clock's
-    reading, which two equal segments need not share."""
+    """One call of the model.
+
+    Attributes:
+        context: The ids the model saw.
+        ids: The ids it drew (never decoded and re-encoded).
+        logprobs: Log-probabilities under the policy that drew them, at `temperature`; () where they are not known (the learner
+            then scores them with its weights before the update).
+        text: The text, for people.
+        memory_before, memory_after: Content hashes of the bank.
+        state: A key of the environment's state before acting, as in `Observation`.
+        seconds: The time that the action it is part of took in the environment, None where it was not measured. Equal segments
+            may differ in it.
+    """
 
     role: str
     prompt_id: str
@@ -296,12 +314,12 @@ class StopReason(str, Enum):
 
 
 UNSOUND = frozenset({StopReason.ENVIRONMENT_ERROR, StopReason.TIMEOUT, StopReason.ABORTED})
-"""How episodes end that say nothing about the policy."""
+"""Ends of episodes that do not depend on the policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryEvent:
-    """An operation an agent asked for, how its text parsed, and what the bank answered ("applied", "no-op: ...")."""
+    """An operation that an agent asked for, its parse status, and the bank's reply ("applied", "no-op: ...")."""
 
     operation: Operation
     status: ParseStatus
@@ -310,7 +328,7 @@ class MemoryEvent:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """An item as it was shown to the model, for people to read: id, retrieval score, text."""
+    """An item as the model saw it, for people: id, retrieval score, text."""
 
     item: str
     score: float
@@ -319,7 +337,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What an agent was told, and what it did, where it called no model that drew the action."""
+    """What an agent saw and did, where no model call drew the action."""
 
     seen: str
     done: str
@@ -327,9 +345,14 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One attempt at a task. source: the data set of its task (`Task.source`), for statistics per kind of task.
-    parent: of a re-roll, the id of the episode from whose middle it starts. variation: the name of the `Variation` under which it
-    was played, "" for none. origin: the name of the `Source` that it comes from, "" where it was sampled for the update."""
+    """One attempt at a task.
+
+    Attributes:
+        source: The data set of its task (`Task.source`), for statistics per kind of task.
+        parent: For a re-roll, the id of the episode from whose middle it starts.
+        variation: The name of the `Variation` under which it was played, "" for none.
+        origin: The name of the `Source` that it comes from, "" where it was sampled for the update.
+    """
 
     id: str
     task: str
@@ -358,7 +381,7 @@ class Episode:
         return combined(self.rewards)
 
     def reward_of(self, role: str) -> float:
-        """The weighted sum of the terms that reward this role: its own, and those of no role in particular."""
+        """Returns the weighted sum of the terms that reward this role: its own, and those of all roles."""
         return combined(tuple(term for term in self.rewards if term.role in ("", role)))
 
     @property
@@ -383,25 +406,25 @@ class Group:
                 )
 
 
-# Episode to JSON and back: one form for run folders, exports and the viewer.
+# Episode to JSON and back: one format for run folders, exports and the viewer.
 #
 # The form is the record itself: fields by their names, enumerations by their values, tuples as lists. Numbers survive
 # exactly (JSON writes the shortest decimal that reads back as the same double; infinities and NaN are kept as Python
-# writes them). Unknown fields are refused, so a file of a later version is never read with something silently lost.
+# writes them). Unknown fields are refused, so that reading a file of a later version never silently loses data.
 
 
 Json = dict[str, Any]
 
 
 def episode_to_json(episode: Episode) -> Json:
-    """A mapping of plain JSON values, fields in the order of the record."""
+    """Converts an episode to a mapping of plain JSON values, with fields in the order of the record."""
     encoded = _plain(episode)
     assert isinstance(encoded, dict)
     return encoded
 
 
 def episode_from_json(record: Mapping[str, Any]) -> Episode:
-    """The inverse of `episode_to_json`. Raises KeepworthError, naming the field, on anything else."""
+    """Converts a mapping of `episode_to_json` back to an episode. Raises KeepworthError, naming the field, on anything else."""
     identity = record.get("id", "?")
     try:
         episode: Episode = _read(Episode, record)
@@ -431,7 +454,7 @@ def _hints(record: type) -> dict[str, Any]:
 
 
 def _read(hint: Any, value: Any) -> Any:
-    """The inverse of `_plain`, by the type that a field has."""
+    """Reverses `_plain`, by the type of the field."""
     if is_dataclass(hint):
         hints = _hints(hint)  # type: ignore[arg-type]
         if unknown := sorted(set(value) - set(hints)):

@@ -1,4 +1,4 @@
-"""KeepworthError: what every mistake that a person can fix is raised as."""
+"""KeepworthError: the base class of all errors that a user can fix."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 MANY = 80
-"""Of more known names than this only the nearest is printed, where one is near."""
+"""With more known names than this, only the nearest is printed, where one is near."""
 
 
 class KeepworthError(Exception):
-    """`message` says what is wrong and where, in one sentence; `fix` says what to do about it.
-
-    The command line prints both, in two lines, and exits with code 2. Everything else that escapes is a bug."""
+    """An error that a user can fix. `message` says in one sentence what is wrong and where; `fix` says what to do about it. The
+    command line prints both, in two lines, and exits with code 2. Any other exception is a bug."""
 
     def __init__(self, message: str, fix: str = "") -> None:
         super().__init__(message)
@@ -24,7 +23,7 @@ class KeepworthError(Exception):
 
 
 class UnknownName(KeepworthError, ValueError):
-    """A name that is not among those known; says which one was probably meant."""
+    """A name is not known. The message has the name that was probably meant."""
 
     def __init__(self, kind: str, name: str, among: Iterable[str], where: str = "") -> None:
         names = sorted(among)
@@ -39,22 +38,22 @@ class UnknownName(KeepworthError, ValueError):
 
 
 class UnknownEncoder(KeepworthError):
-    """The encoder that made vectors has no name here."""
+    """The encoder that made a memory's vectors cannot be opened by its name."""
 
 
 def nearest(name: str, choices: Iterable[str]) -> str | None:
-    """The known name closest to `name`, also where only the last part of a dotted name was misspelt; None if none is close."""
-    names = list(choices)
-    matches = get_close_matches(name, names, n=1, cutoff=0.5)
-    if matches:
-        return matches[0]
-    tails = {name.rsplit(".", 1)[-1]: name for name in names}
-    matches = get_close_matches(name.rsplit(".", 1)[-1], list(tails), n=1, cutoff=0.6)
-    return tails[matches[0]] if matches else None
+    """Returns the known name closest to `name`, in any case, also where only the last part of a dotted name was misspelt; None if
+    none is close."""
+    lowered = {choice.lower(): choice for choice in choices}
+    tails = {choice.rsplit(".", 1)[-1]: lowered[choice] for choice in lowered}
+    for part, spelled in ((name.lower(), lowered), (name.lower().rsplit(".", 1)[-1], tails)):
+        if matches := get_close_matches(part, spelled, n=1, cutoff=0.6):
+            return spelled[matches[0]]
+    return None
 
 
 def require_known(kind: str, name: str, among: Iterable[str]) -> str:
-    """`name` itself, if it is one of `known`; otherwise UnknownName with the nearest known one and the whole list."""
+    """Returns `name` if it is one of `among`. Raises UnknownName, with the nearest one and the whole list, otherwise."""
     names = list(among)
     if name not in names:
         raise UnknownName(kind, name, names)

@@ -1,8 +1,7 @@
-"""Packages that do not come with `pip install keepworth`: which extra brings them, and the error where one is missing.
+"""Packages that do not come with `pip install keepworth`: the extra that brings each, and the error where one is missing.
 
 A function that needs one calls `require`. A file that imports one at its top first has `from keepworth.episodes.needs import
-needs_llm` (or needs_train ...), which does the same.
-"""
+needs_llm` (or needs_train ...), which does the same."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from keepworth.episodes.errors import KeepworthError
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """purpose: what it is for, as a noun. modules: those that are imported, by their import names."""
+    """An extra: its `purpose`, as a noun, and the import names of its `modules`."""
 
     purpose: str
     modules: tuple[str, ...]
@@ -52,13 +51,12 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
 
 
 class MissingExtra(KeepworthError, ImportError):
-    """A package that is not installed by default is needed and missing; the fix says how to install it."""
+    """A package that is not installed by default is missing. The fix says how to install it."""
 
 
 def require(extra: str, what: str, *modules: str) -> None:
-    """Raises MissingExtra unless every module of the extra, or each of `modules`, is installed.
-
-    what: who needs them, as a noun that begins the message."""
+    """Raises MissingExtra unless every module of the extra, or each of `modules`, is installed. `what` names the part that needs
+    them, as a noun that begins the message."""
     absent = missing(extra, *modules)
     if absent:
         verb = "is" if len(absent) == 1 else "are"
@@ -66,12 +64,12 @@ def require(extra: str, what: str, *modules: str) -> None:
 
 
 def missing(extra: str, *modules: str) -> list[str]:
-    """Which of the modules of the extra, or of `modules`, are not installed. Imports none of them."""
+    """Returns which of the modules of the extra, or of `modules`, are not installed. Imports none of them."""
     return [module for module in modules or EXTRAS[extra].modules if find_spec(module) is None]
 
 
 def fix_for(extra: str) -> str:
-    """The command that installs an extra."""
+    """Returns the command that installs an extra."""
     return f'pip install "keepworth[{extra}]"'
 
 

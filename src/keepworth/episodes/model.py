@@ -1,4 +1,4 @@
-"""Model: something that samples and scores tokens, in this process or behind HTTP. Encoder: text to vectors."""
+"""Model: samples and scores tokens, in this process or behind HTTP. Encoder: converts text to vectors."""
 
 from __future__ import annotations
 
@@ -22,11 +22,17 @@ class FinishReason(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """n samples per prompt; temperature 0 is greedy; `stop_ids` end a sample and are part of it (drawing one is a choice).
+    """How to sample.
 
-    top_k: only so many of the likeliest tokens are drawn from, 0 for all; top_p: then the fewest of the likeliest that have this
-    share of the probability. For measuring: what is trained on is drawn from all tokens, as its log-probabilities are.
-    seed: the draw for sample j of prompt i depends only on (seed, prompt index, j, position)."""
+    Attributes:
+        n: Samples per prompt.
+        temperature: 0 is greedy.
+        seed: The draw for sample j of prompt i depends only on (seed, prompt index, j, position).
+        stop_ids: Ids that end a sample and are part of it (drawing one is a choice).
+        top_k: How many of the likeliest tokens are drawn from, 0 for all. Like `top_p` it is for measuring: training samples are
+            drawn from all tokens, as their log-probabilities are.
+        top_p: After `top_k`, the fewest of the likeliest that have this share of the probability are drawn from.
+    """
 
     max_tokens: int
     n: int = 1
@@ -48,7 +54,7 @@ class VersionSpan:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """ids: exactly as drawn; logprobs: of each id under the distribution it was drawn from (after temperature)."""
+    """A sample: `ids` exactly as drawn, and `logprobs` of each under the distribution it was drawn from (after temperature)."""
 
     ids: Tokens
     logprobs: tuple[float, ...]
@@ -58,7 +64,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Proof that a weight update arrived: the version read back and the largest gap between both sides on a probe, in nats."""
+    """Proof that a weight update arrived: the version read back, and the largest gap between both sides on a probe, in nats."""
 
     version: int
     probe_gap: float
@@ -70,66 +76,67 @@ Message = Mapping[str, Any]
 
 
 class ChatTemplate(Protocol):
-    """Conversations in a model's own format, as tokens that are only ever added to."""
+    """Formats conversations in a model's own format, as tokens that are only ever appended to."""
 
     @property
     def takes_tools(self) -> bool:
-        """Whether the format has words of its own for tools."""
+        """Whether the format describes tools."""
         ...
 
     @property
     def takes_results(self) -> bool:
-        """Whether there is a role for what a tool returned."""
+        """Whether there is a role for a tool's result."""
         ...
 
     @property
     def takes_system(self) -> bool:
-        """Whether there is a role for what stands before everything."""
+        """Whether there is a system role."""
         ...
 
     @property
     def stop_ids(self) -> frozenset[int]:
-        """Ids that end what an assistant says."""
+        """Ids that end an assistant's turn."""
         ...
 
     def opening(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> Tokens:
-        """Ids of a conversation up to where the assistant begins to speak. tools: as JSON schemas."""
+        """Returns the ids of a conversation up to where the assistant's turn begins. `tools` are JSON schemas."""
         ...
 
     def following(self, messages: Sequence[Message], last: int | None) -> Tokens:
-        """Ids between what an assistant said and where it speaks again, with `messages` in between. last: the id that the
-        assistant ended with, which is not written a second time; None where it was cut off."""
+        """Returns the ids between two turns of the assistant, with `messages` in between. `last` is the id that ended the
+        assistant's turn, which is not repeated; None where the turn was cut off."""
         ...
 
 
 class Reads(Protocol):
-    """Text as a model reads it."""
+    """Encodes and decodes text for a model."""
 
     @property
     def context_limit(self) -> int: ...
 
     @property
     def chat(self) -> ChatTemplate:
-        """Raises KeepworthError where the model has no chat template."""
+        """The model's chat template. Raises KeepworthError where it has none."""
         ...
 
     def encode(self, text: str) -> Tokens:
-        """Ids of a text that begins a context, as the model's tokenizer begins one: with a BOS where it has one."""
+        """Returns the ids of a text that begins a context, with a BOS where the model's tokenizer adds one."""
         ...
 
     def encode_continuation(self, text: str) -> Tokens:
-        """Ids of a text that follows others: a completion, a tool's result, an environment's answer. Never a second BOS."""
+        """Returns the ids of a text that follows others (a completion, a tool's result, an environment's answer), without a
+        BOS."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str: ...
 
     def stop_ids_for(self, prefix: str) -> frozenset[int]:
-        """Ids of every token whose text starts with `prefix`, and the end-of-text ids."""
+        """Returns the ids of every token whose text starts with `prefix`, and the end-of-text ids."""
         ...
 
 
 class Model(Reads, Protocol):
-    """The engine protocol: one sampler and one scorer for policies, frozen readers and candidate scorers alike."""
+    """The engine protocol: one sampler and scorer, for policies, frozen readers and candidate scorers alike."""
 
     @property
     def name(self) -> str: ...
@@ -138,20 +145,19 @@ class Model(Reads, Protocol):
     def version(self) -> int: ...
 
     def sample(self, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Sample]]:
-        """`params.n` samples for each prompt, in the order of `prompts`."""
+        """Draws `params.n` samples for each prompt, in the order of `prompts`."""
         ...
 
     def score(
         self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
     ) -> list[list[tuple[float, ...]]]:
-        """Per-token log-probabilities of each branch given its prompt."""
+        """Returns the log-probabilities of each branch's tokens given its prompt."""
         ...
 
 
 def beginning(tokenizer: Any) -> Tokens:
-    """The special ids before a text, as the tokenizer's own settings have them; nothing for most Qwen and SmolLM ones.
-
-    What it would put behind a text (an EOS) is left out: a prompt goes on."""
+    """Returns the special ids that the tokenizer's own settings put before a text; none for most Qwen and SmolLM ones. Ids that
+    it would put behind a text (an EOS) are left out, because a prompt goes on."""
     plain = list(tokenizer("a", add_special_tokens=False)["input_ids"])
     whole = list(tokenizer("a", add_special_tokens=True)["input_ids"])
     starts = [i for i in range(len(whole) - len(plain) + 1) if whole[i : i + len(plain)] == plain]
@@ -160,7 +166,7 @@ def beginning(tokenizer: Any) -> Tokens:
 
 @dataclass(frozen=True, slots=True)
 class EncoderIdentity:
-    """Stored with every vector set: vectors of different identities are never compared."""
+    """Identifies an encoder. It is stored with every vector set, and vectors of different identities are never compared."""
 
     model: str
     dimension: int
@@ -172,6 +178,6 @@ class Encoder(Protocol):
     def identity(self) -> EncoderIdentity: ...
 
     def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Shape (len(texts), dimension), float32, rows of unit length where `identity.normalised`, or of zeros, which are near
+        """Returns vectors [len(texts), dimension], float32, of unit length where `identity.normalised`. A row of zeros is near
         nothing."""
         ...

@@ -1,4 +1,4 @@
-"""`from keepworth.episodes.needs import needs_llm`: a file says which extra it needs, before it imports anything of it."""
+"""`from keepworth.episodes.needs import needs_llm` declares the extra that a file needs, before the file imports from it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from keepworth.episodes.extras import EXTRAS, Extra, require
 
 
 def __getattr__(name: str) -> Extra:
-    """`needs_train`: the extra of that name, all of which must be installed."""
+    """Returns the extra that `needs_train` or the like names. Raises MissingExtra where a package of it is missing."""
     extra = name.removeprefix("needs_")
     if extra == name or extra not in EXTRAS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

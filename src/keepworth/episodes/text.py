@@ -1,8 +1,7 @@
-"""Text of people and of models is data: how it enters a prompt and how it is printed, so that it stays text.
+"""Text of people and of models is data: these functions keep it plain text in a prompt and on a terminal.
 
-Every prompt of this package puts such text through `as_line`: one item is one line, whatever it holds, and nothing in it is a
-token that a chat template gives a meaning to. Everything that is printed of data goes through `printable`.
-"""
+Every prompt of this package passes such text through `as_line`: one item is one line, whatever it holds, and nothing in it is a
+special token of a chat template. All data that is printed passes through `printable`."""
 
 from __future__ import annotations
 
@@ -36,9 +35,8 @@ _TOKENS = (
 
 
 def as_line(text: str, separators: str = "") -> str:
-    """`text` on one line, without control characters and without the tokens of chat templates, which a space takes apart.
-
-    separators: characters that part items in the place where it is shown; a slash takes the place of each."""
+    """Returns `text` on one line, without control characters, and with the tokens of chat templates split by a space.
+    `separators` are characters that separate items where the text is shown; each is replaced by a slash."""
     if separators:
         text = text.translate(dict.fromkeys(map(ord, separators), "/"))
     plain = text if text.isascii() and text.isprintable() else _LONE.sub("\ufffd", text.translate(_IN_LINE))
@@ -46,7 +44,7 @@ def as_line(text: str, separators: str = "") -> str:
 
 
 def as_text(text: str) -> str:
-    """The same with line breaks and tabs kept, for text that is the whole of its message."""
+    """Cleans like `as_line` but keeps line breaks and tabs, for text that is a whole message."""
     return _apart(_LONE.sub("\ufffd", text.translate(_IN_TEXT)))
 
 
@@ -57,14 +55,14 @@ def _apart(text: str) -> str:
     return text
 
 
-# Terminal: how text of people and of models is printed, so that it stays text.
+# Terminal: printing text of people and of models as plain text.
 #
 # A terminal obeys what it prints: an episode, a file name or an error message may hold sequences that set its title, clear it,
-# move its cursor, answer in the user's name, or turn the direction of a line round. Everything that is printed of data goes
-# through `printable`; consoles are made by `terminal`, and lines by `keepworth.cli.output`.
+# move its cursor, send input as if the user had typed it, or reverse the direction of a line. All data that is printed
+# passes through `printable`; consoles are made by `terminal`, and lines by `keepworth.cli.output`.
 
 
-# One character for one, so that what is styled or laid out stays in its place. Line breaks stay.
+# One character replaces one, so that styles and layout keep their places. Line breaks stay.
 _OBEYED = dict.fromkeys((*range(32), *range(127, 160), 0x2028, 0x2029), " ") | {ord("\n"): "\n"}
 _TURNING = dict.fromkeys((0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)), " ")
 _MAP = str.maketrans({**_OBEYED, **_TURNING})
@@ -72,17 +70,17 @@ _NOT_PLAIN = re.compile(f"[{re.escape(''.join(map(chr, {*_OBEYED, *_TURNING} - {
 
 
 def printable(text: str) -> str:
-    """`text` of the same length, without anything that a terminal obeys but line breaks."""
+    """Returns `text` with the same length, without control sequences of terminals; line breaks stay."""
     return _LONE.sub("\ufffd", text.translate(_MAP))
 
 
 def one_line(text: str) -> str:
-    """The same without line breaks, for a place where a second line would pass for one of ours."""
+    """Returns `printable` text without line breaks, where a second line could be mistaken for one of the program's."""
     return printable(text).replace("\n", " ")
 
 
 def entry(head: str, text: str, width: int = 80, lines: int = 3) -> str:
-    """A line of a list for people: `head`, and `text` beside it, over a few lines at most."""
+    """Returns an entry of a list for people: `head`, and `text` next to it, over a few lines at most."""
     import textwrap
 
     indent = " " * (len(one_line(head)) + 2)
@@ -93,7 +91,7 @@ def entry(head: str, text: str, width: int = 80, lines: int = 3) -> str:
 
 
 def json_line(record: Any, **settings: Any) -> str:
-    """JSON that says exactly what `record` does, and nothing that a terminal obeys: such characters are escaped in it."""
+    """Returns the JSON of `record`, with characters escaped that a terminal would interpret."""
     text = json.dumps(record, ensure_ascii=False, **settings)
     return _LONE.sub(_escaped, _NOT_PLAIN.sub(_escaped, text))
 
@@ -103,7 +101,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def terminal(**settings: Any) -> Console:
-    """A rich console that prints strings as they are, without markup, and obeys none of them. settings: those of rich's."""
+    """Makes a rich console that prints strings as they are, without markup or control sequences. `settings` are those of rich."""
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
     from rich.text import Text
@@ -126,13 +124,13 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def normalise(text: str) -> str:
-    """Lower case, ASCII punctuation deleted, the words a, an and the removed, white space collapsed.
+    """Returns `text` in lower case, without ASCII punctuation and the words a, an and the, and with white space collapsed.
 
-    Idempotent but for words that deleting punctuation creates. Other scripts' punctuation (curly quotes, dashes)
-    stays, as in SQuAD."""
+    Idempotent except for words that deleting punctuation creates. Other scripts' punctuation (curly quotes, dashes) stays, as in
+    SQuAD."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def tokens(text: str) -> list[str]:
-    """White-space tokens of the normalised text."""
+    """Returns the white-space tokens of the normalised text."""
     return normalise(text).split()

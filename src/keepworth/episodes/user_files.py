@@ -1,4 +1,4 @@
-"""Files of the user who runs the program: the cache, and a key by which it knows what it wrote itself."""
+"""Files of the user who runs the program: the cache, and a key that signs the program's own files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _KEY = 32
 
 
 def cache_folder() -> Path:
-    """Return the folder of what can be fetched or made again. Not created by asking."""
+    """Returns the folder of files that can be fetched or made again. Does not create it."""
     chosen = os.environ.get("KEEPWORTH_CACHE")
     if chosen:
         return Path(chosen).expanduser().absolute()
@@ -20,7 +20,7 @@ def cache_folder() -> Path:
 
 
 def signature(content: bytes) -> bytes:
-    """Sign content, in 32 bytes that only programs of this user can make: by a key in the cache, which the first one makes.
+    """Signs content, in 32 bytes that only programs of this user can make. The key is in the cache; the first call makes it.
 
     Raises:
         OSError: The key cannot be read or made.
@@ -33,7 +33,7 @@ def signature(content: bytes) -> bytes:
             out.write(secrets.token_bytes(_KEY))
             out.flush()
             os.fsync(out.fileno())
-        # A link, so that the key of whoever was first stays.
+        # A link, so that the key of the first process stays.
         with suppress(FileExistsError):
             os.link(part, file)
         part.unlink()

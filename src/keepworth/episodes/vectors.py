@@ -1,4 +1,4 @@
-"""Vectors of recent texts, made once."""
+"""A cache of vectors of recent texts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def without_lone_surrogates(text: str) -> str:
-    """`text` as valid Unicode: surrogate pairs joined, a lone surrogate replaced by U+FFFD."""
+    """Returns `text` as valid Unicode: surrogate pairs joined, a lone surrogate replaced by U+FFFD."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -25,11 +25,11 @@ def content_hash(text: str) -> bytes:
 
 
 Make = Callable[[Sequence[str]], Iterable[tuple[Sequence[int], "npt.NDArray[np.float32]"]]]
-"""Of texts: which of them, and their vectors, batch by batch."""
+"""Maps texts to batches of (indices of texts, their vectors)."""
 
 
 class RecentVectors:
-    """The vectors of the `capacity` texts asked for last, by content hash. Safe to use from several threads."""
+    """Caches the vectors of the last `capacity` texts, by content hash. Safe to use from several threads."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -37,7 +37,7 @@ class RecentVectors:
         self._lock = Lock()
 
     def encode(self, texts: Sequence[str], make: Make, dimension: Callable[[], int]) -> npt.NDArray[np.float32]:
-        """[texts, dimension]: what is remembered, and for each other text once what `make` gives."""
+        """Returns [texts, dimension]: cached vectors, and for other texts those that one call of `make` gives."""
         import numpy as np
 
         if isinstance(texts, str):
@@ -64,7 +64,7 @@ class RecentVectors:
                 self._vectors.popitem(last=False)
 
     def has(self, texts: Sequence[str]) -> bool:
-        """Whether all are remembered."""
+        """Whether the vectors of all texts are cached."""
         with self._lock:
             return all(content_hash(text) in self._vectors for text in texts)
 

@@ -1,7 +1,6 @@
-"""Arms of streams by name: which there are, what one is made of, and the comparison of several as a whole.
+"""Arms of streams by name: the list of them, how each is made, and the comparison of several.
 
-summary = compare_streams(["near-miss"], ["none", "memrl"], Path("runs/streams"), seeds=3)
-"""
+summary = compare_streams(["near-miss"], ["none", "memrl"], Path("runs/streams"), seeds=3)"""
 
 from __future__ import annotations
 
@@ -64,19 +63,19 @@ def compare_streams(
     announce: Callable[[str], None] = lambda text: None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Run every arm on every stream, in every order, with every seed, and say what holds.
+    """Runs every arm on every stream, in every order, with every seed, and compares them.
 
     Args:
-        out: A folder for rows, summary and page. The same comparison, given again, continues.
-        length: Tasks of a stream; 0 for its own number.
+        out: A folder for rows, summary and page. A second call with the same comparison continues it.
+        length: Tasks of a stream; 0 for the stream's default.
         agent: One of `AGENTS`.
         tuned: A file of settings by kind of stream and method.
-        method: The arm that claims are made of; "" for the last that learns.
-        announce: Is told what so many seeds can say, before anything runs.
-        progress: Is told how many streams are done, and of how many.
+        method: The arm that claims are made about; "" for the default method, or else the last that learns.
+        announce: Receives the statistical power of the seeds, before anything runs.
+        progress: Receives how many streams are done, and of how many.
 
     Returns:
-        What `summary.json` holds.
+        The content of `summary.json`.
 
     Raises:
         KeepworthError: A name is not known, something is missing, or the folder holds another comparison.
@@ -127,7 +126,7 @@ def compare_streams(
 
 
 def _parts_of(arm: str) -> tuple[str, str, str]:
-    """The method of an arm, which settings it has ("", "published" or "on"), and under which control it runs."""
+    """Splits an arm into its method, its settings ("", "published" or "on"), and its control."""
     base, *changes = arm.split("+")
     settings = changes.pop(0) if changes and changes[0] not in LEARNING else ""
     return base, settings, "+".join(changes)
@@ -165,7 +164,7 @@ def _check_arm(arm: str) -> None:
 
 @cache
 def describe_methods() -> dict[str, str]:
-    """The policies that keep cases, the default one, and each without its parts; with what they are."""
+    """Returns descriptions of the policies that keep cases, of the default policy, and of each without one of its parts."""
     about: dict[str, str] = {}
     for name in (*policies_of_cases(), NAME):
         declared = method_of("policy", name)
@@ -175,11 +174,11 @@ def describe_methods() -> dict[str, str]:
 
 
 Settings = dict[str, dict[str, dict[str, Any]]]
-"""By kind of stream and by method."""
+"""Settings by kind of stream and by method."""
 
 
 def read_tuned(tuned: Path | None, arms: Sequence[str]) -> Settings:
-    """Refused before anything runs where the file or one of its settings cannot be used."""
+    """Reads the file of settings. Raises KeepworthError where the file or one of its settings cannot be used."""
     if tuned is None:
         return {}
     wanted = 'Write {"KIND": {"METHOD": {"settings": {...}}}}: see benchmarks/streams/tuned.json.'
@@ -216,7 +215,7 @@ def run_job(
     data: Path | None,
     agent: str = "usual",
 ) -> list[StreamRow]:
-    """All arms on one stream, in this process."""
+    """Runs all arms on one stream, in this process."""
     name, order, seed = job
     stream = open_stream(name, split=split, seed=seed, order=order, length=length or None, data=data)
     vectors: dict[str, Any] = {}
@@ -236,13 +235,13 @@ def run_job(
 
 
 def settings_on(name: str) -> dict[str, Any]:
-    """Settings under which the mechanism of a method, or of a method without one of its parts, decides something."""
+    """Returns settings under which the mechanism of a method, or of a method without one of its parts, has an effect."""
     declared = methods_of("policy").get(name)
     return {} if declared is None else dict(declared.on)
 
 
 def method_for(name: str, settings: dict[str, dict[str, Any]], seed: int) -> Policy:
-    """A fresh method under its tuned settings; parts left out keep the tuned settings of the whole."""
+    """Returns a new method with its tuned settings. A method without a part keeps the settings of the whole."""
     whole, _, part = name.partition("-without-")
     own_settings = settings.get(whole, {})
     if part:

@@ -1,4 +1,4 @@
-"""Two evaluations, arm against arm."""
+"""Compares the arms of two evaluations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from keepworth.evaluation.summary import arm_of, per_question
 
 
 def rows_of(folder: Path) -> list[Row]:
-    """Raises KeepworthError where the folder holds no rows."""
+    """Returns the rows of an evaluation. Raises KeepworthError where it is not finished or the folder holds none."""
     if not (folder / "summary.json").is_file():
         raise KeepworthError(f"the evaluation in {folder} is not finished.", "Give its command again: it continues.")
     rows = EvaluationFolder(folder, json.loads((folder / "plan.json").read_text(encoding="utf-8"))).read()
@@ -23,9 +23,13 @@ def rows_of(folder: Path) -> list[Row]:
 
 
 def compare_arms(one: str, other: str, allow: Sequence[str]) -> list[Comparison]:
-    """one, other: `FOLDER:ARM`, or a folder for all of its arms. allow: names of the identity that are meant to differ.
+    """Compares arms of two evaluations, question by question. Raises KeepworthError where they differ otherwise, or an arm is
+    missing.
 
-    Raises KeepworthError where anything else differs, or where an arm is not there."""
+    Args:
+        one, other: `FOLDER:ARM`, or a folder for all of its arms.
+        allow: Parts of the identity that are meant to differ.
+    """
     (first, arms), (second, others) = name_arm(one), name_arm(other)
     identities = [json.loads((folder / "plan.json").read_text(encoding="utf-8")) for folder in (first, second)]
     if unknown := [name for name in allow if name not in identities[0]]:
@@ -58,7 +62,7 @@ def compare_arms(one: str, other: str, allow: Sequence[str]) -> list[Comparison]
         raise KeepworthError(
             "no answer of these was scored.", "Run them with a reader: --reader none finds and does not answer."
         )
-    # Without arms: every two of one evaluation, or each arm with itself in the other one.
+    # Without named arms: all pairs of one evaluation, or each arm with the same arm of the other.
     whole = not arms and not others
     two_by_two = {
         frozenset((a, b)): (a, b)
@@ -74,7 +78,8 @@ def compare_arms(one: str, other: str, allow: Sequence[str]) -> list[Comparison]
 
 
 def name_arm(text: str) -> tuple[Path, list[str]]:
-    """A folder, and the arm behind it. Names of arms have colons too, so the folder is the longest part that is an evaluation."""
+    """Splits a text into a folder and the arm after it. Arms have colons too, so the folder is the longest part that is an
+    evaluation."""
     parts = text.split(":")
     for many in range(len(parts), 0, -1):
         path = Path(":".join(parts[:many]))
@@ -84,7 +89,7 @@ def name_arm(text: str) -> tuple[Path, list[str]]:
 
 
 def _distinguish(first: Path, second: Path) -> tuple[str, str]:
-    """The names of two folders, with as much of what is above them as tells one from the other."""
+    """Returns names of two folders, with as many of their parents as are needed to tell them apart."""
     one, other = first.resolve().parts, second.resolve().parts
     many = next((many for many in range(1, len(one) + 1) if one[-many:] != other[-many:]), len(one))
     return "/".join(one[-many:]), "/".join(other[-many:])

@@ -1,4 +1,4 @@
-"""The curves of a run, as data: what the report, the picture and the terminal draw."""
+"""The curves of a run as data, which the report, the picture and the terminal draw."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CURVE_NAMES = {
     "no_tool": "no tool",
 }
 QUESTIONS = (None, "train", "dev", "test")
-"""Splits whose name does not say what it is of."""
+"""Splits whose panel's title needs the word "questions"."""
 METRIC_NAMES = {
     "f1": "Token F1",
     "token_f1": "Token F1",
@@ -48,9 +48,8 @@ METRIC_NAMES = {
 
 
 def panels(metrics: Sequence[Row], evals: Sequence[Row]) -> list[Panel]:
-    """By role, in the order in which the roles were trained: held-out metrics first, then the training curves that exist.
-
-    Some may hold a single point: see `drawn`."""
+    """Returns the panels by role, in the order of training: held-out metrics first, then the training curves that exist. Some may
+    hold a single point: see `drawn`."""
     held_out = _held_out(evals)
     training = [panel for role in _distinct(metrics, "role") for panel in _training(metrics, role)]
     roles = dict.fromkeys(panel.role for panel in [*training, *held_out])
@@ -58,12 +57,12 @@ def panels(metrics: Sequence[Row], evals: Sequence[Row]) -> list[Panel]:
 
 
 def drawn(panels: Iterable[Panel]) -> list[Panel]:
-    """Those with something to draw: a curve needs two points, and what was measured once stands in the tables."""
+    """Returns the panels with a curve, which needs two points. What was measured once is in the tables."""
     return [panel for panel in panels if len({step for series in panel.series for step in series.steps}) > 1]
 
 
 def arm_name(arm: str, others: Iterable[str] = ()) -> str:
-    """What an arm is called: the model, then what it is shown. "with memory" goes without saying where no arm `beside` it has
+    """Returns the label of an arm: the model, then what it is shown. "with memory" is left out where no arm in `others` has
     another memory or none."""
     others = tuple(others)
     if arm in ("trained", "untrained") and not any("memory" in other or "oracle" in other for other in others):
@@ -109,7 +108,7 @@ def _held_out(evals: Sequence[Row]) -> list[Panel]:
 
 
 def _curves(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Rows by arm. What was measured before training under its own name becomes the first point of the trained arm's curve,
+    """Returns the rows by arm. An arm that was measured before training becomes the first point of the trained arm's curve,
     unless both were measured at the same step."""
     by_arm: dict[str, list[Row]] = {}
     for row in rows:
@@ -122,7 +121,7 @@ def _curves(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def trained_twin(arm: str) -> str:
-    """The arm that is the same but for training: `no_memory` of `no_memory_untrained`, `trained` of `untrained`."""
+    """Returns the same arm after training: `no_memory` for `no_memory_untrained`, `trained` for `untrained`."""
     return "trained" if arm == "untrained" else arm.removesuffix("_untrained")
 
 
@@ -164,16 +163,16 @@ def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
         return [name for name in names if name.startswith(prefix)]
 
     def unless_flat(chosen: Mapping[str, str]) -> Mapping[str, str]:
-        """Without what has the same value everywhere: a line at 0 or at 1 tells nobody anything."""
+        """Leaves out metrics with the same value everywhere, because a constant line is not informative."""
         values = {name: {row[name] for row in rows if isinstance(row.get(name), int | float)} for name in chosen}
         return {name: label for name, label in chosen.items() if len(values[name]) > 1}
 
     by_source = {name: name.split("/")[1] for name in family("source/") if name.endswith("/reward")}
     shown = {"memory/reward_with": "memories shown", "memory/reward_without": "none shown"}
-    # Where one term is all of the reward, the total would lie exactly under it.
+    # Where one term is the whole reward, the curve of the total would coincide with it.
     whole = any(all(row.get(name) == row.get("reward") for row in rows) for name in family("reward/"))
     terms = {name: _label(name) for name in [*(["reward"] if not whole else []), *family("reward/")] if name in names}
-    # Where groups were rejected, `reward` is that of the others.
+    # Where groups were rejected, `reward` is the mean over the others.
     add("reward", "Reward per term", "mean", {**terms, "curriculum/reward_sampled": "all sampled"})
     add("by_source", "Reward by source", "mean", by_source if len(by_source) > 1 else {})
     add("by_memory", "Reward, memories shown", "mean", shown if set(shown) <= set(names) else {})

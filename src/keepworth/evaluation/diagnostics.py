@@ -1,7 +1,6 @@
-"""What stands behind a score: where points were lost, and whether evidence was found.
+"""Explains a score: at which stage points were lost, and whether evidence was found.
 
-Pure functions of ids, numbers and texts: nothing here knows a system, a benchmark or a model. Scores are in [0, 1].
-"""
+Pure functions of ids, numbers and texts, which depend on no system, benchmark or model. Scores are in [0, 1]."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-# Where points go: how far the evidence of a question came on its way into the answer.
+# Where points go: the stage at which the evidence of a question was lost on its way into the answer.
 
 NEVER_WRITTEN, LOST, NOT_RETRIEVED, NOT_SELECTED, NOT_USED = (
     "never written",
@@ -19,7 +18,7 @@ NEVER_WRITTEN, LOST, NOT_RETRIEVED, NOT_SELECTED, NOT_USED = (
     "not used",
 )
 NOT_SHOWN = "not shown"
-"""In place of the two before it, for a system that does not say what it chose from."""
+"""Replaces the two stages before it, for a system that does not report its candidates."""
 UNMARKED = "no evidence marked"
 STAGES = (NEVER_WRITTEN, LOST, NOT_RETRIEVED, NOT_SELECTED, NOT_SHOWN, NOT_USED, UNMARKED)
 
@@ -32,11 +31,16 @@ def stage(
     kept_items: Iterable[str] | None = None,
     written: Iterable[str] | None = None,
 ) -> str:
-    """The first place where some of the evidence went missing; `NOT_USED` where all of it was shown, which is where the points of
-    a wrong answer went then. Ids of turns or sessions throughout.
+    """Returns the first stage at which some of the evidence was lost, or `NOT_USED` where all of it was shown.
 
-    written: of what something was ever stored; kept_items: of what the memory holds when it is asked; candidates: of what was
-    retrieved, before anything was cut off. None where the system does not say: nothing is put down to that stage then."""
+    All arguments are ids of turns or sessions. None means that the system does not report them; no loss is assigned to that stage
+    then.
+
+    Args:
+        candidates: What was retrieved, before it was cut to the budget.
+        kept_items: What the memory holds when the question is asked.
+        written: What was ever stored.
+    """
     wanted = set(evidence)
     if not wanted:
         return UNMARKED
@@ -50,7 +54,8 @@ def stage(
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """scored: the mean score; lost: by stage, the mean of what was not scored (they add up to 1 with `scored`). n: questions."""
+    """The mean score (`scored`), and by stage the mean of the points lost there (`lost`); they add up to 1. `n` counts
+    questions."""
 
     scored: float
     lost: Mapping[str, float]
@@ -58,7 +63,8 @@ class Points:
 
 
 def where_points_go(stages: Sequence[str], scores: Sequence[float]) -> Points:
-    """stages: of each question, by `stage`. ValueError for a score outside [0, 1], and where there is no question."""
+    """Returns the points scored and lost, from each question's stage and score. Raises ValueError for a score outside [0, 1], and
+    where there is no question."""
     if not scores or len(stages) != len(scores):
         raise ValueError(f"where_points_go: {len(stages)} stages for {len(scores)} scores")
     if outside := [value for value in scores if not 0.0 <= value <= 1.0]:
@@ -75,9 +81,10 @@ def where_points_go(stages: Sequence[str], scores: Sequence[float]) -> Points:
 def recall_at(
     ranked: Sequence[str], evidence: Iterable[str], k: int, of: Callable[[str], str] | None = None
 ) -> float | None:
-    """The share of the evidence among the first k; None where a question has no evidence marked. ranked: ids, the best first.
+    """Returns the share of the evidence among the first k of `ranked`, ids with the best first; None where no evidence is marked.
 
-    of: what counts in place of an id, such as its session: each counts once, at its best place, and k counts sessions then."""
+    `of` maps an id to what counts instead, such as its session: each session then counts once, at its best place, and k counts
+    sessions."""
     named = of or str
     wanted = {named(id) for id in evidence}
     if not wanted:

@@ -1,4 +1,4 @@
-"""An evaluation as a verdict, tables, and a page that needs nothing else, online or off."""
+"""Presents an evaluation as a verdict, as tables, and as a page in one file that works offline."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from keepworth.evaluation.tables import ArmRow, Cell, ResultTable
 from keepworth.tasks.benchmark import haystack, place
 
 MEASURED = ("benchmark", "split", "dials", "questions", "of", "tokens", "words", "reader", "encoder", "judge")
-"""Of an evaluation's identity, what is said at the top."""
+"""Parts of an evaluation's identity that are shown at the top."""
 CONTROLS = ("oracle", "random", "latest")
-"""Arms that are no memory anybody would use."""
+"""Arms that are controls, not memories to choose from."""
 BROWSED = 6_000
-"""Answers that a page holds at most: those of the first arms."""
+"""The most answers of a page, which are those of the first arms."""
 SCORES = ("score", "f1", "em", "bleu1")
 DEPTHS = ("turn@5", "turn@10", "turn@50", "session@5", "shown")
 
 
 def write_page(folder: Path, summary: Mapping[str, Any], rows: Sequence[Row], tasks: Sequence[Task]) -> Path:
-    """`report.html` in the folder of an evaluation. tasks: whose texts the page shows beside the answers."""
+    """Writes `report.html` into the folder of an evaluation. The page shows the texts of `tasks` next to the answers."""
     path = folder / "report.html"
     name = f"{summary['benchmark']}, {summary['split']}"
     html = page(
@@ -47,7 +47,7 @@ def write_page(folder: Path, summary: Mapping[str, Any], rows: Sequence[Row], ta
 
 
 def verdict(summary: Mapping[str, Any]) -> str:
-    """One sentence: whether memory helped."""
+    """Returns one sentence that says whether memory helped."""
     gains = summary["gains"]
     arms = {
         arm: gain
@@ -56,7 +56,7 @@ def verdict(summary: Mapping[str, Any]) -> str:
     }
     if not arms:
         return "Nothing was compared with no memory, so this says how systems stand to each other and not whether memory helps."
-    # An arm that answered some questions alone cannot be put beside those that answered all.
+    # An arm that answered only some questions cannot be compared with those that answered all.
     questions = summary["arms"][BASELINE]["questions"]
     part = [
         f"{arm} answered {gain['n']:,} of {questions:,} questions"
@@ -68,7 +68,7 @@ def verdict(summary: Mapping[str, Any]) -> str:
         return f"No memory answered all questions, so none is called the best: {', '.join(part)}."
     top = max(gain["mean"] for gain in arms.values())
     equal = [arm for arm, gain in arms.items() if round(gain["mean"], 3) == round(top, 3)]
-    # Of those that tie, one that was shown as much as the others stands for all.
+    # Among equal arms, one that was shown as many tokens as the others represents all.
     equal.sort(key=lambda arm: len(summary["arms"][arm].get("unequal", ())))
     best, called = equal[0], " and ".join(filter(None, (", ".join(equal[:-1]), equal[-1])))
     gain = arms[best]
@@ -84,7 +84,7 @@ def verdict(summary: Mapping[str, Any]) -> str:
 
 
 def tables_of(summary: Mapping[str, Any]) -> list[ResultTable]:
-    """What was scored, what memory gained, where points went, the evidence and the costs, for the page and the terminal."""
+    """Returns tables of scores, gains over no memory, lost points, evidence and costs, for the page and the terminal."""
     arms, gains = summary["arms"], summary["gains"]
     clusters = next(iter(arms.values()))["clusters"]
     types = dict.fromkeys(name for values in arms.values() for name in values.get("types", {}))
@@ -92,6 +92,9 @@ def tables_of(summary: Mapping[str, Any]) -> list[ResultTable]:
     costs = {"tokens": "shown tokens", "ms a question": "ask ms", "ms an entry": "write ms an entry", "calls": "calls"}
     each_arm = {
         arm: values for arm, values in arms.items() if values["does not fit"] < values["questions"] * values["seeds"]
+    }
+    marked = {
+        arm: f"{max((cell['n'] for cell in values['evidence'].values()), default=0):,}" for arm, values in arms.items()
     }
     over = [arm for arm, values in arms.items() if values["shown tokens"] > summary["tokens"]]
     some = f", but for {', '.join(over)}." if over else "."
@@ -145,7 +148,8 @@ def tables_of(summary: Mapping[str, Any]) -> list[ResultTable]:
             DEPTHS,
             "The share of the turns, or sessions, with evidence among the first so many items; shown: within the budget. "
             + over_clusters,
-            questions,
+            marked,
+            "questions with evidence",
         ),
         _table(
             "What it cost",
@@ -165,7 +169,7 @@ def _table(
     last: Mapping[str, str] | None = None,
     counted: str = "questions",
 ) -> ResultTable:
-    """Of the metrics those that an arm has."""
+    """Makes a table with a row for each arm, and a column for each of the metrics that some arm has."""
     columns = [name for name in metrics if any(values.get(name) for values in cells.values())]
     rows = [
         ArmRow(arm, arm, tuple(Cell.of(values.get(name)) for name in columns), (last or {}).get(arm, ""))
@@ -179,7 +183,7 @@ def _mean(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _answers(rows: Sequence[Row], tasks: Sequence[Task]) -> str:
-    """Every answer with what was shown, wrong ones first."""
+    """Returns the HTML of a browser of answers, with what was shown for each."""
     task_by_key = {task.key: task for task in tasks}
     browsed = [row for row in rows if row.key in task_by_key and (row.scores or row.error)][:BROWSED]
     if not browsed:

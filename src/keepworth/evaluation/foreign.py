@@ -1,19 +1,18 @@
-"""A system in a process of its own: it reads JSON lines and answers with JSON lines. So run the rivals, which need other packages
-than we do, and whatever else a user wants to measure, in any language.
+"""Runs a memory system in its own process, which reads and writes JSON lines. Rivals that need other packages run this way, and
+so can systems of users in any language.
 
     -> {"op": "begin", "seed": 0, "folder": "PATH"}             forget everything; the folder is yours, and empty
     -> {"op": "write", "entries": [{"id", "text", "speaker", "time"}, ...]}
     -> {"op": "ask", "question": "...", "most": 50, "asked_at": "", "options": []}
-    <- {"shown": ["id", {"id": "id", "text": "...", "score": 0.5}, ...]}      the best first; an id alone stands for what was told
+    <- {"shown": ["id", {"id": "id", "text": "...", "score": 0.5}, ...]}      best first; an id alone stands for the entry's text
     <- {"answer": "...", "calls": 1}                                of a system that answers by itself
-    -> {"op": "learn", "reward": 1.0, "shown": ["id"]}              what the last answer earned, with what of it fitted
+    -> {"op": "learn", "reward": 1.0, "shown": ["id"]}              the last answer's reward, and its items within the budget
     -> {"op": "holds", "ids": [...]}    <- {"holds": [...]}         {} where it cannot tell
     -> {"op": "size"}                   <- {"bytes": 4096}          likewise
 
-Every request has one answer, {} where there is nothing to say, {"error": "..."} where it failed. Before it answers it may ask for
-vectors, {"embed": ["text", ...]}, and is sent {"vectors": [[...], ...]}, of the encoder that all systems have. To `begin` it may
-answer {"versions": {"package": "1.0"}}. Standard input ends when it is no longer needed.
-"""
+Every request has one answer: {} where there is nothing to report, {"error": "..."} where it failed. Before it answers, the system
+may ask for vectors, {"embed": ["text", ...]}, and is sent {"vectors": [[...], ...]} of the encoder that all systems use. It may
+answer `begin` with {"versions": {"package": "1.0"}}. Its standard input is closed at the end."""
 
 from __future__ import annotations
 
@@ -43,10 +42,10 @@ from keepworth.tasks.benchmark import place
 from keepworth.tasks.entries import MemoryEntry
 
 EXCERPT = 300
-"""Characters of what a process printed that are repeated in an error."""
+"""The most characters of a process's output that an error quotes."""
 SECONDS_TO_END = 5.0
 PAUSE = 0.5
-"""Seconds that are waited for the end of a process that closed its output."""
+"""Seconds to wait for the end of a process that closed its output."""
 
 Encode = Callable[[Sequence[str]], Any]
 
@@ -60,11 +59,11 @@ class _Entry(BaseModel):
 
 
 Listed = Annotated[_Entry, BeforeValidator(lambda given: {"id": given} if isinstance(given, str) else given)]
-"""An id alone is an entry."""
+"""An entry, which may be given as its id alone."""
 
 
 class _Reply(BaseModel):
-    """A line of the program, to whatever it answers."""
+    """A line that the program wrote in reply to any request."""
 
     model_config = ConfigDict(strict=True)
 
@@ -79,10 +78,10 @@ class _Reply(BaseModel):
 
 
 class ForeignSystem:
-    """A memory system behind the lines above. command: words, as a shell would split them; encode: texts to an array, one row a
-    text; seconds: that it has for a call. It is started when it is first needed, and again by `begin` where it ended.
+    """A memory system in a program that speaks the protocol above.
 
-    Everything that goes wrong in it is SystemFailed."""
+    It is started at the first `begin`, and again by `begin` where it has ended. All its failures raise SystemFailed. `encode`
+    maps texts to an array with one row per text; a call may take `seconds`."""
 
     def __init__(self, command: Sequence[str], encode: Encode, seconds: float = 60.0) -> None:
         self.versions: Mapping[str, str] = {}
@@ -94,7 +93,7 @@ class ForeignSystem:
         self._answered = self._late = False  # whether it ever answered a line; whether its time was over
 
     def begin(self, seed: int) -> None:
-        """Raises NeverAnswered for a program that cannot be started, or that ends before its first answer."""
+        """Starts afresh. Raises NeverAnswered for a program that cannot be started, or that ends before its first answer."""
         try:
             self._begin(seed)
         except SystemFailed as error:
@@ -155,11 +154,11 @@ class ForeignSystem:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _kill(self) -> str:
-        """End it with all that it started. Returns what it said last."""
+        """Kills the program with its children, and returns the last lines of its standard error."""
         process = self._process
         if process is None:
             return ""
-        # The group outlives its leader where it left children behind.
+        # The process group outlives its leader where that left children running.
         if hasattr(os, "killpg"):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -190,7 +189,7 @@ class ForeignSystem:
 
     def _ask(self, request: Mapping[str, Any]) -> _Reply:
         operation, self._late = str(request["op"]), False
-        # A longer text may take longer, and the limit is for one call that never ends.
+        # More entries may take longer; the limit is only for a call that never ends.
         timer = threading.Timer(self._seconds * (1.0 + len(request.get("entries", ())) / 100.0), self._end)
         timer.start()
         try:
@@ -247,7 +246,7 @@ class ForeignSystem:
         return " ".join(self._command)[:80]
 
     def _no_answer(self, operation: str, got: str, wanted: str) -> SystemFailed:
-        """What it answered is no answer, and what it says next may belong to anything: it is started anew."""
+        """Kills the program after an invalid answer, because its next lines may belong to any request, and returns the error."""
         self._kill()
         self._trouble = f"{operation}: {self._name} answered {got}, where {wanted} is expected."
         fix = "Print answers alone to standard output; everything else belongs on standard error."
@@ -268,6 +267,6 @@ class ForeignSystem:
         return SystemFailed(self._trouble, "Run it by hand, with a line of its input.")
 
     def _end(self) -> None:
-        """Its time is over: whoever waits for its line reads the end of its output."""
+        """Kills the program when its time is over: the pending read then meets the end of its output."""
         self._late = True
         self._kill()

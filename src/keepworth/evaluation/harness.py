@@ -1,8 +1,7 @@
-"""The harness: systems asked the questions of a benchmark, one row a question, kept as they come, and what they sum up to.
+"""The harness: asks systems the questions of a benchmark, stores one row per question as it comes, and computes scores.
 
-Every system is told the same entries in the same order, asked the same questions, and gets the same room: of what it shows, best
-first, as much as fits into `tokens` of the reader. The reader and its prompt are one for all.
-"""
+Every system is given the same entries in the same order, the same questions, and the same budget: of the items that it shows,
+best first, as many as fit into `tokens` of the reader. All systems share one reader and its prompt."""
 
 from __future__ import annotations
 
@@ -38,15 +37,16 @@ from keepworth.tasks.splits import draw_order
 from keepworth.tasks.verifiers import verify
 
 DEPTHS = (1, 5, 10, 20, 50)
-"""How many of the found items are looked at for evidence."""
+"""The numbers of top items at which recall of evidence is measured."""
 MOST = 50
-"""Items a system may show; what is left of them is cut to the budget."""
+"""The most items that a system may show, before they are cut to the budget."""
 CHUNK = 8
-"""Questions that the reader answers before their rows are kept: what is stopped loses no more."""
+"""Questions that the reader answers before their rows are stored: the most that a stopped run loses."""
 
 
 class BenchmarkReader(Protocol):
-    """Who answers from what is shown. tokens: of a text, as the budget counts them; room: tokens that may be shown at all."""
+    """Answers questions from the items shown. `tokens` counts a text for the budget; `room` is the most tokens that may be
+    shown."""
 
     @property
     def identity(self) -> str: ...
@@ -55,13 +55,19 @@ class BenchmarkReader(Protocol):
     def tokens(self, text: str) -> int: ...
     def answers(self, queries: Sequence[tuple[str, Sequence[str]]]) -> list[str]: ...
     def choices(self, queries: Sequence[tuple[str, Sequence[str], Sequence[str]]]) -> list[int]:
-        """The place of each chosen option; -1 where none was."""
+        """Returns the index of each chosen option; -1 where none was chosen."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Under what everything is measured. tokens: of what is shown, at most; words: of an entry."""
+    """The conditions of a measurement.
+
+    Attributes:
+        setting: One of `evaluation.system.SETTINGS`.
+        tokens: The most tokens that are shown.
+        words: The most words of an entry.
+    """
 
     setting: str = "frozen"
     seed: int = 0
@@ -71,9 +77,16 @@ class Conditions:
 
 @dataclass(slots=True)
 class Row:
-    """One question put to one system. scores: by metric; recall: per depth the share of evidence turns among the first items, and
-    of sessions; stage: where its evidence got lost (see `diagnostics.stage`). shown: ids of what the reader saw. error: of the
-    system, which then scores 0. unjudged: why a judge gave no score."""
+    """The result of one question put to one system.
+
+    Attributes:
+        scores: The score by each metric.
+        recall: At each depth, the share of evidence turns among the first items, and of sessions.
+        stage: Where the evidence got lost (see `diagnostics.stage`).
+        shown: Ids of the items that the reader saw.
+        error: The system's error, with which it scores 0.
+        unjudged: Why a judge gave no score.
+    """
 
     key: str
     cluster: str
@@ -106,16 +119,23 @@ def measure(
     note: Callable[[Mapping[str, Any]], None] = lambda record: None,
     judge: Judge | None = None,
 ) -> None:
-    """Ask one system everything that is not `done`, as `EvaluationFolder` says it. keep: takes each row when it is known; note:
-    what writing took, a haystack; judge: scores answers beside the lexical metrics, which go on without it where it fails.
+    """Asks one system all questions that are not `done`.
 
-    A system that fails scores 0 on what it failed at. Raises KeepworthError where the setting is impossible for these tasks."""
+    Args:
+        done: Finished questions with their scores, as `EvaluationFolder.done` returns them.
+        keep: Receives each row when it is complete.
+        note: Receives the cost of writing each haystack.
+        judge: Scores answers besides the lexical metrics. Where it fails, the measurement goes on without it.
+
+    Raises:
+        KeepworthError: The setting is impossible for these tasks. A system that fails is no error: it scores 0 on that question.
+    """
     _Run(name, Guarded(make()), tasks, plan, reader, keep, note, judge, Rewards(plan.setting, plan.seed)).all(done)
 
 
 @dataclass(slots=True)
 class _Run:
-    """One system on the tasks of a benchmark. counted: what was shown whole last, and its tokens."""
+    """One system on the tasks of a benchmark. `counted` caches the texts that were last shown whole, and their tokens."""
 
     name: str
     system: Guarded
@@ -141,7 +161,7 @@ class _Run:
                     about = self._tell(groups, number)
                     self._group(open_, about, done)
                 elif live:
-                    # A system forgets between haystacks, but later ones may be told what was earned here.
+                    # A system is emptied between haystacks, but later ones may be passed rewards from here.
                     for earned in (done[task.key] for task in open_):
                         if earned is not None:
                             self.rewards.passed_on(earned)
@@ -150,7 +170,8 @@ class _Run:
             self.system.close()
 
     def _tell(self, groups: Sequence[Sequence[int]], number: int) -> list[Task]:
-        """Tasks whose haystack is remembered: their own, or a stranger's."""
+        """Returns the tasks whose haystack is written: those of this group, or in the setting `another` those of a group without
+        shared evidence."""
         tasks = [self.tasks[one] for one in groups[number]]
         if self.plan.setting != "another":
             return tasks
@@ -193,7 +214,7 @@ class _Run:
             trouble = error.message
         for task in open_:
             row = Row(task.key, cluster_of(task), str(task.tags.get("type", "")), self.name, plan.setting, plan.seed)
-            # A live system lives through all of it again, or it would not have learned what it had learned.
+            # A live system answers finished questions again, so that it learns again what it had learned.
             finished = task.key in done
             shown = self._ask(task, row, trouble)
             if row.error:
@@ -234,7 +255,7 @@ class _Run:
         shown = self._fitting(answered, row)
         row.shown = [] if self.system.whole else [item.item for item in shown]
         ranked = [item.item for item in answered.shown]
-        # Who answers by itself and shows nothing does not say what it found.
+        # A system that answers by itself and shows nothing does not say which items it found.
         silent = answered.answer is not None and not answered.shown
         if gold and not silent:
             row.recall = {} if self.system.whole else evidence_found(gold, ranked)
@@ -253,10 +274,10 @@ class _Run:
         return shown
 
     def _fitting(self, given: Answered, row: Row) -> list[Shown]:
-        """The best of what was found that fit into the budget, in order of what they are called, which is that of time."""
+        """Returns the best items that fit into the budget."""
         count = self.reader.tokens if self.reader is not None else lambda text: len(text.split())
         if self.system.whole:
-            # Questions over one haystack are all shown the same, which may be millions of tokens.
+            # Questions about one haystack are all shown the same texts, which may have millions of tokens.
             texts = tuple(item.text for item in given.shown)
             if texts != self.counted[0]:
                 self.counted = texts, sum(map(count, texts))
@@ -292,7 +313,7 @@ class _Run:
                 self.keep(row)
 
     def _read(self, reader: BenchmarkReader, asked: Sequence[tuple[Row, Task, list[Shown]]]) -> None:
-        """The reader's answers, and its choices where there are options."""
+        """Fills in the reader's answers, or its choices where there are options."""
         open_, among = list[tuple[Row, Task, list[str]]](), list[tuple[Row, Task, list[str]]]()
         for row, task, items in asked:
             row.calls += 1
@@ -307,7 +328,7 @@ class _Run:
                 row.answer = "" if pick < 0 else offered(task)[pick]
 
     def _judge(self, judge: Judge, asked: Sequence[tuple[Row, Task]]) -> None:
-        """A judge's score of each answer. One that never answered for a whole chunk is not asked again."""
+        """Adds a judge's score of each answer. A judge that failed for a whole chunk is not asked again."""
         if self.judge_gone:
             for row, _ in asked:
                 row.unjudged = self.judge_gone
@@ -330,7 +351,8 @@ DOES_NOT_FIT = "does not fit"
 
 
 def score_answer(task: Task, answer: str) -> dict[str, float]:
-    """Every metric of one answer. score: what it earned, by the task's own verifier, else F1; of options, whether it is right."""
+    """Returns every metric of one answer. `score` is by the task's own verifier, else F1; with options it says whether the answer
+    is right."""
     if task.options:
         return {"score": float(answer in task.answers)}
     f1, em = token_f1(answer, task.answers), exact_match(answer, task.answers)
@@ -339,12 +361,13 @@ def score_answer(task: Task, answer: str) -> dict[str, float]:
 
 
 def offered(task: Task) -> list[str]:
-    """The options in an order that says nothing, the same for every system."""
+    """Returns the options in a random order that is the same for every system."""
     return sorted(task.options, key=lambda option: draw_order("options", task.key, option))
 
 
 def evidence_found(gold: Sequence[str], ranked: Sequence[str]) -> dict[str, float]:
-    """Share of the turns, and of the sessions, with evidence among the first items, at each of DEPTHS; each turn counts once."""
+    """Returns the share of turns and of sessions with evidence among the first items, at each of DEPTHS. Each turn counts
+    once."""
     recall = {}
     for depth in DEPTHS:
         for name, of in (("turn", turn_of), ("session", session_of)):
@@ -355,7 +378,7 @@ def evidence_found(gold: Sequence[str], ranked: Sequence[str]) -> dict[str, floa
 
 
 def in_time(shown: Sequence[Shown], sessions: Mapping[str, int]) -> list[str]:
-    """Texts in order of time; what has no place in it, as a system's own texts have, stays before in its order."""
+    """Returns the texts in order of time. Texts without a time, such as a system's own, come first in their order."""
 
     def position(item: Shown) -> tuple[int, int, int]:
         session, _, rest = item.item.rpartition("/")
@@ -371,9 +394,8 @@ def in_time(shown: Sequence[Shown], sessions: Mapping[str, int]) -> list[str]:
 
 
 class EvaluationFolder:
-    """The rows of an evaluation in a folder: what was measured under what, and one line a question as it comes.
-
-    Given again, the same evaluation goes on. Raises KeepworthError where the folder holds another one."""
+    """The folder of an evaluation: its identity, and one line per question as it comes. The same evaluation continues in it.
+    Raises KeepworthError where the folder holds another one."""
 
     def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
         self.folder = folder
@@ -395,7 +417,7 @@ class EvaluationFolder:
         whole_lines(self.writes)
 
     def read(self) -> list[Row]:
-        """Each question of a system once, as it was measured last. Raises KeepworthError where a line is none of ours."""
+        """Returns the last row of each question and system. Raises KeepworthError where a line is not a row."""
         rows = []
         for number, record in enumerate(read_lines(self.rows), start=1):
             try:
@@ -405,8 +427,8 @@ class EvaluationFolder:
         return list({(row.key, row.system, row.setting, row.seed): row for row in rows}.values())
 
     def done(self, system: str, plan: Conditions) -> dict[str, float | None]:
-        """What need not be asked again, by key, with what it earned; None where nothing was, as the memory did not fit. Where the
-        system failed it is asked again: it may be mended."""
+        """Returns the finished questions by key, with their scores; None where the memory did not fit. Questions at which the
+        system failed are not among them, because it may be repaired."""
         return {
             row.key: None if row.error else row.scores.get("score", 0.0)
             for row in self.read()
@@ -425,11 +447,11 @@ class EvaluationFolder:
 
 
 FREE = ("versions", "machine", "began")
-"""Of an evaluation's identity, what may differ where it goes on."""
+"""Parts of an evaluation's identity that may differ when it is continued."""
 
 
 def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Names of what differs between two evaluations, in order."""
+    """Returns the names of the parts in which two evaluations differ, in order."""
     names = dict.fromkeys((*one, *other))
     return [name for name in names if name not in FREE and one.get(name) != other.get(name)]
 
@@ -440,7 +462,7 @@ def _append(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Raises KeepworthError, which names the file and the line, where one is no JSON object."""
+    """Yields the objects of a JSON-lines file. Raises KeepworthError, which names the file and the line, for another line."""
     if path.exists():
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
@@ -458,7 +480,7 @@ def _no_line(path: Path, number: int, what: str) -> KeepworthError:
 
 
 def whole_lines(path: Path) -> None:
-    """Take off what a killed process began to write."""
+    """Removes a last line that a killed process did not finish."""
     if not path.exists():
         return
     data = path.read_bytes()

@@ -1,10 +1,9 @@
-"""An optional judge of answers beside the lexical scores.
+"""An optional judge of answers, besides the lexical scores.
 
-A judge is handed in: a function of (question, gold, answer) to a score in [0, 1]. `judge` makes one of a chat model behind an
-OpenAI-compatible URL. A judge may fail, and lexical scores go on without it: what failed is counted.
+A judge is a function of (question, gold, answer) to a score in [0, 1]. `judge` makes one of a chat model behind an
+OpenAI-compatible URL. Where a judge fails, lexical scores go on without it, and failures are counted.
 
-A judge's number means little without its own error: `python -m benchmarks.statistics.judges` measures it.
-"""
+A judge's scores mean little without its own error, which `python -m benchmarks.statistics.judges` measures."""
 
 from __future__ import annotations
 
@@ -19,18 +18,18 @@ if TYPE_CHECKING:
     from keepworth.models.chat import ChatModel
 
 PATIENCE = 5
-"""Failures in a row, with no answer before them, after which a judge is not asked again."""
+"""Failures at the start after which a judge is not asked again."""
 
 
 class Judge(Protocol):
     def __call__(self, question: str, gold: str, answer: str, /) -> float:
-        """A score in [0, 1]. It may raise."""
+        """Returns a score in [0, 1]. It may raise."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """scores: None where the judge failed; first: why the first of those has none, "" where all have one."""
+    """Scores, None where the judge failed. `first` is the reason for the first failure, "" where there was none."""
 
     scores: tuple[float | None, ...]
     first: str = ""
@@ -41,7 +40,8 @@ class Judged:
 
 
 def judged(judge: Judge, answers: Sequence[tuple[str, str, str]]) -> Judged:
-    """Scores of (question, gold, answer), in order. A judge that is not there is not waited for again and again."""
+    """Returns the scores of (question, gold, answer), in order. A judge that only fails is not asked again after `PATIENCE`
+    failures."""
     scores: list[float | None] = []
     first = ""
     for question, gold, answer in answers:
@@ -53,7 +53,7 @@ def judged(judge: Judge, answers: Sequence[tuple[str, str, str]]) -> Judged:
             if not 0.0 <= score <= 1.0:
                 raise ValueError(f"a score of {score}, which is not in [0, 1]")
             scores.append(score)
-        except Exception as error:  # whatever it is, it is the judge's
+        except Exception as error:  # a judge may raise anything
             first = first or f"{type(error).__name__}: {error}"
             scores.append(None)
     return Judged(tuple(scores), first)
@@ -68,7 +68,7 @@ Answer with JSON: {{"score": 1}} if it does, {{"score": 0}} if it does not."""
 
 
 def judge(chat: ChatModel) -> Judge:
-    """(question, right answer, answer) -> score in [0, 1], one call each."""
+    """Makes a judge that calls the chat model once for each answer."""
 
     def score(question: str, expected: str, answer: str) -> float:
         prompt = _JUDGE.format(question=question, expected=expected, answer=answer)

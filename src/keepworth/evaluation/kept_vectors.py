@@ -1,4 +1,4 @@
-"""Vectors of texts in a folder, made once for all runs and processes that measure there."""
+"""A cache of text vectors in a folder, shared by all runs and processes that measure there."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from keepworth.episodes.model import Encoder
 
 PART = 1024
-"""Texts encoded between two writes: what a killed run loses at most."""
+"""Texts encoded between two writes: the most that a killed run loses."""
 
 
 class KeptVectors:
-    """An encoder over another one that never encodes a text twice, not even in another process: a table of SQLite in `folder`."""
+    """Wraps an encoder so that no text is encoded twice, not even in another process. The cache is an SQLite table in
+    `folder`."""
 
     def __init__(self, encoder: Encoder, folder: Path) -> None:
         self.identity, self._encoder = encoder.identity, encoder
@@ -32,14 +33,14 @@ class KeptVectors:
         self._lock = Lock()
 
     def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """[texts, dimension], float32."""
+        """Returns the vectors, [texts, dimension], float32."""
         import numpy as np
 
         keys = [content_hash(text) for text in texts]
         with self._lock:
             vectors = {key: row[0] for key in dict.fromkeys(keys) if (row := self._read(key))}
             missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}
-            # Texts of one length side by side: an encoder's batches then pad next to nothing.
+            # Sorted by length, so that the encoder's batches need little padding.
             ordered = sorted(missing.items(), key=lambda pair: len(pair[1]))
             for start in range(0, len(ordered), PART):
                 names, fresh = zip(*ordered[start : start + PART], strict=True)

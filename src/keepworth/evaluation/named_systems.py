@@ -1,4 +1,4 @@
-"""Systems that `keepworth eval run` knows by name: our own memory under each policy, and what it is measured against."""
+"""The systems that `keepworth eval run` knows by name: keepworth's memory under each policy, and systems to compare it with."""
 
 from __future__ import annotations
 
@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 
 
 class OwnMemory:
-    """Our own memory: each entry an item, found by its search and chosen by its policy.
-
-    policy: by name, None for the search alone. mode: of the search, None for the policy's own."""
+    """Keepworth's memory: each entry is an item, which its search finds and its policy chooses. `policy` is a name, None for the
+    search alone; `mode` is the search's, None for the policy's default."""
 
     def __init__(self, policy: str | None, encoder: Encoder | None, mode: str | None = None) -> None:
         self._policy, self._encoder, self._mode = policy, encoder, mode
@@ -109,9 +108,16 @@ PATTERNS: Mapping[str, str] = {
 
 
 def maker(name: str, encoder: Callable[[], Encoder], patience: float = 60.0) -> Maker:
-    """How a system is made by its name. encoder: one for all who need one; patience: seconds that a program has for a call.
+    """Returns the function that makes the system of this name.
 
-    Raises UnknownName, and KeepworthError where what it takes is not there."""
+    Args:
+        encoder: Returns the one encoder of all systems that need one.
+        patience: Seconds that a call to a program may take.
+
+    Raises:
+        UnknownName: No system has this name.
+        KeepworthError: The system needs something that is missing.
+    """
     plain: dict[str, Callable[[], MemorySystem]] = {
         "none": NoMemory,
         "random": RandomEntries,
@@ -137,7 +143,7 @@ def maker(name: str, encoder: Callable[[], Encoder], patience: float = 60.0) -> 
 
 
 def _command(line: str) -> list[str]:
-    """The words of a command line. Raises KeepworthError where it is none, or its program is not here."""
+    """Splits a command line into words. Raises KeepworthError where it is invalid, or its program does not exist."""
     try:
         words = shlex.split(line)
     except ValueError as error:
@@ -152,7 +158,7 @@ def _command(line: str) -> list[str]:
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-    """Names without repeats; raises KeepworthError where a name comes twice."""
+    """Returns the names. Raises KeepworthError where a name comes twice."""
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise KeepworthError(f"the system {twice!r} is named twice.", "Name each once.")

@@ -1,8 +1,6 @@
-"""The one writer of pages: facts, sections, tables, charts, settings and a browser of answers, in one file that needs nothing
-else, online or off.
+"""Writes pages in one file that works offline: facts, sections, tables, charts, settings and a browser of answers.
 
-What is handed in as a section is HTML and made here; everything else is text.
-"""
+Sections are HTML that these functions make; all other arguments are text, which is escaped."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ def page(
     facts: Mapping[str, str] | None = None,
     footer: str,
 ) -> str:
-    """A page of `sections` by heading, without those that are empty. footer: HTML."""
+    """Returns a page of `sections` by heading, without those that are empty. `footer` is HTML."""
     style, script = asset(STYLE), f"{asset(PARTS)}\n{asset('report.js', 'keepworth.evaluation', 'page')}"
     body = "\n".join(
         f"<section>{f'<h2>{escape(heading)}</h2>' if heading else ''}{html}</section>"
@@ -65,12 +63,12 @@ def page(
 
 
 def note(text: str) -> str:
-    """A remark below a table or a chart."""
+    """Returns a remark below a table or a chart."""
     return f'<p class="note">{escape(text)}</p>' if text else ""
 
 
 def charts(panels: Sequence[Panel]) -> str:
-    """One grid per role."""
+    """Returns one grid of charts per role."""
     grids = []
     for role in dict.fromkeys(panel.role for panel in panels):
         drawn = "".join(chart(panel) for panel in panels if panel.role == role)
@@ -79,7 +77,7 @@ def charts(panels: Sequence[Panel]) -> str:
 
 
 def settings(values: Mapping[str, Any]) -> str:
-    """A line for each setting, nested ones by their dotted names."""
+    """Returns a line for each setting, nested ones under dotted names."""
     lines = "".join(
         f"<div><span>{escape(key)}</span><code>{escape(_plain(value))}</code></div>"
         for key, value in flatten(values).items()
@@ -94,7 +92,7 @@ def _plain(value: object) -> str:
 
 
 def table(result: ResultTable) -> str:
-    """Rows by heading: a table where there is room, cards on a phone, sorted by what is clicked. The first column is drawn."""
+    """Returns a sortable table, which a phone shows as cards. The first column is also drawn as a chart."""
     twins = [trained_twin(row.arm) for row in result.rows]
     palette = dict(zip(dict.fromkeys(twins), colour_indices(list(dict.fromkeys(twins))), strict=True))
     first = [row.cells[0] for row in result.rows if row.cells and row.cells[0] is not None]
@@ -110,7 +108,7 @@ def table(result: ResultTable) -> str:
             ("" if cell is None else _estimate(cell), "" if cell is None else f"{cell.mean}") for cell in row.cells
         ]
         if drawn:
-            # Before and after training share a colour: a ring, then a disc.
+            # The same arm before and after training has one colour: a ring, then a disc.
             ring, colour = twin != row.arm, palette[twin]
             cells.insert(1, (whisker(row.cells[0], min(0.0, *ends), max(ends), colour, 160, ring=ring), cells[0][1]))
         cells = [(escape(row.label), row.label), *cells, (escape(row.n), row.n)]
@@ -143,8 +141,12 @@ def browser(
     choices: Mapping[str, tuple[str, Iterable[tuple[str, str]]]],
     unit: str = "episodes",
 ) -> str:
-    """Everything that was asked and answered, to be filtered and read. records: as `report.js` reads them; texts: those that they
-    name by number; choices: of each filter its label and the (value, text) pairs of its options."""
+    """Returns a browser to filter and read what was asked and answered.
+
+    Args:
+        texts: The texts that records refer to by number.
+        choices: For each filter its label, and the (value, text) pairs of its options.
+    """
     filters = "".join(
         f'<label>{escape(label)}<select data-filter="{name}">'
         + "".join(f'<option value="{escape(value)}">{escape(text)}</option>' for value, text in options)
@@ -160,5 +162,5 @@ def browser(
 
 
 def all_or(values: Iterable[object]) -> list[tuple[str, str]]:
-    """The options of a filter: all, or one of these."""
+    """Returns the options of a filter: all, or one of the values."""
     return [("", "all"), *((str(value), str(value)) for value in dict.fromkeys(values))]

@@ -1,9 +1,8 @@
-"""What so many seeds can say, before anything runs.
+"""The statistical power of a number of seeds, computed before anything runs.
 
-A plan starts from the declared spread of a paired difference over what is resampled (seeds, houses, conversations). Everything
-is by Student's t. Effects are tested at Holm's worst case: the first of `comparisons` at ALPHA over all. Numbers are scores in
-[0, 1]; text is in points, hundredths of them.
-"""
+A plan starts from the declared standard deviation of a paired difference over the resampled units (seeds, houses, conversations).
+All formulas use Student's t. Effects are tested at Holm's worst case: the first of `comparisons` at ALPHA over all. Numbers are
+scores in [0, 1]; texts use points, hundredths of them."""
 
 from __future__ import annotations
 
@@ -14,27 +13,29 @@ from keepworth.episodes.extras import require
 from keepworth.evaluation.statistics import ALPHA, LEAST, TooFewSeeds
 
 POWER = 0.8
-"""The chance of finding an effect of the planned size."""
+"""The probability of finding an effect of the planned size."""
 DECLARED = 0.06
-"""The spread of streams: of 300 tasks, 9 in 10 comparisons stay below."""
+"""The standard deviation declared for streams: with 300 tasks, 9 in 10 comparisons have a lower one."""
 
 
 def over_questions(questions: int, clusters: int) -> float:
-    """The declared spread, over clusters of questions, of the difference between two systems whose answers are right or wrong.
+    """Returns the declared standard deviation, over clusters of questions, of the difference between two systems with right or
+    wrong answers.
 
-    One of the systems alone answers a quarter of the questions, and two differences in one cluster have a correlation of 0.05.
-    """
+    It assumes that one system alone answers a quarter of the questions, and that two differences in one cluster have a
+    correlation of 0.05."""
     size = questions / clusters
     return math.sqrt(0.25 * (1.0 / size + 0.05 * (1.0 - 1.0 / size)))
 
 
 def fewest(comparisons: int) -> int:
-    """The fewest seeds with which a sign-flip test can hold in a family of so many comparisons: 2^(1 - n) < ALPHA / m."""
+    """Returns the fewest seeds with which a sign-flip test can be significant in a family of `comparisons`: 2^(1 - n) < ALPHA /
+    m."""
     return max(LEAST, math.floor(1 + math.log2(max(1, comparisons) / ALPHA)) + 1)
 
 
 def half_width(sd: float, n: int) -> float:
-    """Of the 95 % t interval of a mean over `n` seeds, where their spread is `sd`."""
+    """Returns the half-width of the 95 % t interval of a mean over `n` seeds with standard deviation `sd`."""
     require("eval", "A plan of seeds", "scipy")
     from scipy.stats import t
 
@@ -42,7 +43,8 @@ def half_width(sd: float, n: int) -> float:
 
 
 def detectable(sd: float, n: int, comparisons: int = 1) -> float:
-    """The minimum detectable effect: the difference that a two-sided t test over `n` seeds finds with the chance `POWER`."""
+    """Returns the minimum detectable effect: the difference that a two-sided t test over `n` seeds finds with probability
+    `POWER`."""
     require("eval", "A plan of seeds", "statsmodels")
     from statsmodels.stats.power import TTestPower
 
@@ -52,13 +54,13 @@ def detectable(sd: float, n: int, comparisons: int = 1) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SeedPlan:
-    """What a run of `have` seeds can say, before it runs.
+    """The power of a run of `have` seeds, computed before it runs.
 
     Attributes:
-        sd: The spread of a paired difference over `unit`, and `source`, where it comes from.
-        comparisons: How many are corrected together.
-        floor: Seeds below which no verdict is possible.
-        expected: The half-width to expect, for one comparison by itself.
+        sd: The standard deviation of a paired difference over `unit`; `source` says where it comes from.
+        comparisons: How many comparisons are corrected together.
+        floor: The number of seeds below which no verdict is possible.
+        expected: The expected half-width, for one comparison by itself.
         detectable: The difference that is found four times in five, in the family.
     """
 
@@ -73,7 +75,7 @@ class SeedPlan:
 
     @property
     def text(self) -> str:
-        """For people, printed before a run and kept with its plan."""
+        """A description, which is printed before a run and stored with its plan."""
         together = "one comparison" if self.comparisons == 1 else f"{self.comparisons} comparisons corrected together"
         lines = [
             f"Spread of a paired difference over {self.unit}: {_points(self.sd)} points ({self.source}).",
@@ -86,7 +88,7 @@ class SeedPlan:
 
 
 def plan(sd: float, have: int, *, comparisons: int = 1, source: str = "declared", unit: str = "seeds") -> SeedPlan:
-    """What `have` seeds can say where the spread is `sd`. Raises TooFewSeeds for fewer than two."""
+    """Returns the power of `have` seeds with standard deviation `sd`. Raises TooFewSeeds for fewer than two."""
     floor = fewest(comparisons)
     if have < 2:
         raise TooFewSeeds("A plan", have, floor)

@@ -1,4 +1,4 @@
-"""Who answers from what a memory shows: a model in this process, or one behind an OpenAI-compatible URL."""
+"""Readers, which answer from what a memory shows: a model in this process, or one behind an OpenAI-compatible URL."""
 
 from __future__ import annotations
 
@@ -26,20 +26,24 @@ CHOICE = """{options}
 
 Give the number of the right option alone."""
 CHOSEN_BY = "number or text"
-"""How an option is read off an answer, for the record: picks that were read otherwise are other answers."""
+"""The rule that reads an option from an answer, as part of the reader's identity: another rule would give other answers."""
 CHARACTERS = 4
-"""Of a token, for a model whose tokenizer is not here: what a budget counts by."""
+"""Characters counted as one token of the budget, for a model whose tokenizer is not available."""
 
 
 class ChatReader:
-    """A chat model as a reader. complete: one user message to the assistant's text; name: of the model, for the record; room:
-    tokens that may be shown."""
+    """A chat model as a reader.
+
+    Args:
+        complete: Maps a user message to the assistant's text.
+        room: The most tokens that may be shown.
+    """
 
     def __init__(self, complete: Callable[[str], str], name: str, room: int = 8000) -> None:
         self._complete, self._name, self._room = complete, name, room
         self._known: dict[str, str] = {}
         self.unnamed = 0
-        """Answers that named no option where there were some."""
+        """The number of answers that named none of the options."""
 
     @property
     def identity(self) -> str:
@@ -56,7 +60,7 @@ class ChatReader:
         return [self._ask(_prompt(question, memories)).strip() for question, memories in queries]
 
     def choices(self, queries: Sequence[tuple[str, Sequence[str], Sequence[str]]]) -> list[int]:
-        """The place of the option that was named; -1, which is no answer, where none was: `unnamed` counts these."""
+        """Returns the index of the option that each answer names; -1, which is counted in `unnamed`, where it names none."""
         picked = []
         for question, memories, options in queries:
             listed = "\n".join(f"{number}. {as_line(option)}" for number, option in enumerate(options, start=1))
@@ -71,14 +75,16 @@ class ChatReader:
             try:
                 self._known[prompt] = self._complete(prompt)
             except NoWholeAnswer as problem:
-                # An empty or cut answer is a poor answer, which scores what it scores: the others are still to be asked.
+                # An empty or truncated answer is scored as it is, so that the remaining questions are still asked.
                 self._known[prompt] = problem.text
         return self._known[prompt]
 
 
 def chosen_option(answer: str, options: Sequence[str]) -> int | None:
-    """The place of the option that an answer names: by its number alone or at the start ("2", "2. Leeds"), as "option 2", by its
-    text, or by the one number of an option that is anywhere in it. None where it names none, or several."""
+    """Returns the index of the option that an answer names; None where it names none, or several.
+
+    It may name the option by its number alone or at the start ("2", "2. Leeds"), as "option 2", by its text, or by the only
+    number of an option anywhere in the answer."""
     words = _words(answer)
     places = {str(index): index - 1 for index in range(1, len(options) + 1)}
     if words in places:
@@ -90,7 +96,7 @@ def chosen_option(answer: str, options: Sequence[str]) -> int | None:
     first = re.match(r"\W*(\d+)\s*[.):,;-](?![\d-])", answer) or re.search(r"\boption\W+(\d+)", answer, re.IGNORECASE)
     if first and first[1] in places:
         return places[first[1]]
-    # Of options one of which is part of another, the longer one is meant; a number stands for the option of this number.
+    # Where one option is part of another, the longer one is meant. A number refers to the option of this number.
     matches = [index for index, text in enumerate(texts) if text and not text.isdigit() and f" {text} " in f" {words} "]
     longest = [
         index for index in matches if not any(index != o and f" {texts[index]} " in f" {texts[o]} " for o in matches)
@@ -112,10 +118,8 @@ def _prompt(question: str, memories: Sequence[str]) -> str:
 
 
 class KeptAnswers:
-    """A reader whose answers are kept in a folder: what was asked once with the same memories is not asked again, by whatever
-    system and in whatever run.
-
-    at_once: how many are asked for before they are kept; 1 where each is paid for and the next may fail."""
+    """Wraps a reader and caches its answers in a folder. A question with the same memories is asked once, for all systems and
+    runs. `at_once` is how many are asked before they are stored; 1 where each costs money and the next may fail."""
 
     def __init__(self, reader: BenchmarkReader, folder: Path, at_once: int = 1) -> None:
         folder.mkdir(parents=True, exist_ok=True)

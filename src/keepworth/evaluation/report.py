@@ -1,4 +1,4 @@
-"""The report of a run: `report.html` (one file that needs nothing else, online or off)."""
+"""Writes the report of a run: `report.html`, one file that works offline."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ EPISODE_LIMIT = 20_000
 
 
 def write_report(run: RunFolder, *, episode_limit: int = EPISODE_LIMIT) -> Path:
-    """Make the page anew from what the run folder holds; returns its path.
-
-    Of more than `episode_limit` episodes the page holds the latest, and says so."""
+    """Writes the page from the run's folder, and returns its path. Of more than `episode_limit` episodes it holds the latest, and
+    says so."""
     measured = panels(run.metrics(), run.evals())
     result = run.result() or {}
     title, headline = str(result.get("title") or ""), str(result.get("headline") or "")
@@ -51,7 +50,7 @@ def write_report(run: RunFolder, *, episode_limit: int = EPISODE_LIMIT) -> Path:
 
 
 def _once(measured: Sequence[Panel]) -> str:
-    """What has no curve yet, as numbers. Held-out arms that were measured once stand in the tables."""
+    """Returns the metrics that have no curve yet, as numbers. Held-out arms that were measured once are in the tables."""
     left = {
         ", ".join(filter(None, (panel.role, panel.title, series.label * (len(panel.series) > 1)))): series
         for panel in measured

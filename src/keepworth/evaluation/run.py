@@ -1,4 +1,4 @@
-"""A whole evaluation: what is asked, which arms there are, and all of it measured into a folder."""
+"""Runs a whole evaluation: opens the questions, lists the arms, and measures all of them into a folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from keepworth.tasks.json_lines import json_lines
 from keepworth.tasks.splits import SPLITS, draw_order
 
 AT_ONCE = 4
-"""Answers of a model in this process that are kept together."""
+"""Answers of a model in this process that are stored together."""
 
 
 def evaluate(
@@ -43,20 +43,19 @@ def evaluate(
     announce: Callable[[str], None] = lambda text: None,
     progress: Callable[[str, int, int], None] = lambda arm, done, total: None,
 ) -> tuple[dict[str, Any], dict[str, NeverAnswered]]:
-    """Ask every arm every question, once for each seed; keep rows, summary and page in the folder.
+    """Asks every arm every question, once for each seed, and writes rows, summary and page into the folder.
 
-    Given again, it goes on with what is missing.
+    A second call continues with what is missing.
 
     Args:
         arms: (system, setting) pairs, see `arms_of`.
-        makers: By system, what makes one.
-        identity: What the evaluation is of, see `open_questions`, with all that must be alike for it to go on.
-        reader: Who answers; None to look only at what is found.
-        announce: Is told what so many questions can say, before any is asked.
-        progress: Is told the arm, how many questions are done, and of how many.
+        identity: What the evaluation measures, see `open_questions`; it must be the same when the evaluation is continued.
+        reader: Answers the questions; None to measure only what is found.
+        announce: Receives the statistical power of the questions, before any is asked.
+        progress: Receives the arm, how many questions are done, and of how many.
 
     Returns:
-        What `summary.json` holds, and the systems that never answered, with why: they are left out.
+        The content of `summary.json`, and the systems that never answered, with the reasons; they are left out.
 
     Raises:
         KeepworthError: A setting needs a reader, or the folder holds another evaluation.
@@ -119,8 +118,9 @@ def evaluate(
 def open_questions(
     name: str, split: str, data: Path | None, assign: Sequence[str], limit: int
 ) -> tuple[Benchmark, list[Task], dict[str, Any]]:
-    """A benchmark, its questions, and what says which they were. Raises KeepworthError where an option says nothing about it."""
-    # The environment names a folder for whatever needs it; who names one for this alone means it.
+    """Opens a benchmark, and returns it, its questions, and the identity that records which they are. Raises KeepworthError for
+    an option that has no effect on this benchmark."""
+    # A folder from the environment variable serves all benchmarks; only one that was given here has to have an effect.
     folder = os.environ.get(VARIABLE)
     meant = data is not None and not (folder and data == Path(folder))
     if name.endswith((".jsonl", ".jsonl.gz")):
@@ -160,7 +160,7 @@ def many(count: int, what: str) -> str:
 
 
 def describe_plan(tasks: Sequence[Task], comparisons: int) -> str:
-    """What so many questions can tell, said before they are asked."""
+    """Describes the statistical power of the questions, before they are asked."""
     clusters = len({cluster_of(task) for task in tasks})
     needed = fewest(comparisons)
     if clusters < needed:
@@ -179,7 +179,8 @@ def describe_plan(tasks: Sequence[Task], comparisons: int) -> str:
 
 
 def arms_of(names: Sequence[str], settings: Sequence[str]) -> list[tuple[str, str]]:
-    """Systems with their settings: no memory is the same under all and is asked once, and the oracle is the same for all."""
+    """Pairs systems with settings. No memory is the same under all settings and is asked once, and the oracle is the same for all
+    systems."""
     alone = [("none", "frozen")] if "none" in names and "frozen" not in settings else []
     for setting in dict.fromkeys(settings):
         if setting == "oracle":

@@ -1,12 +1,11 @@
 """Means with intervals, and paired statistics for comparisons of arms.
 
-All from scipy and statsmodels; what is ours is only how results are paired. What is resampled is what a result should carry over
-to, called a cluster: a rule set, a house, a conversation, a composition. Tasks of one cluster share rules and noise, so clusters
-are resampled and tasks are not.
+The methods are scipy's and statsmodels'; only the pairing of results is our own. The unit that is resampled is the one that a
+result should generalise over, called a cluster: a rule set, a house, a conversation, a composition. Tasks of one cluster share
+rules and noise, so clusters are resampled and tasks are not.
 
 Few clusters have a t interval, because the percentile bootstrap is too narrow there: with 5 normal values a 95 % interval holds
-the truth in 82.5 % of runs (`benchmarks/statistics/coverage.json`).
-"""
+the truth in 82.5 % of runs (`benchmarks/statistics/coverage.json`)."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 RESAMPLES = 10_000
 SCORE = (0.0, 1.0)
-"""What a share or a score can be, for `within`; a difference of two lies within (-1, 1)."""
+"""The range of a share or a score, for `within`; a difference of two lies within (-1, 1)."""
 
 
 def bootstrapped(
@@ -37,7 +36,8 @@ def bootstrapped(
     resamples: int = RESAMPLES,
     batch: int | None = None,
 ) -> tuple[float, float]:
-    """The percentile interval of a statistic over samples that are resampled together. batch: resamples computed at once."""
+    """Returns the percentile interval of a statistic over samples that are resampled together. `batch` resamples are computed at
+    once."""
     require("eval", "An interval", "scipy")
     from scipy.stats import bootstrap
 
@@ -56,13 +56,13 @@ def bootstrapped(
 
 
 SMALL = 60
-"""Fewer clusters than this have a t interval. `benchmarks/statistics/coverage.json` measures what both cover."""
+"""Fewer clusters than this have a t interval. `benchmarks/statistics/coverage.json` measures the coverage of both."""
 LEAST = 3
-"""Fewer clusters than this have no interval that could be believed."""
+"""Fewer clusters than this have no reliable interval."""
 
 
 class TooFewSeeds(KeepworthError):
-    """What was asked cannot be answered with so few seeds, houses or conversations. have, need: how many of them."""
+    """A question cannot be answered with so few seeds, houses or conversations: there are `have`, it needs `need`."""
 
     def __init__(self, what: str, have: int, need: int) -> None:
         super().__init__(
@@ -74,8 +74,8 @@ class TooFewSeeds(KeepworthError):
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """method: "t", "logit" (t of a bounded mean), "bootstrap" (percentile), "exact" (`constant`), or "none" where no spread was
-    seen, and so no width."""
+    """An interval and the method that gave it. `method` is "t", "logit" (t of a bounded mean), "bootstrap" (percentile), "exact"
+    (`constant`), or "none" where the values have no spread, and the interval no width."""
 
     low: float
     high: float
@@ -91,18 +91,18 @@ def interval(
     generator: np.random.Generator | None = None,
     within: tuple[float, float] | None = None,
 ) -> Interval:
-    """The interval of a mean over clusters.
+    """Returns the interval of a mean over clusters.
 
     Args:
-        values: one mean per cluster, each counts once. With counts: one sum per cluster.
-        counts: how many values each cluster holds, for the mean over all values (a ratio of sums).
-        within: the least and the most that a value can be, where that is known. The interval then stays inside, and values
+        values: One mean per cluster, each counts once. With counts: one sum per cluster.
+        counts: How many values each cluster holds, for the mean over all values (a ratio of sums).
+        within: The least and the greatest possible value, where they are known. The interval then stays inside, and values
             without any spread have an interval too (`constant`).
 
     Returns:
-        From `SMALL` clusters on the percentile bootstrap, which never leaves the range of the values. Below, Student's t: for a
-        share or a score on the logit scale (`logit`); for a difference, whose bounds lie on both sides of 0, clipped to them,
-        so that it says of 0 what it would say without bounds.
+        From `SMALL` clusters on, the percentile bootstrap, which never leaves the range of the values. Below, Student's t: for a
+        share or a score on the logit scale (`logit`); for a difference, whose bounds lie on both sides of 0, clipped to them, so
+        that whether it contains 0 does not depend on the bounds.
     """
     sums = np.asarray(values, dtype=np.float64)
     sizes = np.ones(len(sums)) if counts is None else np.asarray(counts, dtype=np.float64)
@@ -128,8 +128,8 @@ def interval(
 
 
 def student(sums: Floats, sizes: Floats, level: float = 0.95) -> tuple[float, float]:
-    """The t interval of sums over sizes, with one degree of freedom less than clusters. Sizes of 1 give the textbook's interval
-    of a mean; for others the spread of the ratio is linearised (Cochran, "Sampling Techniques", 1977, equation 6.13)."""
+    """Returns the t interval of sums over sizes, with one degree of freedom less than clusters. Sizes of 1 give the textbook's
+    interval of a mean; for others the ratio is linearised (Cochran, "Sampling Techniques", 1977, equation 6.13)."""
     require("eval", "An interval", "scipy")
     from scipy.special import stdtrit  # quantiles of t, without the second that all of scipy.stats takes to load
 
@@ -141,11 +141,12 @@ def student(sums: Floats, sizes: Floats, level: float = 0.95) -> tuple[float, fl
 
 
 def logit(mean: float, half: float, within: tuple[float, float]) -> tuple[float, float]:
-    """The interval `mean` +- `half` made on the logit scale and taken back, so that it stays within what can be.
+    """Returns the interval `mean` +- `half`, computed on the logit scale and transformed back, so that it stays within the
+    bounds.
 
-    The delta method gives the half-width there: half / (p (1 - p)), where p is the mean's place between the bounds. Surveys give
-    shares of few clusters so (Dean and Pagano, "Evaluating Confidence Interval Methods for Binomial Proportions in Clustered
-    Surveys", 2015). Far from the bounds it is `student`'s."""
+    The delta method gives the half-width there: half / (p (1 - p)), where p is the mean's place between the bounds. Surveys use
+    it for shares of few clusters (Dean and Pagano, "Evaluating Confidence Interval Methods for Binomial Proportions in Clustered
+    Surveys", 2015). Far from the bounds it equals `student`'s."""
     least, most = within
     p = (mean - least) / (most - least)
     if not 0.0 < p < 1.0:
@@ -156,15 +157,15 @@ def logit(mean: float, half: float, within: tuple[float, float]) -> tuple[float,
 
 
 def score_range(values: Sequence[float]) -> tuple[float, float] | None:
-    """(0, 1) where all values of a metric lie there, which is then taken for a share or a score; None for others."""
+    """Returns (0, 1) where all values of a metric lie there, so that it is taken for a share or a score; None for others."""
     return SCORE if all(0.0 <= value <= 1.0 for value in values) else None
 
 
 def constant(value: float, many: int, within: tuple[float, float], level: float = 0.95) -> tuple[float, float]:
-    """The exact interval of a mean where all of `many` clusters had one value: that they are alike does not say that all are.
+    """Returns the exact interval of a mean where all of `many` clusters had one value, which does not prove that all clusters do.
 
-    By Clopper and Pearson (1934) a share of at least ((1 - level) / 2)^(1 / many) of all clusters has this value, and the others
-    lie anywhere within what can be. Of right or wrong, where all are right, this is the interval of `rate`."""
+    By Clopper and Pearson (1934) a share of at least ((1 - level) / 2)^(1 / many) of all clusters has this value; the others lie
+    anywhere within the bounds. Where all answers are right, this is the interval of `rate`."""
     share = ((1.0 - level) / 2.0) ** (1.0 / many)
     return share * value + (1.0 - share) * within[0], share * value + (1.0 - share) * within[1]
 
@@ -175,7 +176,7 @@ def _ratio(sums: Floats, sizes: Floats, axis: int = -1) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class MeanEstimate:
-    """A mean over `n` questions, or clusters of them, with its 95 % interval (see `interval`) over what `n` counts."""
+    """A mean over `n` questions, or clusters of them, with its 95 % interval (see `interval`) over these."""
 
     mean: float
     low: float
@@ -190,11 +191,13 @@ def estimate(
     clusters: Sequence[str] | None = None,
     within: tuple[float, float] | None = None,
 ) -> MeanEstimate:
-    """The mean of one value per question. Raises ValueError where there is none.
+    """Returns the mean of one value per question with its interval. Raises ValueError where there is no value.
 
-    clusters: of each question, what is to be generalised over, where questions are alike within it (the composition, the
-    text). Each counts once, and resampled are clusters: ten questions of one composition are no ten compositions.
-    within: as of `interval`, for example `SCORE`."""
+    Args:
+        clusters: The cluster of each question (its composition, its text), where questions of one cluster are alike. Each cluster
+            counts once and is resampled as a whole: ten questions about one composition are not ten compositions.
+        within: As for `interval`, for example `SCORE`.
+    """
     if not values:
         raise ValueError("estimate: no values were given, so there is no mean")
     if clusters is not None:
@@ -206,8 +209,8 @@ def estimate(
 
 
 def rate(hits: int, of: int) -> MeanEstimate:
-    """A share of independent cases with its exact 95 % interval (Clopper and Pearson, 1934): 20 right of 20 are not always right.
-    ValueError where there are no cases."""
+    """Returns a share of independent cases with its exact 95 % interval (Clopper and Pearson, 1934). So 20 right of 20 do not
+    give an interval of width 0. Raises ValueError where there are no cases."""
     if not 0 <= hits <= of or of < 1:
         raise ValueError(f"rate: {hits} of {of} is no share")
     require("eval", "An interval", "statsmodels")
@@ -220,15 +223,15 @@ def rate(hits: int, of: int) -> MeanEstimate:
 def pooled_estimate(
     values: Sequence[float], clusters: Sequence[str], *, seed: int = 0, within: tuple[float, float] | None = None
 ) -> MeanEstimate:
-    """The mean over all questions, as benchmarks report it, with its interval over clusters of unlike size (conversations).
-    n: clusters. within: as of `interval`. Where each cluster should count once instead, `estimate(clusters=...)`."""
+    """Returns the mean over all questions, as benchmarks report it, with its interval over clusters of different size. `n` counts
+    clusters; `within` is as for `interval`. `estimate(clusters=...)` counts each cluster once instead."""
     sums, counts = cluster_sums(values, clusters)
     bounds = interval(sums, counts, generator=np.random.default_rng(seed), within=within)
     return MeanEstimate(sum(values) / len(values), bounds.low, bounds.high, len(sums))
 
 
 def cluster_sums(values: Sequence[float], clusters: Sequence[str]) -> tuple[list[float], list[int]]:
-    """Per cluster, in order of appearance: the sum of its values, and how many there are. ValueError where there are none."""
+    """Returns each cluster's sum and number of values, in order of appearance. Raises ValueError where there are no values."""
     if not values:
         raise ValueError("no values were given, so there is no mean")
     of_each: dict[str, list[float]] = {}
@@ -239,10 +242,15 @@ def cluster_sums(values: Sequence[float], clusters: Sequence[str]) -> tuple[list
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Mean paired difference with its interval over clusters at `level`; p: two-sided, sign-flip permutation.
+    """A mean paired difference with its interval over clusters.
 
-    adjusted: p after Holm over the family; holds: whether the corrected interval lies above 0. Where a comparison was not
-    part of a family, adjusted equals p and level is 0.95. method: of the interval, see `Interval`."""
+    Attributes:
+        low, high: The interval at `level`.
+        p: The p-value of a two-sided sign-flip permutation test.
+        adjusted: p after Holm's correction over the family; equal to p without a family, where `level` is 0.95.
+        holds: Whether the corrected interval lies above 0 and `adjusted` is below 0.05.
+        method: The method of the interval, see `Interval`.
+    """
 
     name: str
     difference: float
@@ -269,10 +277,18 @@ def paired_difference(
     seed: int = 0,
     within: tuple[float, float] | None = None,
 ) -> Comparison:
-    """differences: one mean paired difference per cluster; with clusters, one per question and the cluster it belongs to, for the
-    mean over all questions. within: as of `interval`. TooFewSeeds for fewer than 3 clusters: no interval is honest.
+    """Returns the mean paired difference with its interval, and a test that flips the signs of whole clusters.
 
-    The test flips the signs of whole clusters: under no difference either arm could have had either result."""
+    The test's null hypothesis is that either arm could have had either result.
+
+    Args:
+        differences: One mean paired difference per cluster; with `clusters`, one per question, for the mean over all questions.
+        clusters: The cluster of each question.
+        within: As for `interval`.
+
+    Raises:
+        TooFewSeeds: There are fewer than 3 clusters.
+    """
     require("eval", "A test of signs", "scipy")
     from scipy.stats import permutation_test
 
@@ -307,8 +323,8 @@ def family(
     *,
     within: tuple[float, float] | None = None,
 ) -> list[Comparison]:
-    """Comparisons corrected together by Holm: adjusted p, and intervals at each one's own Holm level. clusters: of the values of
-    each comparison; None where there is one value per cluster. within: as of `interval`."""
+    """Compares several pairs with Holm's correction: adjusted p, and intervals at each one's own Holm level. `clusters` are those
+    of each comparison's values; None where there is one value per cluster. `within` is as for `interval`."""
     require("eval", "Holm's correction", "statsmodels")
     from statsmodels.stats.multitest import multipletests
 
@@ -327,7 +343,7 @@ def family(
 
 
 Scores = Mapping[str, Mapping[str, float]]
-"""By arm, then by key: of a question, or of a seed."""
+"""Scores by arm, then by the key of a question or a seed."""
 
 
 def compare(
@@ -337,10 +353,16 @@ def compare(
     *,
     within: tuple[float, float] | None = None,
 ) -> list[Comparison]:
-    """Any arm against any arm, key by key, corrected together. pairs: (first, second) for first minus second; every two arms if
-    None. clusters: by key, what is resampled; each key by itself if None. within: as of `interval`, for a difference.
+    """Compares pairs of arms, key by key, with Holm's correction over all of them.
 
-    KeepworthError for an arm that is not there, and for two arms that were not asked the same."""
+    Args:
+        pairs: (first, second) for first minus second; all pairs if None.
+        clusters: The cluster of each key, which is resampled; each key by itself if None.
+        within: As for `interval`, for a difference.
+
+    Raises:
+        KeepworthError: An arm is missing, or two arms were not asked the same questions.
+    """
     wanted = list(combinations(scores, 2)) if pairs is None else list(pairs)
     if unknown := [arm for pair in wanted for arm in pair if arm not in scores]:
         raise KeepworthError(f"there are no results of the arm {unknown[0]!r}.", f"There are: {', '.join(scores)}.")

@@ -1,8 +1,7 @@
-"""The matrix of arms over streams, orders and seeds: run it, keep every row, and lay out what was measured.
+"""The matrix of arms over streams, orders and seeds: runs it, stores every row, and makes tables of the results.
 
-The systems under test are handed in as a function (arm, seed, family) -> one run; nothing here knows a recipe. A job is one
-(family, order, seed) with all its arms, so that arms share the stream and the vectors made of it.
-"""
+A function (job) -> rows runs the systems under test. A job is one (family, order, seed) with all its arms, so that arms share the
+stream and the vectors of its texts."""
 
 from __future__ import annotations
 
@@ -26,15 +25,15 @@ RunJob = Callable[[Job], "list[StreamRow]"]
 
 @dataclass(frozen=True, slots=True)
 class StreamRow:
-    """One arm on one stream.
+    """The result of one arm on one stream.
 
     Attributes:
-        bits: Success per task as a string of 0 and 1; held_out_bits: the same for held-out tasks.
-        calls: Of the model, a task.
-        target: How often a question with the attacker's trigger got what the attacker wants.
-        routing: Success lost because right advice was kept and not shown.
-        items: In memory at the end.
-        words: Read by the agent, situation and memory together, a task.
+        bits: Success of each task as a string of 0 and 1; `held_out_bits` the same for held-out tasks.
+        calls: Calls of the model per task.
+        target: The share of questions with the attacker's trigger that got the answer the attacker wants.
+        routing: Success lost because right advice was stored and not shown.
+        items: Items in memory at the end.
+        words: Words read by the agent per task, situation and memory together.
     """
 
     family: str
@@ -60,7 +59,7 @@ class StreamRow:
 
 
 def row(name: str, order: str, seed: int, arm: str, run: StreamRun) -> StreamRow:
-    """What is kept of a run."""
+    """Makes the row of a run."""
     return StreamRow(
         name,
         order,
@@ -89,9 +88,8 @@ def run_matrix(
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[StreamRow]:
-    """All rows. Each finished job is appended to `path` at once and is not run again when the matrix is started anew.
-
-    `run_job` must be importable by name where workers > 1; rows do not depend on the number of workers."""
+    """Runs all jobs and returns their rows. Each finished job is appended to `path` at once and is not run again when the matrix
+    is restarted. `run_job` must be importable by name where workers > 1; rows do not depend on the number of workers."""
     finished_rows = load(path) if path.exists() else []
     wanted = set(jobs)
     finished = {(row.family, row.order, row.seed) for row in finished_rows}
@@ -110,7 +108,7 @@ def run_matrix(
                 if progress:
                     progress(before + number, len(jobs))
         else:
-            # Ctrl-C reaches every process of a terminal: this one tells the others.
+            # Ctrl-C reaches every process of a terminal, so the others ignore it and this one ends them.
             ignored = (signal.SIGINT, signal.SIG_IGN)
             others = set(active_children())
             with ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, ignored) as pool:
@@ -137,14 +135,14 @@ def line(row: StreamRow) -> str:
 
 
 def load(path: Path) -> list[StreamRow]:
-    """Rows of a matrix; a torn last line (a run that was killed) is dropped."""
+    """Reads the rows of a matrix. An unfinished last line (of a run that was killed) is dropped."""
     lines = path.read_text(encoding="utf-8").split("\n")[:-1]
     columns = StreamRow.__slots__
     return [StreamRow(**{name: value for name, value in json.loads(part).items() if name in columns}) for part in lines]
 
 
 class Results:
-    """Rows by name, paired by (family, order, seed)."""
+    """Rows by family, order, seed and arm, so that arms can be paired."""
 
     def __init__(self, rows: Sequence[StreamRow]) -> None:
         self.rows = list(rows)
@@ -163,7 +161,7 @@ class Results:
     def differences(
         self, name: str, first: str, second: str, measure: Callable[[StreamRow], float] = lambda row: row.auc
     ) -> list[float]:
-        """One number per cluster (seed): the mean over orders of first minus second."""
+        """Returns one number per cluster (seed): the mean over orders of first minus second."""
         differences = []
         for seed in self.seeds:
             gaps = [
@@ -177,7 +175,7 @@ class Results:
 
 
 def table(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
-    """Of each family and arm the means over orders and seeds."""
+    """Returns the means over orders and seeds for each family and arm."""
     cells: dict[str, dict[str, dict[str, Any]]] = {}
     for name in results.families:
         cells[name] = {}
@@ -205,7 +203,7 @@ WINDOW = 50
 
 
 def curves(results: Results, name: str) -> dict[str, list[float]]:
-    """Rolling success by task number, mean over seeds: the learning curve of each arm, in the first order that was asked for."""
+    """Returns the rolling success of each arm by task number, averaged over seeds, in the first order."""
     series = {}
     for arm in results.arms:
         rows = [row for row in results.of(name, arm) if row.order == results.orders[0]]

@@ -1,12 +1,11 @@
-"""What a matrix of arms says: one method against every rival that was run, with intervals and verdicts.
+"""The claims of a matrix of arms: one method compared with every rival that was run, with intervals and verdicts.
 
-Rivals are found, not named: every arm that learns from reward and is no variant of the method. All comparisons with them, on all
-streams, while learning and frozen, are one family (Holm).
+Rivals are all arms that learn from reward and are not variants of the method. All comparisons with them, on all streams, while
+learning and frozen, are one family (Holm).
 
-What is resampled is what the results should carry over to: rule sets, houses, draws of games, one for each seed; never the tasks
-of one of them. A family of m comparisons needs enough seeds for a sign-flip test to reach 0.05 / m at all; below that the verdict
-says so, whatever the difference.
-"""
+The units that are resampled are those that the results should generalise over: rule sets, houses, draws of games, one for each
+seed; never the tasks of one of them. A family of m comparisons needs enough seeds for a sign-flip test to reach 0.05 / m at all;
+below that the verdict says so, whatever the difference."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from keepworth.evaluation.statistics import ALPHA, LEAST, Comparison, family, pa
 from keepworth.evaluation.stream import Results, StreamRow
 
 METHOD = "default"
-"""The arm that claims are made of, where it runs and none is named."""
+"""The arm that claims are made about, where it runs and none is named."""
 CONTROL_ABOUT = {
     "none": "no memory",
     "attempts": "no memory; a second attempt where the first failed",
@@ -41,8 +40,8 @@ MEASURES: tuple[tuple[str, Callable[[StreamRow], float]], ...] = (("stream", auc
 
 
 def rivals(arms: Sequence[str], method: str = METHOD) -> list[str]:
-    """Arms that learn from reward, other than `method` and what was made of it. ARM+published and ARM+on
-    count: they are other settings."""
+    """Returns the arms that learn from reward, other than `method` and its variants. ARM+published and ARM+on count, as other
+    settings."""
     variants = (method, f"{method}-without-", f"{method}+", f"{method}-quarantine")
     return [
         arm
@@ -55,13 +54,13 @@ def rivals(arms: Sequence[str], method: str = METHOD) -> list[str]:
 
 
 def choose_method(arms: Sequence[str], given: str = "") -> str:
-    """The arm that claims are made of: the one that is given, else `METHOD` where it runs, else the last that learns."""
+    """Returns the arm that claims are made about: the given one, else `METHOD` where it runs, else the last that learns."""
     learning = [arm for arm in rivals(arms, "") if "-without-" not in arm]
     return given or (METHOD if METHOD in arms or not learning else learning[-1])
 
 
 def claims(results: Results, method: str = METHOD) -> dict[str, Any]:
-    """The comparisons of `method`, each with its verdict. Streams or arms that were not run are left out by name."""
+    """Returns the comparisons of `method`, each with its verdict. Streams or arms that were not run are left out."""
     others = rivals(results.arms, method)
     parts = sorted(arm for arm in results.arms if arm.startswith(f"{method}-without-") and "+" not in arm)
     against = _family(_all(results, method, others))
@@ -77,7 +76,8 @@ def claims(results: Results, method: str = METHOD) -> dict[str, Any]:
 
 
 def plan_power(streams: Sequence[str], arms: Sequence[str], seeds: int, *, method: str = METHOD) -> SeedPlan | None:
-    """What `seeds` seeds of these arms on these streams can say of `method`; None for one seed, or where there is no rival."""
+    """Returns the power of `seeds` seeds of these arms on these streams for claims about `method`; None for one seed or no
+    rival."""
     comparisons = len(streams) * len(rivals(arms, method)) * len(MEASURES)
     if seeds < 2 or not comparisons or method not in arms:
         return None
@@ -85,7 +85,7 @@ def plan_power(streams: Sequence[str], arms: Sequence[str], seeds: int, *, metho
 
 
 def verdict(comparison: Comparison, needed: int) -> str:
-    """What the comparison says, "too few seeds" where it could not say anything."""
+    """Returns the verdict of a comparison, "too few seeds" where it could not be significant."""
     if comparison.clusters < needed:
         return "too few seeds"
     if comparison.adjusted < ALPHA and comparison.low > 0.0:
@@ -121,7 +121,7 @@ def _all(results: Results, method: str, others: Sequence[str]) -> NamedValues:
 
 
 def _family(named: NamedValues) -> list[dict[str, Any]]:
-    """Corrected together; nothing where a comparison has fewer clusters than an interval takes."""
+    """Corrects comparisons together. Returns [] where one of them has fewer clusters than an interval needs."""
     if not named or any(len(values) < LEAST for _, values in named):
         return []
     needed = fewest(len(named))
@@ -134,7 +134,7 @@ def _family(named: NamedValues) -> list[dict[str, Any]]:
 def _best(
     results: Results, method: str, others: Sequence[str], against: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Per stream and measure, the rival with the highest mean, and how many of all rivals each verdict holds against."""
+    """Returns, per stream and measure, the rival with the highest mean, and how many rivals each verdict holds against."""
     by_name = {claim["name"]: claim for claim in against}
     candidates = []
     for where, measure in MEASURES:
@@ -156,7 +156,7 @@ def _best(
                     "mean": float(np.mean([measure(row) for row in results.of(name, method)])),
                     "rivals": len(compared),
                     "counts": {kind: verdicts.count(kind) for kind in dict.fromkeys(verdicts)},
-                    # A lead is one over every rival, the one with the wider spread included.
+                    # The method leads only if it is ahead of every rival, also of one with a wide interval.
                     "leads": all(value == "ahead" for value in verdicts),
                 }
             )
@@ -164,13 +164,13 @@ def _best(
 
 
 def _margin(named: NamedValues) -> list[dict[str, Any]]:
-    """Whether each lies above -MARGIN."""
+    """Tests whether each difference is above -MARGIN."""
     differences = [paired_difference(name, values) for name, values in named if len(values) >= LEAST]
     return [{**_record(comparison), "holds": comparison.low > -MARGIN, "margin": MARGIN} for comparison in differences]
 
 
 def _remaining(results: Results, changed: str, base: str) -> list[dict[str, Any]]:
-    """What an arm whose signal was taken away still has over no memory. holds: nothing that can be told from nothing."""
+    """Compares an arm whose learning signal was removed with no memory. `holds` means that no gain is left."""
     gaps = []
     for where, measure in MEASURES:
         for name, values in _against(results, changed, results.families, (base,), measure, where):

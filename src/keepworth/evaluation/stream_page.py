@@ -1,4 +1,4 @@
-"""The page over streams: which memory learned best, and what the comparisons say. One file that needs nothing else."""
+"""The page of streams: which memory learned best, and the results of the comparisons. One file that works offline."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from keepworth.learning.run_folder import disk
 from keepworth.page.charts import Panel, Series
 
 CURVES = 7
-"""More lines cannot be told apart in one chart."""
+"""The most lines of a chart that can be told apart."""
 POINTS = 150
-"""Of a curve, at most; a chart has no more pixels."""
+"""The most points of a curve, because a chart has no more pixels."""
 CHECKS = {
     "no_lower_than_none": "no lower than without memory",
     "not_worse": "not worse where nothing is hard",
@@ -30,7 +30,8 @@ WHEN = {"stream": "while learning", "frozen": "held-out, frozen"}
 
 
 def write_stream_page(folder: Path, summary: Mapping[str, Any], results: Results) -> Path:
-    """`report.html` in the folder of `keepworth eval stream`. summary: what its summary.json holds; results: of its rows."""
+    """Writes `report.html` into the folder of `keepworth eval stream`, from the content of summary.json and the rows'
+    `results`."""
     plan = summary["plan"]
     streams = list(summary["table"])
     tasks = sorted({len(row.bits) for row in results.rows})
@@ -64,7 +65,7 @@ def method_of(summary: Mapping[str, Any]) -> str:
 
 
 def verdict(summary: Mapping[str, Any]) -> str:
-    """One sentence: how the method stands to its rivals, or why nothing can be said."""
+    """Returns one sentence: how the method compares with its rivals, or why there is no verdict."""
     method, seeds = method_of(summary), summary["seeds"]
     best = [claim for claim in summary["claims"]["best_rival"] if claim["measure"] == "stream"]
     arms = list(dict.fromkeys(arm for values in summary["table"].values() for arm in values))
@@ -96,12 +97,11 @@ def _list(names: Sequence[str]) -> str:
 
 
 def curve_panels(results: Results, summary: Mapping[str, Any]) -> list[Panel]:
-    """Success in a window of tasks, a panel for each stream: the method, its controls, and the rivals with the highest means.
-
-    A stream that is no longer than the window has one point and no panel."""
+    """Returns a panel for each stream, with the success in a window of tasks: the method, its controls, and the best rivals. A
+    stream that is no longer than the window has one point and no panel."""
     method = method_of(summary)
     shown = _curved(summary["table"], results.arms, method)
-    # The method is to this page what the trained model is to the report of a run: the same colour, and drawn on top.
+    # The method is drawn like the trained model in the report of a run: in the same colour, and on top.
     styles = {method: "trained", f"{method}+shuffled": "untrained", "none": "no_memory"}
     keys = tuple(styles.get(arm, arm) for arm in shown)
     panels = []
@@ -127,7 +127,7 @@ def tasks_of(results: Results, name: str) -> int:
 
 
 def _curved(table: Mapping[str, Mapping[str, Any]], arms: Sequence[str], method: str) -> list[str]:
-    """Arms that have a curve: the method and its controls, then rivals by their means, then the other arms."""
+    """Returns the arms that have a curve: the method and its controls, then rivals by their means, then the other arms."""
 
     def mean(arm: str) -> float:
         values = [cells[arm]["auc"] for cells in table.values() if arm in cells]
@@ -141,7 +141,7 @@ def _curved(table: Mapping[str, Mapping[str, Any]], arms: Sequence[str], method:
 
 
 def left_out(results: Results, summary: Mapping[str, Any]) -> str:
-    """Which arms have no curve, for the page and the picture; "" where all have one."""
+    """Names the arms that have no curve, for the page and the picture; "" where all have one."""
     shown = _curved(summary["table"], results.arms, method_of(summary))
     left = [arm for arm in results.arms if arm not in shown]
     return f"Not drawn: {', '.join(left)}." if left else ""
@@ -168,11 +168,11 @@ OPTIONAL = {
     "calls": ("calls", "calls: of the model, a task"),
     "words": ("words", "words: read by the agent, a task"),
 }
-"""Columns that a stream may lack, and what they say."""
+"""Columns that a stream may lack, and their descriptions."""
 
 
 def tables_of(summary: Mapping[str, Any]) -> list[ResultTable]:
-    """Every method on every stream, and what the comparisons say, for the page and the terminal."""
+    """Returns tables of every method on every stream, and of the comparisons, for the page and the terminal."""
     method, claimed, measured = method_of(summary), summary["claims"], summary["table"]
     tables = []
     for name, arms in measured.items():

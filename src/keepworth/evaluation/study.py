@@ -1,4 +1,4 @@
-"""Studies: protocols that give a table. Some train and measure by themselves, and some are asked of finished runs."""
+"""Studies: protocols that return a table. Some train and measure by themselves, and some analyse finished runs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from keepworth.evaluation.statistics import pooled_estimate
 from keepworth.registry import methods
 
 Rows = list[dict[str, Any]]
-"""A table: of every arm its name, its mean, the ends of its interval, and what it was measured on."""
+"""A table: for every arm its name, its mean, the ends of its interval, and the number of measurements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What a method of kind "study" has as `make`: settings -> run, and run() -> the rows of its table.
+    """The `make` of a method of kind "study": returns a function without arguments, which returns the rows of its table.
 
     Attributes:
-        run: Called with the settings by name; None where it is asked of finished runs and of nothing else.
-        unit: What the numbers are.
-        diagnose: Called with a list of finished runs, and with settings by name. It raises KeepworthError where these runs cannot
-            be asked, and says which command answers the question. None where it is asked of no run.
+        run: Is called with the settings by name; None where the study only analyses finished runs.
+        unit: The unit of the numbers.
+        diagnose: Is called with a list of finished runs, and with settings by name. It raises KeepworthError where it cannot
+            analyse these runs, and names the command that answers the question. None where the study analyses no runs.
     """
 
     run: Callable[..., Rows] | None
@@ -32,7 +32,7 @@ class Study:
     diagnose: Callable[..., Rows] | None = None
 
     def settings(self) -> dict[str, inspect.Parameter]:
-        """What can be set, by name."""
+        """Returns the settings of `run`, by name."""
         return {} if self.run is None else dict(inspect.signature(self.run).parameters)
 
     def __call__(self, **settings: Any) -> Callable[[], Rows]:
@@ -44,19 +44,19 @@ class Study:
         return partial(self.run, **settings)
 
     def ask(self, runs: Sequence[Any], **settings: Any) -> Rows:
-        """What `diagnose` says of finished runs. settings: of this study or of another; those that it has count."""
+        """Returns the rows of `diagnose` for finished runs. Settings of other studies are ignored."""
         assert self.diagnose is not None
         return self.diagnose(runs, **{name: settings[name] for name in self.asking() if name in settings})
 
     def asking(self) -> dict[str, inspect.Parameter]:
-        """What can be set where finished runs are asked, by name."""
+        """Returns the settings of `diagnose`, by name."""
         assert self.diagnose is not None
         _, *parameters = inspect.signature(self.diagnose).parameters.items()
         return dict(parameters)
 
 
 def diagnostics() -> dict[str, Study]:
-    """The studies that are asked of finished runs, by name."""
+    """Returns the studies that analyse finished runs, by name."""
     studies = {name: cast(Study, declared.make) for name, declared in methods("study").items()}
     return {name: study for name, study in studies.items() if study.diagnose is not None}
 
@@ -64,7 +64,8 @@ def diagnostics() -> dict[str, Study]:
 def rows_of(
     arms: Mapping[str, Sequence[float]], clusters: Sequence[str], within: tuple[float, float] | None = (0.0, 1.0)
 ) -> Rows:
-    """A row for every arm, with its 95 % interval over clusters. within: the least and greatest value that there can be."""
+    """Returns a row for every arm, with its 95 % interval over clusters. `within` is the least and the greatest possible
+    value."""
     rows: Rows = []
     for arm, values in arms.items():
         estimate = pooled_estimate(list(values), list(clusters), within=within)

@@ -1,4 +1,4 @@
-"""What the rows of an evaluation sum up to: a line per system with intervals, what memory gained, and where points went.
+"""Summarises the rows of an evaluation: a line per system with intervals, the gain over no memory, and where points went.
 
 Means are over questions, as benchmarks report them; intervals are over clusters of them (conversations, haystacks)."""
 
@@ -16,11 +16,11 @@ from keepworth.evaluation.statistics import ALPHA, LEAST, MeanEstimate, family, 
 
 BASELINE = "none"
 SHOWN = "shown"
-"""The stage of evidence that was shown where no reader answered."""
+"""Replaces the stage `NOT_USED` where no reader answered."""
 MARGIN = 0.1
-"""Of what is usual, by which calls and shown tokens may differ."""
+"""The share of the median by which calls and shown tokens may differ."""
 BY_TYPE = ("turn@5", "turn@10", "session@5", "shown")
-"""The evidence that is summed up for each type of question too."""
+"""The measures of evidence that are also computed for each type of question."""
 
 
 def arm_of(row: Row) -> str:
@@ -32,9 +32,11 @@ def _name(system: str, setting: str) -> str:
 
 
 def sum_up(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """arms: by name, metrics with intervals over clusters, evidence, costs, and where points went; types: metrics and evidence of
-    each type of question, where there are several; gains: of each arm over the one without memory, question by question. Rows of
-    several seeds count once a question, as their mean."""
+    """Summarises the rows.
+
+    Returns {"arms", "gains"}. An arm has its metrics with intervals over clusters, evidence, costs, where points went, and under
+    `types` metrics and evidence of each type of question, where there are several. Gains are those of each arm over the one
+    without memory, question by question. Rows of several seeds count once a question, as their mean."""
     by_arm: dict[str, list[Row]] = {}
     for row in rows:
         by_arm.setdefault(arm_of(row), []).append(row)
@@ -49,8 +51,8 @@ def sum_up(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str,
 
 
 def unequal(arms: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Of each arm with memory, in what it is no equal of the others: calls of a language model, the reader's among them, or shown
-    tokens that are not those of the median arm, by more than MARGIN."""
+    """Returns for each arm with memory how its cost differs from the others'. It names calls of a language model, with the
+    reader's, and shown tokens that differ from the median arm's by more than MARGIN."""
     with_memory = {
         name: arm
         for name, arm in arms.items()
@@ -70,8 +72,10 @@ def score(row: Row) -> float | None:
 
 
 def gains(by_arm: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
-    """Of each arm, the mean paired difference in score to `BASELINE` with its 95 % interval over clusters; nothing where that was
-    not run. adjusted: p of a sign-flip test of whole clusters, corrected over all arms (Holm), which the verdict goes by."""
+    """Returns for each arm the mean paired difference in score to `BASELINE`, with its 95 % interval over clusters.
+
+    `adjusted` is the p-value of a sign-flip test of whole clusters, corrected over all arms (Holm), on which the verdict is
+    based. Without `BASELINE` the result is empty."""
     if BASELINE not in by_arm:
         return {}
     base = per_question(by_arm[BASELINE], score)
@@ -96,8 +100,8 @@ def gains(by_arm: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
 
 
 def verdict(gain: Mapping[str, Any], comparisons: int = 1) -> str:
-    """What a gain says: "helps", "harms", "no difference can be told", or that there are too few clusters to tell in a family of
-    so many comparisons."""
+    """Returns the verdict on a gain: "helps", "harms", "no difference can be told", or that a family of `comparisons` needs more
+    clusters."""
     needed = fewest(comparisons)
     if gain["clusters"] < needed and gain["adjusted"] >= ALPHA:
         among = "" if comparisons == 1 else f" for {comparisons} comparisons"
@@ -109,7 +113,7 @@ def verdict(gain: Mapping[str, Any], comparisons: int = 1) -> str:
 
 
 def per_question(rows: Sequence[Row], value: Callable[[Row], float | None]) -> dict[str, float]:
-    """The mean of a value over the seeds of each question; questions without one are left out."""
+    """Returns the mean of a value over the seeds of each question. Questions without one are left out."""
     numbers: dict[str, list[float]] = {}
     for row in rows:
         number = value(row)
@@ -130,7 +134,7 @@ def _arm(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, A
         if answered
         else None
     )
-    # Where nobody reads, nobody can leave unused what was shown.
+    # Without a reader, shown evidence cannot count as unused.
     stages = Counter(SHOWN if row.stage == NOT_USED and not row.scores else row.stage for row in fits if row.stage)
     unjudged = Counter(row.unjudged for row in rows if row.unjudged)
     measured = max(1, len(fits))
@@ -159,7 +163,7 @@ def _arm(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, A
 
 
 def _means(rows: Sequence[Row], scores: Sequence[str], depths: Sequence[str]) -> dict[str, Any]:
-    """What was scored and what evidence was found, with intervals over clusters, by name."""
+    """Returns the scores and the evidence found, by name, with intervals over clusters."""
     clusters = {row.key: row.cluster for row in rows}
 
     def cells(names: Sequence[str], value: Callable[[Row, str], float | None]) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""Systems under test: whatever keeps what it is told and shows some of it when it is asked. One interface for our own memory, the
-rivals, a command and an endpoint, and the settings that each of them can be measured under."""
+"""Systems under test: anything that stores entries and shows some of them when it is asked. keepworth's memory, rivals, programs
+and endpoints share one interface, and the settings that each can be measured under."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AskedQuestion:
-    """What a system is asked. most: how many items it may show at most; asked_at: ISO 8601, "" where it is not known."""
+    """A question to a system. `most` is the most items it may show; `asked_at` is ISO 8601, "" where it is not known."""
 
     text: str
     most: int
@@ -33,10 +33,13 @@ class AskedQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """shown: what the system found, the best first, with the ids it was given (`benchmark.place`), "" for a text of its own.
+    """A system's reply to a question.
 
-    answer: of a system that answers by itself, None of one that leaves that to the reader. calls: of a language model, those
-    since the last answer."""
+    Attributes:
+        shown: The items found, best first, with the ids of their entries (`benchmark.place`), "" for a text of its own.
+        answer: The answer of a system that answers by itself; None where the reader answers.
+        calls: Calls of a language model since the last answer.
+    """
 
     shown: tuple[Shown, ...] = ()
     answer: str | None = None
@@ -44,9 +47,11 @@ class Answered:
 
 
 class MemorySystem(Protocol):
-    """begin: forget everything, somebody else follows; write: keep these, in order of time; ask: see `Answered`; learn: what the
-    last answer earned, from 0 to 1, told only where the setting says so; holds: which of these ids it still has, and size: bytes
-    that it takes, both None where it cannot tell. shown: ids of what fitted into the budget, and was read."""
+    """A system under test.
+
+    `begin` empties it. `write` stores entries, in order of time. `ask` returns an `Answered`. `learn` receives the last answer's
+    reward, from 0 to 1, where the setting has rewards, and the ids of the items that fitted into the budget. `holds` returns
+    which ids it still has, and `size` its bytes; both may be None."""
 
     def begin(self, seed: int) -> None: ...
     def write(self, entries: Sequence[MemoryEntry]) -> None: ...
@@ -61,7 +66,7 @@ Maker = Callable[[], MemorySystem]
 
 
 class NoMemory:
-    """The arm without memory."""
+    """Stores and shows nothing, for the arm without memory."""
 
     def begin(self, seed: int) -> None: ...
     def write(self, entries: Sequence[MemoryEntry]) -> None: ...
@@ -79,7 +84,7 @@ class NoMemory:
 
 
 class Listing(NoMemory):
-    """A system that holds all that it was told as it is. Below it: what to show of it."""
+    """A system that stores all entries unchanged. Subclasses choose which to show."""
 
     def begin(self, seed: int) -> None:
         self.entries: dict[str, MemoryEntry] = {}
@@ -98,7 +103,7 @@ class Listing(NoMemory):
 
 
 class FullContext(Listing):
-    """The whole haystack, in order of time."""
+    """Shows the whole haystack, in order of time."""
 
     whole = True
 
@@ -107,7 +112,7 @@ class FullContext(Listing):
 
 
 class RandomEntries(Listing):
-    """Entries at random."""
+    """Shows random entries."""
 
     def ask(self, question: AskedQuestion) -> Answered:
         ids = list(self.entries)
@@ -116,14 +121,14 @@ class RandomEntries(Listing):
 
 
 class LatestEntries(Listing):
-    """The newest entries, whatever is asked."""
+    """Shows the newest entries, whatever is asked."""
 
     def ask(self, question: AskedQuestion) -> Answered:
         return self._show(list(self.entries)[::-1][: question.most])
 
 
 class Dense(Listing):
-    """The nearest entries by cosine: a matrix and a product, no engine of ours."""
+    """Shows the nearest entries by cosine, computed with one matrix product."""
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
@@ -150,23 +155,23 @@ class Dense(Listing):
 
 
 def as_remembered(entry: MemoryEntry) -> str:
-    """An entry as it is remembered by every system: `8 May 2023, Caroline: I went ...`."""
+    """Returns the text of an entry as every system stores it: `8 May 2023, Caroline: I went ...`."""
     return spoken(entry, dates=True)
 
 
-# Trouble.
+# Failures.
 
 
 class SystemFailed(KeepworthError):
-    """A system raised, hung, or answered what is no answer."""
+    """A system raised, did not return in time, or gave an invalid answer."""
 
 
 class NeverAnswered(SystemFailed):
-    """A program that never comes so far as to answer: nothing of it can be measured."""
+    """A program never gave an answer, so that nothing of it can be measured."""
 
 
 class Guarded:
-    """A system whose mistakes are its own: what it raises is SystemFailed."""
+    """Wraps a system and converts all its exceptions to SystemFailed."""
 
     def __init__(self, system: MemorySystem) -> None:
         self._system = system
@@ -182,12 +187,12 @@ class Guarded:
 
     @property
     def whole(self) -> bool:
-        """Whether it shows all there is, which is never cut to a budget."""
+        """Whether it shows everything it holds, which is never cut to a budget."""
         return bool(getattr(self._system, "whole", False))
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """Of the packages that it says it runs with."""
+        """The versions of packages that it reports."""
         versions: Mapping[str, str] = getattr(self._system, "versions", {})
         return versions
 
@@ -200,7 +205,7 @@ class Guarded:
             raise SystemFailed(f"{operation} raised {type(error).__name__}: {error!s:.200}", "") from error
 
 
-# Settings: under what a system is measured. One word each, for every system alike.
+# Settings that a system can be measured under, the same for every system.
 
 
 SETTINGS: Mapping[str, str] = {
@@ -215,12 +220,12 @@ NEUTRAL = 0.5
 
 
 def written(tasks: Sequence[Task], words: int) -> list[MemoryEntry]:
-    """What a system is told before tasks over one haystack are asked. The hidden marks are taken off."""
+    """Returns the entries that a system stores before the tasks of one haystack are asked, without their marks of evidence."""
     return [replace(entry, evidence=False) for entry in haystack(tasks[0], words)]
 
 
 def evidence_of(task: Task, words: int) -> list[MemoryEntry]:
-    """The entries of turns that hold the answer, in order of time."""
+    """Returns the entries of turns that hold the answer, in order of time."""
     marked = []
     for session in task.sessions:
         turns = tuple(turn for turn in session.turns if turn.evidence)
@@ -230,21 +235,21 @@ def evidence_of(task: Task, words: int) -> list[MemoryEntry]:
 
 
 def oracle(gold: Sequence[MemoryEntry]) -> Answered:
-    """What holds the answer, in order of time."""
+    """Shows the entries that hold the answer, in order of time."""
     return Answered(tuple(Shown(place(entry), 1.0, as_remembered(entry)) for entry in gold))
 
 
 @dataclass(slots=True)
 class Rewards:
-    """What a system is told its answers earned."""
+    """Decides which rewards a system receives for its answers."""
 
     setting: str
     seed: int
     past: list[float] = field(default_factory=list)
 
     def passed_on(self, earned: float) -> float | None:
-        """None where it is told nothing. Shuffled: an earlier question's, so that nothing it is told is about what it did; before
-        the first, NEUTRAL."""
+        """Returns the reward that the system receives; None where it receives none. With "shuffled" it is that of an earlier
+        question, so that it does not depend on the answer; NEUTRAL before the first."""
         if self.setting not in LIVE:
             return None
         if self.setting == "live":

@@ -1,4 +1,4 @@
-"""The tables of a run: what the report and the terminal print.
+"""The tables of a run, which the report and the terminal print.
 
 `result.json` holds them as numbers:
 
@@ -6,8 +6,7 @@
         {"arm": "untrained", "label": "...", "metric": "f1", "mean": 0.35, "low": 0.27, "high": 0.43, "n": 54}]}]}
 
 One line per arm; rows of one arm with several metrics become columns. `label`, `low`, `high` and `note` may be left out;
-`"emphasis": true` marks the line that the run is about.
-"""
+`"emphasis": true` marks the line that the run is about."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from keepworth.learning.run_folder import RunFolder
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A mean with its 95 % interval; the bounds are None where none was measured."""
+    """A mean with its 95 % interval. The bounds are None where they were not measured."""
 
     mean: float
     low: float | None = None
@@ -29,7 +28,7 @@ class Cell:
 
     @classmethod
     def of(cls, row: Mapping[str, Any] | None) -> Cell | None:
-        """Of what has a mean and may have low and high; None where there is no mean."""
+        """Makes a cell from a mapping with a mean and optionally low and high; None where there is no mean."""
         if not row or row.get("mean") is None:
             return None
         low, high = row.get("low"), row.get("high")
@@ -46,8 +45,8 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class ArmRow:
-    """One arm: a cell per metric of its table (None where it was not measured), and the number of questions, or what else the
-    table ends with."""
+    """One arm: a cell per metric (None where it was not measured), and the text of the last column, such as the number of
+    questions."""
 
     arm: str
     label: str
@@ -58,7 +57,7 @@ class ArmRow:
 
 @dataclass(frozen=True, slots=True)
 class ResultTable:
-    """A line for each arm, a column for each metric. counted: the heading of the last column."""
+    """A table with a line for each arm and a column for each metric. `counted` is the heading of the last column."""
 
     title: str
     metrics: tuple[str, ...]
@@ -68,7 +67,7 @@ class ResultTable:
 
 
 def tables_of(run: RunFolder) -> list[ResultTable]:
-    """The final tables; before the run is finished, the latest measurement of each arm."""
+    """Returns the final tables; before the run is finished, the latest measurement of each arm."""
     result = run.result()
     if result is not None:
         return [
@@ -88,12 +87,12 @@ def tables_of(run: RunFolder) -> list[ResultTable]:
 
 
 def _title(table: Mapping[str, Any]) -> str:
-    """With the tier of the table's questions, where the recipe says it."""
+    """Returns the title, with the tier of the table's questions where it is known."""
     return f"{table['title']} (tier: {table['tier']})" if table.get("tier") else str(table["title"])
 
 
 def table_of_rows(title: str, rows: Sequence[Mapping[str, Any]], note: str = "") -> ResultTable:
-    """One line per arm and one column per metric, in the order in which they are first named."""
+    """Makes a table with one line per arm and one column per metric, in order of appearance."""
     metrics = list(dict.fromkeys(str(row["metric"]) for row in rows))
     arms = list(dict.fromkeys(str(row["arm"]) for row in rows))
     lines = []

@@ -1,11 +1,10 @@
-"""The critic: values of the states a policy acted in, and of what it did there, from the policy's own base.
+"""The critic: values of the states a policy acted in, and of the turns it took, computed from the policy's own base model.
 
-A linear head reads the last hidden states. Over a network with an adapter, the critic has another one on the same base, so
-that its gradient cannot move the policy; where all weights are trained there is no second body to give it, and the head reads
-the policy's hidden states as they are, without a gradient into them.
-Sources: PPO, arXiv 1707.06347; one base with an adapter per role: Efficient RLHF (Hydra-PPO), arXiv 2309.00754;
-values of whole turns, averages and replay: ArCHer, arXiv 2402.19446.
-"""
+A linear head reads the last hidden states. Over a network with an adapter, the critic has a second adapter on the same base, so
+that its gradient cannot move the policy. Where all weights are trained there is no second adapter: the head reads the policy's
+hidden states, and its gradient does not reach them.
+Sources: PPO, arXiv 1707.06347; one base with an adapter per role: Efficient RLHF (Hydra-PPO), arXiv 2309.00754; values of whole
+turns, averages and replay: ArCHer, arXiv 2402.19446."""
 
 from __future__ import annotations
 
@@ -46,17 +45,15 @@ CRITIC_ADAPTER = "critic"
 
 @checked(ObjectiveError)
 class CriticSettings:
-    """What a critic is and how it learns.
+    """Settings of a critic.
 
     Attributes:
-        learning_rate: Of its heads and its adapter.
-        rank: Of the adapter, which is scaled by 2 * rank.
-        warmup: Updates that train the critic alone, before the policy follows its advice.
-        max_norm: A longer gradient is cut to it.
-        seed: Of what it starts from.
-        frozen: Whether it learns in warm-up updates only, and gives advice as it is afterwards.
-        replay: At most so many episodes of earlier updates are kept. Before each update the critic alone takes one step on the
-            episodes of every update that is kept, the oldest first.
+        rank: The rank of the adapter, which is scaled by 2 * rank.
+        warmup: Updates that train the critic alone, before the policy uses its values.
+        max_norm: The gradient is scaled down to this norm where it is longer.
+        frozen: Whether it learns in warm-up updates only.
+        replay: The most episodes of earlier updates to keep. Before each update the critic alone takes one step on the episodes
+            of every kept update, the oldest first.
     """
 
     learning_rate: float = 1e-3
@@ -70,12 +67,12 @@ class CriticSettings:
 
 @dataclass(frozen=True, slots=True)
 class HeadValues:
-    """What the heads say of R rows, on the CPU.
+    """The heads' values of R rows, on the CPU.
 
     Attributes:
         states: [heads, R, T] before each drawn token, or before the first of its turn; zero where nothing was drawn.
-        actions: [heads, R, T] behind the last token of each drawn token's turn; None where turns have no value of their own.
-        ends: [heads, R] behind the last token.
+        actions: [heads, R, T] after the last token of each drawn token's turn; None where turns have no value of their own.
+        ends: [heads, R] after the last token.
     """
 
     states: Tensor
@@ -84,11 +81,10 @@ class HeadValues:
 
 
 class Critic:
-    """Values of states, and of turns where the advantage asks for them, and the optimiser that teaches them.
+    """The value model of states, and of turns where the advantage asks for them, with its optimiser.
 
-    One head starts at 0. Several start at random, or they would stay equal. The averages that targets may come from are of the
-    heads and the adapter alike (Polyak averaging, as in DDPG, arXiv 1509.02971).
-    """
+    A single head starts at 0. Several heads start at random, or they would stay equal. Averages for targets are of the heads and
+    the adapter alike (Polyak averaging, as in DDPG, arXiv 1509.02971)."""
 
     def __init__(
         self,
@@ -121,7 +117,7 @@ class Critic:
             self._averages = {name: value.clone() for name, value in self._wide_weights().items()}
 
     def _make_head(self, seed: int) -> torch.nn.Linear:
-        """One value for each of the advantage's heads."""
+        """Makes a linear layer with one output for each of the advantage's heads."""
         wide = torch.promote_types(self._model.dtype, torch.float32)
         size, count = int(self._model.network.config.hidden_size), self.advantage.heads
         head = torch.nn.Linear(size, count, dtype=wide, device=self._model.device)
@@ -134,7 +130,7 @@ class Critic:
         return head
 
     def _attach(self) -> Named:
-        """Another adapter on the same base; the policy's stays the active one."""
+        """Adds the critic's adapter to the base; the policy's stays active."""
         from peft import LoraConfig
 
         network, rank = self._model.network, self.settings.rank
@@ -154,7 +150,7 @@ class Critic:
 
     @contextlib.contextmanager
     def _active(self) -> Iterator[None]:
-        """The network with the critic's adapter: nobody else may use the model meanwhile."""
+        """Switches to the critic's adapter inside the block. Nothing else may use the model meanwhile."""
         if self._policy_adapter is None:
             yield
             return
@@ -170,7 +166,7 @@ class Critic:
 
     @contextlib.contextmanager
     def _averaged(self) -> Iterator[None]:
-        """The critic with its averages in the place of its weights."""
+        """Replaces the critic's weights by their averages inside the block."""
         named, live = self.master_weights.named, self._wide_weights()
         try:
             with torch.no_grad():
@@ -183,7 +179,7 @@ class Critic:
                     named[name].copy_(live[name])
 
     def read(self, rows: Rows, chosen: Sequence[int]) -> HeadValues:
-        """The values of the chosen rows, with gradient to the critic's own weights where gradients are on."""
+        """Returns the values of the chosen rows, with gradient to the critic's own weights where gradients are on."""
         plan = layout(rows, chosen)
         tree, batch = plan.tree, rows.batch.rows(list(chosen))
         with self._active(), torch.set_grad_enabled(torch.is_grad_enabled() and self._policy_adapter is not None):
@@ -217,8 +213,8 @@ class Critic:
         return HeadValues(states, None if self.action_head is None else actions, ends)
 
     def valued(self, rows: Rows, parts: Sequence[MicroBatch]) -> Rows:
-        """The rows with the critic's advice: `values`, `action_values` where the advantage reads them, and with its
-        `bootstrap` what an episode that was cut off is worth at its end, else 0."""
+        """Returns the rows with the critic's values filled in. These are `values`, `action_values` where the advantage reads
+        them, and `bootstrap` where it asks for that: the value at the end of an episode that was cut off, else 0."""
         predictions = self._read_all(rows, parts)
         batch = replace(rows.batch, values=predictions.states.amin(0))
         if predictions.actions is not None:
@@ -229,7 +225,7 @@ class Critic:
         return replace(rows, batch=batch)
 
     def learns(self, update: int) -> bool:
-        """Whether it learns in this update, counted from 0. Raises ValueError where it never has and never will."""
+        """Whether the critic learns in this update, counted from 0. Raises ValueError where it never has and never will."""
         learns = not self.settings.frozen or update < self.settings.warmup
         if not learns and self.steps == 0:
             raise ValueError(
@@ -247,7 +243,8 @@ class Critic:
         *,
         only_actions: bool = False,
     ) -> dict[str, float]:
-        """One step towards the targets of the rows in `parts`, whose values `valued` has filled in, or of the averages."""
+        """Takes one step towards the targets of the rows in `parts`. These come from the values of `valued`, or from the
+        averages."""
         advised = [rows.batch]
         if self._averages:
             every = [MicroBatch(part.rows) for part in parts]
@@ -288,8 +285,8 @@ class Critic:
         return {"value_loss": total, "critic_gradient_norm": norm, "explained_variance": explained}
 
     def remember(self, rows: Rows) -> None:
-        """Keep the rows of an update for `replay`, and let go of the oldest that are too many. Raises ValueError where not
-        even one update fits."""
+        """Keeps the rows of an update for `replay`, and drops the oldest that are too many. Raises ValueError where not even one
+        update fits."""
         if not self.settings.replay:
             return
         self.past.append(rows)
@@ -302,8 +299,8 @@ class Critic:
             )
 
     def replay(self, parts_of: Callable[[Rows, Iterable[int]], Sequence[MicroBatch]], objective: Objective) -> None:
-        """One step on the episodes of each earlier update that is kept. Their actions are an older policy's: where turns have a
-        value of their own, only that is taught."""
+        """Takes one step on the episodes of each kept update. An older policy took their actions, so where turns have values,
+        only these are taught."""
         for rows in self.past:
             parts = parts_of(rows, range(rows.batch.shape[0]))
             given = rows if self._averages else self.valued(rows, parts)
@@ -311,12 +308,12 @@ class Critic:
             self.teach(given, parts, objective, divisors, only_actions=self.action_head is not None)
 
     def state(self) -> dict[str, Any]:
-        """Everything that its next step depends on."""
+        """Returns everything that the critic's next step depends on."""
         past = [asdict(rows) for rows in self.past]
         return {**self.master_weights.state(), "steps": self.steps, "averages": self._averages, "past": past}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state()`."""
+        """Continues from a `state()`."""
         self.master_weights.load(state)
         self.steps = int(state.get("steps", 1))  # a state without the count is of a critic that learned in every update
         self._averages = {name: state["averages"][name].clone() for name in self._averages}
@@ -324,8 +321,8 @@ class Critic:
 
 
 def _heads(head: torch.nn.Linear, hidden: Tensor) -> Tensor:
-    """[heads, N] on the CPU. Written as sums: a float32 matrix product may lose precision while another thread is in bfloat16
-    attention."""
+    """Returns the heads' values, [heads, N], on the CPU. It uses sums, because a float32 matrix product may lose precision while
+    another thread is in bfloat16 attention."""
     wide = hidden.to(head.weight.dtype)
     values = [(wide * weight).sum(1) + bias for weight, bias in zip(head.weight, head.bias, strict=True)]
     return torch.stack(values).cpu()
@@ -336,14 +333,14 @@ def _episodes(rows: Rows) -> int:
 
 
 def _rows_of(saved: Mapping[str, Any]) -> Rows:
-    """From `asdict(rows)`."""
+    """Rebuilds rows from `asdict(rows)`."""
     steps = saved["batch"]["steps"]
     batch = Batch(**{**saved["batch"], "steps": None if steps is None else Steps(**steps)})
     return Rows(**{**saved, "batch": batch})
 
 
 def _switch(network: Any, adapter: str) -> None:
-    """PEFT freezes the adapter it leaves; here every weight stays as trainable as it was."""
+    """Activates an adapter and keeps every weight as trainable as it was, because PEFT freezes the adapter that it leaves."""
     flags = [(value, value.requires_grad) for value in network.parameters()]
     network.set_adapter(adapter)
     for value, trainable in flags:
@@ -351,6 +348,6 @@ def _switch(network: Any, adapter: str) -> None:
 
 
 def explained_variance(values: torch.Tensor, targets: torch.Tensor) -> float:
-    """1 - Var(target - value) / Var(target): 1 is a perfect critic, 0 one that knows no more than the mean."""
+    """Returns 1 - Var(target - value) / Var(target): 1 for a perfect critic, 0 for one that is no better than the mean."""
     spread = float(targets.var()) if len(targets) > 1 else 0.0
     return 1 - float((targets - values).var()) / spread if spread > 0 else 0.0

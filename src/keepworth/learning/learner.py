@@ -1,4 +1,4 @@
-"""The weight learner: groups of episodes in, better weights out."""
+"""The learner: updates a model's weights from groups of episodes."""
 
 from __future__ import annotations
 
@@ -49,17 +49,21 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 @checked(ObjectiveError)
 class Optimisation:
-    """AdamW and its schedule.
+    """Settings of AdamW, of its learning rate's schedule, and of the passes of an update. Raises ObjectiveError for a bad number.
 
-    max_norm: a longer gradient is cut to it. warmup_steps: updates over which the learning rate rises to its value. schedule: how
-    it goes on from there; linear and cosine fall towards 0 over the `steps` of the whole training: see `rate_at`.
-    token_budget: one forward and backward pass holds the activations of so many padded tokens at most. checkpointing: whether
-    layers are recomputed on the way back, which fits several times as many ("auto": where that is needed or saves time; see
-    `keepworth.learning.passes.PassRoom`). Both bound memory only. `update` raises BudgetTooSmall for one answer that
-    does not fit behind its prompt.
-    passes: how often an update goes over its episodes; minibatches: in how many optimiser steps each time, every one on its
-    share of the groups. From the second step of an update on, the ratio to the proximal policy is not 1.
-    Raises ObjectiveError for a number outside its range."""
+    Attributes:
+        max_norm: The gradient is scaled down to this norm where it is longer.
+        warmup_steps: Updates over which the learning rate rises to its value.
+        schedule: How the learning rate goes on from there. "linear" and "cosine" fall towards 0 over the `steps` of the whole
+            training (see `rate_at`).
+        token_budget: The most padded tokens whose activations one forward and backward pass may hold. It bounds memory only.
+            `update` raises BudgetTooSmall where one answer and its prompt do not fit.
+        checkpointing: Whether layers are recomputed in the backward pass, which fits several times as many tokens. "auto" does so
+            where it is needed or saves time (see `keepworth.learning.passes.PassRoom`). It bounds memory only.
+        passes: How often an update goes over its episodes.
+        minibatches: Optimiser steps of each such pass, every one on its share of the groups. From the second step of an update
+            on, the ratio to the proximal policy is not 1.
+    """
 
     learning_rate: float = 3e-4
     betas: tuple[Beta, Beta] = (0.9, 0.95)
@@ -82,11 +86,11 @@ class Optimisation:
 
 
 def rate_at(optimisation: Optimisation, step: int) -> float:
-    """The share of the learning rate that update `step` (from 0) takes.
+    """Returns the factor by which update `step` (from 0) multiplies the learning rate.
 
-    It rises by 1/W over W = warmup_steps updates and is 1 in the last of them. Then, of N = steps, with p = (step - W) / (N - W)
-    of the rest behind it: 1 - p (linear) or (1 + cos(pi p)) / 2 (cosine; SGDR, arXiv 1608.03983, equation 5, without restarts).
-    So the first update after the rise takes all of it, and the last one 1 / (N - W) of it, or (1 - cos(pi / (N - W))) / 2."""
+    It rises by 1/W over the first W = warmup_steps updates and is 1 in the last of them. Then, with N = steps and p = (step - W)
+    / (N - W), it is 1 - p (linear) or (1 + cos(pi p)) / 2 (cosine; SGDR, arXiv 1608.03983, equation 5, without restarts). So it
+    is 1 in the first update after the rise, and 1 / (N - W), or (1 - cos(pi / (N - W))) / 2, in the last."""
     rising = optimisation.warmup_steps
     if step < rising:
         return (step + 1) / rising
@@ -97,15 +101,21 @@ def rate_at(optimisation: Optimisation, step: int) -> float:
 
 
 class Learner:
-    """Improves `model` in place: sampler and learner are the same weights, so nothing has to be published.
+    """Updates `model` in place. The sampler and the learner use the same weights, so nothing has to be published.
 
-    role: under which its weights are saved. roles: whose segments it trains, by default its own alone. teacher: for an
-    objective with a teacher's term. soft_values: V* of each task, for one that regresses on it; `soft_values` of the learner
-    may grow. critic: settings of the value model of an objective that has one. mixture: losses beside the policy's. shares: this
-    learner's, of the updates that several make together; by default it makes them alone. A teacher and values of tasks are then
-    the first learner's.
-    Raises ObjectiveError where the objective needs what is not there, or would leave unused what is: with one optimiser step
-    an update, also a clip of your own; that of a preset is warned of, because many train it so.
+    Args:
+        role: The role under which the weights are saved.
+        roles: The roles whose segments are trained on; by default `role` alone.
+        teacher: The model that an objective with a teacher term distils from.
+        soft_values: V* of each task, by its key, for an objective that regresses on it. The learner's `soft_values` may grow.
+        critic: Settings of the value model, for an objective with a critic.
+        mixture: Losses that are added to the policy's.
+        shares: This learner's share of updates that several learners make together; by default it makes them alone. Only the
+            first learner then has a teacher and the values of tasks.
+
+    Raises:
+        ObjectiveError: The objective needs an input that is missing, or would leave one unused. With one optimiser step an
+            update, this holds for a clip that you set; that of a preset is warned of only, because many train it so.
     """
 
     def __init__(
@@ -165,9 +175,14 @@ class Learner:
         self.passes = Passes(model, room, self.shares)
 
     def update(self, groups: Sequence[Group]) -> dict[str, float]:
-        """Optimiser steps on these groups: `passes` times one for each minibatch. Advantages are those of the whole update,
-        denominators those of the step. Raises FloatingPointError where a step would diverge, and does not take it (a critic,
-        which goes first, may have taken its own), and BadEpisode in the first update where no call has one of the roles."""
+        """Takes the optimiser steps of one update on these groups: `passes` times `minibatches`.
+
+        Advantages are computed over the whole update, denominators over each step.
+
+        Raises:
+            FloatingPointError: A step would diverge. It is not taken, but a critic, which goes first, may have taken its own.
+            BadEpisode: In the first update, no call has one of the roles.
+        """
         begun = time.perf_counter()
         if not self.steps:  # later on a role may have nothing to do in all episodes of a step
             require_roles(groups, self.roles)
@@ -217,8 +232,8 @@ class Learner:
         return measured | {"trained_rows": float(len(learning)), "seconds/learn": time.perf_counter() - begun}
 
     def imitate(self, pairs: Sequence[tuple[Tokens, Tokens]], learning_rate: float | None = None) -> dict[str, float]:
-        """One supervised step on (prompt, completion) pairs: token-mean cross-entropy, in nats. learning_rate: of this step, in
-        the place of what the schedule says."""
+        """Takes one supervised step on (prompt, completion) pairs, with token-mean cross-entropy in nats. A `learning_rate`
+        replaces that of the schedule in this step."""
         begun = time.perf_counter()
         texts = Texts([prompt for prompt, _ in pairs], [completion for _, completion in pairs])
         value = OtherLoss("loss", Imitation("", 1.0), 1.0, texts).backward(self.passes)
@@ -234,22 +249,22 @@ class Learner:
         self.model.version += 1
 
     def forget_moments(self) -> None:
-        """Start the optimiser's moments afresh: what comes next has gradients of another kind."""
+        """Resets the optimiser's moments and the count of steps, because the gradients that follow are of another kind."""
         self.master_weights.optimiser.state.clear()
         self.steps = 0
 
     def validated(self, score: float) -> None:
-        """A validation score, higher is better. Only a `Reset` watches it."""
+        """Takes a validation score, higher is better. Only a `Reset` uses it."""
         self._validation = score if self.objective.reset is not None else None
 
     def state(self) -> dict[str, Any]:
-        """Everything the next step depends on, apart from the data."""
+        """Returns everything that the next step depends on, apart from the data."""
         return {
             **self.master_weights.state(),
             "controls": asdict(self.controls),
             "steps": self.steps,
             "version": self.model.version,
-            # One that is never reset is a function of the checkpoint the run began from.
+            # A reference that is never reset is a function of the checkpoint that the run began from.
             "reference": self.reference.state() if self.objective.reset is not None and self.reference else {},
             "critic": self.critic.state() if self.critic is not None else {},
             "soft_values": dict(self.soft_values or {}),
@@ -270,12 +285,13 @@ class Learner:
         self._validation = state.get("validation")
 
     def close(self) -> None:
-        """End what it began besides: a learner alone, nothing."""
+        """Ends what the learner started. A learner without others has started nothing."""
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
     def _completed(self, rows: Rows, temperature: float) -> Batch:
-        """The batch with what only models can say: proximal, reference and teacher, values, score norms."""
+        """Adds to the batch what only models can compute: log-probabilities of the proximal policy, the reference and the
+        teacher, values, and score norms."""
         objective, batch = self.objective, rows.batch
         every, kind = self.passes.split(rows, range(batch.shape[0])), batch.lp_behaviour.dtype
         if bool(rows.unscored.any()):
@@ -287,14 +303,14 @@ class Learner:
             with self.reference.active():
                 batch = replace(batch, lp_reference=self.passes.scores(rows, every, temperature)[0].to(kind))
         if objective.teacher is not None:
-            teacher: Any = self.teacher  # of the first learner, who alone asks it
+            teacher: Any = self.teacher  # only the first learner has one and calls it
             scores = self.shares.first(lambda: teacher_scores(teacher, rows, every, temperature))
             batch = replace(batch, lp_teacher=scores)
         measured = objective.advantage.measure(self, replace(rows, batch=batch), temperature)
         return replace(batch, **measured)
 
     def _advised(self, rows: Rows, critic: Critic) -> tuple[Rows, dict[str, float]]:
-        """The rows with the critic's advice, and what was measured of its learning before it gave that."""
+        """Returns the rows with the critic's values, and the metrics of what the critic learned before it computed them."""
         measured: dict[str, float] = {}
         if critic.learns(self.steps):
             critic.replay(self.passes.split, self.objective)
@@ -306,7 +322,8 @@ class Learner:
     def _step(
         self, rows: Rows, learning: Sequence[int], temperature: float, loss_of: LossOf, others: Sequence[OtherLoss]
     ) -> dict[str, float]:
-        """One optimiser step of the policy, accumulated over micro-batches. others: losses beside the policy's."""
+        """Takes one optimiser step of the policy, accumulated over micro-batches. `others` are losses that are added to the
+        policy's."""
         parts = self.passes.split(rows, learning)
         if self.objective.needs_whole_episodes and _splits_an_episode(rows.batch, parts):
             results, scored = (
@@ -320,7 +337,7 @@ class Learner:
                 scalar, metrics = loss_of(pass_.rows, lp, entropy)
                 scalar.backward()  # type: ignore[no-untyped-call]
                 gradients[number] = metrics, lp.detach()
-            # Everybody has the numbers of all parts, because the controls of the next update follow them.
+            # Every learner gets the numbers of all parts, because the controls of the next update depend on them.
             results, scored = self.shares.gathered(gradients), [part.rows for part in parts]
         drawn = [(rows.batch.rows(of), lp) for of, (_, lp) in zip(scored, results, strict=True)]
         measured = {**merge_metrics([metrics for metrics, _ in results]), **mismatch(drawn)} if drawn else {}
@@ -339,7 +356,7 @@ class Learner:
         lp: torch.Tensor,
         entropy: torch.Tensor,
     ) -> tuple[torch.Tensor, dict[str, float]]:
-        """The scalar to minimise of the chosen rows, and what is logged."""
+        """Returns the loss of the chosen rows, a scalar, and the metrics to log."""
         part = rows.batch.rows(chosen)
         if self.objective.ratio.anchor == "proximal" and part.lp_proximal is None:
             part = replace(part, lp_proximal=lp.detach().to(part.lp_behaviour.dtype))
@@ -350,8 +367,9 @@ class Learner:
     def _gradients_of_whole_episodes(
         self, rows: Rows, learning: Sequence[int], parts: Sequence[MicroBatch], temperature: float, loss_of: LossOf
     ) -> tuple[dict[str, float], torch.Tensor]:
-        """For a loss that reads all rows of an episode at once, where they do not fit into one pass: its gradient in the
-        log-probabilities first, from a pass without a gradient, then that of the weights, part by part."""
+        """Computes gradients of a loss that reads all rows of an episode at once, where they do not fit into one pass. First it
+        takes the loss's gradient in the log-probabilities, from a pass without a gradient, then that of the weights, part by
+        part."""
         order = torch.tensor(learning)
         lp, entropy = (score[order].requires_grad_() for score in self.passes.scores(rows, parts, temperature))
         scalar, metrics = loss_of(learning, lp, entropy)
@@ -365,7 +383,7 @@ class Learner:
         return metrics, lp.detach()
 
     def _advance(self, measured: Mapping[str, float]) -> None:
-        """The controls of the next update, where this one measured what they follow."""
+        """Updates the controls for the next update, unless this one did not measure what they depend on."""
         gated, reset = self.objective.negatives is not None, self.objective.reset is not None
         if (gated and "entropy" not in measured) or (reset and "reference_kl" not in measured):
             return
@@ -391,11 +409,8 @@ class Learner:
         return temperatures.pop()
 
     def _reads_proximal_first(self) -> bool:
-        """Whether something needs the proximal log-probabilities of the whole step before its first gradient.
-
-        Elsewhere they cost nothing: with one optimiser step an update, the weights of the forward pass are the
-        proximal ones.
-        """
+        """Whether the proximal log-probabilities of the whole step are needed before its first gradient. Otherwise they cost
+        nothing: with one optimiser step an update, the weights of the forward pass are the proximal ones."""
         objective = self.objective
         return (
             isinstance(objective.kl, KlReward)
@@ -407,7 +422,7 @@ class Learner:
         )
 
     def _rows_with_gradient(self, batch: Batch, advantage: torch.Tensor) -> list[int]:
-        """Rows of zero advantage teach nothing unless a regulariser also reads them."""
+        """Returns the rows to train on. Those of zero advantage are left out, unless a regulariser reads them too."""
         if self.objective.reads_every_row:
             return list(range(batch.shape[0]))
         strength = advantage.abs().sum(1)
@@ -416,7 +431,7 @@ class Learner:
         return [int(i) for i in strength.nonzero().flatten()]
 
     def _minibatches(self, rows: Rows) -> list[list[int]]:
-        """The rows of each optimiser step of a pass: whole groups, as many as can be in each."""
+        """Divides the rows of a pass into optimiser steps of whole groups, as evenly as possible."""
         group = rows.batch.group.tolist()
         numbers = list(dict.fromkeys(group))
         count = min(self.optimisation.minibatches, len(numbers))
@@ -435,7 +450,7 @@ class Learner:
 
 
 LossOf = Callable[[Sequence[int], torch.Tensor, torch.Tensor], tuple[torch.Tensor, dict[str, float]]]
-"""(rows, their log-probabilities and entropies) -> the scalar to minimise, and what is logged."""
+"""Maps (rows, their log-probabilities, their entropies) to the scalar to minimise and the metrics to log."""
 
 
 def _splits_an_episode(batch: Batch, parts: Sequence[MicroBatch]) -> bool:
@@ -446,7 +461,7 @@ def _splits_an_episode(batch: Batch, parts: Sequence[MicroBatch]) -> bool:
 
 
 def _require_effect(objective: Objective, teacher: bool, soft_values: bool, critic: bool) -> None:
-    """Raises ObjectiveError for something that was handed over and would be left unused."""
+    """Raises ObjectiveError where the learner was given something that the objective would leave unused."""
     unused = [
         name
         for name, given, used in (
@@ -463,11 +478,11 @@ def _require_effect(objective: Objective, teacher: bool, soft_values: bool, crit
         )
 
 
-# The supervised arm: demonstrations in the place of samples, cross-entropy in the place of reward.
+# The supervised arm: demonstrations instead of samples, cross-entropy instead of rewards.
 
 
 class Imitator:
-    """A learner that imitates the segments of its episodes, whatever their reward. Everything else is the `Learner`'s."""
+    """A learner that imitates the segments of its episodes, whatever their reward. Everything else is delegated to `Learner`."""
 
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
@@ -479,4 +494,4 @@ class Imitator:
         return self._learner.imitate([(s.context, s.ids) for s in segments])
 
     def validated(self, score: float) -> None:
-        """Nothing of imitation watches it."""
+        """Ignores the score: imitation does not use it."""

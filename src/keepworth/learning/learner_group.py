@@ -1,9 +1,8 @@
 """Several learners that make every update together, by torch.distributed (gloo) on this machine.
 
-The first is the learner of this process, which samples, saves and loads like any other. The others are processes with the
-same weights, moments and controls: each runs its share of the micro-batches, `all_reduce` sums the gradients, and all take
-the same step. A learner that dies ends the run, which continues from its last checkpoint.
-"""
+The first is the learner of this process, which samples, saves and loads like any other. The others are processes with the same
+weights, moments and controls: each runs its share of the micro-batches, `all_reduce` sums the gradients, and all take the same
+step. If a learner dies the run ends, and can be continued from its last checkpoint."""
 
 from __future__ import annotations
 
@@ -38,11 +37,11 @@ from keepworth.learning.shares import Shares, fingerprints
 distributed: Any = torch.distributed  # it does not tell type checkers what it exports
 
 LONGEST = timedelta(hours=24)
-"""The longest wait for another learner, and so between two updates."""
+"""The longest wait for another learner, and so the longest time between two updates."""
 
 
 class Distributed:
-    """Sums and gathers over the default process group. spent: seconds of all sums so far, with waiting."""
+    """Sums and gathers over the default process group. `spent` counts the seconds of all sums, including waiting."""
 
     def __init__(self) -> None:
         self.spent = 0.0
@@ -59,11 +58,7 @@ class Distributed:
 
 
 class LeadingLearner(Learner):
-    """The first of `count` learners. The others start at the first update.
-
-    Args:
-        part: Makes one of the others; its settings get `shares` besides.
-    """
+    """The first of `count` learners. The others, which are made as `part` says, are started at the first update."""
 
     def __init__(self, *given: Any, count: int, part: WorkerPart, **settings: Any) -> None:
         self._distributed = Distributed()
@@ -71,7 +66,7 @@ class LeadingLearner(Learner):
         self._part = part
         self._processes: list[subprocess.Popen[bytes]] = []
         self._synchronised = False
-        weakref.finalize(self, _end, self._processes)  # also where nobody closes it
+        weakref.finalize(self, _end, self._processes)  # also where `close` is never called
 
     def update(self, groups: Sequence[Group]) -> dict[str, float]:
         return self._together("update", super().update, groups)
@@ -92,7 +87,7 @@ class LeadingLearner(Learner):
         self._synchronised = False
 
     def close(self) -> None:
-        """End the others. The next update starts them again."""
+        """Ends the other learners. The next update starts them again."""
         self._synchronised = False
         if self._processes:
             _end(self._processes)
@@ -158,7 +153,8 @@ class LeadingLearner(Learner):
         _broadcast((self._part, max(1, torch.get_num_threads() // count)))
 
     def _lost(self, seconds: float = 5.0) -> str:
-        """Which of the others ended; a connection may break before its process has ended."""
+        """Returns a message about a learner that ended, or "" after `seconds`: a connection may break before its process has
+        ended."""
         until = time.monotonic() + seconds
         while True:
             for rank, process in enumerate(self._processes, 1):
@@ -177,7 +173,7 @@ def _end(processes: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _device(rank: int) -> str:
-    """The GPU of a learner: the first has the first."""
+    """Returns the GPU of a learner: the first learner has the first GPU."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))
     devices = visible.split(",")
     if rank >= len(devices):
@@ -193,21 +189,21 @@ def _join(folder: Path, rank: int, count: int) -> None:
 
 
 def _broadcast(message: Any = None) -> Any:
-    """The first learner's message, to all."""
+    """Sends the first learner's message to all, and returns it."""
     messages = [message]
     distributed.broadcast_object_list(messages, 0)
     return messages[0]
 
 
 def _packed(learner: Learner) -> bytes:
-    """The learner's state, with its reference."""
+    """Serialises the learner's state, with its reference."""
     buffer = io.BytesIO()
     torch.save({**learner.state(), "reference": learner.reference.state() if learner.reference else {}}, buffer)
     return buffer.getvalue()
 
 
 def _weights_of(learner: Learner, whole: bool = False) -> list[int]:
-    """Fingerprints of what is trained; whole: and of the frozen weights."""
+    """Returns fingerprints of the trained weights, with `whole` of the frozen ones as well."""
     trained = [*learner.master_weights.named.values()]
     if learner.critic is not None:
         trained += learner.critic.master_weights.named.values()
@@ -225,7 +221,7 @@ def _threads(count: int) -> Iterator[None]:
 
 
 def follow(folder: Path, rank: int, count: int, first: int) -> None:
-    """Be one of the others, until the first learner, the process with the id `first`, is gone."""
+    """Runs one of the other learners until the first learner, the process with the id `first`, is gone."""
     threading.Thread(target=_end_with, args=(first,), daemon=True).start()
     (folder / f"ready-{rank}").touch()
     _join(folder, rank, count)

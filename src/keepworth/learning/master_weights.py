@@ -1,4 +1,4 @@
-"""Float32 master weights of low-precision ones, and the optimiser that moves them."""
+"""Float32 master copies of low-precision weights, and the optimiser that updates them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,16 @@ from keepworth.learning.shares import Shares
 from keepworth.models.adapter import Named
 
 Norm = Annotated[float, Field(gt=0, allow_inf_nan=True)]
-"""A longer gradient is cut to it; infinite where none is."""
+"""The norm that a longer gradient is scaled down to; infinite for no limit."""
 
 
 class Diverged(KeepworthError, FloatingPointError):
-    """A gradient, or a weight after a step, that is not a finite number. The live weights are as before the step."""
+    """A gradient, or a weight after a step, is not finite. The live weights are as before the step."""
 
 
 class MasterWeights:
-    """AdamW over float32 copies. In bfloat16 a weight near 1 moves in steps of 0.008: small updates would be lost.
-
-    shares: of the learners whose gradients add up. Raises KeepworthError for a learning rate that is no finite number of at
-    least 0.
-    """
+    """AdamW over float32 copies. In bfloat16 a weight near 1 moves in steps of 0.008, so small updates would be lost. `shares`
+    adds up the gradients of several learners. Raises KeepworthError for a learning rate that is negative or not finite."""
 
     def __init__(
         self,
@@ -53,13 +50,12 @@ class MasterWeights:
         )
 
     def step(self, scale: float = 1.0, decay: float = 0.0) -> float:
-        """One update from the gradients on the live weights, which are then cleared. Returns the gradient's norm.
+        """Takes one step from the gradients on the live weights, which are then cleared, and returns the gradient's norm.
 
-        Where several learners make it, theirs are added first. scale: multiplies the learning rate of this step only. decay:
-        adds the gradient of so many times the weights' squares. A gradient that is not finite changes nothing and
-        raises Diverged: the weights would be lost. A step to weights that are not finite raises Diverged too, before
-        a live weight changes; the master weights and the moments then start afresh from the live weights.
-        """
+        The gradients of several learners are added first. `scale` multiplies the learning rate of this step only. `decay` adds
+        the gradient of decay times the sum of the squared weights. A gradient that is not finite raises Diverged and changes
+        nothing. A step to weights that are not finite raises Diverged too, before a live weight changes; the master weights and
+        the moments then restart from the live weights."""
         wide = list(self._master_weights.values())
         gradients: list[torch.Tensor | None] = []
         for value, master in zip(self.named.values(), wide, strict=True):
@@ -93,12 +89,12 @@ class MasterWeights:
         with torch.no_grad():
             for name, value in self.named.items():
                 value.copy_(self._master_weights[name])
-                # Kept, these float32 copies would stand beside the next pass's activations.
+                # Freed, so that these float32 copies take no memory during the next pass.
                 self._master_weights[name].grad = None
         return norm
 
     def _undone(self, scale: float, name: str) -> Diverged:
-        """Start afresh from the live weights, which the failed step has not reached."""
+        """Restarts from the live weights, which the failed step has not reached, and returns the error to raise."""
         with torch.no_grad():
             for key, value in self.named.items():
                 self._master_weights[key].copy_(value)
@@ -114,7 +110,8 @@ class MasterWeights:
         return {"master_weights": self._master_weights, "optimiser": self.optimiser.state_dict()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Raises ValueError where the checkpoint holds other weights than those being trained, or no finite numbers."""
+        """Loads a state. Raises ValueError where it holds other weights than those being trained, or a number that isn't
+        finite."""
         saved = state["master_weights"]
         if set(saved) != set(self._master_weights):
             other = sorted(set(saved) ^ set(self._master_weights))[:3]

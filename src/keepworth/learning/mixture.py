@@ -1,9 +1,9 @@
-"""Losses beside the policy's: imitation of one source of episodes, and preferences within groups, each with a schedule.
+"""Losses that are added to the policy's: imitation of one source of episodes, and preferences within groups, each with a
+schedule.
 
-An update minimises  policy * L_policy + sum over the others of weight * L,  in one optimiser step. What imitation learns from
-comes from a `Source` (`keepworth.learning.collect.sources`), and the policy's loss leaves those episodes out.
-Sources: DataMind, arXiv 2509.25084 (loss = (1 - mu) policy + mu supervised, mu falling); DPO, arXiv 2305.18290, equation 7.
-"""
+An update minimises  policy * L_policy + sum over the others of weight * L,  in one optimiser step. Imitated episodes come from a
+`Source` (`keepworth.learning.collect.sources`), and the policy's loss leaves them out.
+Sources: DataMind, arXiv 2509.25084 (loss = (1 - mu) policy + mu supervised, mu falling); DPO, arXiv 2305.18290, equation 7."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Falling:
     decay: Count = 1
 
     def at(self, step: int) -> float:
-        """The weight of update `step` (from 0)."""
+        """Returns the weight of update `step` (from 0)."""
         if step < self.warmup:
             return self.peak * (step + 1) / self.warmup
         done = min(1.0, (step - self.warmup) / self.decay)
@@ -48,7 +48,7 @@ Weight = float | Falling
 
 
 def weight_at(weight: Weight, step: int) -> float:
-    """The weight of update `step` (from 0)."""
+    """Returns the weight of update `step` (from 0)."""
     return weight.at(step) if isinstance(weight, Falling) else weight
 
 
@@ -56,19 +56,15 @@ def weight_at(weight: Weight, step: int) -> float:
 class Imitation:
     """Cross-entropy of the drawn tokens of a source's episodes, averaged over them.
 
-    Attributes:
-        source: The `Source` by its name, such as "demonstrations".
-        weight: Of the loss.
-        tokens: What a token counts, without a gradient: "one", its "probability" p, or "unsure", p (1 - p), which plays down
-            what is sure already and what is hopeless.
-    """
+    `tokens` is the factor of each token, without a gradient: "one", its "probability" p, or "unsure", p (1 - p), which lowers
+    tokens that are almost certain and tokens that are very unlikely."""
 
     source: str
     weight: Weight
     tokens: TokenWeight = "one"
 
     def loss(self, lp: torch.Tensor, total: int) -> torch.Tensor:
-        """The part of the loss of some tokens. lp [N]: their log-probabilities; total: tokens of the whole update."""
+        """Returns the loss of some tokens, with log-probabilities lp [N], as a part of an update with `total` tokens."""
         probability = lp.detach().exp()
         weights = {
             "one": probability.new_ones(()),
@@ -80,9 +76,8 @@ class Imitation:
 
 @checked(ObjectiveError)
 class Preference:
-    """-log sigmoid(beta ((lp+ - ref+) - (lp- - ref-))), averaged over pairs: the best and the worst episode of each group.
-
-    A group whose rewards are all equal gives no pair. The reference is the policy that drew the episodes."""
+    """-log sigmoid(beta ((lp+ - ref+) - (lp- - ref-))), averaged over pairs: the best and the worst episode of each group. A
+    group whose rewards are all equal has no pair. The reference is the policy that drew the episodes."""
 
     weight: Weight
     beta: Positive = 0.1
@@ -93,8 +88,8 @@ class MixedLoss:
     """The losses of an update.
 
     Attributes:
-        losses: Those beside the policy's.
-        policy: The weight of the policy's; None is what the others leave of 1.
+        losses: Those that are added to the policy's.
+        policy: The weight of the policy's loss; None for 1 minus the other weights.
     """
 
     losses: tuple[Imitation | Preference, ...]
@@ -112,11 +107,11 @@ class MixedLoss:
 
     @property
     def imitated(self) -> frozenset[str]:
-        """The sources whose episodes are imitated, and left out of the policy's loss."""
+        """The sources whose episodes are imitated and left out of the policy's loss."""
         return frozenset(loss.source for loss in self.losses if isinstance(loss, Imitation))
 
     def policy_weight(self, step: int) -> float:
-        """Of the policy's loss in update `step` (from 0)."""
+        """Returns the weight of the policy's loss in update `step` (from 0)."""
         if self.policy is not None:
             return weight_at(self.policy, step)
         return 1.0 - sum(weight_at(loss.weight, step) for loss in self.losses)
@@ -124,16 +119,13 @@ class MixedLoss:
 
 @dataclass(frozen=True, slots=True)
 class OtherLoss:
-    """A loss of one optimiser step beside the policy's, and the rows that it reads.
+    """A loss of one optimiser step that is added to the policy's, and the rows that it reads.
 
     Attributes:
-        name: Under which its value is logged.
-        loss: Imitation or Preference.
-        weight: In this step.
-        texts: The rows, whose answers are learned whole.
-        pairs: Of a preference: rows of the better episode, rows of the worse one, and how much likelier the first was, in nats,
-            under the policy that drew them.
-        temperature: At which log-probabilities are taken.
+        texts: The rows. Their whole answers are learned.
+        pairs: For a preference: rows of the better episode, rows of the worse one, and the log-ratio of their probabilities, in
+            nats, under the policy that drew them.
+        temperature: The temperature at which log-probabilities are taken.
     """
 
     name: str
@@ -144,11 +136,11 @@ class OtherLoss:
     temperature: float = 1.0
 
     def backward(self, passes: Passes) -> float:
-        """Add the gradient of the weighted loss to the weights; returns the loss without its weight."""
+        """Adds the gradient of the weighted loss to the weights, and returns the loss without its weight."""
         texts = self.texts
 
         def scores(rows: Sequence[int]) -> dict[int, torch.Tensor]:
-            """The log-probabilities of each row's answer."""
+            """Returns the log-probabilities of each row's answer."""
             shared = texts.by_context(rows)
             lp, _ = passes.model.tree_scores(tree(list(shared), texts.branches(shared)), self.temperature)
             order = [row for members in shared.values() for row in members]
@@ -173,7 +165,7 @@ class OtherLoss:
         return value
 
     def _preferred(self, sums: Mapping[int, float]) -> tuple[float, dict[int, float]]:
-        """The loss of a preference, and its derivative in the sum of each row's log-probabilities."""
+        """Returns the loss of a preference, and its derivative in the sum of each row's log-probabilities."""
         assert isinstance(self.loss, Preference)
         beta, value, slopes = self.loss.beta, 0.0, dict.fromkeys(sums, 0.0)
         for better, worse, drawn in self.pairs:
@@ -190,14 +182,12 @@ class OtherLoss:
 def other_losses(
     mixture: MixedLoss, groups: Sequence[Group], roles: Sequence[str], step: int, temperature: float
 ) -> list[OtherLoss]:
-    """The losses of a step beside the policy's, but those of weight 0 and those without anything to learn from.
+    """Builds the losses of a step that are added to the policy's. Those of weight 0 and those without episodes are left out.
 
     Args:
-        mixture: What they are.
-        groups: Of the update, those of sources among them.
-        roles: Whose calls are learned.
+        roles: The roles whose calls are learned.
         step: The update, from 0.
-        temperature: At which the update's episodes were drawn.
+        temperature: The temperature at which the update's episodes were drawn.
     """
     made = []
     for loss in mixture.losses:
@@ -229,13 +219,13 @@ def other_losses(
 
 
 def calls_of(episode: Episode, roles: Sequence[str]) -> list[Segment]:
-    """The calls of an episode that are learned."""
+    """Returns the calls of an episode that are learned."""
     return [segment for segment in episode.segments if segment.role in roles and segment.ids]
 
 
 def pairs_of(groups: Sequence[Group], roles: Sequence[str]) -> list[tuple[list[Segment], list[Segment]]]:
-    """The calls of the best and of the worst episode of each group whose rewards differ and whose log-probabilities are
-    known."""
+    """Returns the calls of the best and the worst episode of each group whose rewards differ. Episodes without log-probabilities
+    do not count."""
     pairs = []
     for group in groups:
         scored = [(episode.reward, calls_of(episode, roles)) for episode in group.episodes]

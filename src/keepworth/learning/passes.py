@@ -1,7 +1,6 @@
-"""Forward and backward passes over the rows of a step: which rows each holds, and what it computes of them.
+"""Forward and backward passes over the rows of a step: how rows are divided into passes, and the scores that a pass computes.
 
-Every shared context is computed once, and scores are taken only where a token was drawn.
-"""
+Every shared context is computed once, and scores are taken only where a token was drawn."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from keepworth.models.inprocess import InProcessModel
 
 
 class BudgetTooSmall(KeepworthError, ValueError):
-    """A token_budget that cannot be kept: one answer and its prompt alone are larger."""
+    """One answer and its prompt are larger than the token_budget."""
 
 
 Checkpointing = Literal["auto", "on", "off"]
@@ -33,25 +32,27 @@ RECOMPUTED_COST = 1.4
 
 @dataclass(frozen=True, slots=True)
 class PassRoom:
-    """What one forward and backward pass may hold: the activations of `token_budget` padded tokens.
+    """The most that one forward and backward pass may hold: the activations of `token_budget` padded tokens.
 
-    checkpointing: "on" recomputes every pass (gradient checkpointing), "off" none, "auto" those that fit in no other way and
-    those that save time because prompts are computed less often. recomputed: the share of a token's activations that a
-    recomputed pass holds."""
+    Attributes:
+        checkpointing: "on" recomputes every pass (gradient checkpointing), "off" none, "auto" those that do not fit otherwise and
+            those that save time because prompts are computed less often.
+        recomputed: The share of a token's activations that a recomputed pass holds.
+    """
 
     token_budget: int
     checkpointing: Checkpointing = "off"
     recomputed: float = 1.0
 
     def fits(self, prompts: int, prompt: int, branches: int, recompute: bool) -> bool:
-        """Whether so many rows of padded widths `prompt` and `branches` fit."""
+        """Whether `prompts` prompts of padded width `prompt`, each with answers of padded width `branches`, fit."""
         return self._needed(prompts * (prompt + branches), recompute) <= self.token_budget
 
     def _needed(self, tokens: int, recompute: bool) -> float:
         return tokens * self.recomputed if recompute else tokens
 
     def refusal(self, prompt: int, answer: int) -> BudgetTooSmall:
-        """What to say of an answer that does not fit with its prompt, of these lengths."""
+        """Makes the error for an answer and a prompt of these lengths, which do not fit."""
         recompute = self.checkpointing != "off"
         padded = round_up(prompt, 16), round_up(answer, 16)
         needed = round_up(math.ceil(self._needed(sum(padded), recompute)), 256)
@@ -68,21 +69,20 @@ class PassRoom:
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """rows: of one forward and backward pass, those of a prompt side by side. recompute: whether its layers are computed again
-    on the way back."""
+    """The rows of one forward and backward pass, those of a prompt next to each other. `recompute` says whether the layers are
+    recomputed in the backward pass."""
 
     rows: tuple[int, ...]
     recompute: bool = False
 
 
 def micro_batches(texts: Texts, chosen: Iterable[int], room: PassRoom, least: int = 1) -> list[MicroBatch]:
-    """The chosen rows in micro-batches that fit the room, largest first.
+    """Divides the chosen rows into micro-batches that fit, largest first.
 
-    Rows of one prompt stay together, so that the prompt is computed once. Where they do not fit together, they are split and
-    each part computes the prompt again, or their layers are recomputed, whichever is less work. least: as many micro-batches as
-    there are learners to share them, where there are rows enough: the largest are split. Raises BudgetTooSmall for a row
-    that does not fit alone.
-    """
+    Rows of one prompt stay together, so that the prompt is computed once. Where they do not fit together, either they are split
+    and each part computes the prompt again, or their layers are recomputed, whichever is less work. The largest are split further
+    until there are `least`, one for each learner, where there are enough rows. Raises BudgetTooSmall for a row that does not fit
+    alone."""
     units: list[_Part] = []
     for prompt, members in texts.by_context(chosen).items():
         units.extend(_parts(len(prompt), {row: len(texts.answers[row]) for row in members}, room))
@@ -104,44 +104,40 @@ def micro_batches(texts: Texts, chosen: Iterable[int], room: PassRoom, least: in
 
 
 def work(texts: Texts, part: MicroBatch) -> float:
-    """How much a pass over it computes, in padded tokens of a plain pass."""
+    """Returns how much a pass over `part` computes, in padded tokens of a plain pass."""
     prompts, prompt, branches = _widths(texts, part.rows)
     return prompts * (prompt + branches) * (RECOMPUTED_COST if part.recompute else 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """One learner's share of the passes over rows.
-
-    Attributes:
-        model: Computes.
-        room: What one pass may hold.
-        shares: Of the learners that make an update together; by default one makes it alone.
-    """
+    """The passes of one learner. Each holds at most `room`; `shares` is its share of an update that several learners make
+    together."""
 
     model: InProcessModel
     room: PassRoom = PassRoom(2048)
     shares: Shares = field(default_factory=Shares)
 
     def split(self, texts: Texts, chosen: Iterable[int]) -> list[MicroBatch]:
-        """See `micro_batches`; the same for every learner."""
+        """Divides the rows into micro-batches, the same for every learner: see `micro_batches`."""
         return micro_batches(texts, chosen, self.room, self.shares.count)
 
     def pick(self, texts: Texts, parts: Sequence[MicroBatch]) -> list[tuple[int, MicroBatch]]:
-        """This learner's share of the parts, with their numbers."""
+        """Returns this learner's share of the parts, with their numbers."""
         if self.shares.count == 1:
             return list(enumerate(parts))
         return [(number, parts[number]) for number in self.shares.pick([work(texts, part) for part in parts])]
 
     def training(self, texts: Texts, parts: Sequence[MicroBatch]) -> Iterator[tuple[int, MicroBatch]]:
-        """The same, each inside what belongs around both halves of its pass."""
+        """Yields the parts of `pick`, each inside a `training_pass` that has to enclose its forward and backward pass."""
         for number, part in self.pick(texts, parts):
             with training_pass(self.model.network, part.recompute):
                 yield number, part
 
     @torch.no_grad()
     def scores(self, rows: Rows, parts: Sequence[MicroBatch], temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities and entropies [B, T] of the rows in the parts, under the weights as they are, of all learners."""
+        """Returns log-probabilities and entropies, [B, T], of the rows in the parts under the current weights, joined over all
+        learners."""
         wide = torch.promote_types(self.model.dtype, torch.float32)
         scores, entropies = (torch.zeros(rows.batch.shape, dtype=wide) for _ in range(2))
         for _, part in self.pick(rows, parts):
@@ -152,14 +148,14 @@ class Passes:
 
 
 def _widths(texts: Texts, rows: Sequence[int]) -> tuple[int, int, int]:
-    """How many prompts there are, and the padded widths of the longest and of what stands behind them."""
+    """Returns how many prompts there are, and the padded widths of the longest prompt and of the longest answers to one."""
     shared = texts.by_context(rows)
     longest = max(sum(map(len, branches)) for branches in texts.branches(shared))
     return len(shared), *_padded(max(map(len, shared)), longest)
 
 
 def _halves(texts: Texts, part: MicroBatch, room: PassRoom) -> list[MicroBatch]:
-    """Two parts of it whose larger one is as little work as can be; plain passes where they fit."""
+    """Splits a part in two such that the larger one is as little work as possible. Halves that fit are not recomputed."""
 
     def of(rows: tuple[int, ...]) -> MicroBatch:
         fits = room.checkpointing != "on" and room.fits(*_widths(texts, rows), recompute=False)
@@ -171,7 +167,7 @@ def _halves(texts: Texts, part: MicroBatch, room: PassRoom) -> list[MicroBatch]:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Rows that share a prompt, as one row of a tree: its padded widths."""
+    """Rows that share a prompt, as one row of a tree, with its padded widths."""
 
     rows: tuple[int, ...]
     prompt: int
@@ -184,9 +180,8 @@ class _Part:
 
 
 def _parts(prompt: int, lengths: Mapping[int, int], room: PassRoom) -> list[_Part]:
-    """The rows of one prompt of that length: in the plain passes, recomputed ones, or both, that cost least time.
-
-    lengths: of the answers, by row."""
+    """Divides the rows of one prompt into the plain or recomputed passes that cost least time. `prompt` is the length of the
+    prompt, `lengths` those of the answers, by row."""
     ways: list[list[_Part]] = []
     if room.checkpointing != "on":
         short = {row: length for row, length in lengths.items() if room.fits(1, *_padded(prompt, length), False)}
@@ -200,7 +195,7 @@ def _parts(prompt: int, lengths: Mapping[int, int], room: PassRoom) -> list[_Par
 
 
 def _packed(prompt: int, lengths: Mapping[int, int], room: PassRoom, recompute: bool) -> list[_Part]:
-    """As few parts as the longest-first rule needs; all rows in one, in their order, where they fit."""
+    """Packs the rows into parts that fit, longest first; into one part, in their order, where all fit."""
     bins: list[dict[int, int]] = []
     for row in sorted(lengths, key=lambda row: -lengths[row]):
         if not room.fits(1, *_padded(prompt, lengths[row]), recompute):
@@ -222,15 +217,20 @@ def _packed(prompt: int, lengths: Mapping[int, int], room: PassRoom, recompute: 
 
 
 def _padded(prompt: int, branches: int) -> tuple[int, int]:
-    """Widths in a tree."""
+    """Returns the padded widths in a tree."""
     return round_up(prompt, 16), round_up(max(1, branches), 16)
 
 
 @dataclass(frozen=True, slots=True)
 class BranchLayout:
-    """`tree`: the chosen rows as branches of their contexts, its targets the drawn tokens [N]. place [N]: where each
-    stands in the flattened [len(chosen), width]. behind [N]: flat column of each of them. last [len(chosen)]: that of each
-    row's last token."""
+    """The chosen rows as branches of their contexts in a tree.
+
+    Attributes:
+        tree: The tree, whose targets are the N drawn tokens.
+        place: [N], the position of each target in the flattened [len(chosen), width].
+        behind: [N], the flat column of each target.
+        last: [len(chosen)], the flat column of each row's last token.
+    """
 
     tree: Tree
     place: torch.Tensor
@@ -268,7 +268,7 @@ def layout(rows: Rows, chosen: Sequence[int]) -> BranchLayout:
 def row_scores(
     model: InProcessModel, rows: Rows, chosen: Sequence[int], temperature: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probabilities and entropies [len(chosen), T] of the chosen rows, zero where nothing was drawn."""
+    """Returns log-probabilities and entropies, [len(chosen), T], of the chosen rows; zero where nothing was drawn."""
     plan = layout(rows, chosen)
     flat_lp, flat_entropy = model.tree_scores(plan.tree, temperature)
     blank = flat_lp.new_zeros(len(chosen) * plan.width)

@@ -1,8 +1,7 @@
-"""Processes that work for a run: what the loop asks of whoever starts them (`keepworth.cluster.ray`).
+"""The protocol of processes that work for a run, which `keepworth.cluster.ray` implements.
 
-The controller stays one loop, and the run folder the only truth. A worker is built where it runs, from the name of its class
-and from plain data; closures and models never travel.
-"""
+One process runs the training loop, and the run folder holds all state. A worker is built in its own process, from the name of its
+class and from plain data; closures and models are never sent."""
 
 from __future__ import annotations
 
@@ -15,37 +14,38 @@ from keepworth.episodes.errors import KeepworthError
 
 
 class WorkerDied(KeepworthError):
-    """A worker's process ended, or its host is gone. What it was doing may or may not have been done."""
+    """A worker's process ended, or its host is gone. Its last call may or may not have taken effect."""
 
 
 class WorkerFailed(KeepworthError):
-    """A call raised in a worker that goes on. The message names the worker, its host and what was raised there."""
+    """A call raised in a worker that keeps running. The message names the worker, its host and the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerPart:
-    """What a worker is made of: `module:Class`, called with `settings`, which is plain data."""
+    """How to make a worker's object: call `module:Class` with `settings`, which is plain data."""
 
     target: str
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Worker(Protocol):
-    """A process that answers calls."""
+    """A process that executes calls."""
 
     name: str
     host: str
 
     def call(self, method: str, *given: Any) -> Future[Any]:
-        """Call a method of the worker's object. The future raises WorkerDied or WorkerFailed."""
+        """Calls a method of the worker's object. The future raises WorkerDied or WorkerFailed."""
         ...
 
     def restarted(self) -> Future[Any]:
-        """Done once a worker that died stands again. The future raises WorkerDied where it is not started again."""
+        """Returns a future that is done once a worker that died runs again. It raises WorkerDied where the worker is not
+        restarted."""
         ...
 
     def close(self) -> None:
-        """End it."""
+        """Ends the worker."""
         ...
 
 
@@ -53,10 +53,10 @@ class Cluster(Protocol):
     """Starts workers."""
 
     def spawn(self, part: WorkerPart, name: str, label: str = "") -> Worker:
-        """Start a worker, on a core of its own, and wait until its object is made. label: KEY=VALUE that its host was started
-        with, "" for any. Raises KeepworthError where there is no room for it, WorkerDied, WorkerFailed."""
+        """Starts a worker on a core of its own, and waits until its object is made. `label` is KEY=VALUE that its host was
+        started with, "" for any host. Raises KeepworthError where no core is free, WorkerDied, WorkerFailed."""
         ...
 
     def close(self) -> None:
-        """End every worker that was started."""
+        """Ends every worker that was started."""
         ...

@@ -1,8 +1,7 @@
-"""Passes of training in little memory, and gradient checkpointing: a pass that keeps the input of each layer, and computes the
-layer again on the way back. That holds a fraction of the memory and takes one forward pass more.
+"""Gradient checkpointing: a pass keeps the input of each layer and recomputes the layer in the backward pass. It holds a fraction
+of the memory and costs one more forward pass.
 
-Source: Training Deep Nets with Sublinear Memory Cost, arXiv 1604.06174.
-"""
+Source: Training Deep Nets with Sublinear Memory Cost, arXiv 1604.06174."""
 
 from __future__ import annotations
 
@@ -20,17 +19,18 @@ from torch.utils.checkpoint import checkpoint
 
 
 def layers_of(network: torch.nn.Module) -> list[torch.nn.Module]:
-    """The layers of a decoder, in their order; none where it has no list of them."""
+    """Returns the layers of a decoder, in order; an empty list where it has no list of layers."""
     layers = next((module for module in network.modules() if isinstance(module, torch.nn.ModuleList)), None)
     return [] if layers is None else list(layers)
 
 
 @contextlib.contextmanager
 def training_pass(network: torch.nn.Module, recompute: bool) -> Iterator[None]:
-    """What belongs around both halves of a pass, forward and backward.
+    """Encloses the forward and the backward pass of a training step.
 
-    recompute: the pass keeps the input of each layer alone, and its large tensors lie apart, so that it holds only what it needs.
-    The numbers are the same, on processors bit for bit. Passes without a gradient, or with a cache, are as they were."""
+    With `recompute` the pass keeps the input of each layer alone, and large tensors are allocated separately, so that it holds
+    only what it needs. The numbers are the same, on processors bit for bit. Passes without a gradient, or with a cache, are
+    unchanged."""
     layers = layers_of(network) if recompute else []
     before = [vars(layer).get("forward") for layer in layers]
     for layer in layers:
@@ -59,11 +59,12 @@ _MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of malloc.h
 
 @contextlib.contextmanager
 def _large_tensors_apart() -> Iterator[None]:
-    """Inside, tensors of 1 MiB and more come from the system and go back to it at once, where the C library is glibc.
+    """Makes tensors of 1 MiB and more come from the system and go back to it at once inside the block, where the C library is
+    glibc.
 
-    What is kept lies scattered between a layer's other tensors, and in glibc's heap the holes that those leave are too small for
-    the next layer's: a pass holds far more than it needs, most of all a recomputed one. Outside, the bound is the 32 MiB to which
-    glibc raises it by itself: below it, memory is reused without a call of the system."""
+    Tensors that are kept lie between a layer's other tensors. In glibc's heap the gaps that those leave are too small for the
+    next layer's, so a pass would hold far more than it needs, above all a recomputed one. Outside, the bound is the 32 MiB to
+    which glibc raises it by itself: below it, memory is reused without a system call."""
     allocate = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if allocate is None:
         yield
@@ -76,7 +77,7 @@ def _large_tensors_apart() -> Iterator[None]:
 
 
 def recomputed_share(network: torch.nn.Module) -> float:
-    """Of the activations of a plain pass, what a recomputed one holds: one layer's while it is computed again, and the input of
-    each layer, which is at most a twentieth of what a layer keeps (a twenty-fifth in SmolLM2-135M)."""
+    """Returns the share of a plain pass's activations that a recomputed pass holds. These are one layer's while it is recomputed,
+    and the input of each layer, which is at most a twentieth of what a layer keeps (a twenty-fifth in SmolLM2-135M)."""
     layers = len(layers_of(network))
     return min(1.0, 1 / layers + 0.05) if layers else 1.0

@@ -1,8 +1,7 @@
-"""Whom the policy is compared with: its own base, a copy of itself, or a teacher.
+"""The models that the policy is compared with: its own base, a copy of itself, or a teacher.
 
-With an adapter, the reference is the base with the adapter switched off and costs nothing. Where all weights are
-trained, or where the reference is reset to the policy (ProRL, arXiv 2505.24864), it is a frozen copy of what is trained.
-"""
+With an adapter, the reference is the base with the adapter switched off and costs nothing. Where all weights are trained, or
+where the reference is reset to the policy (ProRL, arXiv 2505.24864), it is a frozen copy of the trained weights."""
 
 from __future__ import annotations
 
@@ -23,12 +22,12 @@ from keepworth.models.inprocess import InProcessModel
 
 
 class Reference:
-    """Inside `active`, the model computes as the reference.
+    """Makes the model compute as the reference inside `active`.
 
     Args:
         model: The policy.
-        named: What of it is trained, of which the reference keeps a frozen copy; None for the base under the adapter, of which
-            nothing is kept and which nothing can change.
+        named: The trained weights, of which the reference keeps a frozen copy; None for the base under the adapter, which needs
+            no copy and cannot change.
     """
 
     def __init__(self, model: InProcessModel, named: Named | None = None) -> None:
@@ -36,7 +35,7 @@ class Reference:
         self._weights = {name: value.detach().clone() for name, value in self._named.items()}
 
     def retake(self) -> None:
-        """The reference becomes the policy as it is now."""
+        """Copies the current policy to the reference."""
         for name, value in self._named.items():
             self._weights[name].copy_(value.detach())
 
@@ -53,7 +52,7 @@ class Reference:
             self._exchange()
 
     def _exchange(self) -> None:
-        """Pointers: nothing is copied."""
+        """Swaps pointers to the weights, without copying."""
         for name, value in self._named.items():
             value.data, self._weights[name] = self._weights[name], value.data
 
@@ -66,7 +65,8 @@ class Reference:
 
 
 def reference_for(model: InProcessModel, named: Named, objective: Objective) -> Reference | None:
-    """The reference an objective reads: the base where it is frozen under an adapter, else a copy; None if it reads none."""
+    """Returns the reference that an objective reads: the base where it is frozen under an adapter, else a copy; None if it reads
+    none."""
     if not objective.needs_reference:
         return None
     return Reference(model, None if objective.reset is None and hasattr(model.network, "disable_adapter") else named)
@@ -76,7 +76,7 @@ _PROBE = 'Ana moved to Oslo in May 2024.\n\n  {\'id\': 17, "city": "Zürich"} <|
 
 
 def require_same_tokens(teacher: Model, student: Model) -> None:
-    """Raises KeepworthError where the teacher would score other tokens than those that were drawn."""
+    """Raises KeepworthError where the teacher's tokenizer differs from the student's."""
     theirs, ours = teacher.encode(_PROBE), student.encode(_PROBE)
     if theirs != ours:
         raise KeepworthError(
@@ -87,7 +87,7 @@ def require_same_tokens(teacher: Model, student: Model) -> None:
 
 
 def teacher_scores(teacher: Model, rows: Rows, parts: Sequence[MicroBatch], temperature: float) -> torch.Tensor:
-    """[B,T]: the teacher's log-probabilities of the drawn tokens, zero elsewhere. parts: what is scored at once."""
+    """Returns the teacher's log-probabilities of the drawn tokens, [B,T], zero elsewhere. Each of `parts` is scored at once."""
     scores = torch.zeros_like(rows.batch.lp_behaviour)
     for part in parts:
         shared = rows.by_context(part.rows)

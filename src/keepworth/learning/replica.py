@@ -1,9 +1,8 @@
-"""A second network for the sampler: frozen weights are shared with the learner's, trained ones are its own copy.
+"""A second network for the sampler: it shares frozen weights with the learner's network and has its own copy of the trained ones.
 
-While the learner computes a step, its gradients and its half-made update are out of the sampler's sight. Between two
-tokens `Replica.publish` copies what was trained, and proves that it arrived: a publication that silently does nothing
-looks like growing staleness and nothing else.
-"""
+While the learner computes a step, the sampler does not see its gradients or its unfinished update. Between two tokens
+`Replica.publish` copies the trained weights and proves that they arrived: without the proof, a publication that silently does
+nothing would only look like growing staleness."""
 
 from __future__ import annotations
 
@@ -21,19 +20,19 @@ from keepworth.models.errors import DeliveryFailed
 from keepworth.models.inprocess import InProcessModel
 
 TOLERANCE = 1e-5
-"""Nats by which both sides may differ on the probe. They run the same arithmetic on the same shapes: 0 is expected."""
+"""Nats by which learner and sampler may differ on the probe. They run the same arithmetic on the same shapes: 0 is expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """What the learner sends: its version, and its scores of the probe under it."""
+    """The learner's version, and its log-probabilities of the probe at that version."""
 
     version: int
     scores: tuple[float, ...]
 
 
 class Replica:
-    """The sampler's side. `model` has the learner's frozen tensors themselves and copies of `named`, the trained ones."""
+    """The sampler's network: `model` shares the learner's frozen tensors and has copies of `named`, the trained ones."""
 
     def __init__(self, learner: InProcessModel, named: Named) -> None:
         trained = {id(value) for value in named.values()}
@@ -51,14 +50,13 @@ class Replica:
         self._probe = ids[:half], ids[half:]
 
     def outgoing(self) -> Outgoing:
-        """Called on the learner's side, when no step is being made."""
+        """Returns what `publish` needs. Call it in the learner's thread, when no step is being made."""
         return Outgoing(self._learner.version, self._scores(self._learner))
 
     @torch.no_grad()
     def publish(self, sent: Outgoing) -> Receipt:
-        """Take the trained tensors over, which stay as they were sent. Raises DeliveryFailed where that cannot be proven.
-
-        Nothing may be sampled meanwhile: interrupt the batch first, call this from the thread that samples."""
+        """Copies the trained tensors, which must not have changed since `outgoing`. Raises DeliveryFailed where the copy cannot
+        be proven. Nothing may be sampled meanwhile: interrupt the batch first, and call this from the thread that samples."""
         begun = time.perf_counter()
         for name, value in self._named.items():
             self._copies[name].copy_(value)

@@ -1,10 +1,9 @@
-"""From groups of episodes to the padded rows an objective reads.
+"""Converts groups of episodes to the padded rows that an objective reads.
 
-A row is a context and what followed it. Model calls whose context continues the call before (its context, what it drew,
-then what the environment wrote) share a row; a context that was rewritten begins a new one. Tokens that the policy did
-not draw have mask 0. Statistics and denominators are per episode, whatever the number of its rows. Where a reward is of one
-role alone, each role of an episode counts as an episode of its own, compared with the same role of the group's other members.
-"""
+A row is a context and what followed it. A model call whose context continues the call before (its context, the tokens it drew,
+then what the environment wrote) shares its row; a context that was rewritten begins a new one. Tokens that the policy did not
+draw have mask 0. Statistics and denominators are per episode, whatever the number of its rows. Where a reward is of one role
+alone, each role of an episode counts as an episode of its own, compared with the same role of the group's other members."""
 
 from __future__ import annotations
 
@@ -24,33 +23,36 @@ from keepworth.learning.objective.options import Objective
 
 
 class BadEpisode(KeepworthError, ValueError):
-    """An episode that cannot be trained on as it is."""
+    """An episode cannot be trained on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """`contexts[b]`: the ids before row b's first drawn token. `answers[b]`: all ids behind them, drawn or not."""
+    """The texts of rows. `contexts[b]` are the ids before row b's first drawn token, `answers[b]` all ids after them, drawn or
+    not."""
 
     contexts: Sequence[Tokens]
     answers: Sequence[Tokens]
 
     def by_context(self, rows: Iterable[int]) -> dict[Tokens, list[int]]:
-        """Rows that share their whole context become branches of one prompt."""
+        """Groups rows by context: those that share it become branches of one prompt."""
         shared: dict[Tokens, list[int]] = {}
         for row in rows:
             shared.setdefault(self.contexts[row], []).append(row)
         return shared
 
     def branches(self, shared: Mapping[Tokens, Sequence[int]]) -> list[list[Tokens]]:
-        """The answers behind each context."""
+        """Returns the answers to each context."""
         return [[self.answers[row] for row in members] for members in shared.values()]
 
 
 @dataclass(frozen=True, slots=True)
 class Rows(Texts):
-    """`batch.mask[b]` says which ids of row b's answer were drawn. `tasks[b]`: the key of its task. `shown[b]`: the texts
-    that were shown in its episode. `cut[b]`: the row ends its episode, which was cut off by the length limit.
-    `unscored` [B, T]: drawn tokens whose log-probability nobody has said yet."""
+    """Rows with their batch.
+
+    `batch.mask[b]` says which ids of row b's answer were drawn. `tasks[b]` is the key of its task, `shown[b]` the texts that were
+    shown in its episode. `cut[b]` says that the row ends an episode which the length limit cut off. `unscored` [B, T] marks drawn
+    tokens whose log-probability is not known yet."""
 
     batch: Batch
     tasks: tuple[str, ...]
@@ -61,8 +63,8 @@ class Rows(Texts):
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Segments of one row, with their indices in the episode; `starts[k]`: where segment k's ids begin behind the
-    first one's context."""
+    """Segments of one row, with their indices in the episode. `starts[k]` is where segment k's ids begin after the first
+    segment's context."""
 
     segments: tuple[Segment, ...]
     indices: tuple[int, ...]
@@ -79,10 +81,8 @@ class Stretch:
 
 
 def stretches(episode: Episode, roles: Sequence[str], merge: bool = True) -> list[Stretch]:
-    """The rows of an episode: the segments of `roles` in order, one row where a context continues the one before.
-
-    merge=False gives every model call a row of its own. Raises BadEpisode where a segment contradicts itself.
-    """
+    """Divides an episode's segments of `roles` into rows: a segment whose context continues the one before shares its row.
+    merge=False gives every model call a row of its own. Raises BadEpisode where a segment contradicts itself."""
     runs: list[list[tuple[int, Segment]]] = []
     for index, segment in enumerate(episode.segments):
         if segment.role not in roles:
@@ -121,10 +121,8 @@ def _check(episode: Episode, index: int, segment: Segment) -> None:
 
 
 def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merge: bool = True) -> Rows:
-    """The rows of every segment of `roles`; T is the longest answer. version: the learner's, for `version_lag`.
-
-    Raises BadEpisode where there is nothing to train on.
-    """
+    """Builds the rows of all segments of `roles`; T is the longest answer. `version` is the learner's, for `version_lag`. Raises
+    BadEpisode where there is nothing to train on."""
     split = any(term.role for group in groups for episode in group.episodes for term in episode.rewards)
     parts = [(role,) for role in roles] if split else [tuple(roles)]
     token_rows = [
@@ -197,7 +195,7 @@ def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merg
 
 
 class _Turns:
-    """Collects the turns of a step's episodes: one a segment, numbered within the episode among trained ones."""
+    """Collects the turns of a step's episodes, one for each trained segment, numbered within the episode."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[int, int, float, int, float]] = []
@@ -229,7 +227,7 @@ class _Turns:
 
 
 def require_credit(rows: Rows, groups: Sequence[Group], objective: Objective) -> None:
-    """Raises BadEpisode naming what the episodes of this step do not say and the objective credits by."""
+    """Raises BadEpisode where the objective assigns credit by something that no episode of this step has."""
     steps, episodes = rows.batch.steps, [episode for group in groups for episode in group.episodes]
     assert steps is not None
     terms = [term for episode in episodes for term in episode.rewards]
@@ -257,7 +255,7 @@ def require_credit(rows: Rows, groups: Sequence[Group], objective: Objective) ->
 
 
 def require_roles(groups: Sequence[Group], roles: Sequence[str]) -> None:
-    """Raises BadEpisode naming a role that is to be trained and that no call of these groups has, and the roles there are."""
+    """Raises BadEpisode where a role to train has no call in these groups. The message names the roles that have some."""
     there = {segment.role for group in groups for episode in group.episodes for segment in episode.segments}
     for role in roles:
         if role not in there:

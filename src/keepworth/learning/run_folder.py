@@ -1,22 +1,21 @@
-"""What a training run leaves on disk, and what it needs to continue.
+"""The files of a training run, from which it can continue.
 
     runs/<name>/
       config.json              the resolved configuration, versions, threads, dtype
       metrics.jsonl            one JSON object per training step: {"step", "time", ...}
       evals.jsonl              one per measurement: {"step", "arm", "metric", "mean", "low", "high", "n", ...}
-      episodes/step-000015.train.jsonl.gz   every episode, by step and by what it was run for
-      checkpoints/step-000015/ whatever the trainer saves, with a manifest of sha256 sums
-      published/<role>/        the latest weights that were handed to an engine behind HTTP (`sampler`)
+      episodes/step-000015.train.jsonl.gz   every episode, by step and arm
+      checkpoints/step-000015/ the trainer's state, with a manifest of sha256 sums
+      published/<role>/        the latest weights that were sent to an engine behind HTTP (`sampler`)
       weights/<role>/          the finished weights of a role, with step.json: the step at which they were finished
       result.json              the final tables
       report.html  made from the above (`keepworth report RUN`)
 
-`step` counts optimiser steps over the whole run, whichever role they train, so that it orders everything.
+`step` counts optimiser steps over the whole run, of all roles, so that it orders everything.
 
-A process may be killed between any two instructions. Lines are appended whole and a torn last line is dropped on the
-next read; everything else is written beside its place, synced and renamed. Continuing drops what is later than the
-last checkpoint, so that a run that was killed reads the same as one that was not.
-"""
+A process may be killed between any two instructions. Lines are appended whole, and an unfinished last line is dropped on the next
+read; every other file is written under a temporary name, synced and renamed. Continuing deletes everything later than the last
+checkpoint, so that a run that was killed reads the same as one that was not."""
 
 from __future__ import annotations
 
@@ -44,13 +43,12 @@ from keepworth.models.files import sha256_of, sync
 
 
 class DiskTrouble(KeepworthError):
-    """The disk is full, read-only, not ours to write to, or has something else in the place."""
+    """A path cannot be written: the disk is full or read-only, permission is missing, or another file is in its place."""
 
 
 @contextmanager
 def disk(path: Path) -> Iterator[None]:
-    """Turns what the operating system says about a disk, or torch says of it, into a DiskTrouble that names the place and the
-    fix."""
+    """Converts errors that the operating system or torch raises about a disk to a DiskTrouble that names the path and the fix."""
     try:
         yield
     except (KeepworthError, ConnectionError):
@@ -74,10 +72,8 @@ def disk(path: Path) -> Iterator[None]:
 
 
 def check_writable(path: Path) -> None:
-    """Make sure that a file can be written at `path`, before the hours of work whose result goes there.
-
-    Makes the folders above it. Raises DiskTrouble.
-    """
+    """Checks that a file can be written at `path`, before the hours of work whose result goes there. Makes the folders above it.
+    Raises DiskTrouble."""
     with disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
@@ -90,7 +86,8 @@ def check_writable(path: Path) -> None:
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """As `replacing`, a folder: what is in it when the block ends well is synced and then has the name, all of it or none."""
+    """Yields a temporary folder that replaces `path` when the block ends without an error, as `replacing` does for a file. Its
+    files are synced first, so that `path` holds all of them or none."""
     temporary = path.with_name(f".{path.name}.part")
     try:
         with disk(path):
@@ -112,9 +109,8 @@ Row = dict[str, Any]
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """Rows of a JSON-lines file, each of a step. Raises KeepworthError naming file and line of any other.
-
-    A last line without its newline was being written when the process died: dropped."""
+    """Yields the rows of a JSON-lines file, each with a step. Raises KeepworthError, which names file and line, for any other
+    line. A last line without its newline was being written when the process died, and is dropped."""
     if not path.exists():
         return
     with open(path, "rb") as lines:
@@ -135,13 +131,13 @@ def _line(row: Mapping[str, Any]) -> bytes:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Replaces the file at once: a reader sees the old or the new one."""
+    """Replaces the file atomically: a reader sees the old content or the new."""
     with replacing(path, ORDINARY) as file:
         file.write(json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
 def read_json(path: Path, fix: str) -> Row:
-    """The object in a file. Raises KeepworthError, with `fix`, where it cannot be read or is none."""
+    """Returns the JSON object in a file. Raises KeepworthError, with `fix`, where it cannot be read or is not an object."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -163,18 +159,18 @@ class CheckpointCorrupt(KeepworthError):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A folder that a trainer filled at `step`; complete, because it got its name last."""
+    """A folder that a trainer filled at `step`. It is complete, because it is renamed to its name last."""
 
     step: int
     path: Path
 
     @property
     def way_out(self) -> str:
-        """What to do where it cannot be read."""
+        """The advice for a checkpoint that cannot be read."""
         return f"Delete {self.path} and start again: the run continues from the checkpoint before it."
 
     def verify(self) -> None:
-        """Compare every file with the manifest. Raises CheckpointCorrupt, naming the file and the way out."""
+        """Compares every file with the manifest. Raises CheckpointCorrupt, which names the file and the fix."""
         manifest = self.path / "manifest.json"
         try:
             for name, saved in json.loads(manifest.read_text(encoding="utf-8"))["files"].items():
@@ -188,9 +184,8 @@ class Checkpoint:
 
 
 def read_learner(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The state that a learner left in the checkpoint: tensors and plain values, never code.
-
-    Raises CheckpointCorrupt where there is none, or it holds something else."""
+    """Returns the state that a learner saved in the checkpoint: tensors and plain values, never code. Raises CheckpointCorrupt
+    where there is none, or where it holds something else."""
     require("llm", "A learner's checkpoint", "torch")
     import torch
 
@@ -204,9 +199,8 @@ def read_learner(checkpoint: Checkpoint) -> dict[str, Any]:
 
 @contextmanager
 def reading(path: Path, checkpoint: Checkpoint) -> Iterator[None]:
-    """Turns whatever a file of the checkpoint makes its reader raise into CheckpointCorrupt, with the way out.
-
-    It has the sum that was saved: another version wrote it, or somebody who wrote the sums as well."""
+    """Converts any error that is raised while a file of the checkpoint is read to CheckpointCorrupt, with the fix. The file has
+    the checksum that was saved, so another version wrote it, or somebody who also wrote the checksums."""
     try:
         yield
     except (KeepworthError, MemoryError):
@@ -229,12 +223,12 @@ FILES = (*ROWS, "result.json", "report.html")
 FOLDERS = ("episodes", "checkpoints", "weights", "memory", "published")
 
 PLACED = ("engine", "token_budget", "checkpointing", "learners", "ray_address", "workers", "worker_label")
-"""Settings that say where the work is done and how much of it at once: a run may be continued with another value. Whether there
-is an engine is part of what the run is."""
+"""Settings of where the work is done and how much of it at once. A run may continue with other values, but not begin or cease to
+use an engine."""
 
 
 class RunConflict(KeepworthError):
-    """A second run over the files of a first one that was configured otherwise, or over files that are no run's."""
+    """A run would write to a folder that holds another run's files, or files of something else."""
 
 
 def is_run(path: Path) -> bool:
@@ -247,7 +241,7 @@ def is_run(path: Path) -> bool:
 
 
 def read_record(path: Path) -> Row:
-    """The record in the folder `path`. Raises KeepworthError where there is none, or something else of its name."""
+    """Returns the record in the folder `path`. Raises KeepworthError where there is none, or where it is not a run's."""
     fix = "Correct the file, or give the run another name with --name."
     record = read_json(path / RECORD, fix)
     if not all(isinstance(record.get(key), dict) for key in ("config", "environment")):
@@ -256,7 +250,7 @@ def read_record(path: Path) -> Row:
 
 
 def refuse_other(path: Path, before: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    """Raises RunConflict, naming the keys, where the run in `path` was configured otherwise."""
+    """Raises RunConflict, which names the keys, where the run in `path` was configured differently."""
     then, now, absent = flatten(before), flatten(asked), "(absent)"
     free = {key for key in PLACED if key != "engine" or bool(then.get(key)) == bool(now.get(key))}
     changed = [key for key in sorted({*then, *now} - free) if then.get(key, absent) != now.get(key, absent)]
@@ -269,7 +263,7 @@ def refuse_other(path: Path, before: Mapping[str, Any], asked: Mapping[str, Any]
 
 
 def versions() -> dict[str, str]:
-    """Versions of whatever may change a run's numbers. Reads package metadata: imports nothing."""
+    """Returns the versions of software that may change a run's numbers. It reads package metadata and imports nothing."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
@@ -283,7 +277,7 @@ def versions() -> dict[str, str]:
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} as {"a.b": 1}: the names that `--set` takes."""
+    """Flattens {"a": {"b": 1}} to {"a.b": 1}, the names that `--set` takes."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
@@ -294,13 +288,14 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def take_lock(folder: Path) -> IO[str]:
-    """The locked file, which holds the process id; closing it gives the lock back. Raises KeepworthError where it is taken."""
+    """Locks the folder and returns the lock's file, which holds the process id; closing it releases the lock. Raises
+    KeepworthError where another process has it."""
     lock = open(folder / LOCK, "a+", encoding="utf-8")  # noqa: SIM115 - held as long as the run is
     try:
         import fcntl
 
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:  # Windows has none: nobody is kept from writing there
+    except ImportError:  # Windows has none: there is no protection from a second writer
         pass
     except OSError as error:
         lock.seek(0)
@@ -325,7 +320,7 @@ _NAME = re.compile(r"step-(\d{6,})\.([^/]+)\.jsonl\.gz")
 
 @dataclass(frozen=True, slots=True)
 class StoredEpisode:
-    """An episode with the step it was run at and what for (`train`, or the arm of an evaluation)."""
+    """An episode with its step and its arm: `train`, or the arm of an evaluation."""
 
     step: int
     arm: str
@@ -333,7 +328,7 @@ class StoredEpisode:
 
 
 def episode_files(run: Path) -> list[tuple[int, str, Path]]:
-    """(step, arm, path) of every episode file, in order. Files with other names are not ours: ignored."""
+    """Returns (step, arm, path) of every episode file, in order. Files with other names are ignored."""
     files = [
         (int(match.group(1)), match.group(2), path)
         for path in (run / EPISODES_FOLDER).glob("step-*")
@@ -343,11 +338,11 @@ def episode_files(run: Path) -> list[tuple[int, str, Path]]:
 
 
 class RunFolder:
-    """Open one with `create` (to write; takes the lock) or `open` (to read).
+    """The folder of a run. `create` opens one for writing and locks it; `open` opens one for reading.
 
     Attributes:
-        resumed_from: The step of the checkpoint that the run goes on from; None where it begins.
-        listeners: Are called with every row that is appended: (file, row).
+        resumed_from: The step of the checkpoint that the run continues from; None for a new run.
+        listeners: Functions that are called with (file, row) for every row that is appended.
     """
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
@@ -369,18 +364,18 @@ class RunFolder:
         environment: Mapping[str, Any] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> RunFolder:
-        """Make the folder, or continue the run that is in it.
+        """Makes the folder, or continues the run that is in it.
 
         Args:
             config: The resolved configuration, of values that JSON can hold.
-            resume: Where the folder holds a run, True continues it if it was configured alike or has not begun, and False
-                starts over, deleting its files.
-            environment: Added to the recorded versions.
+            resume: Where the folder holds a run, True continues it if its configuration is the same or if it has not begun, and
+                False starts over and deletes its files.
+            environment: Facts to add to the recorded versions.
 
         Raises:
-            RunConflict: Naming the keys that differ; or where something else put files there.
-            KeepworthError: Another process writes there.
-            DiskTrouble: It cannot be written.
+            RunConflict: Some keys differ, or the folder holds files of something else.
+            KeepworthError: Another process writes to the folder.
+            DiskTrouble: The folder cannot be written.
         """
         run = cls(Path(path), clock=clock)
         with disk(run.path):
@@ -412,7 +407,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path | str) -> RunFolder:
-        """A finished or running run, to read. Raises UnknownName (with the nearest run's name) where there is none."""
+        """Opens a finished or running run to read it. Raises UnknownName, with the nearest run's name, where there is none."""
         folder = Path(path)
         if not (folder / RECORD).is_file():
             siblings = [run.name for run in list_runs(folder.parent)]
@@ -420,7 +415,7 @@ class RunFolder:
         return cls(folder)
 
     def close(self) -> None:
-        """Give the lock back. Called twice, it does nothing the second time."""
+        """Releases the lock. A second call does nothing."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -451,12 +446,12 @@ class RunFolder:
 
     @property
     def environment(self) -> Row:
-        """Versions of what ran, and whatever `record_environment` added (threads, dtype)."""
+        """The recorded versions, and the facts that `record_environment` added (threads, dtype)."""
         environment: Row = read_record(self.path)["environment"]
         return environment
 
     def record_environment(self, **values: Any) -> None:
-        """Add facts of the start-up, such as `threads=1, dtype="bfloat16"`: a resumed run reuses them."""
+        """Adds facts of the start-up, such as `threads=1, dtype="bfloat16"`, which a resumed run uses again."""
         record = read_record(self.path)
         record["environment"] |= values
         with disk(self.path):
@@ -465,7 +460,7 @@ class RunFolder:
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def append_metrics(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """One line for one training step. Names with a slash form families: `reward/f1`, `seconds/sample`."""
+        """Appends the line of one training step. Names with a slash form families: `reward/f1`, `seconds/sample`."""
         self._append("metrics.jsonl", {"step": step, "time": round(self._clock(), 3), **metrics})
 
     def append_eval(
@@ -480,9 +475,8 @@ class RunFolder:
         n: int,
         **more: Any,
     ) -> None:
-        """One measurement of one arm: the mean over `n` questions with its 95 % interval. `more`: role, split, seed.
-
-        low, high: None for what was counted and not estimated, such as the share of lines that could not be read."""
+        """Appends one measurement of one arm: the mean over `n` questions with its 95 % interval. `more`: role, split, seed. low
+        and high are None for what was counted and not estimated, such as the share of lines that could not be read."""
         row = {"step": step, "arm": arm, "metric": metric, "mean": mean, "low": low, "high": high, "n": n}
         self._append("evals.jsonl", {**row, **more, "time": round(self._clock(), 3)})
 
@@ -490,7 +484,7 @@ class RunFolder:
         return list(read_rows(self.path / "metrics.jsonl"))
 
     def evals(self) -> list[Row]:
-        """Measurements in the order of their steps. Of one repeated (same step, arm, metric, role, split), the last counts."""
+        """Returns the measurements by step. The last of those with the same step, arm, metric, role and split counts."""
         latest: dict[tuple[Any, ...], Row] = {}
         for row in read_rows(self.path / "evals.jsonl"):
             latest[tuple(row.get(key) for key in ("step", "arm", "metric", "role", "split"))] = row
@@ -499,7 +493,7 @@ class RunFolder:
     # -- episodes ------------------------------------------------------------------------------------------------------
 
     def write_episodes(self, step: int, episodes: Iterable[Episode], *, arm: str = TRAIN) -> Path:
-        """All episodes of one step and arm, in one file; written again, it replaces what was there. Raises DiskTrouble."""
+        """Writes all episodes of one step and arm to one file, which replaces an earlier one. Raises DiskTrouble."""
         path = self.path / EPISODES_FOLDER / f"step-{step:06d}.{arm}.jsonl.gz"
         with disk(self.path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -514,8 +508,8 @@ class RunFolder:
     def episodes(
         self, *, step: int | None = None, arm: str | None = None, role: str | None = None
     ) -> Iterator[StoredEpisode]:
-        """Stored episodes by step, then arm, then as written. Raises KeepworthError on a file that does not decompress, or holds
-        something else."""
+        """Yields stored episodes by step, then arm, then as written. Raises KeepworthError for a file that does not decompress,
+        or holds something else."""
         fix = "Delete the file to go on without it."
         for at, of, path in episode_files(self.path):
             if (step is not None and at != step) or (arm is not None and of != arm):
@@ -539,11 +533,11 @@ class RunFolder:
 
     @contextmanager
     def checkpoint(self, step: int, *, keep: int = 2) -> Iterator[Path]:
-        """A folder to fill; it becomes `checkpoints/step-<step>`, with its manifest, when the block ends well, and nothing
-        otherwise.
+        """Yields a folder to fill, which becomes `checkpoints/step-<step>`, with its manifest, if the block ends without an
+        error.
 
-        keep: how many of the latest checkpoints stay. The rows written so far are synced first, so that a checkpoint never
-        outlives the metrics that led to it."""
+        The `keep` latest checkpoints stay. The rows written so far are synced first, so that a checkpoint never outlives the
+        metrics that led to it."""
         with replacing_folder(self.path / "checkpoints" / f"step-{step:06d}") as folder:
             yield folder
             files = sorted(file for file in folder.rglob("*") if file.is_file())
@@ -557,7 +551,7 @@ class RunFolder:
                 shutil.rmtree(old.path, ignore_errors=True)
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Complete checkpoints, oldest first (not verified). Whatever else lies in the folder is ignored."""
+        """Returns the complete checkpoints, oldest first, without verifying them. Other files in the folder are ignored."""
         folders = (self.path / "checkpoints").glob("step-*")
         named = [(match, folder) for folder in folders if (match := _CHECKPOINT.fullmatch(folder.name))]
         return sorted(
@@ -565,7 +559,7 @@ class RunFolder:
         )
 
     def latest_checkpoint(self, *, verify: bool = True) -> Checkpoint | None:
-        """The checkpoint to continue from, or None before the first. Raises CheckpointCorrupt."""
+        """Returns the checkpoint to continue from, or None before the first. Raises CheckpointCorrupt."""
         last = next(reversed(self.checkpoints()), None)
         if last is not None and verify:
             last.verify()
@@ -575,16 +569,15 @@ class RunFolder:
 
     @contextmanager
     def writing_weights(self, role: str) -> Iterator[Path]:
-        """A folder to fill; it becomes `weights/<role>` when the block ends well, and nothing otherwise.
-
-        The step of the last checkpoint is written beside them: a run that continues from an earlier one drops them."""
+        """Yields a folder to fill, which becomes `weights/<role>` if the block ends without an error. The step of the last
+        checkpoint is written next to the weights: a run that continues from an earlier one deletes them."""
         last = self.latest_checkpoint(verify=False)
         with replacing_folder(self.path / "weights" / role) as folder:
             yield folder
             write_json(folder / "step.json", {"step": last.step if last else 0})
 
     def finished_roles(self) -> list[str]:
-        """The roles whose weights are finished."""
+        """Returns the roles whose weights are finished."""
         folders = (self.path / "weights").glob("*")
         return sorted(folder.name for folder in folders if folder.is_dir() and folder.name[0] != ".")
 
@@ -593,7 +586,7 @@ class RunFolder:
             write_json(self.path / "result.json", result)
 
     def result(self) -> Row | None:
-        """The final tables, or None while the run is not finished."""
+        """Returns the final tables, or None while the run is not finished."""
         path = self.path / "result.json"
         fix = "Delete the file and continue the run, or start over with --fresh."
         return read_json(path, fix) if path.is_file() else None
@@ -607,19 +600,20 @@ class RunFolder:
             listener(file, dict(row))
 
     def _has_begun(self) -> bool:
-        """Whether something was trained, measured or finished here that a mistake could cost."""
+        """Whether the run has trained, measured or finished something that deletion would lose."""
         measured = any((self.path / rows).exists() for rows in ROWS)
         return measured or bool(self.checkpoints()) or any((self.path / n).exists() for n in ("result.json", "weights"))
 
     def _clear(self) -> None:
-        """Delete what a run writes. Its record stays until it is replaced: without it the rest would look like another's."""
+        """Deletes the run's files, but not its record, which is replaced later: files without a record would look like another
+        program's."""
         for file in FILES:
             (self.path / file).unlink(missing_ok=True)
         for folder in FOLDERS:
             shutil.rmtree(self.path / folder, ignore_errors=True)
 
     def _rewind(self) -> None:
-        """Drop everything later than the last checkpoint; without one, everything."""
+        """Deletes everything later than the last checkpoint, or everything where there is none."""
         last = self.latest_checkpoint()
         self.resumed_from = last.step if last else None
         until = last.step if last else -1
@@ -641,12 +635,12 @@ class RunFolder:
 
 
 def list_runs(root: Path) -> list[Path]:
-    """Folders under `root` that hold a run, latest first."""
+    """Returns the folders under `root` that hold a run, latest first."""
     runs = [folder for folder in root.iterdir() if is_run(folder)] if root.is_dir() else []
     return sorted(runs, key=lambda run: (run / RECORD).stat().st_mtime, reverse=True)
 
 
 def find_run(name: str, root: Path) -> RunFolder:
-    """A run by its name under `root`, or by its path. Raises UnknownName with the nearest name."""
+    """Opens a run by its name under `root`, or by its path. Raises UnknownName with the nearest name."""
     direct = Path(name)
     return RunFolder.open(direct if (direct / RECORD).is_file() else root / name)

@@ -1,8 +1,7 @@
-"""How several learners make one update: which micro-batches are whose, and the sums of what they found.
+"""How several learners make one update: which micro-batches each runs, and how their results are added.
 
 Every learner has all rows of the update and computes the same advantages and denominators. Each runs its share of the
-micro-batches; gradients are added, and everybody takes the same step. A learner alone has everything for its share, and there is
-nothing to add.
+micro-batches; gradients are added, and all take the same step. A learner that is alone runs all micro-batches and adds nothing.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ T = TypeVar("T")
 
 
 class Collective(Protocol):
-    """What carries tensors between the learners of a group."""
+    """Exchanges tensors between the learners of a group."""
 
     def add(self, tensor: Tensor) -> None:
-        """Called by every learner with a tensor of one shape and type, on the CPU: afterwards each holds the same sum, to the
-        last bit."""
+        """Sums a tensor over all learners, in place. Every learner calls it with one shape and type, on the CPU, and gets the
+        same sum, bit for bit."""
         ...
 
     def gather(self, value: Any) -> list[Any]:
-        """The values of all learners, by rank."""
+        """Returns the values of all learners, by rank."""
         ...
 
 
 class Shares:
-    """The share of learner `rank` (from 0) of `count`. Those of a learner alone, which is the default, cost nothing."""
+    """The share of learner `rank` (from 0) of `count`. By default there is one learner, for which all methods are free."""
 
     def __init__(self, rank: int = 0, count: int = 1, collective: Collective | None = None) -> None:
         self.rank = rank
@@ -42,12 +41,12 @@ class Shares:
         self.collective = collective
 
     def pick(self, loads: Sequence[float]) -> list[int]:
-        """Which of the parts with these loads are this learner's, in their order."""
+        """Returns the indices, in order, of the parts that this learner runs, given the parts' loads."""
         return divided(loads, self.count)[self.rank]
 
     def joined(self, *parts: Tensor) -> tuple[Tensor, ...]:
-        """The sums of these tensors over all learners. Where each number is computed by one of them and 0 elsewhere, they are
-        exact."""
+        """Returns the sums of these tensors over all learners. They are exact where each number is computed by one learner and is
+        0 elsewhere."""
         if self.count == 1:
             return parts
         kind = functools.reduce(torch.promote_types, (part.dtype for part in parts))
@@ -57,8 +56,8 @@ class Shares:
         return tuple(sum_.view(like.shape).to(like.device, like.dtype) for sum_, like in zip(sums, parts, strict=True))
 
     def summed(self, gradients: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Tensor | None]:
-        """The sums of gradients, one for each of the tensors `like`, whose type they have. None stays where no learner has one:
-        an optimiser leaves such a tensor alone."""
+        """Returns the sums of the learners' gradients, one for each of the tensors `like`, in its type. A gradient that no
+        learner has stays None, because an optimiser skips such a tensor."""
         if self.count == 1:
             return list(gradients)
         there = torch.tensor([float(gradient is not None) for gradient in gradients], dtype=like[0].dtype)
@@ -67,17 +66,17 @@ class Shares:
         return [total if any_ > 0 else None for total, any_ in zip(sums, somewhere.tolist(), strict=True)]
 
     def gathered(self, items: Mapping[int, T]) -> list[T]:
-        """What all learners computed, by the numbers of their parts and in the order of these."""
+        """Returns what all learners computed, in the order of the parts' numbers."""
         pairs = [pair for pairs in self._of_each([*items.items()]) for pair in pairs]
         return [item for _, item in sorted(pairs, key=itemgetter(0))]
 
     def first(self, function: Callable[[], T]) -> T:
-        """What the function gives at the first learner, who alone calls it."""
+        """Calls the function at the first learner only, and returns its result at all."""
         given: T = self._of_each(function() if self.rank == 0 else None)[0]
         return given
 
     def _of_each(self, value: Any) -> list[Any]:
-        """What every learner has, by rank."""
+        """Returns every learner's value, by rank."""
         return [value] if self.collective is None else self.collective.gather(value)
 
     def _add(self, tensor: Tensor) -> None:
@@ -86,7 +85,7 @@ class Shares:
 
 
 def divided(loads: Sequence[float], count: int) -> list[list[int]]:
-    """Indices of the loads in `count` shares, each in order: the largest goes first, to whoever has least."""
+    """Divides the indices of the loads into `count` sorted shares: the largest load first, to the share with the least."""
     shares: list[list[int]] = [[] for _ in range(count)]
     totals = [0.0] * count
     for index in sorted(range(len(loads)), key=lambda number: -loads[number]):
@@ -100,7 +99,7 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def fingerprints(values: Iterable[Tensor]) -> list[int]:
-    """The sum of each tensor's bits, read as whole numbers: a bit that differs changes it."""
+    """Returns the sum of each tensor's bits, read as whole numbers: it changes with any single bit."""
     return [
         int(value.detach().contiguous().view(_BITS[value.element_size()]).sum(dtype=torch.int64)) for value in values
     ]

@@ -1,9 +1,8 @@
-"""The trainer: one loop from a task to better weights, and back after a kill.
+"""The trainer: one loop that turns tasks into better weights and that continues after a kill.
 
-It reads like the algorithm. What is sampled, and how far ahead of the learner, is the collector's affair; everything that the
-next step depends on is either in the checkpoint or a function of (seed, step), so that a run killed anywhere continues
-as if it had not been.
-"""
+It reads like the algorithm. The collector decides what is sampled, and how far ahead of the learner. Everything that the next
+step depends on is either in the checkpoint or a function of (seed, step), so a run that is killed anywhere continues as if it had
+not been."""
 
 from __future__ import annotations
 
@@ -31,7 +30,13 @@ FAILED = "failed"
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """steps: in all. evaluate_every, checkpoint_every: so many of them."""
+    """How long to train, and how often to evaluate and to save.
+
+    Attributes:
+        steps: Optimiser steps of the whole training.
+        evaluate_every: Optimiser steps between two evaluations.
+        checkpoint_every: Optimiser steps between two checkpoints.
+    """
 
     steps: int
     evaluate_every: int
@@ -47,11 +52,13 @@ def train(
     title: str,
     optional: Collection[str] = (),
 ) -> int:
-    """Take `schedule.steps` optimiser steps, or those that are left of them, and return the last one.
+    """Takes the optimiser steps that are left of `schedule.steps`, and returns the number of the last one.
 
-    optional: reward terms, as of `episode_metrics`.
-    KeyboardInterrupt leaves at once, without a checkpoint of a half-made step: the last one stands. FloatingPointError
-    (a diverging step) leaves the weights of the step before, saved.
+    At the end it closes the collector and the learner. `optional` names reward terms that may be absent from an episode.
+
+    Raises:
+        KeyboardInterrupt: At once, without a checkpoint of the unfinished step: the last checkpoint stands.
+        FloatingPointError: A step diverged. The weights of the step before are saved.
     """
     done = restore(run, learner)
     progress.start(schedule.steps, title)
@@ -111,7 +118,8 @@ def train(
 
 
 def save(run: RunFolder, learner: Learner | Imitator, step: int, collector: Pipeline) -> None:
-    """A checkpoint that continues exactly: trained weights, master weights, optimiser, controls, random state, and what waits."""
+    """Writes a checkpoint from which the run continues exactly. It holds the trained weights, the master weights, the optimiser,
+    the controls, the random state and the waiting episodes."""
     with run.checkpoint(step) as folder:
         save_trained(learner.model, learner.master_weights.named, folder / learner.role)
         state = {"first": 0, "step": step, "role": learner.role, "torch_rng": torch.get_rng_state()}
@@ -120,10 +128,11 @@ def save(run: RunFolder, learner: Learner | Imitator, step: int, collector: Pipe
 
 
 def restore(run: RunFolder, learner: Learner | Imitator) -> int | None:
-    """Continue from the run's last checkpoint if it belongs to this training; returns how many steps are done.
+    """Continues from the run's last checkpoint if it belongs to this training, and returns how many steps are done.
 
-    None where there is none, which is not 0: a training whose first step diverged left a checkpoint of 0 steps, and
-    what comes before the first step is behind it. Raises CheckpointCorrupt for one that cannot be continued from."""
+    Returns None where there is no such checkpoint. That is not the same as 0: a training whose first step diverged left a
+    checkpoint of 0 steps, and what precedes the first step is already done. Raises CheckpointCorrupt for one that cannot be
+    continued from."""
     last = run.latest_checkpoint()
     if last is None:
         return None

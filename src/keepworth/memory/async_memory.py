@@ -1,4 +1,4 @@
-"""AsyncMemory: every verb of `Memory`, awaitable. Work runs in threads, so the event loop never waits for a disk."""
+"""`AsyncMemory`: every method of `Memory`, awaitable. Work runs in threads, so the event loop never waits for a disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from keepworth.memory.memory import Memory
 
 class AsyncMemory:
     """Wraps an open `Memory`, or opens one with the same arguments: `await m.add(...)`, `await m.search(...)`, and so on.
-    Attributes that are not verbs, such as `m.policy`, are read without `await`."""
+    Attributes that are not methods, such as `m.policy`, are read without `await`."""
 
     def __init__(self, memory: Memory | str = ":memory:", **options: Any) -> None:
         self.memory = memory if isinstance(memory, Memory) else Memory(memory, **options)
@@ -25,7 +25,7 @@ class AsyncMemory:
 
     @asynccontextmanager
     async def episode(self, *arguments: Any, **options: Any) -> AsyncIterator[AsyncEpisode]:
-        """As `Memory.episode`."""
+        """Begin an episode as `Memory.episode` does."""
         live = await asyncio.to_thread(self.memory.episode, *arguments, **options)
         try:
             yield AsyncEpisode(live)
@@ -35,7 +35,7 @@ class AsyncMemory:
         await asyncio.to_thread(live.end, "completed")
 
     async def reopen(self, id: str) -> AsyncEpisode:
-        """As `Memory.reopen`."""
+        """Continue an episode as `Memory.reopen` does."""
         return AsyncEpisode(await asyncio.to_thread(self.memory.reopen, id))
 
     async def __aenter__(self) -> Self:
@@ -48,7 +48,7 @@ class AsyncMemory:
 
 
 class AsyncEpisode:
-    """Every verb of `LiveEpisode`, awaitable. What is no verb, such as `id`, is read as it is."""
+    """Every method of `LiveEpisode`, awaitable. Attributes that are not methods, such as `id`, are read without `await`."""
 
     def __init__(self, live: LiveEpisode) -> None:
         self.live = live
@@ -58,7 +58,8 @@ class AsyncEpisode:
 
 
 def awaitable(wrapper: object, kind: type, of: str, name: str) -> Any:
-    """What the wrapped object has under a name; a function of it runs in a thread."""
+    """Return the attribute `name` of the object that `wrapper` holds as `of`; a method is made awaitable and runs in a thread.
+    Raises AttributeError, which lists the methods of `kind`, the class of that object."""
     inner = vars(wrapper).get(of)
     if name.startswith("_") or not hasattr(inner, name):
         verbs = ", ".join(verb for verb in dir(kind) if not verb.startswith("_"))

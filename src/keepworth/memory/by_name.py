@@ -1,5 +1,5 @@
-"""What a memory is given by name: its encoder, its policy and its writer. All but the default ones are looked up in the registry,
-so that nothing of `keepworth.memory` imports a model or a method."""
+"""Finds encoders, policies and writers by name. All but the default policy are looked up in the registry, so that nothing in
+`keepworth.memory` imports a model or a method."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.slots import Policy, Writer
 
 EPISODE_SETTINGS = ("here", "recent")
-"""Settings of the registry's part "items of the episode", which every policy takes that keeps cases and retrieves them itself."""
+"""Settings of the registry's part "items of the episode". Every policy takes them that stores cases and retrieves them itself."""
 
 
 def encoder(name: str, on_file: EncoderIdentity | None = None) -> Encoder:
-    """The encoder called `name`.
+    """Return the encoder called `name`.
 
     Args:
-        on_file: Which encoder made the vectors of a memory; that one is opened then, whatever the name.
+        on_file: The identity of the encoder that made the vectors of a memory. If given, that encoder is opened instead.
 
     Raises:
-        EncoderMismatch: The encoder that made the vectors has no name here.
+        EncoderMismatch: No encoder of this package has that identity.
     """
     if on_file is None:
         made: Encoder = registry.part("encoder")(name)
@@ -46,14 +46,14 @@ def encoder(name: str, on_file: EncoderIdentity | None = None) -> Encoder:
 
 
 def policy(name: str = NAME, **settings: Any) -> Policy:
-    """A fresh policy by name, with its settings: `policy("default", withhold=0.05)`.
+    """Make a policy by name, with its settings: `policy("default", withhold=0.05)`.
 
     Args:
-        settings: As `make` of the method takes them. A policy that keeps cases and retrieves them itself also takes `here` and
-            `recent` of the registry's part "items of the episode".
+        settings: Those that the method's `make` takes. A policy that stores cases and retrieves them itself also takes `here`
+            and `recent` of the registry's part "items of the episode".
 
     Raises:
-        UnknownPolicy: There is none of this name.
+        UnknownPolicy: There is no policy with this name.
         InvalidPolicy: A setting does not exist, or makes no sense.
     """
     make: Callable[..., Policy] = default if name == NAME else _maker(name)
@@ -73,46 +73,42 @@ def policy(name: str = NAME, **settings: Any) -> Policy:
 
 
 FORMER = dict.fromkeys(("effect", "advantage"), "The default policy has learned to do what it did, from the same log")
-"""What became of policies of before."""
+"""Names of policies that no longer exist, and what replaces them."""
 
 
 def policies() -> tuple[str, ...]:
-    """The names of all policies, the default one first."""
+    """Return the names of all policies, the default one first."""
     return tuple(dict.fromkeys((NAME, *registry.methods("policy"))))
 
 
 def policies_of_cases() -> tuple[str, ...]:
-    """The names of those that keep what happened in episodes as cases of their own."""
+    """Return the names of the policies that store what happened in episodes as cases."""
     return tuple(name for name in policies() if policy(name).keeps)
 
 
 def settings_of(name: str) -> frozenset[str]:
-    """The settings of a policy.
-
-    Raises:
-        UnknownPolicy: There is none of this name.
-    """
+    """Return the names of a policy's settings. Raises UnknownPolicy."""
     return frozenset(signature(default if name == NAME else _maker(name)).parameters)
 
 
 def seeded(name: str, seed: int, **settings: Any) -> Policy:
-    """`policy(name, **settings)` for a run with a seed, which policies that draw nothing themselves do not take."""
+    """Make a policy for a run with a seed, which is passed on only if the policy takes one: some draw nothing at random."""
     if "seed" in settings_of(name):
         settings["seed"] = seed
     return policy(name, **settings)
 
 
 def writer(name: str) -> Writer:
-    """What says what to keep of messages, by name.
+    """Return the writer, which decides what to keep of messages, by name.
 
     Args:
-        name: "rules"; "model", the chat model OPENAI_MODEL behind OPENAI_BASE_URL; "default", which is that model where
+        name: "rules"; "model", the chat model OPENAI_MODEL behind OPENAI_BASE_URL; "default", which is that model if
             OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL are all set, else the rules; another writer of the registry; or the
             folder of a run that trained a memory manager, or of its export: the manager decides about each fact that the
-            default finds.
+            default writer finds.
 
     Raises:
-        UnknownName: There is none of this name, and no such folder.
+        UnknownName: There is no writer with this name, and no such folder.
         KeepworthError: The model is not configured, the folder holds no manager, or the writer needs settings.
     """
     if name == "default":
@@ -156,11 +152,11 @@ def _maker(name: str) -> Callable[..., Policy]:
 def policy_maker(
     policy: str | Policy | Callable[[], Policy], usual: Callable[[str], Policy]
 ) -> tuple[Callable[[], Policy], str]:
-    """A function that makes the policy, and its name. usual: makes one by its name. Raises InvalidPolicy."""
+    """Return a function that makes the policy, and its name. `usual` makes a policy from a name. Raises InvalidPolicy."""
     if isinstance(policy, str):
         return partial(usual, policy), policy
     if isinstance(policy, Policy):
-        return partial(deepcopy, policy), policy.name  # each opening learns in one of its own
+        return partial(deepcopy, policy), policy.name  # every memory that is opened learns in its own copy
     if not callable(policy):
         raise InvalidPolicy(f"policy is {policy!r:.60}.", "Give a name, a policy, a function that makes one, or None.")
     return partial(_make_policy, policy), _make_policy(policy).name

@@ -1,4 +1,4 @@
-"""The verbs of a memory that write: add, update, supersede, delete, forget, erase, and whatever operation an agent asks for."""
+"""The methods of `Memory` that write: add, update, supersede, delete, forget, erase, and any operation that an agent asks for."""
 
 from __future__ import annotations
 
@@ -49,12 +49,18 @@ if TYPE_CHECKING:
 
 
 class ItemOptions(TypedDict, total=False):
-    """What `add` is told of the items it makes.
+    """The options of `add` and `add_many` for the items that they write.
 
-    key: what searches match instead of the text; event_time: when it happened; valid_from, valid_to: when it was true;
-    expires_at, or ttl seconds: until when it is shown; trust: from 0 to 1; metadata: of all, or a list of one for each text;
-    source: where it comes from; repeat: store exact duplicates too (the same line said twice in a conversation); episode: as
-    part of it."""
+    Args:
+        key: What searches match instead of the text.
+        event_time: When it happened.
+        valid_from, valid_to: The interval in which it was true.
+        expires_at, ttl: Until when it is shown, as a time or in seconds from now.
+        trust: From 0 to 1.
+        metadata: A dictionary for all items, or a list with one for each text.
+        source, episode: Where it comes from, and the id of the episode that the write is part of.
+        repeat: Store exact duplicates too, such as the same line said twice in a conversation.
+    """
 
     user_id: str
     agent_id: str
@@ -77,8 +83,7 @@ class ItemOptions(TypedDict, total=False):
 
 @check_keywords
 class Changes:
-    """The verbs of a memory that write. Each is one journal entry or more, and can be rolled back, but for
-    `forget(..., purge_history=True)` and `erase`."""
+    """The methods of `Memory` that write. All can be rolled back, except for `forget(..., purge_history=True)` and `erase`."""
 
     store: Store
     scopes: Scopes
@@ -103,17 +108,22 @@ class Changes:
     def add(
         self, content: str | Sequence[Message], *, infer: bool = False, **options: Unpack[ItemOptions]
     ) -> Item | list[Item]:
-        """Remember a text, or messages ({"role": ..., "content": ...}); returns the item, or one per text kept. One message
-        may come without a list around it.
+        """Remember a text, or one or several messages ({"role": ..., "content": ...}).
 
-        infer: let the writer of this memory decide what to store. It may add, update, supersede and delete, all in one
-        transaction; the items that it wrote are returned. Options apply to the items that it adds (a reworded item keeps its
-        own), and are checked before it is called. If a writer fails, nothing is lost: the messages are stored word for word, with
-        {"extraction": "failed"} in their metadata. Raises MemoryProblem without a writer, NothingToWrite for one that stores
-        choices, and InvalidAdvice for one that returns something else. Other options: see `add_many`.
+        If an open item has the same words, and nothing else is new (time, metadata, trust, a later expiry), the text is not
+        stored again, and that item is returned.
 
-        If an open item has the same words already, and nothing is new (time, metadata, trust, a longer life), the text is not
-        stored again: that item is returned.
+        Args:
+            infer: Let the writer of this memory decide what to store. It may add, update, supersede and delete, all in one
+                transaction. If it fails, the messages are stored word for word, with {"extraction": "failed"} in their metadata.
+            options: See `ItemOptions`. With `infer` they apply to the items that the writer adds; a reworded item keeps its own.
+
+        Returns:
+            The item for a text; for messages a list with one for each; with `infer` a list of the items that the writer wrote.
+
+        Raises:
+            MemoryProblem: With `infer`, the memory has no writer.
+            NothingToWrite, InvalidAdvice: The writer is not made for messages. For other errors see `add_many`.
         """
         if isinstance(content, str) and not infer:
             return self.add_many([content], **options)[0]
@@ -132,7 +142,7 @@ class Changes:
     def add_many(self, texts: Sequence[str], **options: Unpack[ItemOptions]) -> list[Item]:
         """Remember several texts in one transaction: all of them or, if one is bad, none.
 
-        provenances: one for each text, where `source` is not enough. Other options: see `ItemOptions`.
+        The option `provenances` gives each text a provenance of its own; see `ItemOptions` for the other options.
         Raises InvalidText, InvalidTime, InvalidScope, UnknownEpisode, StorageFull.
         """
         if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
@@ -162,8 +172,8 @@ class Changes:
         return [there(item, outcome) for outcome, item in done]
 
     def drafted(self, options: ItemOptions) -> Draft:
-        """What `add` is told of all items, checked. Raises UnknownOption, InvalidText, InvalidTime, InvalidFilter,
-        UnknownEpisode, InvalidScope."""
+        """Check the options of `add` and return the draft that all its items share. Raises UnknownOption, InvalidText,
+        InvalidTime, InvalidFilter, UnknownEpisode, InvalidScope."""
         given: Mapping[str, Any] = options
         if unknown := [name for name in given if name not in ItemOptions.__annotations__]:
             raise unknown_option("Memory.add", unknown[0], ("texts", *ItemOptions.__annotations__))
@@ -179,7 +189,7 @@ class Changes:
             times["expires_at"] = later(timestamp(self._clock()), given["ttl"])
         times = {name: time if time == "" else timestamp(time) for name, time in times.items()}
         start, end = times["valid_from"], times["valid_to"]
-        if start and end and end <= start:  # what was never true is never found
+        if start and end and end <= start:  # an item that was never true would never be found
             raise InvalidTime(
                 f"valid_to ({end}) must come after valid_from ({start}): give a later end, or leave one of them out"
             )
@@ -207,7 +217,7 @@ class Changes:
         source: str = "",
         episode: str = "",
     ) -> OperationOutcome:
-        """Carry out what an agent asked for. A bad operation changes nothing and the outcome says why."""
+        """Carry out an operation that an agent asked for. A bad one changes nothing, and the outcome says why."""
         self._check_episode(episode)
         scope = self.scopes.narrowed(user_id, agent_id, session_id)
         draft = Draft(
@@ -229,8 +239,8 @@ class Changes:
         repeat: bool = False,
         episode: str = "",
     ) -> Item:
-        """Reword an item (same id, same validity), or set fields that say nothing about the world. repeat: also where another
-        item then says the same. Raises UnknownItem, InvalidText."""
+        """Reword an item, which keeps its id and validity, or set fields that say nothing about the world. With `repeat`, this is
+        done even if another item says the same already. Raises UnknownItem, InvalidText."""
         home = self.scopes.home(self._open_item(id))
         self._check_episode(episode)
         acts: list[tuple[Any, Draft]] = []
@@ -270,7 +280,8 @@ class Changes:
         source: str = "",
         episode: str = "",
     ) -> Item:
-        """The fact changed: close the old item and store its successor, linked. Searches return the new one, `as_of` the old."""
+        """Replace an item because the fact changed: close it and store a successor that is linked to it. Searches return the new
+        item, and searches `as_of` an earlier time the old one. Raises UnknownItem, InvalidText."""
         home = self.scopes.home(self._open_item(id))
         self._check_episode(episode)
         if key != "":
@@ -291,7 +302,7 @@ class Changes:
         return self.get(outcome.item)
 
     def delete(self, id: str, *, episode: str = "") -> None:
-        """Hide an item for good; its history stays and the deletion can be rolled back. Raises UnknownItem."""
+        """Hide an item. Its history stays, and the deletion can be rolled back. Raises UnknownItem."""
         self._check_episode(episode)
         target = id if isinstance(id, str) else repr(id)
         item = self.store.fetch(self.scopes.seen(), [target])[target] if self.scopes.shares else None
@@ -305,7 +316,7 @@ class Changes:
             )
 
     def delete_all(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> int:
-        """Delete every item of a scope; returns how many. At least one bound must be given, here or when opening."""
+        """Delete every item of a user, an agent or a session, named here or when opening, and return how many there were."""
         scope = self.scopes.narrowed(user_id, agent_id, session_id)
         if scope == Scope(scope.tenant):
             raise InvalidScope(
@@ -317,8 +328,8 @@ class Changes:
         return len(ids)
 
     def forget(self, *ids: str, purge_history: bool = False) -> purge.Erased | None:
-        """Delete items; with `purge_history`, erase them, rolled-back ones too, and the logged queries that quote them, for good.
-        Raises UnknownItem before anything changed."""
+        """Delete items, or with `purge_history` erase them for good, rolled-back ones too, with their history and the logged
+        queries that quote them. If one is unknown, this raises UnknownItem and changes nothing."""
         if not ids:
             raise InvalidFilter("forget was given nothing to forget: pass the ids of items")
         if purge_history:
@@ -335,11 +346,10 @@ class Changes:
         return None
 
     def erase(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> purge.Erased:
-        """Erase a person, an agent or a session for good: everything that was written inside that scope, whatever became of it,
-        what was asked there, the tasks of its episodes, and its names. At least one bound must be given, here or when opening.
+        """Erase a person, an agent or a session, named here or when opening, for good: everything that was ever written in that
+        scope, its queries, the tasks of its episodes, and its names. A rollback to an earlier state then raises Purged.
 
-        Not reached: what others wrote about them in other scopes, backups, exports, and banks that are in use.
-        Undo to before it raises Purged.
+        It does not reach what others wrote about them in other scopes, backups, exports, and banks that are in use.
         """
         if self.scopes.shares_with(user_id):
             raise InvalidScope(
@@ -356,7 +366,7 @@ class Changes:
         return result
 
     def release(self, id: str) -> Item:
-        """Let an item out of quarantine, for searches to find. Raises UnknownItem, InvalidText where it is not in it."""
+        """Let an item out of quarantine, so that searches find it. Raises UnknownItem, and InvalidText if it is in none."""
         item = self.get(id)
         if item.status is not Status.QUARANTINED:
             raise InvalidText(
@@ -377,7 +387,7 @@ class Changes:
 
 
 def _check_length(name: str, values: Sequence[object], count: int) -> None:
-    """Raise InvalidText where there is not one value for each text."""
+    """Raise InvalidText unless there is one value for each text."""
     if len(values) != count:
         or_all = ", or a dictionary for all" if name == "metadata" else ""
         raise InvalidText(

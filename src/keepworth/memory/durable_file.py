@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: written under another name in the same folder, synced, then named."""
+"""Files that appear whole or not at all: they are written under another name in the same folder, synced, then renamed."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import IO
 
 PRIVATE = 0o600
-"""The mode of what we create: memories hold what people said."""
+"""The mode of files that hold a memory: only their owner reads them, as they hold what people said."""
 ORDINARY = 0o666
-"""The mode of what others may read, as far as the system is set so."""
+"""The mode of files that others may read, as far as the process's umask lets them."""
 SUFFIXES = ("", "-wal", "-shm", "-journal")
-"""Of the files that belong to one database."""
+"""Suffixes of the files that belong to one database."""
 
 
 def part_of(target: Path) -> Path:
-    """A name for what will be `target`, that no other writer uses."""
+    """Return a path, which no other writer uses, for a file that will be renamed to `target`."""
     return target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.part")
 
 
 @contextlib.contextmanager
 def replacing(target: Path, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
-    """A file to write to, which becomes `target` when the block ends and is gone when the block raises. Raises OSError."""
+    """Yield a file to write to. It becomes `target` when the block ends, and is removed if the block raises. Raises OSError."""
     part = part_of(target)
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
@@ -41,8 +41,8 @@ def replacing(target: Path, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def appearing(target: Path) -> Iterator[Path]:
-    """An empty file to make a database in, which gets the name `target` when the block ends, unless something has it; nothing of
-    it is left otherwise. Raises FileExistsError, OSError."""
+    """Yield the path of an empty file to make a database in. It is renamed to `target` when the block ends, or removed if the
+    block raises. Raises FileExistsError if there is a `target` by then, and OSError."""
     part = part_of(target)
     try:
         os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
@@ -55,7 +55,7 @@ def appearing(target: Path) -> Iterator[Path]:
 
 
 def publish(part: Path, target: Path) -> None:
-    """Give a finished, closed file its name, unless something has that name. Raises FileExistsError, OSError."""
+    """Rename a finished, closed file to `target`, and never replace a file. Raises FileExistsError, OSError."""
     with open(part, "rb") as file:
         os.fsync(file.fileno())
     try:
@@ -63,7 +63,7 @@ def publish(part: Path, target: Path) -> None:
     except FileExistsError:
         raise
     except OSError:
-        # A file system without hard links.
+        # The file system has no hard links.
         if os.path.lexists(target):
             raise FileExistsError(target) from None
         os.rename(part, target)
@@ -73,7 +73,7 @@ def publish(part: Path, target: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a new name durable, where the system can do that."""
+    """Make a new name in a folder durable, if the system supports that."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

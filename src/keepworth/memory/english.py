@@ -1,4 +1,4 @@
-"""The English that rules go by, from `english.toml`: patterns by section and name, compiled when they are first used."""
+"""The English patterns and words of `english.toml`, which rules use. Patterns are compiled when they are first used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PART = re.compile(r"%(\w+)%")
 
 
 class Patterns:
-    """A section of the file: each pattern is an attribute."""
+    """The patterns of one section of the file, each an attribute."""
 
     def __init__(self, section: str) -> None:
         self._section = section
@@ -26,12 +26,12 @@ class Patterns:
 
 @cache
 def read_english() -> dict[str, Any]:
-    """The whole file."""
+    """Read the whole file."""
     return tomllib.loads(files(__package__).joinpath("english.toml").read_text("utf-8"))
 
 
 def compile_pattern(pattern: str | list[str], *, exact: bool = False) -> re.Pattern[str]:
-    """A pattern, or its pieces, with the parts that it names. exact: capitals matter."""
+    """Compile a pattern, given whole or in pieces, with each %name% in it replaced by that part. With `exact`, case matters."""
     text = "".join(pattern)
     while _PART.search(text):
         text = _PART.sub(lambda part: "".join(read_english()["parts"][part[1]]), text)
@@ -40,18 +40,18 @@ def compile_pattern(pattern: str | list[str], *, exact: bool = False) -> re.Patt
 
 @cache
 def read_patterns(name: str) -> tuple[re.Pattern[str], ...]:
-    """A list of patterns."""
+    """Read and compile a list of patterns."""
     return tuple(map(compile_pattern, read_english()["lists"][name]))
 
 
 @cache
 def read_words(name: str) -> frozenset[str]:
-    """A list of words."""
+    """Read a list of words."""
     listed = read_english()["words"][name]
     return frozenset(listed.split() if isinstance(listed, str) else listed)
 
 
 def read_numbers(name: str) -> dict[str, Any]:
-    """What words stand for as numbers."""
+    """Read a table that maps words to numbers, such as the names of months."""
     numbers: dict[str, Any] = read_english()["numbers"][name]
     return numbers

@@ -1,4 +1,4 @@
-"""LiveEpisode: one attempt at a task, while it happens. Made by `Memory.episode`."""
+"""`LiveEpisode`: one attempt at a task, while it happens. `Memory.episode` makes it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @check_keywords
 class LiveEpisode:
-    """Search, act, reward, in this order, as often as there are steps.
+    """An attempt at a task: call `search`, then `act`, once for each step, and `reward` at the end.
 
-    id: for `Memory.reward` and `rollback`, also long afterwards. number: counted from 0 in its file; acts: how often something
-    was done. Everything is on disk before the call returns."""
+    Every call is written to disk before it returns. `id` is what `Memory.reward` and `rollback` take, also long afterwards;
+    `number` counts the episodes of the file from 0; `acts` counts the actions."""
 
     def __init__(
         self, memory: Memory, id: str, scope: Scope, task: str, by: str = "", *, number: int = -1, explore: bool = True
@@ -44,16 +44,22 @@ class LiveEpisode:
 
     @property
     def reward_range(self) -> tuple[float, float] | None:
-        """That of the memory; None where it takes all rewards."""
+        """The lowest and the highest reward that the memory accepts; None if it has no policy and accepts any."""
         return None if self._memory.learning is None else self._memory.learning.reward_range
 
     def search(
         self, /, query: str = "", *, actions: Sequence[str] = (), top_k: int = 10, **options: Unpack[ScopedOptions]
     ) -> Hits:
-        """As `Memory.search`, in this episode's scope and as part of its task, recorded as its next decision.
+        """Search as `Memory.search` does, in the scope of this episode, and record the search as its next decision.
 
-        query: what is looked for, or seen; "" goes by the task alone. actions: what can be done here, where that is known.
-        Raises InvalidText, ClosedEpisode."""
+        Args:
+            query: What is looked for, or observed; "" searches for the task alone.
+            actions: What the agent can do here, if that is known.
+
+        Raises:
+            InvalidText: There is neither a query nor a task.
+            ClosedEpisode: The episode has its final reward.
+        """
         self._open()
         seen = worded(query, "the query")
         if not (self.task.strip() or seen.strip()):
@@ -68,12 +74,12 @@ class LiveEpisode:
         return hits
 
     def _asking(self, seen: str, actions: tuple[str, ...], step: int) -> Ask:
-        """A query as this episode asks it: of its task, where it has one."""
+        """Return a query with what the episode adds to it: its task if it has one, its person, its number and `explore`."""
         asked = (self.task, seen) if self.task.strip() else (seen, "")
         return Ask(*asked, actions, step, self.by, self.number, self._explore)
 
     def act(self, action: str) -> None:
-        """What was done after the last searches. Raises InvalidText, ClosedEpisode."""
+        """Record what the agent did after the last searches. Raises InvalidText, ClosedEpisode."""
         self._open()
         if not self._waiting:
             raise ClosedEpisode(f"episode {self.id!r} acted without searching.", "Call `search` before each `act`.")
@@ -85,22 +91,23 @@ class LiveEpisode:
         self.acts += 1
 
     def step_reward(self, value: float) -> None:
-        """The reward of the last action alone; steps without one are credited with the final reward. It counts once there is that
-        reward, and comes before it. Raises InvalidReward, ClosedEpisode."""
+        """Reward the last action alone, before the final reward is given; it counts once that reward is there. Steps without a
+        reward of their own are credited with the final one. Raises InvalidReward, ClosedEpisode."""
         if self._action is None or self._rewarded():
             raise ClosedEpisode(f"episode {self.id!r} has no open action to reward.", "Call `act` first.")
         self._note("step", reward=checked_reward(value, self.reward_range))
 
     def remember(self, text: str, **options: Unpack[ItemOptions]) -> Item:
-        """As `Memory.add`, as part of this episode."""
+        """Remember a text as `Memory.add` does, as part of this episode."""
         here: dict[str, Any] = {"source": "episode", **self._bounds(), **options}
         return self._memory.add_many([text], episode=self.id, **here)[0]
 
     add = remember
 
     def observe(self, advice: Advice) -> str:
-        """As `Memory.propose`, of what was seen in this episode, which is memory's own experience. Raises InvalidAdvice,
-        InvalidPolicy, ClosedEpisode, and InvalidScope in an episode of a narrower scope than the memory's."""
+        """Store advice that was drawn from this episode, so that it counts as the memory's own experience; otherwise as
+        `Memory.propose`. Raises InvalidAdvice, InvalidPolicy, ClosedEpisode, and InvalidScope if the episode's scope is
+        narrower than the memory's."""
         self._open()
         if self.scope != self._memory.scope:
             raise InvalidScope(
@@ -110,24 +117,24 @@ class LiveEpisode:
         return self._memory._learns("observe").propose(advice, self.id, self.number, self.by)
 
     def apply(self, operation: Operation, **options: Any) -> OperationOutcome:
-        """As `Memory.apply`, as part of this episode."""
+        """Carry out an operation as `Memory.apply` does, as part of this episode."""
         return self._memory.apply(operation, episode=self.id, **{"source": "episode", **self._bounds(), **options})
 
     def reward(self, value: float, *, by: str | None = None, source: str = "user") -> OperationOutcome:
-        """Credit everything this episode showed. by: whose judgement it is, as for `Memory.reward`."""
+        """Reward this episode: credit everything that it showed. `by` is the person who judged, as for `Memory.reward`."""
         return self._memory.reward(self.id, value, by=by, source=source)
 
     def end(self, outcome: str = "") -> None:
-        """Note that it is over. Rewards may still come."""
+        """Record that the episode is over, and how it ended. It can still be rewarded."""
         episode_log.end(self._memory.store, self.scope, self.id, self._memory._unsaid(outcome))
 
     def record(self) -> Episode:
-        """As `Memory.episode_record`."""
+        """Return the record of this episode, as `Memory.episode_record` does."""
         return self._memory.episode_record(self.id)
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """What was searched and chosen, as it is on file."""
+        """The searches of this episode and what each showed, read from the file."""
         return self.record().decisions
 
     def __enter__(self) -> LiveEpisode:
@@ -137,14 +144,14 @@ class LiveEpisode:
         self.end("completed" if kind is None else f"stopped by {kind.__name__}")
 
     def _go_on(self) -> None:
-        """From where the file says that it is."""
+        """Continue from the state that the file holds: its steps, its actions, and the searches that wait for an `act`."""
         self._memory._decisions.flush()
         with self._memory.store.database.reading() as connection:
             done = episode_log.done_in(connection, self.id)
         self._steps, self._waiting, self._action, self.acts = done
 
     def _over(self) -> bool:
-        """Whether it has a reward that is final, whoever gave it."""
+        """Whether the episode has a final reward, from anybody. Rewards are final with a policy that stores cases."""
         learning = self._memory.learning
         return learning is not None and self._rewarded() and learning.keeps
 
@@ -160,14 +167,15 @@ class LiveEpisode:
         store = self._memory.store
 
         def work(transaction: Transaction) -> None:
-            if not decision_log.is_erased(transaction.connection, self.id):  # meanwhile
+            if not decision_log.is_erased(transaction.connection, self.id):  # another process may have erased it
                 log.note(transaction, self.scope, store.clock(), what, self.id, **body)
 
         self._memory._check_episode(self.id)
         store.change(self.scope, work)
 
     def _narrower(self) -> dict[str, Any]:
-        """The bounds that its memory has not itself: with those come the scopes that are shared with it."""
+        """Return the names in the episode's scope that the memory's scope lacks. A search that repeated the memory's own user
+        would not see what others share with it."""
         bounds = self._memory.scope
         same = {"user_id": bounds.user, "agent_id": bounds.agent, "session_id": bounds.session}
         return {name: value for name, value in self._bounds().items() if value != same[name]}

@@ -1,4 +1,4 @@
-"""What can go wrong in memory, as types. Every message names the thing, the place and the fix."""
+"""The errors of a memory. Every message names what is wrong, where, and the fix."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Owner = TypeVar("Owner", bound=type)
 
 
 class MemoryProblem(KeepworthError):
-    """Base of every error this room raises on purpose."""
+    """Base of every error that `keepworth.memory` raises on purpose."""
 
 
 class InvalidText(MemoryProblem, ValueError):
@@ -21,7 +21,7 @@ class InvalidText(MemoryProblem, ValueError):
 
 
 class RefusedText(MemoryProblem, ValueError):
-    """Text that holds what this memory was told not to remember."""
+    """Text with something in it, such as a secret, that this memory is set to refuse."""
 
 
 class InvalidTime(MemoryProblem, ValueError):
@@ -33,7 +33,7 @@ class InvalidVector(MemoryProblem, ValueError):
 
 
 class InvalidFilter(MemoryProblem, ValueError):
-    """A search option that does not exist or cannot take effect. field: its name, where the message does not say it."""
+    """An option that does not exist or cannot take effect. `field` is its name, if the message does not say it."""
 
     field = ""
 
@@ -42,16 +42,21 @@ class UnknownOption(InvalidFilter, TypeError):
     """A keyword that a search, or another method, does not have."""
 
 
+HOW_MANY = ("top_k", "limit", "k", "n")
+"""What libraries call the number of hits or of items."""
+
+
 def unknown_option(of: str, name: str, options: Iterable[str]) -> UnknownOption:
-    """of: the method; known: the keywords that it has."""
-    names = list(options)
-    near = nearest(name, names)
+    """Return the error for a keyword `name` that the method `of` does not take; `options` are the keywords that it takes."""
+    names = [option for option in options if option != name]
+    alike = [option for option in HOW_MANY if name in HOW_MANY and option in names]
+    near = alike[0] if alike else nearest(name, names)
     fix = f"did you mean {near}=?" if near else f"it takes {', '.join(names)}" if names else "it takes none"
     return UnknownOption(f"{of} has no option {name}=: {fix}")
 
 
 def check_keywords(owner: Owner) -> Owner:
-    """The class, whose public methods answer a keyword that they do not have with UnknownOption."""
+    """Decorate a class so that its public methods raise UnknownOption for a keyword that they do not take."""
     for name, method in list(vars(owner).items()):
         if inspect.isfunction(method) and (name == "__init__" or not name.startswith("_")):
             code = method.__code__
@@ -78,7 +83,7 @@ class InvalidScope(MemoryProblem, ValueError):
 
 
 class UnknownItem(MemoryProblem, KeyError):
-    """No item of this id in this scope. An id of another tenant looks exactly the same."""
+    """There is no item with this id in this scope. For an id of another tenant the message is the same."""
 
 
 class UnknownSnapshot(MemoryProblem, ValueError):
@@ -86,7 +91,7 @@ class UnknownSnapshot(MemoryProblem, ValueError):
 
 
 class UnknownEpisode(MemoryProblem, KeyError):
-    """No episode or decision of this id."""
+    """There is no episode or decision with this id."""
 
 
 class ClosedEpisode(MemoryProblem, ValueError):
@@ -98,11 +103,11 @@ class InvalidPolicy(MemoryProblem, ValueError):
 
 
 class UnknownPolicy(UnknownName, InvalidPolicy):
-    """A policy is asked for by a name that none has."""
+    """There is no policy with this name."""
 
 
 class InvalidAdvice(MemoryProblem, ValueError):
-    """A record from outside that could not be read again, or that claims to be memory's own experience."""
+    """A record from outside that could not be read back from the file, or that claims to be the memory's own experience."""
 
 
 class EncoderMismatch(MemoryProblem):
@@ -110,11 +115,11 @@ class EncoderMismatch(MemoryProblem):
 
 
 class InvalidReward(MemoryProblem, ValueError):
-    """A reward that is not a number in the declared range, or one whose sums would not be."""
+    """A reward that is not a number in the declared range, or that is too large for sums to stay finite."""
 
 
 class NothingToWrite(MemoryProblem):
-    """A writer was given what it cannot write about."""
+    """A writer was given input that it is not made for, such as messages instead of an episode."""
 
 
 class NotAMemoryFile(MemoryProblem):
@@ -122,7 +127,7 @@ class NotAMemoryFile(MemoryProblem):
 
 
 class NothingThere(NotAMemoryFile):
-    """No memory is there yet, and none may be made."""
+    """There is no memory at this path, and none may be made."""
 
 
 class OlderFile(MemoryProblem):
@@ -138,11 +143,11 @@ class NewerFile(MemoryProblem):
 
 
 class SharedReadOnly(InvalidScope):
-    """A write to what is shared with this handle for reading alone."""
+    """A write to items that are shared with this handle for reading only."""
 
 
 class ReadOnly(MemoryProblem):
-    """A write was asked of a memory opened, or protected, read-only."""
+    """A write to a memory that was opened, or is protected, as read-only."""
 
 
 class StorageFull(MemoryProblem):
@@ -158,4 +163,4 @@ class Forked(MemoryProblem):
 
 
 class Purged(MemoryProblem):
-    """Undo would need a payload that was erased on purpose."""
+    """The undo would need content that was erased on purpose."""

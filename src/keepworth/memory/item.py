@@ -1,4 +1,4 @@
-"""Item: one thing remembered, whose it is (Scope), when (times as canonical text), and what text may be remembered at all."""
+"""`Item`, one thing remembered; `Scope`, whose it is; times as canonical text; and checks of what may be remembered."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ PARTS = ("tenant", "user", "agent", "session")
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """ "" means "not restricted" when reading and "not said" when writing. Names are compared exactly, after NFC."""
+    """Whose memory it is. "" as a part means all when reading, and nobody in particular when writing. Names are compared
+    exactly, after Unicode normalisation (NFC)."""
 
     tenant: str = ""
     user: str = ""
@@ -33,9 +34,8 @@ class Scope:
         for name in PARTS:
             value = getattr(self, name)
             if not isinstance(value, str):
-                raise InvalidScope(
-                    f"{name} of a scope must be text, got {type(value).__name__}: pass str(...), or leave it out for all"
-                )
+                fix = "only leaving it out means all" if value is None else "pass str(...), or leave it out for all"
+                raise InvalidScope(f"{name} of a scope must be text, got {type(value).__name__}: {fix}")
             if value == "":
                 continue
             if len(value) > LONGEST_NAME:
@@ -52,7 +52,7 @@ class Scope:
         return (self.tenant, self.user, self.agent, self.session)
 
     def contains(self, other: Scope) -> bool:
-        """Whether everything in `other` may be seen from here. The tenant must always be equal: "" is a tenant too."""
+        """Whether this scope sees everything in `other`. The tenant must always be equal: "" is a tenant too."""
         return (
             self.tenant == other.tenant
             and self.user in ("", other.user)
@@ -61,7 +61,7 @@ class Scope:
         )
 
     def narrowed(self, **parts: str) -> Scope:
-        """This scope with some open parts filled in. A part that is already set cannot be changed."""
+        """Return this scope with more parts set. A part that is already set cannot be changed. Raises InvalidScope."""
         chosen = dict(zip(PARTS, self.parts(), strict=True))
         for name, given in parts.items():
             value = one_spelling(given) if isinstance(given, str) else given
@@ -73,19 +73,19 @@ class Scope:
         return Scope(**chosen)
 
     def members(self) -> tuple[Scope, ...]:
-        """The scopes that it is made of."""
+        """The plain scopes that make up this one: itself, and in a `Reach` also those that are shared with it."""
         return (self,)
 
 
 def one_spelling(name: str) -> str:
-    """Of a name that Unicode can write in several ways, such as Zoë: NFC."""
+    """Return the NFC form of a name that Unicode can write in several ways, such as Zoë."""
     return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
 @dataclass(frozen=True, slots=True)
 class Reach(Scope):
-    """What is seen from a scope with which others are shared: what it holds itself, and what those hold. Nothing is written in a
-    reach: what is written goes into one scope."""
+    """What a handle sees if other scopes are shared with it: its own scope and those. It is for reading only; a write goes into
+    one plain scope."""
 
     others: tuple[Scope, ...] = ()
 
@@ -104,7 +104,7 @@ Timestamp = str | datetime | float | int
 
 
 def timestamp(value: Timestamp | None) -> str:
-    """The canonical text of a time; "" for None or "". Times with an offset are converted to UTC, naive ones are taken as UTC.
+    """Return a time as canonical text, "" for None or "". Times with an offset are converted to UTC; others are taken as UTC.
 
     >>> timestamp("2026-01-01"), timestamp("2023-05-20T02:21+02:00")
     ('2026-01-01T00:00:00', '2023-05-20T00:21:00')
@@ -130,7 +130,7 @@ def timestamp(value: Timestamp | None) -> str:
 
 
 def new_id(kind: str) -> str:
-    """A new id of an episode ("e") or a decision ("d")."""
+    """Return a new random id of an episode (`kind` "e") or a decision ("d")."""
     return f"{kind}{secrets.token_hex(8)}"
 
 
@@ -139,7 +139,7 @@ def now() -> str:
 
 
 def later(start: str, seconds: float) -> str:
-    """The canonical time `seconds` after the canonical time `start`. Raises InvalidTime."""
+    """Return the canonical time that is `seconds` after the canonical time `start`. Raises InvalidTime."""
     try:
         if isinstance(seconds, bool) or not seconds > 0:
             raise ValueError
@@ -151,13 +151,13 @@ def later(start: str, seconds: float) -> str:
 
 
 LONGEST_WORDING = 200_000
-"""Characters of a goal, an observation or an action: a case holds all three, and an item at most a million."""
+"""The most characters of a goal, an observation or an action. A case stores all three in one item, of at most a million."""
 _CONTROLS = {code: " " for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\r\t"}
 
 
 def worded(text: object, what: str) -> str:
-    """`text` with a space for every control character but line breaks and tabs, such as a terminal's colours: a case with one
-    would not be kept. Raises InvalidText where it is no text, not valid Unicode, or too long."""
+    """Return `text` with control characters, such as a terminal's colours, replaced by spaces; line breaks and tabs stay. An item
+    with control characters could not be stored. Raises InvalidText if it is no text, not valid Unicode, or too long."""
     wording = checked_label(text, what)
     if len(wording) > LONGEST_WORDING:
         raise InvalidText(f"{what} is {len(wording):,} characters long, the limit is {LONGEST_WORDING:,}: shorten it")
@@ -165,7 +165,8 @@ def worded(text: object, what: str) -> str:
 
 
 def worded_actions(actions: object) -> tuple[str, ...]:
-    """Raises InvalidText where `actions` is not a sequence of texts; one text alone would be taken for its letters."""
+    """Return `actions`, each passed through `worded`. Raises InvalidText unless it is a sequence of texts; a single text is
+    refused, as it would be read as a sequence of letters."""
     if isinstance(actions, (str, bytes)) or not isinstance(actions, Iterable):
         raise InvalidText(f"actions must be a sequence of texts, got {actions!r:.60}: put a single one into a list")
     return tuple(worded(action, f"action number {number}") for number, action in enumerate(actions, start=1))
@@ -178,26 +179,26 @@ def source_problem(source: object) -> str:
 
 
 OWN = "own"
-"""The source of what memory learned on the program's own word; before ":" and a name, of what it learned on that person's."""
+"""The source of items that the memory learned from the program's own rewards. "own:NAME" is for rewards by a person."""
 
 
 def on_word_of(by: str) -> str:
-    """The source of what an episode taught: `OWN` where the program itself rewarded it, else on whose word it stands."""
+    """Return the source of what an episode taught: `OWN` if the program itself rewarded it ("" as `by`), else "own:NAME"."""
     return f"{OWN}:{by}" if by else OWN
 
 
 def learned(source: str) -> bool:
-    """Whether a source is an episode of this memory, on whose word ever, and not a record from outside."""
+    """Whether a source stands for an episode of this memory, whoever rewarded it, and not for a record from outside."""
     return source == OWN or source.startswith(f"{OWN}:")
 
 
 def whose(source: str) -> str:
-    """On whose word something stands; "" for the program's own, and for what is from outside."""
+    """Return the person whose reward a source stands for; "" if that was the program itself, or if it is from outside."""
     return source.removeprefix(f"{OWN}:") if source.startswith(f"{OWN}:") else ""
 
 
 def checked_source(source: object, what: str) -> str:
-    """A source that somebody gives. Raises InvalidText for what is no text, and for what only memory itself says."""
+    """Return a source that a caller gives. Raises InvalidText if it is no text, or one that only the memory itself may use."""
     label = checked_label(source, what)
     if learned(label):
         raise InvalidText(
@@ -208,7 +209,7 @@ def checked_source(source: object, what: str) -> str:
 
 
 def identity(by: object, what: str) -> str:
-    """A person's name. Raises InvalidPolicy where this is none."""
+    """Return a person's name in NFC. Raises InvalidPolicy if it is no valid name; `what` names the argument in the message."""
     if source_problem(by):
         raise InvalidPolicy(
             f"{what} is {by!r:.60}, which is no name.", "Give text that can be printed, at most 1,000 characters."
@@ -222,7 +223,7 @@ _ALLOWED_CONTROLS = frozenset("\n\r\t")
 
 
 class ItemKind(str, Enum):
-    """What an item is. Searches and lists take `kinds=` of these."""
+    """What an item is. Searches and lists take some of these as `kinds=`."""
 
     FACT = "fact"
     EPISODE = "episode"
@@ -241,7 +242,7 @@ class Status(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where an item came from. `source`: a name one can roll back by, such as "conversation" or "tool:web"."""
+    """Where an item came from. `source` is a name such as "conversation" or "tool:web", by which it can be rolled back."""
 
     source: str = ""
     session: str = ""
@@ -252,7 +253,7 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class ValueStatistics:
-    """What showing the item was followed by. `credited` of the `shown` times had a reward; sums are over those."""
+    """The rewards that came after showing an item: of the `shown` times, `credited` had a reward. The sums are over those."""
 
     shown: int = 0
     credited: int = 0
@@ -286,12 +287,14 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing remembered. Times are canonical text (`keepworth.memory.item`), "" where unknown.
+    """One thing remembered. It is *current* while it is active, not closed and not deleted. Times are text, "" if unknown.
 
-    key: what searches match instead of the text (the task of a case, the trigger of a lesson); "" means the text itself.
-    event_time: when it happened or was said; written_at: when it was stored.
-    valid_from, valid_to: the interval in which it was true, as far as events tell it; ended_at: when the store closed it.
-    An item is *current* while it is active, not closed and not deleted. `revision` counts rewordings.
+    Args:
+        key: What searches match instead of the text (the task of a case, the trigger of a lesson); "" for the text itself.
+        event_time, written_at: When it happened or was said, and when it was stored.
+        valid_from, valid_to: The interval in which it was true, as far as that is known.
+        ended_at: When the store closed it, because it was superseded or deleted.
+        revision: How often it was reworded.
     """
 
     id: str
@@ -317,12 +320,12 @@ class Item:
 
     @property
     def searched_text(self) -> str:
-        """What the encoder reads: the key where there is one, else the text."""
+        """The text that the encoder reads: the key if there is one, else the text."""
         return self.key or self.text
 
     @property
     def standing(self) -> str:
-        """In words, "" for an item that is as usual: "deleted", "superseded by m18", or the status."""
+        """The state in words, such as "deleted", "superseded by m18" or the status; "" for an active item."""
         if self.deleted:
             return "deleted"
         if self.superseded_by:
@@ -330,13 +333,13 @@ class Item:
         return "" if self.status is Status.ACTIVE else self.status.value
 
     def __repr__(self) -> str:
-        """Without what is as usual."""
+        """Only the fields that differ from their defaults."""
         fields = ", ".join(f"{name}={value!r}" for name, value in to_record(self).items())
         return f"Item({fields})"
 
     @property
     def open(self) -> bool:
-        """Neither closed by a successor nor deleted: the state in which operations may act on it."""
+        """Whether it is neither closed by a successor nor deleted, so that operations may change it."""
         return not (self.deleted or self.superseded_by or self.ended_at)
 
     @property
@@ -344,17 +347,17 @@ class Item:
         return self.open and self.status is Status.ACTIVE
 
     def valid_at(self, time: str) -> bool:
-        """Whether it was held true at `time` (canonical). The interval is closed on the left, open on the right."""
+        """Whether it was held true at `time` (canonical): from the start of its interval on, and before the end."""
         start = self.valid_from or self.event_time or self.written_at
         end = self.valid_to or self.ended_at
         return not self.deleted and start <= time and (not end or time < end)
 
     def visible(self, time: str) -> bool:
-        """Current, and at `time` neither expired nor outside its stated validity: what a plain search may return."""
+        """Whether a plain search at `time` may return it: it is current, not expired, and inside its stated validity."""
         return self.current and self.in_force(time)
 
     def in_force(self, time: str) -> bool:
-        """Neither expired at `time`, nor outside the validity that was stated. Half-open, as in `valid_at`."""
+        """Whether it is neither expired at `time` nor outside its stated validity. The ends count as in `valid_at`."""
         return (
             not (self.expires_at and self.expires_at <= time)
             and not (self.valid_to and self.valid_to <= time)
@@ -363,9 +366,10 @@ class Item:
 
 
 def text_problem(text: object) -> str | None:
-    """Why this cannot be remembered, or None. Line breaks and tabs are the only control characters allowed."""
+    """Return why `text` cannot be remembered, or None. Line breaks and tabs are the only control characters allowed."""
     if not isinstance(text, str):
-        return f"text must be str, got {type(text).__name__}: decode bytes first"
+        fix = "decode it" if isinstance(text, bytes) else "give a text"
+        return f"text must be str, got {type(text).__name__}: {fix}"
     if not text.strip():
         return "text is empty: give it at least one character that is not white space"
     if len(text) > LONGEST_TEXT:
@@ -381,7 +385,7 @@ def text_problem(text: object) -> str | None:
 
 
 def checked_provenance(given: Provenance) -> Provenance:
-    """Where somebody says that an item comes from. Raises InvalidText."""
+    """Return a provenance that a caller gives, checked. Raises InvalidText."""
     checked_source(given.source, "source of a provenance")
     for part in ("session", "speaker", "date"):
         checked_label(getattr(given, part), f"{part} of a provenance")
@@ -399,7 +403,7 @@ def checked_text(text: object, what: str = "text") -> str:
 
 
 def checked_label(label: object, what: str) -> str:
-    """A source, speaker, task and the like: any text that a file can hold, "" too. Raises InvalidText."""
+    """Return a source, speaker, task or the like: any text that a file can hold, also "". Raises InvalidText."""
     if not isinstance(label, str):
         raise InvalidText(f"{what} must be text, got {type(label).__name__}: pass str(...)")
     if not label.isprintable() and any("\ud800" <= character <= "\udfff" for character in label):
@@ -408,11 +412,11 @@ def checked_label(label: object, what: str) -> str:
 
 
 DEEPEST_METADATA = 50
-"""How deep lists and dictionaries may lie in each other."""
+"""How deep lists and dictionaries may be nested."""
 
 
 def _flat(name: object, value: object) -> bool:
-    """Whether this comes back from the file as it is, as most metadata do."""
+    """Whether an entry of metadata surely comes back from the file unchanged: a quick check that most entries pass."""
     if type(name) is not str or not name.isascii():
         return False
     if type(value) is str:
@@ -421,7 +425,7 @@ def _flat(name: object, value: object) -> bool:
 
 
 def plain_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Metadata as it comes back from the file. Raises InvalidText for what is not plain data."""
+    """Return metadata as the file will give it back. Raises InvalidText if it is not plain data."""
     if not metadata:
         return {}
     if type(metadata) is dict and all(_flat(name, value) for name, value in metadata.items()):
@@ -452,7 +456,7 @@ Option = TypeVar("Option", Status, ItemKind)
 
 
 def member(options: type[Option], value: Option | str) -> Option:
-    """The status or the kind that `value` names. Raises InvalidFilter."""
+    """Return the status or the kind that `value` names. Raises InvalidFilter."""
     try:
         return options(value)
     except ValueError:
@@ -463,12 +467,12 @@ def member(options: type[Option], value: Option | str) -> Option:
 
 
 def duplicate_key(item: Item) -> bytes:
-    """Items with equal keys are exact duplicates: same scope, kind, key text and text, after NFC and whitespace folding.
+    """Return 16 bytes that are equal for exact duplicates: same scope, kind, key and text, after NFC and whitespace folding.
 
-    What happened twice happened twice: the key of an episode or a case also holds its event time.
+    For an episode or a case the event time counts too, as the same thing may happen twice.
     """
     global _last_key
-    last, key = _last_key  # one read: another thread may put its own there meanwhile
+    last, key = _last_key  # read both at once: another thread may change it meanwhile
     if last is not item:
         key = _content_key(item)
         _last_key = (item, key)
@@ -476,7 +480,7 @@ def duplicate_key(item: Item) -> bytes:
 
 
 _last_key: tuple[Item | None, bytes] = (None, b"")
-"""A write asks several times in a row for the key of one item."""
+"""The item that was asked for last, and its key: a write asks several times in a row for the same one."""
 
 
 DATED = (ItemKind.EPISODE, ItemKind.CASE)
@@ -487,34 +491,34 @@ def _content_key(item: Item) -> bytes:
     scope, mark = _scope_mark(item.scope)
     parts = (scope, item.kind, time, folded(item.key) if item.key else "", folded(item.text))
     digest = hashlib.blake2b("\x00".join(parts).encode(), digest_size=13).digest()
-    # An index sorts by the first eight bytes as a number, the last of them first. With the scope there, what one user writes
-    # touches few pages of it rather than nearly all.
+    # An index sorts by the first eight bytes as a little-endian number, so bytes 5 to 7, of the scope, count most: the writes of
+    # one user then touch few pages of the index rather than nearly all.
     return digest[:5] + mark + digest[5:]
 
 
 @lru_cache(maxsize=4096)
 def _scope_mark(scope: Scope) -> tuple[str, bytes]:
-    """Its names, and three bytes that stand for them."""
+    """Return the names of a scope as one text, and a digest of three bytes."""
     names = "\x00".join(scope.parts())
     return names, hashlib.blake2b(names.encode(), digest_size=3).digest()
 
 
 def drop_memos() -> None:
-    """Forget every text kept for speed alone: what is erased on purpose must not stay in memory either."""
+    """Drop the cached texts: what is erased on purpose must not stay in memory either."""
     global _last_key, _last_rest
     _last_key = (None, b"")
     _last_rest = (None, "", "")
 
 
 def folded(text: str) -> str:
-    """NFC, with every run of white space as one space."""
+    """Return `text` in NFC, with each run of white space replaced by one space and none at the ends."""
     text = one_spelling(text)
-    # What can be printed has no white space but blanks.
+    # Printable text holds no white space but blanks.
     return text.strip() if text.isprintable() and "  " not in text else " ".join(text.split())
 
 
 def indents(text: str) -> tuple[int, ...]:
-    """How far each line is indented that is not blank, next to the one indented least.
+    """Return the indentation of each line that is not blank, in columns more than the line that is indented least.
 
     >>> indents("if ready:\\n    go()\\nstop()")
     (0, 4, 0)
@@ -525,8 +529,8 @@ def indents(text: str) -> tuple[int, ...]:
 
 
 def indented_alike(one: str, other: str) -> bool:
-    """Whether two texts of the same words may mean the same by their white space: in code, indents say what belongs together.
-    Where the lines break elsewhere, they do."""
+    """Whether two texts with the same words have the same relative indents, which carry meaning in code. Also True if either is
+    one line, or if they have different numbers of lines, as then the lines only break elsewhere."""
     if "\n" not in one or "\n" not in other:
         return True
     mine, theirs = indents(one), indents(other)
@@ -538,13 +542,13 @@ HASH_MODULUS = 1 << 256
 
 
 def content_digest(item: Item, metadata: str | None = None) -> int:
-    """256 bits over everything but clocks and value statistics. A bank's hash is the sum of these modulo 2**256. metadata: their
-    text, where it is at hand."""
+    """Return a hash of 256 bits over an item without its clocks and value statistics. A bank's hash is the sum of these, modulo
+    2**256. `metadata` is the text of the item's metadata, if the caller has it already."""
     global _last_rest
     if item.trust != 1.0:
         lengths, joined = _rest(item)
     else:
-        # What items of one batch have in common is joined once.
+        # The fields that items of one batch have in common are joined once.
         shared = (
             item.kind,
             item.key,
@@ -558,7 +562,7 @@ def content_digest(item: Item, metadata: str | None = None) -> int:
             item.revision,
             item.links,
         )
-        last, lengths, joined = _last_rest  # one read: another thread may put its own there meanwhile
+        last, lengths, joined = _last_rest  # read all at once: another thread may change it meanwhile
         if last != shared:
             lengths, joined = _rest(item)
             _last_rest = (shared, lengths, joined)
@@ -575,8 +579,8 @@ _last_rest: tuple[object, str, str] = (None, "", "")
 
 
 def json_writer(*, ascii: bool = False, sort_keys: bool = False, blanks: bool = False) -> Callable[[Any], str]:
-    """A function that gives plain data as text, as `json.dumps` does, in a fifth of the time where they are small: that makes its
-    encoder anew for each text. blanks: after commas and colons."""
+    """Return a function that does what `json.dumps` does, in a fifth of the time for small data, as it makes its encoder only
+    once. With `blanks`, a space follows each comma and colon."""
     comma, colon = (", ", ": ") if blanks else (",", ":")
     usual = json.JSONEncoder(ensure_ascii=ascii, sort_keys=sort_keys, separators=(comma, colon))
     if c_make_encoder is None:
@@ -591,12 +595,12 @@ _ascii_in_order = json_writer(ascii=True, sort_keys=True, blanks=True)
 
 
 def metadata_text(metadata: Mapping[str, Any]) -> str:
-    """Metadata as the file holds them."""
+    """Return metadata as the JSON text that the file holds."""
     return _in_order(dict(metadata)) if metadata else ""
 
 
 def _rest(item: Item) -> tuple[str, str]:
-    """Lengths and text of all parts of the digest but id, text and metadata."""
+    """Return the lengths and the joined text of the parts of the digest, without id, text and metadata."""
     provenance = item.provenance
     parts = (
         item.kind.value,
@@ -618,7 +622,7 @@ def _rest(item: Item) -> tuple[str, str]:
 
 
 def to_record(item: Item) -> dict[str, Any]:
-    """Plain data: what is exported, and what the journal keeps of an item before a change."""
+    """Return an item as plain data without defaults: for exports, and for the journal, which stores it before a change."""
     defaults = _DEFAULTS
     record: dict[str, Any] = {}
     for name in _NAMES:
@@ -639,7 +643,7 @@ def to_record(item: Item) -> dict[str, Any]:
 
 
 def from_record(record: Mapping[str, Any]) -> Item:
-    """The inverse of `to_record`. Unknown fields are refused: they would be lost."""
+    """Return the item that `to_record` made into plain data. Raises InvalidText for unknown fields, as they would be lost."""
     unknown = set(record) - set(_NAMES)
     if unknown:
         raise InvalidText(f"an item record has unknown fields {sorted(unknown)}: it may come from a newer version")
@@ -665,4 +669,4 @@ _NAMES_OF = {name: tuple(part.name for part in fields(kind)) for name, kind in _
 _DEFAULTS: dict[str, Any] = {
     part.name: part.default for part in fields(Item) if part.default is not MISSING and part.name != "kind"
 } | {"metadata": {}}
-"""What a record leaves out."""
+"""The values that a record leaves out."""

@@ -1,4 +1,4 @@
-"""The verbs of a memory about what its policy learned."""
+"""The methods of `Memory` about what its policy has learned."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from keepworth.memory.errors import InvalidFilter, InvalidPolicy, check_keywords
 from keepworth.memory.item import Item, Scope, checked_source
 from keepworth.memory.search.search import CURRENT, Request, Worth, checked_query, several
 from keepworth.memory.store.decision_log import DecisionLog
+from keepworth.memory.store.log import check_source
 
 if TYPE_CHECKING:
     from keepworth.memory.policy.learning import Learning
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @check_keywords
 class Learned:
-    """What `Memory` can be asked of its policy."""
+    """The methods of `Memory` about what its policy has learned."""
 
     store: Store
     learning: Learning | None
@@ -33,20 +34,24 @@ class Learned:
 
     @property
     def policy(self) -> str | None:
-        """The name of the policy that chooses; None where none does."""
+        """The name of the policy; None if there is none."""
         return None if self.learning is None else self.learning.policy
 
     def worth(self, id: str, query: str) -> Worth:
-        """What showing an item adds where `query` is asked, as far as rewards say, and wherever it comes up (`.overall`, with its
+        """Estimate from rewards how much showing an item adds for `query`, and over all queries (`.overall`, with its
         `.interval`). Raises UnknownItem, InvalidPolicy."""
         self._decisions.flush()
         return self._learns("worth").worth(self.get(id), checked_query(query))
 
     def ledger(self, *, items: Sequence[str] | None = None, source: str = "", everything: bool = False) -> Balance:
-        """What showing each item added, from the episodes in which chance decided whether it was shown, and what that has cost.
+        """Estimate how much showing each item added, from episodes in which chance decided whether it was shown, and what those
+        random choices cost. Raises UnknownItem, InvalidFilter, InvalidPolicy.
 
-        items: by id; source: those from there; by default all current ones that were shown with a reward. everything: those that
-        were not, and those that are gone, too. Raises UnknownItem, InvalidPolicy."""
+        Args:
+            items: Ids of items; by default all current ones that were shown with a reward.
+            source: Only items from this source.
+            everything: Include items that were never shown with a reward, or that are no longer current.
+        """
         learning = self._learns("ledger")
         self._decisions.flush()
         if items is not None:
@@ -55,12 +60,15 @@ class Learned:
             checked_source(source, "source")
             listed = self.store.items(self.scope, current=not everything)
             there = [item.id for item in listed if item.provenance.source == source]
+            if not there:
+                with self.store.database.reading() as connection:
+                    check_source(connection, self.scope, source)
             items = there if items is None else [id for id in items if id in set(there)]
         return learning.ledger(items, everything=everything)
 
     def propose(self, advice: Advice) -> str:
-        """Keep an item from outside that advises something; its id. `advice.source` says where it comes from: never memory's own
-        experience. Raises InvalidAdvice, InvalidPolicy."""
+        """Store advice from outside as an item, and return its id. `advice.source` says where it comes from, and may not claim to
+        be the memory's own experience. Raises InvalidAdvice, InvalidPolicy."""
         return self._learns("propose").propose(advice)
 
     def _learns(self, verb: str) -> Learning:
@@ -68,12 +76,12 @@ class Learned:
             raise InvalidPolicy(
                 f"{verb} is a verb of a policy, and this memory was opened with policy=None.", "Name one."
             )
-        self.store.database.check_open()  # before a lock is taken that a thread of the parent may have held at a fork
+        self.store.database.check_open()  # before taking a lock: in a forked process it may be held by a thread of the parent
         return self.learning
 
 
 def check_retrieved(policy: str | None, request: Request, mode: str | None) -> None:
-    """Raise InvalidFilter for statuses that a policy never retrieves: those of items that are not active."""
+    """Raise InvalidFilter if a search asks for statuses that a policy never retrieves: those of items that are not active."""
     if mode is None and request.statuses != CURRENT:
         raise InvalidFilter(
             f"policy {policy!r} retrieves items that are active, so statuses= has no effect: leave it out, or give a mode=, "

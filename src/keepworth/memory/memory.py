@@ -1,4 +1,4 @@
-"""Memory: what users open. One file, familiar verbs, and what those lack: it learns from reward, and has undo and the past.
+"""`Memory`, the class that users open: a memory in one file, which learns from rewards and can undo every change.
 
 m = Memory("agent.mem")
 m.add("Ana is allergic to peanuts", user_id="ana")
@@ -65,13 +65,14 @@ from keepworth.memory.search.search import (
     Search,
     checked_number,
     checked_query,
+    checked_switch,
     chosen_without_policy,
     requested,
     several,
 )
 from keepworth.memory.search.where import Where, parsed
 from keepworth.memory.settings import MemorySettings, check_settings
-from keepworth.memory.store import episode_log, log, purge, undo
+from keepworth.memory.store import episode_log, log, notes, purge, undo
 from keepworth.memory.store.decision_log import DecisionLog, Logged
 from keepworth.memory.store.rows import number_of
 from keepworth.memory.store.store import Difference, Revision, Store
@@ -87,23 +88,24 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("keepworth.memory")
 NEARBY = 5
-"""Hits beyond those that are asked for, which a policy sees: what moves down has something to make way for."""
+"""How many hits beyond `top_k` a policy is given, so that it can show one of those in place of a better ranked one."""
 
 
 @check_keywords
 class Memory(Changes, Learned):
-    """Thread-safe; several processes may open one file at once.
+    """A memory in one file. It is thread-safe, and several processes may open the same file at once.
 
-    path: a file (made if missing) or ":memory:".
-    encoder: an encoder or the name of one; None to search by words only.
-    tenant, user_id, agent_id, session_id: bounds of this handle. Calls can narrow them, never widen or change them.
-    writer: decides what to store of messages, for `add(..., infer=True)`, such as `Facts(extract)`, or a trained manager.
-    "rules" finds facts and what they replace by rules, "model" asks the chat model OPENAI_MODEL; by default that model
-    if OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL are all set, else the rules. None: no writer.
-    policy: chooses among the hits and learns from rewards: a name, such as "default" or "memrl", a policy, or a function that
-    makes one; None neither chooses nor learns. It learns from all rewards in the file, whichever policy chose.
-    seed: of the policy's random choices; None takes another one each time.
-    settings: see `MemorySettings`.
+    Args:
+        path: A file (made if missing), the address of a Postgres database, or ":memory:".
+        encoder: An encoder or the name of one; None to search by words only.
+        tenant, user_id, agent_id, session_id: The scope of this handle. Calls can narrow it, never widen or change it.
+        writer: Decides what to store of messages, for `add(..., infer=True)`: a writer such as `Facts(extract)`, or a name.
+            "rules" finds facts, and the facts they replace, by rules; "model" asks the chat model OPENAI_MODEL. The default
+            is that model if OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL are all set, else the rules. None: no writer.
+        policy: Chooses among the hits and learns from rewards: a name, such as "default" or "memrl", a policy, or a function
+            that makes one; None neither chooses nor learns. It learns from all rewards in the file, whichever policy chose.
+        seed: Seed of the policy's random choices; None draws a new one each time.
+        settings: See `MemorySettings`.
     """
 
     def __init__(
@@ -134,11 +136,11 @@ class Memory(Changes, Learned):
             from keepworth.memory.policy.learning import Learning
             from keepworth.memory.policy.rewards import check_range
 
-            # What cannot take effect is refused before there is a file.
+            # Settings that cannot take effect are refused before a file is made.
             named[0]()
             if reward_range is not None:
                 check_range(reward_range)
-        # A file that is there says which encoder made its vectors. Another's mistake is found before there is a file.
+        # An existing file says which encoder made its vectors. For a new one, a wrong name is refused before the file is made.
         fresh = isinstance(path, (str, os.PathLike)) and not os.path.exists(path) and not on_server(path)
         if isinstance(encoder, str) and (fresh or encoder != "default"):
             encoder = by_name.encoder(encoder)
@@ -147,12 +149,12 @@ class Memory(Changes, Learned):
         self.store.scan = settings.get("scan")
         self.learning = None
         try:
-            if isinstance(encoder, str):  # the one that made the vectors on file, else the usual one
+            if isinstance(encoder, str):  # opens the encoder that made the vectors on file, else the default one
                 encoder = by_name.encoder("default", self.store.encoder_identity())
             if encoder is not None:
                 self.store.use(Embedder(encoder))
             if named is not None:
-                bounds = reward_range or (0.0, 1.0)
+                bounds = notes.reward_range(self.store, reward_range)
                 self.learning = Learning(self.store, self.scope, *named, reward_range=bounds, seed=seed)
         except BaseException:
             self.store.close()
@@ -165,7 +167,7 @@ class Memory(Changes, Learned):
 
     @property
     def scope(self) -> Scope:
-        """The bounds of this handle."""
+        """The scope of this handle, without what others share with it."""
         return self.scopes.own
 
     @property
@@ -177,7 +179,7 @@ class Memory(Changes, Learned):
         return self.store.database.read_only
 
     def close(self) -> None:
-        """Write what is waiting and close the file. A handle from `within` leaves the file open."""
+        """Write the waiting entries of the log and close the file. On a handle from `within` it does nothing."""
         if self._shared or self.store.database.forked:
             return
         if not self.read_only:
@@ -187,12 +189,17 @@ class Memory(Changes, Learned):
     def within(
         self, *, user_id: str = "", agent_id: str = "", session_id: str = "", shared: Mapping[str, bool] | None = None
     ) -> Memory:
-        """A handle on the same open memory with narrower bounds: none of its verbs sees anything outside them, also not by id.
-        What the policy learned is shared. The handle is closed with this one.
+        """Return a handle on the same open memory with a narrower scope. No method sees anything outside it, even by id.
 
-        shared: names of other users whose items are seen too, each with True if they may also be changed; for a handle that is
-        bound to a user. `user_id=` names one of them in a call; without it, items are written for the handle's own user.
-        Raises InvalidScope."""
+        What the policy learned is shared. Closing this memory also closes the handle.
+
+        Args:
+            shared: Names of other users whose items the handle sees too, with True for those that it may also change. The
+                handle must be bound to a user, and writes for that user unless a call names another by `user_id`.
+
+        Raises:
+            InvalidScope: The scope would widen, or `shared` is given without a user.
+        """
         narrower = copy(self)
         narrower.scopes = self.scopes.inside(user_id, agent_id, session_id, shared)
         narrower._live = WeakValueDictionary()
@@ -228,8 +235,15 @@ class Memory(Changes, Learned):
         where: Where = None,
         newest: bool = False,
     ) -> list[Item]:
-        """Items in order of writing, `limit` at a time: pass the last id as `after` for the next page. nobody: only what
-        was noted without a person. where: as of a search. newest: the newest first."""
+        """Return items in the order in which they were written, at most `limit`.
+
+        Args:
+            after: The id of the last item of the page before; "" for the first page.
+            all_states: Include items that are superseded, deleted, expired or not active.
+            nobody: Return only items that were written without a user.
+            where: A filter on metadata, as in a search.
+            newest: Return the newest first.
+        """
         scope = self.scopes.seen(user_id, agent_id, session_id)
         wanted = parsed(where)
         chosen = {member(ItemKind, kind) for kind in several(kinds, "kinds", "fact")}
@@ -256,7 +270,7 @@ class Memory(Changes, Learned):
         return out[:limit]
 
     def get(self, id: str) -> Item:
-        """An item in its latest state, closed and deleted ones too. Raises UnknownItem."""
+        """Return an item in its latest state, even if it is superseded or deleted. Raises UnknownItem."""
         seen = self.scopes.seen()
         item = self.store.fetch(seen, [id])[id] if isinstance(id, str) else None
         if item is None:
@@ -282,23 +296,26 @@ class Memory(Changes, Learned):
         explore: bool = True,
         **options: Unpack[ScopedOptions],
     ) -> Hits:
-        """At most `top_k` items, best first; `.decision` is what `reward` takes, `.text` what a prompt takes.
+        """Return at most `top_k` items, best first; pass `.decision` of the result to `reward`, and put `.text` into a prompt.
 
-        mode: "lexical", "dense" or "hybrid"; by default hybrid if there is an encoder. actions: what the agent can do here, if
-        that is known. explore: False shows what rewards say is best, and tries nothing else. Other options, such as filters, ages
-        and rerankers: see `search.ScopedOptions` and `search.Request`. With `as_of`, no policy chooses.
+        Args:
+            actions: What the agent can do here, if that is known.
+            episode, step: The episode that the search is part of, and the number of its step.
+            explore: False makes the policy show what rewards say is best, and try nothing else.
+            options: `mode`, which is "lexical", "dense" or "hybrid" (the default if there is an encoder), and filters, ages and
+                rerankers: see `search.ScopedOptions` and `search.Request`. With `as_of`, no policy chooses.
         """
         ask = Ask(
             checked_query(query),
             "",
             worded_actions(actions) if actions != () else (),
             checked_number(step, "step", 0),
-            explore=explore,
+            explore=checked_switch(explore, "explore"),
         )
         return self.answer(self._asked_in(episode, ask) if episode else ask, episode, top_k=top_k, **options)
 
     def answer(self, ask: Ask, episode: str = "", *, top_k: int = 10, **options: Unpack[ScopedOptions]) -> Hits:
-        """What is shown: checked, found, chosen and logged."""
+        """Carry out a search: check its options, find hits, let the policy choose among them, log the choice and return it."""
         if episode:
             self._check_episode(episode)
         given: dict[str, Any] = dict(options)
@@ -306,7 +323,7 @@ class Memory(Changes, Learned):
         learning = None if given.get("as_of") or ask.plain else self.learning
         usual = "lexical" if self.store.embedder is None else "hybrid"
         request = requested(top_k, usual, given, 0 if learning is None else NEARBY)
-        if self.store.scan is not None:  # the log of what was asked keeps no secrets either
+        if self.store.scan is not None:  # the log of queries holds no secrets either
             ask = ask.without_secrets(self.store.scan.redacted)
         if learning is not None:
             chosen = self._chosen_by_policy(learning, ask, seen, request, given.get("mode"))
@@ -330,8 +347,11 @@ class Memory(Changes, Learned):
     def _find(
         self, ask: Ask, seen: Scope, request: Request, candidates: Ranked | None = None
     ) -> tuple[list[Hit], Vectors | None, int]:
-        """What the search of this memory finds, best first; the vector of the query, where one was needed, and the entry of the
-        journal up to which was searched. candidates: what its stages are to make hits of, where a policy retrieved them."""
+        """Search this memory, or, where a policy has retrieved `candidates`, only apply the request's later stages to them.
+
+        Returns:
+            The hits, best first; the vector of the query, if one was needed; and the journal entry up to which was searched.
+        """
         embedder, time, searched = self.store.embedder, self._clock(), None
         with self.store.database.reading() as connection:
             if request.of_others:
@@ -346,13 +366,13 @@ class Memory(Changes, Learned):
     def _chosen_by_policy(
         self, learning: Learning, ask: Ask, seen: Scope, request: Request, mode: str | None
     ) -> Chosen:
-        """What the policy chooses, of what the search of this memory finds or of what it finds itself."""
+        """Let the policy choose among the hits of this memory's search, or among those that the policy retrieves itself."""
         if learning.searches:
             hits, vector, head = self._find(ask, seen, request)
             return learning.among(ask, hits, request.k, vector, head, by_words=mode == "lexical")
         check_retrieved(self.policy, request, mode)
         request, time = replace(request, beyond=2 * request.k), timestamp(self._clock())
-        # A policy that retrieves has learned from everybody.
+        # The policy has learned from the items of all users, and may show those that this search sees.
         return learning.retrieve(
             ask,
             request.k,
@@ -364,16 +384,16 @@ class Memory(Changes, Learned):
         )
 
     def _unsaid(self, text: str) -> str:
-        """A text without what this memory was told not to remember."""
+        """Return `text` with everything removed that the scan looks for, such as secrets."""
         return text if self.store.scan is None or not text else self.store.scan.redacted(text)
 
     def quarantined(self, *, limit: int = 100, after: str = "") -> list[Item]:
-        """Items that are held in quarantine, in order of writing: no search shows them until `release`."""
+        """Return items in quarantine in the order in which they were written. No search shows them until `release`."""
         checked_number(limit, "limit", 1)
         return list(islice(self.store.with_status(self.scope, Status.QUARANTINED, _row_of(after)), limit))
 
     def history(self, id: str) -> list[Revision]:
-        """Everything that happened to an item, oldest first. Raises UnknownItem."""
+        """Return everything that happened to an item, oldest first. Raises UnknownItem."""
         revisions = self.store.history(self.scopes.seen(), id)
         if not revisions:
             self.get(id)
@@ -391,20 +411,23 @@ class Memory(Changes, Learned):
         by: str = "",
         explore: bool = True,
     ) -> LiveEpisode:
-        """One attempt at a task: what is read, done and written inside is recorded together, rewarded together, undone together.
+        """Begin an episode: one attempt at a task, whose searches, actions and writes are rewarded and undone together.
 
-        by: the person whom it serves, from a login and never from the text; "" for the program itself. explore: False lets the
-        policy try and withhold nothing, as when memory is measured.
-        After a `with` block without a reward it stays open: reward it later by its id. Raises InvalidText, InvalidPolicy."""
+        After a `with` block without a reward it stays open: reward it later by its id. Raises InvalidText, InvalidPolicy.
+
+        Args:
+            by: The person whom it serves, taken from a login and never from the text; "" for the program itself.
+            explore: False makes the policy try and withhold nothing, as when a memory is measured.
+        """
         scope = self.scopes.narrowed(user_id, agent_id, session_id)
         about = self._unsaid(worded(task, "task"))
         person = identity(by, "by") if by != "" else ""
-        return self._begin(new_id("e"), about, scope, person, explore=explore)
+        return self._begin(new_id("e"), about, scope, person, explore=checked_switch(explore, "explore"))
 
     def _begin(
         self, id: str, task: str, scope: Scope | None = None, person: str = "", *, explore: bool = True
     ) -> LiveEpisode:
-        """The episode of this id, which begins. Raises ClosedEpisode where it has begun before."""
+        """Begin an episode with this id. Raises ClosedEpisode if one with this id was begun before."""
         from keepworth.memory.episode import LiveEpisode
 
         scope = scope or self.scope
@@ -413,11 +436,11 @@ class Memory(Changes, Learned):
         return live
 
     def reopen(self, id: str) -> LiveEpisode:
-        """Continue an episode that was begun, from another process or after one was killed. Searches without an `act` still wait
-        for one. What `explore` was is not stored. Raises UnknownEpisode."""
+        """Continue an episode, for instance in another process after the first was killed. Searches that no `act` followed still
+        wait for one. The setting `explore` is not stored, and is True again. Raises UnknownEpisode."""
         from keepworth.memory.episode import LiveEpisode
 
-        begun = self._begun(id)  # asked even where it is at hand: it may have been erased
+        begun = self._begun(id)  # looked up even if it is in `_live`: it may have been erased
         live = self._live.get(id)
         if live is not None:
             return live
@@ -426,14 +449,23 @@ class Memory(Changes, Learned):
         return self._live.setdefault(id, live)
 
     def reward(self, target: str, value: float, *, by: str | None = None, source: str = "user") -> OperationOutcome:
-        """Reward an episode, or one decision, at once or days later. Every item that was shown gets the value, together with
-        the probability that it had of being shown, and the policy learns from it. A policy that stores cases does not learn again
-        from a decision with its own reward when the episode is rewarded.
+        """Reward an episode, or one decision, at once or days later. Every item that was shown is credited with the value and
+        with its probability of being shown, and the policy learns from it.
 
-        by: who judged; if not given, the person of the episode; "" for the program (a test, a verifier). source: the channel that
-        the reward came through. The same reward again by the same person changes nothing, and the outcome says so; another one
-        counts instead of it. With a policy that stores cases an episode's reward is final: another one raises ClosedEpisode.
-        Raises UnknownEpisode, InvalidReward."""
+        The same reward again by the same person changes nothing, and the outcome says so; a different one replaces the first.
+        With a policy that stores cases an episode's reward is final, and a decision that was rewarded alone is not learned from
+        again when its episode is rewarded.
+
+        Args:
+            target: The id of an episode, or the `decision` of a search.
+            by: Who judged; None for the person of the episode, "" for the program itself (a test, a verifier).
+            source: The channel that the reward came through.
+
+        Raises:
+            UnknownEpisode: There is no such episode or decision.
+            InvalidReward: `value` is not a number in the range of rewards.
+            ClosedEpisode: The episode has its final reward.
+        """
         value = checked_reward(value, self.learning.reward_range if self.learning is not None else None)
         checked_source(source, "source")
         self._decisions.flush()
@@ -451,7 +483,7 @@ class Memory(Changes, Learned):
         return outcome
 
     def pending(self) -> list[str]:
-        """Episodes in which something was done and that have no reward yet, oldest first."""
+        """Return the ids of episodes in which something was done and that have no reward yet, oldest first."""
         return self._pending()
 
     def _pending(self, nobody: bool = False) -> list[str]:
@@ -469,8 +501,12 @@ class Memory(Changes, Learned):
         after: str = "",
         nobody: bool = False,
     ) -> list[str]:
-        """Ids of episodes in the order in which they were begun, `limit` at a time: pass the last one as `after` for the next.
-        nobody: only those without a person. Raises UnknownEpisode."""
+        """Return ids of episodes in the order in which they were begun, at most `limit`. Raises UnknownEpisode.
+
+        Args:
+            after: The last id of the page before; "" for the first page.
+            nobody: Return only episodes without a person.
+        """
         scope = self.scopes.narrowed(user_id, agent_id, session_id)
         checked_number(limit, "limit", 1)
         start = self._begun(after).number if after else -1
@@ -478,25 +514,30 @@ class Memory(Changes, Learned):
             return episode_log.episodes_in(connection, scope, start, limit, nobody)
 
     def episode_record(self, id: str) -> Episode:
-        """What the journal knows of an episode, as the record that training and viewing share. Raises UnknownEpisode."""
+        """Return an episode from the journal, as the record that training and the viewer use. Raises UnknownEpisode."""
         self._decisions.flush()
         return episode_log.assembled(self.store, self.scopes.changeable, id, self.scopes.seen())
 
     # Undo.
 
     def snapshot(self) -> str:
-        """A name for the present state, for `rollback(since=)`, `diff` and `bank`."""
+        """Return a name for the present state, for `rollback(since=)`, `diff` and `bank`."""
         return f"s{self.store.head()}"
 
     def rollback(
         self, target: str = "", *, source: str = "", since: str = "", rewarder: str = "", entry: int = 0
     ) -> undo.Rollback:
-        """Undo everything an episode did (`target` its id), everything from a source, everything since a snapshot, everything
-        that follows from the rewards of one person, with all that was learned from it, or one change (`entry`, the `seq` that
-        `history` gives it).
+        """Undo something, with all that was learned from it, as if it had never happened. Give exactly one argument.
 
-        The memory is then as if it had never happened; the result lists later entries that no longer apply.
-        `rollback(result.id)` undoes the rollback. Raises UnknownEpisode, UnknownSnapshot, Purged.
+        The result lists later entries that no longer apply. `rollback(result.id)` undoes the rollback. Raises UnknownEpisode,
+        InvalidFilter, UnknownSnapshot, Purged.
+
+        Args:
+            target: The id of an episode or a rollback: undo everything that was done in it.
+            source: Undo everything that came from this source.
+            since: A snapshot: undo everything that happened after it.
+            rewarder: A person: undo everything that follows from that person's rewards.
+            entry: Undo one change, by the `seq` that `history` gives it.
         """
         given = [bool(target), bool(source), bool(since), bool(rewarder), bool(entry)]
         if sum(given) != 1:
@@ -512,13 +553,16 @@ class Memory(Changes, Learned):
             if rewarder not in names:
                 raise InvalidPolicy(
                     f"{rewarder!r:.60} rewarded nothing in this memory.",
-                    f"Known: {', '.join(names) or 'nobody by name'}.",
+                    f"Known: {', '.join(names)}." if names else "No reward here has a name with it.",
                 )
             source = on_word_of(rewarder)
+        elif source and isinstance(source, str):
+            with self.store.database.reading() as connection:
+                log.check_source(connection, self.scope, source)
         return undo.rollback(self.store, self.scope, target=target, source=source, since=since, entry=entry)
 
     def diff(self, one: str, other: str = "") -> list[Difference]:
-        """Items that differ between two snapshots (by default: between `one` and now)."""
+        """Return the items that differ between two snapshots (by default between `one` and now)."""
         return self.store.diff(self.scope, one, other or self.snapshot())
 
     # Agents.
@@ -526,7 +570,7 @@ class Memory(Changes, Learned):
     def bank(
         self, scope: Scope | None = None, *, user_id: str = "", agent_id: str = "", session_id: str = "", at: str = ""
     ) -> Bank:
-        """A bank over a snapshot (by default: now). What is written to it stays in it until `commit`."""
+        """Return a bank on a snapshot (by default of now). What is written to the bank stays in it until `commit`."""
         narrowed = scope if scope is not None else self.scopes.narrowed(user_id, agent_id, session_id)
         if not self.scopes.changeable.contains(narrowed):
             raise InvalidScope(f"{narrowed} is not inside {self.scope}")
@@ -534,22 +578,22 @@ class Memory(Changes, Learned):
         return Bank.on(base, self.store.embedder, scope=narrowed, clock=self._clock)
 
     def commit(self, bank: Bank, *, episode: str = "") -> list[OperationOutcome]:
-        """Do on the memory, in one transaction, what was done on a bank of it. Operations are carried out again: where the
-        memory moved on meanwhile, one may no longer apply, and its outcome says so. Raises InvalidScope."""
+        """Carry out on the memory, in one transaction, the operations that were done on a bank of it. If the memory changed
+        meanwhile, an operation may no longer apply, and its outcome says so. Raises InvalidScope."""
         if not self.scopes.changeable.contains(bank.scope):
             raise InvalidScope(f"the bank's {bank.scope} is not inside {self.scope}: nothing was written")
         self._check_episode(episode)
         return bank.commit_to(self.store, episode)
 
-    # What the verbs share.
+    # Helpers of the methods above.
 
     def _check_episode(self, id: str) -> None:
-        """Raise UnknownEpisode for what is neither "" nor the id of an episode of this scope."""
+        """Raise UnknownEpisode unless `id` is "" or the id of an episode in this scope."""
         if id != "":
             self._begun(id)
 
     def _begun(self, id: str) -> episode_log.Begun:
-        """The episode of this id in this scope. Raises UnknownEpisode."""
+        """Return how the episode with this id was begun: scope, task, person and number. Raises UnknownEpisode."""
         begun = episode_log.begun_as(self.store, self.scopes.changeable, id)
         if begun is None:
             raise UnknownEpisode(
@@ -558,7 +602,7 @@ class Memory(Changes, Learned):
         return begun
 
     def _asked_in(self, id: str, ask: Ask) -> Ask:
-        """As the episode of this id asks for it: for its task and its person. Raises UnknownEpisode."""
+        """Return `ask` with the task, the person and the number of an episode. Raises UnknownEpisode."""
         from keepworth.memory.episode import LiveEpisode
 
         live = self._live.get(id) if isinstance(id, str) else None
@@ -573,7 +617,7 @@ def _logged(at: str, scope: Scope, episode: str, decision: Decision, chosen: Cho
 
 
 def _row_of(after: str) -> int:
-    """Where the page ends whose last id this is; 0 for none. Raises UnknownItem."""
+    """Return the row number of the item with which the page before ended, 0 for "". Raises UnknownItem."""
     row = number_of(after) if after else 0
     if row is None:
         raise UnknownItem(f"after={after!r:.40} is no item's id: pass the last id of the page before")

@@ -1,4 +1,4 @@
-"""The total executor: any operation on any memory has a defined outcome, and a bad one changes nothing.
+"""The executor of operations. Any operation on any memory has a defined outcome, and a bad one changes nothing.
 
 | operation | applies when | otherwise a no-op, with the reason |
 | --- | --- | --- |
@@ -10,7 +10,7 @@
 | LINK two targets, text = relation | both are open and not yet linked so | unknown target; already linked; linked to itself |
 | NOOP | never | always "noop" |
 
-Two more acts, which no model asks for, go the same way so that they can be undone: `Assignment` and `Credit`.
+`Assignment` and `Credit`, which no model asks for, are carried out in the same way, so that they can be undone too.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from keepworth.memory.item import (
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What an operation knows beside its text: the fields of the item it would write. Times are canonical text.
+    """The fields, except for the text, of the item that an operation would write. Times are canonical text.
 
-    deduplicate: not to store what an open item says already, see `nothing_new`."""
+    With `deduplicate`, an item is not stored if an open item says the same already (see `nothing_new`)."""
 
     kind: ItemKind = ItemKind.FACT
     key: str = ""
@@ -58,7 +58,7 @@ class Draft:
     deduplicate: bool = True
 
     def with_metadata(self, metadata: Mapping[str, Any]) -> Draft:
-        """This with other metadata, in a third of the time that `replace` takes."""
+        """Return a copy with other metadata, in a third of the time that `dataclasses.replace` takes."""
         of, since, to, end = self.event_time, self.valid_from, self.valid_to, self.expires_at
         where, trust, status, once = self.provenance, self.trust, self.status, self.deduplicate
         return Draft(self.kind, self.key, self.scope, of, since, to, end, where, trust, status, metadata, once)
@@ -66,7 +66,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Set fields of an open item that say nothing about the world: see ASSIGNABLE."""
+    """Set fields of an open item that say nothing about the world, listed in ASSIGNABLE."""
 
     target: str
     fields: Mapping[str, Any]
@@ -74,7 +74,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """A reward, and the items it is about with the probability each had of being shown."""
+    """A reward for items that were shown, each given with the probability with which it was shown."""
 
     value: float
     items: tuple[tuple[str, float], ...]
@@ -88,8 +88,14 @@ ASSIGNABLE = frozenset({"status", "trust", "expires_at", "metadata"})
 
 @dataclass(frozen=True, slots=True)
 class OperationOutcome:
-    """applied: whether anything changed; changed: ids of items written, the new item last; reason: why not, or "applied";
-    item: id of the item that now says what the operation wanted said (for a duplicate, the one already there), or ""."""
+    """What came of an operation.
+
+    Args:
+        applied: Whether anything changed.
+        changed: Ids of the items that were written, a new item last.
+        reason: "applied", or why nothing changed.
+        item: Id of the item that now says what the operation asked for, for a duplicate the one already there; or "".
+    """
 
     applied: bool
     changed: tuple[str, ...] = ()
@@ -98,7 +104,7 @@ class OperationOutcome:
 
 
 def renamed_act(act: Act, names: Mapping[str, str]) -> Act:
-    """The same act on items that have other ids elsewhere."""
+    """Return the same act with the ids of its items replaced by those in `names`."""
     if isinstance(act, Assignment):
         return replace(act, target=names.get(act.target, act.target))
     if isinstance(act, Credit):
@@ -107,19 +113,19 @@ def renamed_act(act: Act, names: Mapping[str, str]) -> Act:
 
 
 class View(Protocol):
-    """What the executor needs of a memory. `get` gives open and closed items of the view's scope, never another's."""
+    """What the executor needs of a memory. `get` returns open and closed items of the view's scope and of no other."""
 
     def get(self, id: str) -> Item | None: ...
 
     def duplicates_of(self, item: Item) -> list[str]:
-        """Ids of open items with the same `duplicate_key`, in order of writing."""
+        """Return the ids of open items with the same `duplicate_key`, in order of writing."""
         ...
 
     def put(self, item: Item) -> None: ...
 
 
 def execute(view: View, act: Act, draft: Draft, *, new_id: str, now: str) -> OperationOutcome:
-    """Apply `act` to `view`. A new item gets `new_id` and is written at `now`. Never raises on bad operations."""
+    """Apply `act` to `view`. A new item gets the id `new_id` and the time `now`. A bad operation raises nothing."""
     if isinstance(act, Assignment):
         return _assign(view, act)
     if isinstance(act, Credit):
@@ -133,7 +139,7 @@ def execute(view: View, act: Act, draft: Draft, *, new_id: str, now: str) -> Ope
 
 
 def malformed(act: object) -> str | None:
-    """Why this is no operation at all, or None. Such a one concerns no item and is not journaled."""
+    """Return why `act` is not even the form of an operation, or None. A malformed one is not journaled."""
     if isinstance(act, (Assignment, Credit)):
         return None
     if not isinstance(act, Operation) or not isinstance(act.kind, OperationKind):
@@ -143,7 +149,7 @@ def malformed(act: object) -> str | None:
     ):
         return f"targets must be ids of items, got {act.targets!r:.80}"
     if not isinstance(act.text, str):
-        return f"text must be str, got {type(act.text).__name__}: decode bytes first"
+        return f"text must be str, got {type(act.text).__name__}: give a text"
     return None
 
 
@@ -151,9 +157,10 @@ LARGEST_REWARD = 1e100
 
 
 def checked_reward(value: object, bounds: tuple[float, float] | None = None) -> float:
-    """A number whose square and sums stay numbers, inside the bounds that were declared. True is 1. Raises InvalidReward."""
+    """Return a reward as a float; True counts as 1. Raises InvalidReward if it lies outside `bounds`, or is so large that sums of
+    squares of rewards might not be finite."""
     try:
-        # NumPy's truth values are no numbers to Python, and what a comparison of arrays gives.
+        # NumPy's truth values are not `Real`, but a comparison of arrays yields them.
         plain = isinstance(value, Real) or type(value).__name__ in ("bool", "bool_")
         number = float(value) if plain else math.nan  # type: ignore[arg-type]
     except OverflowError:
@@ -161,9 +168,9 @@ def checked_reward(value: object, bounds: tuple[float, float] | None = None) -> 
     if bounds is not None and not bounds[0] <= number <= bounds[1]:
         raise InvalidReward(
             f"the reward must be a finite number in [{bounds[0]:g}, {bounds[1]:g}], got {value!r:.80}: nothing was learned.",
-            "Scale it, or open the memory with the range that rewards have: Memory(path, reward_range=(lowest, highest))."
-            if plain
-            else "Give a plain number.",
+            "Scale it, or tell the file the range once: Memory(path, reward_range=(lowest, highest))."
+            if plain and math.isfinite(number)
+            else "Give a plain number that is finite.",
         )
     if not abs(number) <= LARGEST_REWARD:
         raise InvalidReward(
@@ -193,8 +200,8 @@ def new_item(text: str, draft: Draft, *, new_id: str, now: str) -> Item:
 
 
 def nothing_new(item: Item, other: Item) -> bool:
-    """Whether `other`, an item in the same words, says nothing that the open `item` does not: no other time, metadata or
-    indents, no higher trust, no longer life, and it would be found or held back alike."""
+    """Whether `other`, an item with the same words, adds nothing to the open `item`: no other time, metadata or indents, no
+    higher trust, no later expiry, and no other status."""
     return (
         item.status is other.status
         and indented_alike(item.text, other.text)
@@ -206,7 +213,7 @@ def nothing_new(item: Item, other: Item) -> bool:
 
 
 def _duplicate(view: View, item: Item, but: str = "") -> str | None:
-    """Id of an open item that says already what `item` would, or None."""
+    """Return the id of an open item, other than `but`, that already says what `item` says, or None."""
     for id in view.duplicates_of(item):
         if id != but and nothing_new(_known(view, id), item):
             return id
@@ -246,7 +253,7 @@ def _update(view: View, operation: Operation, draft: Draft, new_id: str, now: st
 
 
 def _replace_with_new(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> OperationOutcome:
-    """SUPERSEDE and MERGE."""
+    """Carry out SUPERSEDE or MERGE: close the targets, and write an item with the new text that is linked to them."""
     targets, merging = _distinct(operation.targets), operation.kind is OperationKind.MERGE
     if not targets and not merging:
         return OperationOutcome(False, reason="SUPERSEDE needs a target")
@@ -256,19 +263,19 @@ def _replace_with_new(view: View, operation: Operation, draft: Draft, new_id: st
     if problem is not None:
         return OperationOutcome(False, reason=problem)
     olds = [_known(view, target) for target in targets]
-    # An agent that says "this fact changed" changes neither what sort of thing it is nor whose it is.
+    # An agent that says "this fact changed" changes neither the kind of the item nor whose it is.
     scopes = {old.scope for old in olds}
     draft = replace(draft, kind=olds[0].kind, scope=scopes.pop() if len(scopes) == 1 else draft.scope)
     newest = max(old.written_at for old in olds)
     if newest > now:
-        # The clock went back: what is replaced was there, however short, and its successor came after it.
+        # The clock went back: the successor must still come after the items that it replaces.
         now = later(newest, 1e-6)
     item = new_item(operation.text, draft, new_id=new_id, now=now)
     existing = _duplicate(view, item)
     if merging:
-        # Into the wording of one of them: that one stays as it is.
+        # If the merged text is that of one of the targets, this one stays as it is.
         existing = next((id for id in view.duplicates_of(item) if id in targets), existing)
-        # Merged items were the same fact in several wordings: the successor holds over their whole interval.
+        # Merged items were the same fact in several wordings: the successor is valid over their whole interval.
         item = replace(
             item,
             event_time=draft.event_time or max(old.event_time for old in olds),
@@ -343,7 +350,7 @@ def _assign(view: View, act: Assignment) -> OperationOutcome:
 
 
 def _credit(view: View, act: Credit) -> OperationOutcome:
-    """Items that were closed meanwhile are credited too: showing them was still followed by the reward."""
+    """Credit the items of an act. Those that were closed meanwhile are credited too, as they were shown before the reward."""
     changed = []
     for id, propensity in act.items:
         item = view.get(id)
@@ -356,7 +363,7 @@ def _credit(view: View, act: Credit) -> OperationOutcome:
 
 
 def draft_problem(text: str, draft: Draft) -> str | None:
-    """Why this text, or the key it would have, cannot be remembered; None where it can."""
+    """Return why this text, or the key of the draft, cannot be remembered; None if both can."""
     problem = text_problem(text)
     if problem is None and draft.key:
         key_problem = text_problem(draft.key)

@@ -1,12 +1,12 @@
-"""Bank: what an agent holds. A scoped view over a snapshot of memory, with what was written on it: a fork costs nothing until it
-is written, and then a copy of what was written so far.
+"""`Bank`: a view of a snapshot of a memory within a scope, with changes of its own. A fork shares those changes with its parent,
+and copies them only when one of the two writes.
 
     bank = Bank.empty(encoder)
     bank.add("Ana is allergic to peanuts", event_time="2026-01-31")
     bank.search("what must Ana not eat?", k=5)
 
-`fork()` gives every member of a group its own overlay over the same items; `apply()` takes what a model asked for and
-always answers; `content_hash()` names the state.
+`fork()` gives every member of a group its own bank over the same items; `apply()` carries out what a model asks for, and never
+raises on a bad operation; `content_hash()` identifies the state.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ if TYPE_CHECKING:
 
 
 class Written:
-    """What was written in a bank. It is shared between forks, and copied by whoever writes to it next.
+    """The changes that were written in a bank. Forks share one such object; the next of them to write copies it first.
 
-    items: the latest state of every item it has; rows: one per searchable wording, in order of arrival; hidden: rows that no
-    longer count; covers: ids whose row on the base no longer counts; by_content: ids of open items, by `duplicate_key`.
+    `items` holds the latest state of each changed item. Each searchable wording has a row (`row_ids`, `texts`); `hidden` are rows
+    that are outdated, `covers` ids whose row in the base is outdated. `by_content` holds ids of open items by `duplicate_key`.
     """
 
     __slots__ = (
@@ -94,7 +94,7 @@ class Written:
         return twin
 
     def add_row(self, item: Item, vectors: Vectors | None = None) -> None:
-        """Make the present wording of `item` searchable. Its vectors are made when a dense search first needs them."""
+        """Make the present wording of `item` searchable. Without `vectors`, it is encoded when a dense search first needs it."""
         self.row_of[item.id] = len(self.row_ids)
         self.row_ids.append(item.id)
         self.texts.append(item.searched_text)
@@ -102,7 +102,7 @@ class Written:
         self._vectors.append(vectors)
 
     def vectors(self, embedder: Embedder) -> list[Vectors]:
-        """Of each row: (1 + parts, dimension). Encodes, in one batch, what has none yet."""
+        """Return the vectors of each row, of shape (1 + parts, dimension). Rows without any are encoded, in one batch."""
         with self._lock:
             missing = [row for row, made in enumerate(self._vectors) if made is None]
             if missing:
@@ -112,7 +112,7 @@ class Written:
             return [made for made in self._vectors if made is not None]
 
     def cosines(self, queries: Vectors, embedder: Embedder) -> Vectors:
-        """The best of each row's, for each query. Shape (queries, rows); there is at least one row."""
+        """Return the best cosine of each row's vectors for each query, of shape (queries, rows). There must be a row."""
         import numpy as np
 
         listed = self.vectors(embedder)
@@ -125,8 +125,8 @@ class Written:
 
 
 class Overlay:
-    """What was written, on a base: the `View` that operations act on and the `Corpus` that searches rank, with forks, a count and
-    an incremental content hash. embedder: makes the vectors of what is written here."""
+    """Changes over a base, a snapshot of a memory: the `View` that operations act on and the `Corpus` that searches rank. It can
+    be forked, and keeps a count and a content hash up to date. `embedder` makes the vectors of items that are written here."""
 
     __slots__ = ("_count", "_next_number", "_shared", "_total", "base", "embedder", "written")
 
@@ -134,20 +134,20 @@ class Overlay:
         self.base = base
         self.embedder = embedder
         self.written = Written()
-        self._shared = False  # whether a fork has the same
-        # Relative to the base, which is asked only when someone wants to know: a search does not.
+        self._shared = False  # whether a fork uses the same `Written`
+        # Relative to the base, whose own sums are read only when needed, which is not for a search.
         self._count = 0
         self._total = 0
         self._next_number = 0
 
     @property
     def count(self) -> int:
-        """How many items are current."""
+        """The number of current items."""
         return self._count + (self.base.sums()[1] if self.base is not None else 0)
 
     @property
     def total(self) -> int:
-        """Sum of the content digests of all items, modulo 2**256."""
+        """The sum of the content digests of all items, modulo 2**256."""
         return (self._total + (self.base.sums()[0] if self.base is not None else 0)) % HASH_MODULUS
 
     @property
@@ -166,7 +166,7 @@ class Overlay:
         return self.base is not None
 
     def fork(self) -> Overlay:
-        """Both sides keep what is there; what either writes later the other does not see."""
+        """Return an overlay with the same items. What either of the two writes later, the other does not see."""
         self._shared = True
         twin = Overlay.__new__(Overlay)
         twin.base, twin.embedder, twin.written, twin._shared = self.base, self.embedder, self.written, True
@@ -178,12 +178,12 @@ class Overlay:
         return self.base.get(id) if item is None and self.base is not None else item
 
     def fetch(self, ids: Sequence[str]) -> dict[str, Item | None]:
-        """Several at once."""
+        """Return several items by id, None for an unknown one."""
         under = self.base.fetch(ids) if self.base is not None else {}
         return {id: self.written.items.get(id) or under.get(id) for id in ids}
 
     def doubtful(self, ids: Sequence[str]) -> Sequence[str]:
-        """What lies here is at hand; what lies under it is asked for together."""
+        """Return the ids whose items a search must read to apply its filters: changed ones, and the doubtful ones of the base."""
         if self.base is None:
             return ids
         above = self.written.items
@@ -194,14 +194,14 @@ class Overlay:
         return sorted(self._same(item), key=lambda id: int(id[1:]))
 
     def _same(self, item: Item) -> tuple[str, ...]:
-        """Ids of all open items with this content."""
+        """Return the ids of all open items with the same `duplicate_key`."""
         here = self.written.by_content.get(duplicate_key(item))
         if here is None:
             return tuple(self.base.duplicates_of(item)) if self.base is not None else ()
         return here
 
     def put(self, item: Item, vectors: Vectors | None = None) -> None:
-        """vectors: of its wording, where they are known."""
+        """Write an item in its new state. `vectors` are those of its wording, if the caller has them."""
         before = self.get(item.id)
         if before is not None and before == item:
             return
@@ -230,33 +230,33 @@ class Overlay:
             written.add_row(item, vectors)
 
     def items(self) -> Iterator[Item]:
-        """Every item in its latest state, closed ones too, in order of first writing."""
+        """Iterate over all items in their latest state, closed ones too, in the order in which they were first written."""
         under = {} if self.base is None else {item.id: item for item in self.base.items()}
         return iter((under | self.written.items).values())
 
     def closed(self) -> Iterator[Item]:
-        """Items that are neither current nor deleted, in their latest state."""
+        """Iterate over the items that are neither current nor deleted, in their latest state."""
         under = {} if self.base is None else {item.id: item for item in self.base.closed()}
         return (item for item in (under | self.written.items).values() if not item.current and not item.deleted)
 
     def languages(self) -> frozenset[str]:
-        """Of what was written and the base."""
+        """Return the languages whose stems the words of changes and base hold."""
         return self.written.index.languages.union(() if self.base is None else self.base.languages())
 
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics:
-        """Of what was written and the base."""
+        """Return what BM25 needs to know of changes and base together."""
         above = self.written.index.statistics(terms, self._hidden())
         return above if self.base is None else total([above, self.base.statistics(terms)])
 
     def by_words(self, terms: Sequence[str], count: int, where: Filter | None = None) -> Ranked:
-        """The `count` best by BM25, with the statistics of the whole; zero scores left out."""
+        """Return the `count` best items by BM25, with the statistics of the whole collection; zero scores are left out."""
         corpus, under = self.statistics(terms), list[tuple[str, float]]()
         if self.base is not None:
             under = self.base.by_words(terms, count, self.written.covers, corpus, self._under(where))
         return self._ranked(self.written.index.scores(terms, corpus), under, count, above=0.0)
 
     def by_meaning(self, vectors: Vectors, count: int, where: Filter | None = None) -> list[Ranked]:
-        """Per query the `count` best by cosine, in one matrix product for all of them. vectors: (queries, dimension)."""
+        """Return the `count` best items by cosine for each query; `vectors` has the shape (queries, dimension)."""
         assert self.embedder is not None
         under: list[Ranked] = [[] for _ in vectors]
         if self.base is not None:
@@ -267,7 +267,7 @@ class Overlay:
         return [self._ranked(part, line, count, above=float("-inf")) for part, line in zip(scored, under, strict=True)]
 
     def vectors_of(self, items: Sequence[Item]) -> dict[str, Vectors]:
-        """As of a `Corpus`."""
+        """Return the vectors of each item, by its id, of shape (1 + parts, dimension)."""
         assert self.embedder is not None
         here, rows = self.written.vectors(self.embedder), self.written.row_of
         out = {item.id: here[rows[item.id]] for item in items if item.id in rows}
@@ -275,24 +275,25 @@ class Overlay:
         return out | (self.base.store.vectors_for(under) if under and self.base is not None else {})
 
     def _under(self, where: Filter | None) -> Filter | None:
-        """The filter for what lies under this; of items that lie here the base may have other metadata."""
+        """Return the filter for the base. It lets items that were changed here pass, as the base has their old metadata."""
         return None if where is None or where.tree is None else replace(where, but=frozenset(self.written.items))
 
     def _ranked(self, scores: Any, under: Ranked, count: int, above: float) -> Ranked:
-        """The `count` best of the rows that count, the base first among equals. scores: of each row; changed."""
+        """Return the `count` best of the base's hits (`under`) and of the rows here that score more than `above`; at equal scores
+        the base comes first. `scores`, one for each row, is changed."""
         scores[self._hidden()] = float("-inf")
         ids = self.written.row_ids
         here = [(ids[row], float(scores[row])) for row in best(scores, count) if scores[row] > above]
         return sorted([*under, *here], key=lambda pair: -pair[1])[:count]
 
     def _hidden(self) -> Rows:
-        """Rows that no longer count. Shape (h,)."""
+        """Return the indices of outdated rows, as an array of one dimension."""
         import numpy as np
 
         return np.asarray(self.written.hidden, dtype=np.intp)
 
     def with_others(self, request: Request, time: str) -> Overlay:
-        """This with the items that are not current but that `request` admits made searchable; itself where it admits none."""
+        """Return this overlay, or, if `request` admits items that are not current, a fork in which those are searchable too."""
         if not request.of_others:
             return self
         twin = self.fork()
@@ -310,7 +311,7 @@ class Overlay:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """One entry of a bank's own journal: enough to do it again on the store the bank was opened from."""
+    """One entry of a bank's journal: what is needed to carry out the operation again on the store."""
 
     act: Act
     draft: Draft
@@ -318,7 +319,7 @@ class Applied:
 
 
 class Bank:
-    """Not thread-safe itself; forks of one bank may be used by different threads at once."""
+    """A copy of a memory with its own changes. Not thread-safe, but different threads may use forks of one bank at once."""
 
     __slots__ = ("_clock", "_embedder", "_overlay", "journal", "scope")
 
@@ -331,39 +332,39 @@ class Bank:
 
     @classmethod
     def empty(cls, encoder: Encoder | None, *, clock: Clock = now) -> Bank:
-        """A bank in memory alone. Without an encoder only lexical searches work."""
+        """Make a bank without a file. Without an encoder only lexical searches work."""
         return cls(Overlay(None, None if encoder is None else Embedder(encoder)), EVERYWHERE, clock)
 
     @classmethod
     def on(cls, base: Snapshot, embedder: Embedder | None, *, scope: Scope, clock: Clock = now) -> Bank:
-        """A bank over a snapshot of a store."""
+        """Make a bank over a snapshot of a store."""
         return cls(Overlay(base, embedder), scope, clock)
 
     def __len__(self) -> int:
-        """How many items are current."""
+        """Return the number of current items."""
         return self._overlay.count
 
     def items(self, *, all_states: bool = False) -> Iterator[Item]:
-        """Current items in order of writing; with `all_states`, superseded, deleted and held back ones too."""
+        """Iterate over the current items in order of writing; with `all_states`, over those in any other state too."""
         return (item for item in self._overlay.items() if all_states or item.current)
 
     def get(self, id: str) -> Item:
-        """The item in its latest state, closed ones too. Raises UnknownItem."""
+        """Return an item in its latest state, even if it is closed. Raises UnknownItem."""
         item = self._overlay.get(id)
         if item is None:
             raise UnknownItem(f"no item {id!r:.80} in this bank")
         return item
 
     def find(self, id: str) -> Item | None:
-        """As `get`; None where there is no such item."""
+        """Return an item as `get` does, or None if there is no such item."""
         return self._overlay.get(id)
 
     def fork(self) -> Bank:
-        """An overlay over the present state, in constant time. Neither side sees what the other writes from here on."""
+        """Return a bank with the same state, in constant time. Neither of the two sees what the other writes later."""
         return Bank(self._overlay.fork(), self.scope, self._clock)
 
     def content_hash(self) -> str:
-        """64 hex digits over all items but their clocks and value statistics; equal states give equal hashes."""
+        """Return 64 hex digits that are equal for equal items, whatever their clocks and value statistics."""
         return f"{self._overlay.total:064x}"
 
     def add(
@@ -378,8 +379,8 @@ class Bank:
         metadata: Mapping[str, Any] | None = None,
         deduplicate: bool = True,
     ) -> Item:
-        """Remember `text`. An exact duplicate of an open item (see `item.duplicate_key`) is not stored again: that item is
-        returned. Raises InvalidText, InvalidTime."""
+        """Remember `text`. With `deduplicate`, an exact duplicate of an open item (see `item.duplicate_key`) is not stored again,
+        and that item is returned. Raises InvalidText, InvalidTime."""
         checked_text(text)
         if key:
             checked_text(key, "key")
@@ -398,32 +399,32 @@ class Bank:
     def apply(
         self, operation: Operation, *, provenance: Provenance = UNKNOWN, event_time: Timestamp = ""
     ) -> OperationOutcome:
-        """Carry out what an agent asked for. Never raises on a bad operation: it changes nothing and says why."""
+        """Carry out an operation that an agent asked for. A bad one changes nothing, and the outcome says why."""
         return self.perform(operation, Draft(scope=self.scope, event_time=timestamp(event_time), provenance=provenance))
 
     def search(self, query: str, k: int = 10, **options: Unpack[SearchOptions]) -> list[Hit]:
-        """The `k` best items for `query`, best first.
+        """Return the `k` best items for `query`, best first.
 
-        mode: "lexical" (BM25), "dense" (cosine) or, by default, "hybrid" (both, see `search.fuse`). options: see
-        `search.Request`. Raises InvalidFilter, InvalidText, InvalidTime, and MemoryProblem for a dense search without an encoder.
+        The option `mode` is "lexical" (BM25), "dense" (cosine) or, by default, "hybrid"; for the others see `search.Request`.
+        Raises InvalidFilter, InvalidText, InvalidTime, and MemoryProblem for a dense search without an encoder.
         """
         return self._hits([query], requested(k, "hybrid", options))[0]
 
     def _hits(self, queries: Sequence[str], request: Request) -> list[list[Hit]]:
-        """Of each query; all are encoded together, and compared with the vectors in one matrix product."""
+        """Return the hits of each query. All are encoded together, and compared with the vectors in one matrix product."""
         asked, time = [checked_query(query, number) for number, query in enumerate(queries)], self._clock()
         searched = self._overlay.with_others(request, time)
         return Search(self._overlay, self._embedder, request, time, searched).hits(asked)
 
     def commit_to(self, store: Store, episode: str = "") -> list[OperationOutcome]:
-        """Do on the store, in one transaction, what was done here; ids that were new here become new ids there."""
+        """Carry out on the store, in one transaction, what was done in this bank. New items get new ids there."""
         vectors = store.encode(self.texts())
         outcomes = store.change(self.scope, lambda transaction: self.replay(transaction, episode), vectors)
         self.journal = []
         return list(outcomes)
 
     def replay(self, transaction: Transaction, episode: str = "") -> list[OperationOutcome]:
-        """What was done here, done in a transaction of the store."""
+        """Carry out what was done in this bank in a transaction of the store, and return the outcomes there."""
         renamed, outcomes = dict[str, str](), list[OperationOutcome]()
         for entry in self.journal:
             act = renamed_act(entry.act, renamed)
@@ -434,29 +435,29 @@ class Bank:
         return outcomes
 
     def texts(self) -> list[str]:
-        """What the store needs vectors of before `replay`."""
+        """Return the texts of which the store needs vectors before `replay`."""
         acts = [(entry.draft.key, entry.act) for entry in self.journal if isinstance(entry.act, Operation)]
         return [text for key, act in acts if (text := key or act.text)]
 
     def nearest(self, text: str, k: int) -> list[Item]:
-        """The `k` items most like `text`, best first."""
+        """Return the `k` items most like `text`, best first."""
         return self.nearest_to([text], k)[0]
 
     def nearest_to(self, texts: Sequence[str], k: int) -> list[list[Item]]:
-        """For each text the `k` items most like it, best first."""
+        """Return for each text the `k` items most like it, best first."""
         if not len(self):
             return [[] for _ in texts]
         mode = "lexical" if self._embedder is None else "hybrid"
         return [[hit.item for hit in hits] for hits in self._hits(texts, requested(k, mode, {}))]
 
     def similar(self, text: str, k: int) -> list[tuple[Item, float]]:
-        """The `k` items nearest to `text` in meaning with their cosines; none without an encoder."""
+        """Return the `k` items nearest to `text` in meaning, with their cosines; none without an encoder."""
         if self._embedder is None or not len(self):
             return []
         return [(hit.item, hit.score) for hit in self.search(text, k, mode="dense")]
 
     def perform(self, act: Act, draft: Draft) -> OperationOutcome:
-        """As `apply`, with all that the item would hold."""
+        """Carry out an act as `apply` does, with a draft of all fields of the item that it would write."""
         outcome = execute(self._overlay, act, draft, new_id=f"m{self._overlay.next_number}", now=self._clock())
         if outcome.applied:
             if outcome.item == f"m{self._overlay.next_number}":

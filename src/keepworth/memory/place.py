@@ -1,4 +1,4 @@
-"""Where a memory lies: a file, or a schema of a database on a server. What is said of an address never holds its password."""
+"""Where a memory is stored: in a file, or in a schema of a Postgres database. Messages never show the password of an address."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsp
 from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
 
 SERVERS = ("postgresql://", "postgres://")
-"""How the address of a memory on a server begins."""
+"""The beginnings of an address of a memory on a server."""
 SCHEMA = "keepworth"
-"""Where a memory lies whose address names no schema."""
+"""The schema of a memory whose address names none."""
 LONGEST_SCHEMA = 63
 SECRET = ("password", "sslpassword")
 _OTHER = re.compile(r"([a-z][a-z0-9+.-]*):/", re.IGNORECASE)
@@ -27,7 +27,7 @@ def on_server(path: object) -> bool:
 
 @dataclass(frozen=True)
 class MemoryPlace:
-    """given: a file, or an address with its password. str() of it is for messages."""
+    """Where a memory is stored. `given` is a file, or an address with its password; `str()` of a place shows no password."""
 
     given: str
 
@@ -43,7 +43,7 @@ class MemoryPlace:
 
     @property
     def opens(self) -> str | Path:
-        """What `Memory` is given."""
+        """The path or address that `Memory` is opened with."""
         return self.given if self.on_server else self.file
 
     @property
@@ -52,15 +52,15 @@ class MemoryPlace:
 
     @property
     def file(self) -> Path:
-        """Raises MemoryProblem for an address, which `Path` would spoil."""
+        """The path of the file. Raises MemoryProblem for an address, which `Path` would change ("//" becomes "/")."""
         if self.on_server:
             raise MemoryProblem(f"{self} is an address, and this is about files.", "Name a file.")
         return Path(self.given)
 
     @property
     def base(self) -> Path:
-        """What files that go with the memory are named after, such as the tokens of a server: the memory's own file, or, of an
-        address, a name in the present folder that no other memory has."""
+        """The path after which files that belong to the memory are named, such as the tokens of a server: the memory's own file,
+        or, for an address, a name in the present folder that no other memory has."""
         if not self.on_server:
             return self.file
         parts = address(self.given)
@@ -68,23 +68,23 @@ class MemoryPlace:
         return Path(f"{readable}-{parts.schema}-{_digest(parts.identity, 8)}")
 
     def of_tenant(self, tenant: str) -> MemoryPlace:
-        """A memory of its own for each tenant: beside the file, in a folder that bears its name; or another schema of the same
-        database. The tenant "" has this place itself."""
+        """Return the place of a tenant's own memory: a file in the folder FILE.tenants, or another schema of the same database.
+        The tenant "" has this place itself."""
         if not tenant:
             return self
-        # Names of tenants are any text: a digest is a name everywhere, and tells none of them from the folder.
+        # Names of tenants may be any text. A digest is a valid name on every file system, and does not reveal the name.
         name = _digest(tenant, 32)
         if not self.on_server:
             return MemoryPlace(str(self.file.with_name(f"{self.file.name}.tenants") / f"{name}.mem"))
         parts = address(self.given)
         whole = f"{parts.schema}_{name}"
-        # Two long names must not lead to one schema.
+        # Two long names must not be cut to the same schema.
         schema = whole if len(whole) <= LONGEST_SCHEMA else f"tenant_{_digest(whole, 32)}"
         return MemoryPlace(f"{parts.conninfo}{'&' if '?' in parts.conninfo else '?'}schema={schema}")
 
 
 def place_of(path: str | os.PathLike[str] | MemoryPlace) -> MemoryPlace:
-    """Raises NotAMemoryFile for an address that cannot be."""
+    """Return the place of a path or an address. Raises NotAMemoryFile for one that cannot be right."""
     if isinstance(path, MemoryPlace):
         return path
     given = os.fspath(path)
@@ -93,18 +93,18 @@ def place_of(path: str | os.PathLike[str] | MemoryPlace) -> MemoryPlace:
         return MemoryPlace(given)
     other = _OTHER.match(given)
     if other and (given.startswith(other[0] + "/") or other[1].lower() in ("postgresql", "postgres")):
-        # Nothing but its beginning is said of it: there may be a password in it.
+        # The message shows only its beginning: there may be a password in the rest.
         raise NotAMemoryFile(
             f"{other[1]}:// begins no address of a memory.",
             "Write postgresql://user@host/database, in small letters, or name a file.",
         )
-    if not Path(given).name:  # such as "", of a variable that is not set
+    if not Path(given).name:  # such as "", from a variable that is not set
         raise NotAMemoryFile(f"{given!r} is no path of a file.", "Name a file, such as agent.mem.")
     return MemoryPlace(str(Path(given)))
 
 
 def file_of(path: str | os.PathLike[str]) -> Path:
-    """What is a file and cannot be anything else. Raises MemoryProblem for an address."""
+    """Return the path of something that must be a file. Raises MemoryProblem for an address."""
     given = os.fspath(path)
     if on_server(given):
         raise MemoryProblem(
@@ -115,19 +115,19 @@ def file_of(path: str | os.PathLike[str]) -> Path:
 
 
 class Address(NamedTuple):
-    """shown: in messages, without a password. conninfo: what libpq is given."""
+    """The parts of an address. `shown` is for messages, without a password; `conninfo` is what libpq connects with."""
 
     shown: str
     conninfo: str
     schema: str
     database: str
     identity: str
-    """Host, port, database and schema: the same for everybody who opens this memory by this name of its host."""
+    """Host, port, database and schema: equal for all users that open this memory under the same name of its host."""
     has_password: bool
 
 
 def address(url: str) -> Address:
-    """Raises NotAMemoryFile, without a password in what it says."""
+    """Split the address of a memory into its parts. Raises NotAMemoryFile, whose message holds no password."""
     try:
         url.encode()
         parts = urlsplit(url)
@@ -136,7 +136,7 @@ def address(url: str) -> Address:
         if "@" in parts.path + parts.query or parts.fragment:
             raise ValueError
     except ValueError:
-        # Not what urllib says of it: it quotes what it takes for a port, which may be half of a password.
+        # urllib's own message is left out: it quotes what it takes for a port, which may be half of a password.
         raise NotAMemoryFile(
             f"{_cut(url)!r:.80} is no address of a database: write postgresql://user@host:port/database, and characters such "
             "as / ? # @ in a name or a password as %2F %3F %23 %40"
@@ -173,7 +173,7 @@ def address(url: str) -> Address:
 
 
 def _cut(url: str) -> str:
-    """Of what cannot be read as an address, that which cannot be a part of a password."""
+    """Return the parts of an unreadable address that cannot belong to a password."""
     scheme, _, rest = url.partition("://")
     _, at, after = rest.rpartition("@")
     host = re.split(r"[?#]", after)[0]

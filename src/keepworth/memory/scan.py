@@ -1,6 +1,6 @@
-"""What is done with secrets, and on request with what tells who somebody is, where they are about to be written.
+"""Decides what is done with secrets, and on request with personal data, that are about to be written.
 
-They are found by the rules of `keepworth.memory.sensitive`; a function of one's own is asked beside them.
+The rules of `keepworth.memory.sensitive` find them, together with a function that the user may give.
 """
 
 from __future__ import annotations
@@ -17,16 +17,20 @@ from keepworth.memory.operations import Assignment, Draft
 from keepworth.memory.sensitive import PERSONAL, RULES, SECRETS, ScanHook, SensitiveSpan, apart, sensitive
 
 ACTIONS = ("allow", "redact", "quarantine", "refuse")
-"""What is done with an item in which something is found, mildest first. redact: without it; quarantine: kept as it is, and shown
-by no search until it is released."""
+"""What is done with a text in which something is found, mildest first. "redact" stores the text without it; "quarantine" stores
+it as it is, and no search shows it until it is released; "refuse" raises RefusedText."""
 HELD_FOR = "held_for"
-"""The name in an item's metadata that says why it is in quarantine."""
+"""The key in an item's metadata that says why it is in quarantine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What is done with each kind that is found. actions: by kind, as of `ACTIONS`; a kind that is not named is allowed. hook: is
-    asked beside the rules, and may find kinds of its own. Raises UnknownName for actions and kinds that there are not."""
+    """What is looked for in texts, and what is done with it. Raises UnknownName for an action or a kind that does not exist.
+
+    Args:
+        actions: One of `ACTIONS` for each kind; a kind that is not named is allowed.
+        hook: Called on each text beside the rules; it may find kinds of its own.
+    """
 
     actions: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(SECRETS, "quarantine"), hash=False)
     hook: ScanHook | None = None
@@ -38,21 +42,21 @@ class Scan:
                 require_known("kind of what is scanned for", kind, tuple(RULES))
 
     def spans(self, text: str) -> list[SensitiveSpan]:
-        """What is in a text and not allowed."""
+        """Return where a text holds something that is not allowed."""
         wanted = [kind for kind, action in self.actions.items() if action != "allow" and kind in RULES]
         by_hook = [] if self.hook is None else [span for span in self.hook(text) if self._action(span) != "allow"]
         return apart([*sensitive(text, wanted), *by_hook])
 
     def redacted(self, text: str, *, alone: bool = False) -> str:
-        """The text without what is found in it. alone: without what is to be redacted, and nothing else."""
+        """Return the text with everything removed that is found in it; with `alone`, only what has the action "redact"."""
         for span in reversed(self.spans(text)):
             if not alone or self._action(span) == "redact":
                 text = f"{text[: span.start]}[{span.kind.replace('_', ' ')} removed]{text[span.end :]}"
         return text
 
     def screened(self, act: Operation, draft: Draft) -> tuple[Operation, Draft, str]:
-        """An operation as it may be carried out, and the kinds for which its item is held in quarantine, "" for none. Raises
-        RefusedText."""
+        """Return an operation and its draft as they may be carried out, and the kinds for which the item goes into quarantine
+        (separated by spaces). Raises RefusedText."""
         if act.kind not in _WRITING:
             return act, draft, ""
         origin = draft.provenance
@@ -70,12 +74,12 @@ class Scan:
         return act, draft, held
 
     def holds(self, item: Item) -> str:
-        """The kinds for which a write of this item would be held in quarantine, "" for none. Raises RefusedText."""
+        """Return the kinds for which this item, if written, would go into quarantine; "" for none. Raises RefusedText."""
         kinds = self._kinds([item.text, item.key, *_origin(item.provenance).values(), *_strings(item.metadata)])
         return " ".join(kinds.get("quarantine", ()))
 
     def screened_fields(self, act: Assignment, released: bool) -> Assignment:
-        """The same for fields that are set. released: whether the item is let out by this, which a secret does not hinder."""
+        """Return an assignment as it may be carried out; it is not scanned if it releases the item. Raises RefusedText."""
         kinds = {} if released else self._kinds(list(_strings(act.fields.get("metadata"))))
         if not kinds:
             return act
@@ -89,7 +93,7 @@ class Scan:
         return replace(act, fields=fields)
 
     def _kinds(self, texts: Iterable[str]) -> dict[str, list[str]]:
-        """What is found in them, by what is done with it; {} where nothing is. Raises RefusedText."""
+        """Return the kinds that are found in the texts, by action; {} if nothing is found. Raises RefusedText."""
         spans = [span for text in texts for span in self.spans(text)]
         kinds = {action: sorted({span.kind for span in spans if self._action(span) == action}) for action in ACTIONS}
         if kinds["refuse"]:
@@ -107,7 +111,7 @@ _WRITING = (OperationKind.ADD, OperationKind.UPDATE, OperationKind.SUPERSEDE, Op
 
 
 def _origin(provenance: Provenance) -> dict[str, str]:
-    """What is said in words of where an item came from."""
+    """Return the fields of a provenance that are text."""
     return {name: value for name, value in asdict(provenance).items() if isinstance(value, str)}
 
 
@@ -134,7 +138,7 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def scan_of(secrets: str = "quarantine", personal: str = "allow") -> Scan | None:
-    """One action for all kinds of secrets, and one for what is personal; None where both are allowed."""
+    """Return a scan with one action for all kinds of secrets and one for personal data; None if both are "allow"."""
     for what, action in (("secrets", secrets), ("personal", personal)):
         if action not in ACTIONS:
             raise KeepworthError(f"{what}={action!r:.40} does not exist.", f"Use one of {', '.join(ACTIONS)}.")

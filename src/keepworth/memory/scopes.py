@@ -1,4 +1,4 @@
-"""Whose memory it is: what a handle sees, where it writes, and what others share with it."""
+"""What a handle on a memory sees, where it writes, and what other users share with it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from keepworth.memory.errors import InvalidScope, SharedReadOnly
 from keepworth.memory.item import Item, Reach, Scope, one_spelling
 
 REMEMBERED = 4096
-"""Bounds of calls of which the scope is remembered."""
+"""How many combinations of bounds have their scope cached."""
 NOBODY = ("", "", "")
 
 
@@ -17,9 +17,9 @@ class Scopes:
     """The scope of a handle, in which it writes, and the users whose items are shared with it.
 
     Args:
-        own: Its own scope.
-        shares: What lies under these names of users is seen too; True where it may be changed.
-        within: The agent and the session that bound what is shared.
+        scope: Its own scope.
+        shares: Names of users whose items it sees too, with True for those that it may change.
+        within: The agent and the session to which those shared items are limited.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Scopes:
         self._narrowed: dict[tuple[str, str, str], Scope] = {}
 
     def inside(self, user_id: str, agent_id: str, session_id: str, shared: Mapping[str, bool] | None = None) -> Scopes:
-        """Those of a narrower handle, which keeps what is shared with this one unless it says otherwise. Raises InvalidScope."""
+        """Return the scopes of a narrower handle, with the same shared users unless `shared` is given. Raises InvalidScope."""
         narrower = self.narrowed(user_id, agent_id, session_id)
         if shared is not None:
             if not narrower.user:
@@ -42,13 +42,13 @@ class Scopes:
         return Scopes(narrower, {} if self.shares_with(user_id) else self.shares, self._bounds(agent_id, session_id))
 
     def narrowed(self, user_id: str = "", agent_id: str = "", session_id: str = "") -> Scope:
-        """The scope that a call with these bounds writes to. Raises InvalidScope, SharedReadOnly."""
-        # Only "" means everybody's: a user 0, or None, is a mistake, and must not become a look at the whole memory.
+        """Return the scope that a call with these bounds writes to. Raises InvalidScope, SharedReadOnly."""
+        # Only "" stands for all users: a user 0 or None is a mistake, and must not open the whole memory.
         if (user_id, agent_id, session_id) == NOBODY:
             return self.own
         user_id = one_spelling(user_id) if isinstance(user_id, str) else user_id
         given = (user_id, agent_id, session_id)
-        # What is not text may not be hashable either; `Scope` says what is wrong with it.
+        # A bound that is no text may not be hashable; it is left to `Scope`, which says what is wrong with it.
         plain = all(isinstance(part, str) for part in given)
         scope = self._narrowed.get(given) if plain else None
         if scope is None:
@@ -69,7 +69,8 @@ class Scopes:
         return scope
 
     def seen(self, user_id: str = "", agent_id: str = "", session_id: str = "") -> Scope:
-        """What a search or an id reaches: what is shared, too, where no user is named; where one that is shared is, it alone."""
+        """Return the scope in which a call searches: with shared items if it names no user, and with the items of a shared user
+        alone if it names that user."""
         if not self.shares:
             named = (user_id, agent_id, session_id) != NOBODY
             return self.narrowed(user_id, agent_id, session_id) if named else self.own
@@ -82,17 +83,17 @@ class Scopes:
         return Reach(*narrower.parts(), tuple(Scope(self.own.tenant, name).narrowed(**bounds) for name in self.shares))
 
     def asking(self, agent_id: str = "", session_id: str = "", *, seen: Scope) -> Scope:
-        """Whose question a search of `seen` is: of whoever asks, also where it is answered from elsewhere."""
+        """Return the scope under which a search of `seen` is logged: with shared items, the scope of the handle that asks."""
         return self.narrowed("", agent_id, session_id) if self.shares else seen
 
     @property
     def changeable(self) -> Scope:
-        """What may be changed by its id."""
+        """The scope in which items may be changed by their ids: the handle's own, and shared ones that may be changed."""
         writable = tuple(Scope(self.own.tenant, name) for name, writes in self.shares.items() if writes)
         return Reach(*self.own.parts(), writable) if writable else self.own
 
     def home(self, item: Item) -> Scope:
-        """Through which scope an item that is seen is changed. Raises SharedReadOnly."""
+        """Return the scope through which an item is changed: the handle's own or a shared one. Raises SharedReadOnly."""
         if self.own.contains(item.scope):
             return self.own
         home = Scope(self.own.tenant, item.scope.user)
@@ -108,10 +109,10 @@ class Scopes:
         return isinstance(user_id, str) and one_spelling(user_id) in self.shares
 
     def forget(self) -> None:
-        """Drop the names that calls were narrowed to."""
+        """Drop the cached scopes, whose names may have been erased."""
         self._narrowed.clear()
 
     def _bounds(self, agent_id: str, session_id: str) -> dict[str, str]:
-        """Of what is shared, in a call."""
+        """Return the agent and the session to which a call limits shared items."""
         given = (("agent", agent_id), ("session", session_id))
         return {**self._within, **{name: value for name, value in given if value != ""}}

@@ -1,9 +1,9 @@
-"""Secrets, and on request what tells who somebody is, found in texts.
+"""Finds secrets, and on request personal data, in texts.
 
-The rules go by form: prefixes that makers of keys gave them, the check digits of cards and accounts, what stands after
-"password is" or is assigned to a name that says so. They miss what has no form, such as a secret that is told as a story, and
-they err where something has the form by chance: how often is measured by `python -m benchmarks.agents.scan`. Nothing but the
-standard library is imported here: hooks of hosts are started anew for each event.
+The rules go by form: prefixes of API keys, the check digits of cards and accounts, and values that follow "password is" or are
+assigned to such a name. They miss what has no form, such as a secret that is told as a story, and they err where something has
+the form by chance; `python -m benchmarks.agents.scan` measures how often. Only the standard library is imported here, as the
+hooks of coding assistants start a new process for each event.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _CARD_FORMS = (
     ("5", (16,)),
     ("6", (16, 19)),
 )
-"""Lengths of numbers by their beginnings, as the large networks give them."""
+"""The beginnings of the card numbers of the large networks, each with the lengths that such numbers have."""
 
 
 @dataclass(frozen=True, slots=True)
 class SensitiveSpan:
-    """kind: of `SECRETS`, `PERSONAL` or a hook's own; start, end: in characters of the text."""
+    """Something found in a text, from character `start` up to `end`; `kind` is in `SECRETS` or `PERSONAL`, or a hook's own."""
 
     kind: str
     start: int
@@ -47,7 +47,7 @@ ScanHook = Callable[[str], Iterable[SensitiveSpan]]
 
 
 def sensitive(text: str, kinds: Iterable[str] = (*SECRETS, *PERSONAL)) -> list[SensitiveSpan]:
-    """What the rules find, in order of place."""
+    """Return what the rules find in a text, in the order in which it stands there."""
     spans: list[SensitiveSpan] = []
     for kind in kinds:
         spans += [SensitiveSpan(kind, *span) for span in RULES[kind](text)]
@@ -55,7 +55,7 @@ def sensitive(text: str, kinds: Iterable[str] = (*SECRETS, *PERSONAL)) -> list[S
 
 
 def apart(spans: Iterable[SensitiveSpan]) -> list[SensitiveSpan]:
-    """Of two that overlap the one that was found by the earlier rule."""
+    """Return spans that do not overlap: of two that do, the one that comes first in `spans` is taken."""
     disjoint: list[SensitiveSpan] = []
     for span in spans:
         index = bisect_left(disjoint, span.start, key=lambda span: span.end - 1)
@@ -76,7 +76,7 @@ def _api_keys(text: str) -> Spans:
 
 
 def _random(value: str) -> bool:
-    """Whether it looks drawn rather than spelled."""
+    """Whether a value looks random and not like a word: it has letters and at least two digits."""
     return sum(sign.isdigit() for sign in value) >= 2 and any(sign.isalpha() for sign in value)
 
 
@@ -85,7 +85,7 @@ def _private_keys(text: str) -> Spans:
 
 
 def _told(text: str, passwords: bool) -> Spans:
-    """What is told by what it is called: passwords, or keys and tokens."""
+    """Find values by the names before them, as in "password is VALUE" or "TOKEN=VALUE": passwords, or else keys and tokens."""
     lowered = text.lower()
     if not any(stem in lowered for stem in _STEMS):
         return
@@ -100,7 +100,7 @@ def _told(text: str, passwords: bool) -> Spans:
 
 
 def _end(match: re.Match[str], value: str, text: str) -> int:
-    """Where a value ends: in quotation marks it may have several words."""
+    """Return where a value ends. In quotation marks it may have several words."""
     start = match.start("value")
     if match["quote"]:
         closed = text.find(match["quote"], start, start + 128)
@@ -114,8 +114,8 @@ def _of_passwords(match: re.Match[str]) -> bool:
 
 
 def _is_told(value: str, match: re.Match[str], text: str) -> bool:
-    """Whether a sentence tells a secret. "password is required" tells none; of what looks like an ordinary word, that which ends
-    the sentence and says nothing of the secret itself."""
+    """Whether a sentence tells a secret, which "password is required" does not. A value that looks like an ordinary word counts
+    only if it ends the sentence and is no word about secrets, such as "required"."""
     name, before = match["name"].lower(), match["of"] or ""
     if _WORDS.stands_for_one.search(value):
         return False
@@ -148,8 +148,8 @@ def _is_told(value: str, match: re.Match[str], text: str) -> bool:
 
 
 def _is_assigned(value: str, match: re.Match[str]) -> bool:
-    """Whether a name is given a value as programs do: tight, quoted, or a field of its own line. In a sentence with a colon what
-    follows is more often words."""
+    """Whether a name is given a value as in programs: without spaces, quoted, or under a name like those in programs. After a
+    colon in a sentence, more often words follow."""
     if _WORDS.stands_for_one.search(value) or match["after"] in ("(", "["):
         return False
     name = match["name"].strip("\"'")
@@ -163,7 +163,7 @@ def _is_assigned(value: str, match: re.Match[str]) -> bool:
 
 
 def _odd(value: str) -> bool:
-    """Whether there are digits or signs among its letters."""
+    """Whether a value has digits, or signs other than hyphens."""
     return any(sign.isdigit() for sign in value) or any(not sign.isalnum() for sign in value.replace("-", ""))
 
 
@@ -177,7 +177,7 @@ def _cards(text: str) -> Spans:
 
 
 def _luhn(digits: list[int]) -> bool:
-    """ISO/IEC 7812-1, annex B."""
+    """Whether the check digit of a card number is right (Luhn's algorithm: ISO/IEC 7812-1, annex B)."""
     doubled = [2 * digit - 9 * (digit > 4) for digit in digits[-2::-2]]
     return (sum(doubled) + sum(digits[-1::-2])) % 10 == 0
 
@@ -187,14 +187,14 @@ def _emails(text: str) -> Spans:
 
 
 def _phones(text: str) -> Spans:
-    """International ones, which begin with a plus sign, and those written as in North America: no others have a form."""
+    """Find international phone numbers, which begin with a plus sign, and those of North America; no others have a fixed form."""
     for match in _WORDS.phone.finditer(text):
         if 9 <= sum(sign.isdigit() for sign in match[0]) <= 15:
             yield match.span()
 
 
 def _ibans(text: str) -> Spans:
-    """ISO 13616: moved to the end and with letters as numbers, the first four make a remainder of 1 modulo 97."""
+    """Find IBANs (ISO 13616): with the first four characters moved to the end, and letters as numbers, they are 1 modulo 97."""
     for match in _WORDS.iban.finditer(text):
         plain = match[0].replace(" ", "")
         if 15 <= len(plain) <= 34 and int("".join(str(int(sign, 36)) for sign in plain[4:] + plain[:4])) % 97 == 1:
@@ -213,7 +213,7 @@ RULES: Mapping[str, Callable[[str], Spans]] = {
 
 
 def without_secrets(text: str) -> str:
-    """`text` with `[secret]` in the place of what must not be sent on. The same again for what it gave.
+    """Return `text` with each secret replaced by `[secret]`. A second call changes nothing more.
 
     >>> without_secrets("curl -H 'Authorization: Bearer abcdef123456abcdef' https://ana:hunter2@example.org")
     "curl -H 'Authorization: Bearer [secret]' https://ana:[secret]@example.org"

@@ -1,4 +1,4 @@
-"""Where sentences end, and which words open a statement, a question or a courtesy in English."""
+"""Splits English text into sentences, and tells by their words statements, questions and courtesies apart."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _NOT_A_WORD = frozenset("I")  # "So did I. Then ..." ends a sentence; "John F. K
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of `text`, stripped, none empty. No word is lost.
+    """Return the sentences of `text`, stripped and not empty. No word is lost.
 
-    Cut after . ! ? (and a closing quote or bracket) and at line breaks, but not after a title, an initial or a common
+    The text is cut after . ! ? (and a closing quote or bracket) and at line breaks, but not after a title, an initial or a common
     abbreviation."""
     parts: list[str] = []
     for line in text.splitlines():
@@ -32,9 +32,9 @@ def sentences(text: str) -> list[str]:
 
 FIRST_PERSON, OPENING, COURTESY = _WORDS.first_person, _WORDS.opening, _WORDS.courtesy
 QUESTION_TAIL = _WORDS.question_tail
-"""Where a statement turns into a question: what stands before it may still be a fact."""
+"""Matches where a statement turns into a question; the words before it may still state a fact."""
 
 
 def says_something(text: str) -> bool:
-    """Whether words of a user are kept where no writer says what to keep: no questions, and more than a word or two."""
+    """Whether a user's message is worth storing if there is no writer: it has three words or more and is no question."""
     return len(text.split()) >= FEWEST_WORDS and not text.rstrip().endswith(("?", "\uff1f"))

@@ -1,4 +1,4 @@
-"""What a memory is told when it is opened, and what of that cannot be."""
+"""The rarer settings of a memory, and the check of all that it is opened with."""
 
 from __future__ import annotations
 
@@ -8,19 +8,23 @@ from numbers import Integral
 from typing import TypedDict
 
 from keepworth.episodes.model import EncoderIdentity
-from keepworth.memory.errors import InvalidFilter, unknown_option
+from keepworth.memory.by_name import settings_of
+from keepworth.memory.errors import InvalidFilter, UnknownOption, unknown_option
 from keepworth.memory.item import Clock, now
+from keepworth.memory.policy.default import NAME
 from keepworth.memory.scan import Scan
 
 
 class MemorySettings(TypedDict, total=False):
-    """What a memory is rarely told when it is opened.
+    """Settings of a memory that are rarely given when it is opened.
 
-    durability: "process" survives a killed process, "power" a lost machine (one disk sync per group of writes).
-    log: "background" logs every search outside episodes, "off" none. scan: what looks for secrets in all that is written, and
-    what becomes of an item with one (`keepworth.memory.scan.Scan`); None for nothing. reward_range: rewards outside are refused;
-    (0, 1) where it is not given.
-    clock: gives the time as canonical text."""
+    Args:
+        durability: "process" survives a killed process, "power" also a power failure (one disk sync per group of writes).
+        log: "background" logs every search outside episodes, "off" none.
+        scan: Looks for secrets in all that is written, and says what to do with them; None looks for nothing.
+        reward_range: The lowest and the highest reward; others are refused. The file remembers it; a new file has (0, 1).
+        clock: Returns the present time as canonical text.
+    """
 
     durability: str
     log: str
@@ -32,10 +36,12 @@ class MemorySettings(TypedDict, total=False):
 def check_settings(
     opens: Callable[..., object], settings: MemorySettings, *, encoder: object, seed: int | None, writer: object
 ) -> None:
-    """Raise UnknownOption, InvalidFilter for what cannot be. opens: the function that was called."""
+    """Raise UnknownOption or InvalidFilter for invalid settings. `opens` is the function that was called with them."""
     if unknown := [name for name in settings if name not in MemorySettings.__annotations__]:
-        options = [*signature(opens).parameters][1:-1]
-        raise unknown_option("Memory", unknown[0], [*options, *MemorySettings.__annotations__])
+        name, options = unknown[0], [*signature(opens).parameters][1:-1]
+        if name in settings_of(NAME):
+            raise UnknownOption(f"Memory has no option {name}=: give policy=keepworth.policy({NAME!r}, {name}=...)")
+        raise unknown_option("Memory", name, [*options, *MemorySettings.__annotations__])
     log = settings.get("log", "background")
     if log not in ("background", "off"):
         raise InvalidFilter(f"log={log!r} does not exist: use 'background' or 'off'")

@@ -1,7 +1,7 @@
-"""The verbs of memory, each written once: its route, role, typed fields, documentation and function.
+"""The calls that a served memory answers ("verbs"), each defined once: route, role, typed fields, documentation and function.
 
-HTTP routes with their OpenAPI description and the clients are made from this table. What differs by caller is beside the verb:
-whoever may not release an item sees no words of one in quarantine, and a call that names no person is about what concerns nobody.
+The HTTP routes, their OpenAPI description and the clients are made from this table. Here is also decided what a caller sees: only
+admins see the text of items in quarantine, and where no person is named, others see only what was stored without a person.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from keepworth.memory.store import episode_log, notes
 
 IN_QUARANTINE = "(held in quarantine)"
 MOST = 1000
-"""Of whatever is listed or asked for at once: texts, ids, hits, a page."""
+"""The largest number of texts, ids, hits or items of a page in one request."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerbCaller:
-    """Who calls a verb, and of which memory. access: what they may do, an `Access` of `keepworth.serving`; open: the episodes
-    under way, an `OpenMemory`."""
+    """Who calls a verb: the memory, what they may do (`access`, a `serving.access.Access`), and the memory's running episodes
+    (`open`, a `serving.open_memories.OpenMemory`)."""
 
     memory: Memory
     access: Any
     open: Any
 
     def item(self, item: Item) -> Item:
-        """An item as the caller may see it: one in quarantine without its words, and none with words where it may not read."""
+        """Return an item as the caller may see it: without its text if it is in quarantine, or if the caller may not read."""
         if self.withholds(item):
             item = masked(item)
         if "read" not in self.access.roles:
@@ -51,18 +51,18 @@ class VerbCaller:
         return item.status is Status.QUARANTINED and "admin" not in self.access.roles
 
     def withholds_id(self, id: str) -> bool:
-        """Whether an item is withheld; also one that is gone, whose state nobody can tell."""
+        """Whether an item is withheld from the caller. One that no longer exists is, as its state is unknown."""
         try:
             return self.withholds(self.memory.get(id))
         except KeepworthError:
             return True
 
     def nobody(self, person: str = "") -> dict[str, Any]:
-        """The option that leaves out what is about other people, where the call names no person."""
+        """Return the option that hides what belongs to a person, if the call names nobody and the caller is no admin."""
         return {} if person or self.memory.scope.user or self.access.everybody else {"nobody": True}
 
     def search(self, person: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options of a search: a checked filter, and items in quarantine only for whoever may release them."""
+        """Return the checked options of a search. Only admins may search items in quarantine."""
         if Status.QUARANTINED.value in options.get("statuses", ()):
             self.access.require("admin")
         return {**options, "where": _filter(options.get("where")), **self.nobody(person)}
@@ -70,16 +70,16 @@ class VerbCaller:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One verb.
+    """One call that a served memory answers.
 
     Args:
-        method, path: Its route.
-        role: What a caller must have.
-        function: Takes the caller, what the path names, and the fields that were given.
-        model: The fields, checked.
+        method, path: The HTTP method and the path of its route.
+        role: The role that a caller must have.
+        function: Called with the caller, the values in the path, and the fields that the request gives.
+        model: The pydantic model that checks the fields.
         of: The method of `Memory` or `LiveEpisode` with the same arguments.
-        key: The name of the result in the answer; "" where the result is the whole answer.
-        writes: Whether an idempotency key has a meaning.
+        key: The name of the result in the answer; "" if the result is the whole answer.
+        writes: Whether the call writes, so that a request may carry an idempotency key.
         pages: Whether it lists a page at a time; the answer then has `next`.
         lines: Whether the answer is lines of JSON.
     """
@@ -105,7 +105,7 @@ class Verb:
 
     @property
     def in_body(self) -> bool:
-        """Whether the fields are a body, and not the parameters of a URL."""
+        """Whether the fields come in the body of the request, and not as parameters of its URL."""
         return self.method in ("POST", "PATCH")
 
     @property
@@ -114,13 +114,13 @@ class Verb:
 
 
 class _Fields(BaseModel):
-    """Fields that are not listed are refused."""
+    """Base of the models of a URL's parameters: unlisted fields are refused, and text is converted to the types of the others."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class _StrictFields(_Fields):
-    """A body's values are converted from no other type; those of a URL are text."""
+    """Base of the models of bodies: as `_Fields`, but values must have the right type already."""
 
     model_config = ConfigDict(strict=True)
 
@@ -136,13 +136,12 @@ def verb(
     pages: bool = False,
     lines: bool = False,
 ) -> Callable[[Callable[..., Any]], Verb]:
-    """A decorator that makes a verb of a function.
+    """Return a decorator that turns a function into a `Verb`, which explains the arguments that are not listed here.
 
     Args:
         route: "METHOD /path".
-        role: See `Verb`, as for what is not listed here.
-        fields: More fields than the function names, which are its `**options`.
-        schema: What JSON Schema says of the fields together.
+        fields: Models with the fields that the function takes as `**options`.
+        schema: JSON Schema for the fields together, such as that one of two is required.
     """
     method, _, path = route.partition(" ")
 
@@ -173,13 +172,13 @@ def verb(
 
 
 def _whole(value: Any) -> Any:
-    """1.0 is a whole number to JSON Schema, and to languages that have one kind of numbers."""
+    """Convert a float such as 1.0 to an int, as JSON Schema counts it as a whole number; leave other values as they are."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 _KINDS: list[Any] = [kind.value for kind in ItemKind]
 _STATUSES: list[Any] = [Statu.value for Statu in Status]
-# What `Memory` refuses by itself, with better words, only the description says.
+# Where `Memory` checks a value itself, with a better message, the limit stands only in the description.
 Name = Annotated[str, Field(max_length=LONGEST_NAME, json_schema_extra={"pattern": r"^[^\u0000-\u001f]*$"})]
 Kind = Annotated[str, Field(json_schema_extra={"enum": _KINDS})]
 StatusName = Annotated[str, Field(json_schema_extra={"enum": _STATUSES})]
@@ -212,7 +211,7 @@ class Bounds(BaseModel):
 
 
 class TextOrigin(_StrictFields):
-    """Where a text comes from."""
+    """The place that a text comes from: source, session, turn, speaker and date."""
 
     source: str = ""
     session: str = ""
@@ -267,7 +266,8 @@ def _one_of(*names: str) -> JsonDict:
 
 
 def _filter(where: Mapping[str, Any] | str | None) -> Filter | None:
-    """A filter, as it is or as JSON. The error names its field, as a wrong filter may quote what stands in other fields."""
+    """Parse a filter, given as a dictionary or as JSON. The error says that its field is `where`: the field cannot be told from
+    the message, which may quote values of other fields. Raises InvalidFilter."""
     try:
         return parsed(from_text(where) if isinstance(where, str) else where)
     except errors.InvalidFilter as error:
@@ -282,7 +282,7 @@ def _wrong(field: str, message: str, fix: str) -> errors.InvalidFilter:
 
 
 def masked(item: Item) -> Item:
-    """An item in quarantine, without its words."""
+    """Return an item in quarantine without its text, key, metadata and provenance."""
     return replace(item, text=IN_QUARANTINE, key="", metadata={}, provenance=Provenance())
 
 
@@ -314,7 +314,7 @@ def add_items(
         made: Any = caller.memory.add_many(texts, **options)
     else:
         made = caller.memory.add(content, infer=infer, **options)  # type: ignore[arg-type]
-    # What was stored already and lies in quarantine may hold what somebody else wrote.
+    # An item that was there already, in quarantine, may have been written by somebody else.
     listed = made if isinstance(made, list) else [made]
     return [masked(item) if caller.withholds(item) else item for item in listed]
 
@@ -328,9 +328,9 @@ def list_items(
     where: Annotated[str, Field(max_length=MOST, description="A filter on metadata, as JSON.")] = "",
     **options: Any,
 ) -> list[Item]:
-    """Items in order of writing, or the newest first, a page at a time."""
+    """List items in order of writing, or the newest first, a page at a time."""
     matching = _filter(where or None)
-    if matching is not None:  # a filter that matched what is held back would tell what stands there
+    if matching is not None:  # whether a filter matches an item in quarantine would reveal its metadata
         matching = replace(matching, function=lambda item: not caller.withholds(item))
     options |= caller.nobody(options.get("user_id", ""))
     listed = [part for part in kinds.split(",") if part]
@@ -346,7 +346,7 @@ def delete_items(caller: VerbCaller, **bounds: Any) -> int:
 
 @verb("GET /items/{id}", "read", of=Memory.get)
 def get_item(caller: VerbCaller, id: str) -> Item:
-    """An item in its latest state."""
+    """Get an item in its latest state."""
     return caller.item(caller.memory.get(id))
 
 
@@ -362,7 +362,7 @@ def update_item(
     repeat: bool = False,
     episode: str = "",
 ) -> Item:
-    """Reword an item, or set its status, trust, end or metadata."""
+    """Reword an item, or set its status, trust, expiry or metadata."""
     if (status is not None or metadata is not None) and caller.memory.get(id).status is Status.QUARANTINED:
         caller.access.require("admin")
     changes: dict[str, Any] = {"status": status, "trust": trust, "expires_at": expires_at, "metadata": metadata}
@@ -388,29 +388,29 @@ def supersede_item(
     source: str = "",
     episode: str = "",
 ) -> Item:
-    """The fact changed: a new item takes the place of this one."""
+    """Replace an item by a new one, because the fact changed."""
     options: dict[str, Any] = {"event_time": event_time, "expires_at": expires_at, "metadata": metadata}
     return caller.item(caller.memory.supersede(id, text, key=key, source=source, episode=episode, **options))
 
 
 @verb("GET /items/{id}/history", "read", of=Memory.history, key="revisions")
 def item_history(caller: VerbCaller, id: str) -> Any:
-    """Everything that happened to an item."""
+    """List everything that happened to an item, oldest first."""
     revisions = caller.memory.history(id)
     if revisions and revisions[-1].after is not None and caller.withholds(revisions[-1].after):
-        caller.access.require("admin")  # a former wording may hold the secret, too
+        caller.access.require("admin")  # an earlier wording may hold the secret, too
     return revisions
 
 
 @verb("GET /items/{id}/worth", "read", of=Memory.worth)
 def item_worth(caller: VerbCaller, id: str, query: str) -> Any:
-    """What showing an item adds, as far as rewards say."""
+    """Estimate from rewards how much showing an item adds."""
     return caller.memory.worth(id, query)
 
 
 @verb("GET /quarantine", "admin", Page, of=Memory.quarantined, key="items", pages=True)
 def list_quarantined(caller: VerbCaller, **page: Any) -> list[Item]:
-    """Items in quarantine, which no search shows, a page at a time."""
+    """List items in quarantine, which no search shows, a page at a time."""
     return caller.memory.quarantined(**page)
 
 
@@ -435,7 +435,7 @@ def forget_items(
 
 @verb("POST /search", "read", Searching, InEpisode, of=Memory.search)
 def search(caller: VerbCaller, query: str, **options: Any) -> Any:
-    """The items that fit a query, best first."""
+    """Find the items that fit a query, best first."""
     caller.open.touch(options.get("episode", ""))
     return caller.memory.search(query, **caller.search(options.get("user_id", ""), options))
 
@@ -449,16 +449,16 @@ def begin_episode(caller: VerbCaller, by: str = "", task: str = "", explore: boo
 
 @verb("GET /episodes", "read", Bounds, Page, of=Memory.episodes, key="episodes", pages=True)
 def list_episodes(caller: VerbCaller, **options: Any) -> list[str]:
-    """Ids of episodes, oldest first, a page at a time."""
+    """List ids of episodes, oldest first, a page at a time."""
     return caller.memory.episodes(**options, **caller.nobody(options.get("user_id", "")))
 
 
 @verb("GET /episodes/{id}", "read", of=Memory.episode_record)
 def get_episode(caller: VerbCaller, id: str) -> Any:
-    """The record of an episode."""
+    """Get the record of an episode."""
     memory = caller.memory
     record = memory.episode_record(id)
-    if "admin" not in caller.access.roles:  # what it wrote or saw may lie in quarantine
+    if "admin" not in caller.access.roles:  # items that it wrote or was shown may be in quarantine
         concerned = episode_log.concerned_by(memory.store, id)
         held = {identifier: caller.withholds_id(identifier) for ids in concerned for identifier in ids}
         held |= {shown.item: caller.withholds_id(shown.item) for shown in record.shown}
@@ -475,7 +475,7 @@ def get_episode(caller: VerbCaller, id: str) -> Any:
 
 @verb("GET /episodes/{id}/receipt", "read")
 def get_receipt(caller: VerbCaller, id: str) -> Any:
-    """Which items were recalled for a call through the gateway, and which are in the bytes that went upstream."""
+    """List the items that were recalled for a call through the gateway, and those in the bytes that went upstream."""
     receipt = notes.receipt(caller.memory.store, caller.open.episode(id).id)
     if receipt is None:
         raise errors.UnknownEpisode(
@@ -494,25 +494,25 @@ def episode_search(caller: VerbCaller, id: str, query: str = "", **options: Any)
 
 @verb("POST /episodes/{id}/act", "read", of=LiveEpisode.act, writes=True)
 def episode_act(caller: VerbCaller, id: str, action: str) -> None:
-    """Say what was done after the last searches."""
+    """Record what was done after the last searches."""
     caller.open.episode(id).act(action)
 
 
 @verb("POST /episodes/{id}/step_reward", "reward", of=LiveEpisode.step_reward, writes=True)
 def episode_step_reward(caller: VerbCaller, id: str, value: float) -> None:
-    """The reward of the last act alone."""
+    """Reward the last act alone."""
     caller.open.episode(id).step_reward(value)
 
 
 @verb("POST /episodes/{id}/reward", "reward", of=LiveEpisode.reward, writes=True)
 def episode_reward(caller: VerbCaller, id: str, value: float, by: str | None = None, source: str = "user") -> Any:
-    """Credit everything an episode showed."""
+    """Reward an episode, which credits every item that it showed."""
     return caller.open.episode(id).reward(value, by=caller.access.person(by), source=source)
 
 
 @verb("POST /episodes/{id}/end", "read", of=LiveEpisode.end, writes=True)
 def episode_end(caller: VerbCaller, id: str, outcome: str = "") -> None:
-    """Note that an episode is over."""
+    """Record that an episode is over."""
     caller.open.episode(id).end(outcome)
 
 
@@ -524,19 +524,19 @@ def reward(
     by: str | None = None,
     source: str = "user",
 ) -> Any:
-    """Credit an episode, or one search, at once or days later."""
+    """Reward an episode, or one search, at once or days later."""
     return caller.memory.reward(target, value, by=caller.access.person(by), source=source)
 
 
 @verb("GET /pending", "read", of=Memory.pending, key="episodes")
 def pending(caller: VerbCaller) -> list[str]:
-    """Episodes in which something was done and that have no reward."""
+    """List episodes in which something was done and that have no reward."""
     return caller.memory._pending(**caller.nobody())
 
 
 @verb("GET /ledger", "read", of=Memory.ledger)
 def ledger(caller: VerbCaller, items: Ids = "", source: str = "", everything: bool = False) -> Any:
-    """What showing each item added, from draws of chance."""
+    """Estimate what showing each item added, from episodes in which chance decided whether it was shown."""
     memory, nobody = caller.memory, caller.nobody()
     ids = [part for part in items.split(",") if part] or None
     if ids is None and (nobody or not caller.access.whole):  # the ledger is of the whole tenant
@@ -550,13 +550,13 @@ def ledger(caller: VerbCaller, items: Ids = "", source: str = "", everything: bo
 
 @verb("POST /snapshots", "admin", of=Memory.snapshot, key="snapshot")
 def snapshot(caller: VerbCaller) -> str:
-    """A name for the present state."""
+    """Name the present state, for a later diff or rollback."""
     return caller.memory.snapshot()
 
 
 @verb("GET /diff", "admin", of=Memory.diff, key="differences")
 def diff(caller: VerbCaller, one: str, other: str = "") -> Any:
-    """Items that differ between two snapshots."""
+    """List the items that differ between two snapshots."""
     return caller.memory.diff(one, other)
 
 
@@ -576,8 +576,8 @@ def rollback(
 
 @verb("GET /export", "admin", Bounds, lines=True)
 def export(caller: VerbCaller, user_id: Name = "", **bounds: Any) -> Iterator[dict[str, Any]]:
-    """All items and episodes of a user, an agent or a session, as lines of JSON."""
-    bounds["user_id"] = user_id or caller.access.user_id  # what is shared with it is not of it
+    """Export all items and episodes of a user, an agent or a session, as lines of JSON."""
+    bounds["user_id"] = user_id or caller.access.user_id  # leaves out what other users share with the caller
     memory, after = caller.memory, ""
     while page := memory.get_all(limit=MOST, after=after, all_states=True, **bounds):
         yield from ({"item": item} for item in page)

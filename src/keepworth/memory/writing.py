@@ -1,6 +1,6 @@
-"""How messages become items: the writer of a memory is asked what to keep, and all it says is done in one transaction.
+"""Turns messages into items: the writer of a memory decides what to keep, and its operations are done in one transaction.
 
-A writer that fails loses no turn: what people said is kept word for word, marked in its metadata ("extraction": "failed").
+If the writer fails, what people said is stored word for word, marked in its metadata ("extraction": "failed").
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("keepworth.memory")
 Message = Mapping[str, Any]
 MARK = "extraction"
-"""The key of an item's metadata that says that its text is a message as it was, since the writer failed at it."""
+"""The key in the metadata of an item that holds a whole message, because the writer failed at it."""
 NOT_OF_PEOPLE = ("assistant", "system", "tool", "developer", "function")
-"""Roles whose words are not kept as they are."""
+"""Roles whose messages are not stored word for word."""
 
 
 def write(
     memory: Memory, content: str | Sequence[Message], *, writer: Writer | None = None, **options: Any
 ) -> list[tuple[Item, OperationKind]]:
-    """What a writer, by default that of `memory`, makes of messages, done in one transaction: what became of each item, see
-    `_became`. Where the writer fails, the items that hold the words themselves. Raises what `Memory.add` says."""
+    """Let a writer, by default that of `memory`, turn messages into items, in one transaction. If it fails, store the messages
+    word for word. Returns what became of each item (see `_became`). Raises what `Memory.add` raises."""
     messages = messages_of(content)
     for message in messages:
         timestamp(message.get("said_at"))
@@ -46,7 +46,7 @@ def write(
             "infer=True needs something that says what to keep: open the memory with writer=..., such as "
             "Facts(extract), or store the text as it is with infer=False"
         )
-    # A model that is asked costs something: what would be refused afterwards is refused before.
+    # Asking a model costs money: what would be refused afterwards is refused before.
     memory.store.database.check_writable()
     if options.get("provenances") is not None:
         raise InvalidFilter("provenances has no effect with infer=True: say where it all comes from with source=")
@@ -59,22 +59,22 @@ def write(
 
 
 def load_writer(memory: Memory) -> None:
-    """Load what reading and keeping a fact needs (rules, encoder, word lists), which the first fact of a process would otherwise
-    wait for. A fact is found, and kept on a bank that nobody keeps; no model behind an address is asked."""
+    """Load the rules, the encoder and the word lists, so that the first fact of a process does not wait for them: two facts are
+    found by rules and written to a bank that is thrown away. No chat model is asked."""
     draft = Draft(scope=memory.scope.narrowed(session="loading"))
     messages = [{"role": "user", "content": text} for text in ("I live in Oslo.", "I moved to Bergen.")]
     _asked(memory, registry.part("facts by rules")(), messages, draft)
 
 
 class WriterFailed(MemoryProblem):
-    """What a writer raised, in words."""
+    """A writer raised an error, which the message quotes."""
 
 
 def _by_writer(
     memory: Memory, writer: Writer, messages: Sequence[Message], draft: Draft, episode: str
 ) -> list[tuple[Item, OperationKind]]:
-    """Raises WriterFailed."""
-    # All that rules look at is of one moment; a model that is asked takes its time, and nothing is held open meanwhile.
+    """Ask the writer, carry out its operations on the memory, and return what became of each item. Raises WriterFailed."""
+    # Rules read one state of the memory. A model takes long, and no read transaction is held open meanwhile.
     reading = memory.store.database.reading() if getattr(writer, "by_rules", False) else contextlib.nullcontext()
     with reading:
         bank, asked = _asked(memory, writer, messages, draft)
@@ -86,7 +86,7 @@ def _by_writer(
 
 
 def _log_withdrawals(memory: Memory, done: Sequence[tuple[Operation, OperationOutcome]], scope: Scope) -> None:
-    """What a keeper gave up. In no episode: no reward of a search is about it."""
+    """Log the items that a `Keeper` withdrew, as decisions outside any episode, so that no reward of a search credits them."""
     gone = [
         (operation, outcome.changed[0])
         for operation, outcome in done
@@ -102,7 +102,7 @@ def _log_withdrawals(memory: Memory, done: Sequence[tuple[Operation, OperationOu
 def _asked(
     memory: Memory, writer: Writer, messages: Sequence[Message], draft: Draft
 ) -> tuple[Bank, list[tuple[Operation, OperationOutcome]]]:
-    """What the writer asks for, done on a bank."""
+    """Carry out on a bank what the writer asks for. Returns the bank, and the operations with their outcomes there."""
     from keepworth.memory.policy.slots import Finished
 
     bank = memory.bank(draft.scope)
@@ -121,7 +121,8 @@ def _asked(
 
 
 def _answers(writer: Writer, finished: Any) -> Iterator[Operation]:
-    """What a writer wants done. Raises WriterFailed, and InvalidAdvice, NothingToWrite for one that is not made for messages."""
+    """Yield the operations that a writer asks for. Raises WriterFailed, and InvalidAdvice or NothingToWrite for a writer that is
+    not made for messages."""
     from keepworth.memory.policy.slots import written
 
     answer = iter(written(writer, finished))
@@ -133,7 +134,7 @@ def _answers(writer: Writer, finished: Any) -> Iterator[Operation]:
         except (InvalidAdvice, NothingToWrite):
             raise
         except Exception as error:
-            # What it would take to mend a model's answer is no advice to who speaks.
+            # The error's fix is left out: it is advice for the model, not for whoever wrote the messages.
             message = error.message if isinstance(error, KeepworthError) else error
             raise WriterFailed(f"a writer failed, {type(error).__name__}: {message}"[:500]) from error
         if not isinstance(asked, Operation):
@@ -145,7 +146,7 @@ def _answers(writer: Writer, finished: Any) -> Iterator[Operation]:
 
 
 def _draft_of(operation: Operation, draft: Draft, at: str) -> Draft:
-    """`draft` with what is known of where a fact was stated, and when it happened."""
+    """Return `draft` with the turn and the speaker that stated a fact, and the day on which it happened."""
     if not isinstance(operation, StatedFact):
         return draft
     source = replace(draft.provenance, turn=operation.turn, speaker=operation.speaker, date=at)
@@ -155,7 +156,7 @@ def _draft_of(operation: Operation, draft: Draft, at: str) -> Draft:
 def _done(
     memory: Memory, bank: Bank, asked: Sequence[tuple[Operation, OperationOutcome]], episode: str
 ) -> Iterator[tuple[Operation, OperationOutcome]]:
-    """What was asked of `bank` done on the memory, in one transaction; with the outcomes there."""
+    """Commit `bank` to the memory in one transaction, and yield each operation with its outcome there."""
     there_now, names = iter(bank.commit_to(memory.store, episode) if bank.journal else ()), dict[str, str]()
     for operation, outcome in asked:
         if outcome.applied:
@@ -167,33 +168,46 @@ def _done(
 
 
 def there(item: Item | None, outcome: OperationOutcome) -> Item:
-    """The item that a write made. Raises InvalidText where there is none."""
+    """Return the item that a write made. Raises InvalidText if it made none."""
     if item is None:
         raise InvalidText(f"nothing was stored ({outcome.reason}): give another text")
     return item
 
 
 def messages_of(content: object) -> Sequence[Message]:
-    """`content` as messages. Raises InvalidText for what is neither a text nor messages."""
+    """Return a text, a message or messages as messages with text as content. Raises InvalidText for anything else."""
     if isinstance(content, str):
         return [{"role": "user", "content": content}]
-    if isinstance(content, Mapping):
-        return [content]
-    if isinstance(content, (bytes, bytearray)) or not isinstance(content, Iterable):
-        raise InvalidText(f"add takes a text or messages, got {type(content).__name__}: decode bytes first")
-    messages = list(content)
-    for number, message in enumerate(messages):
-        if not isinstance(message, Mapping):
-            raise InvalidText(
-                f"message {number} must be a dictionary with role and content, got {type(message).__name__}: "
-                "use add_many for several texts"
-            )
-    return messages
+    coded = isinstance(content, (bytes, bytearray))
+    if coded or not isinstance(content, Iterable):
+        fix = "decode it" if coded else "give one of them"
+        raise InvalidText(f"add takes a text or messages, got {type(content).__name__}: {fix}")
+    return [_in_words(*numbered) for numbered in enumerate([content] if isinstance(content, Mapping) else content)]
+
+
+def _in_words(number: int, message: object) -> Message:
+    """Return a message whose content is text, or None beside calls of tools: texts of several parts are joined. Raises
+    InvalidText."""
+    if not isinstance(message, Mapping):
+        raise InvalidText(
+            f"message {number} must be a dictionary with role and content, got {type(message).__name__}: "
+            "use add_many for several texts"
+        )
+    content = message.get("content")
+    if isinstance(content, (list, tuple)):
+        texts = (part.get("text") for part in content if isinstance(part, Mapping))
+        return {**message, "content": "\n".join(text for text in texts if isinstance(text, str))}
+    if not isinstance(content, str) and (content is not None or not {"content", "tool_calls"}.intersection(message)):
+        raise InvalidText(
+            f"message {number} needs a text as its content, got {type(content).__name__}: give "
+            '{"role": "user", "content": "what was said"}'
+        )
+    return message
 
 
 def _became(done: Iterable[tuple[Operation, OperationOutcome]]) -> dict[str, OperationKind]:
-    """What became of each item, by id: ADD where it is new, UPDATE where it says something else or takes the place of an older
-    one, DELETE, and NOOP where it was there already. What was made and is gone again is left out."""
+    """Return what became of each item, by id: ADD if it is new, UPDATE if it was reworded or replaces an older one, DELETE, and
+    NOOP if it was there already. Items that were made and then replaced or deleted are left out."""
     became: dict[str, OperationKind] = {}
     for operation, outcome in done:
         gone = [id for id in outcome.changed if id != outcome.item]
@@ -214,7 +228,7 @@ def _became(done: Iterable[tuple[Operation, OperationOutcome]]) -> dict[str, Ope
 def _kept_raw(
     memory: Memory, messages: Sequence[Message], draft: Draft, episode: str
 ) -> list[tuple[Item, OperationKind]]:
-    """The words of people as they are, marked."""
+    """Store the messages of people word for word, marked, and return the items."""
     words = [
         (number, text, str(message.get("role", "user"))[:512])
         for number, message in enumerate(messages)

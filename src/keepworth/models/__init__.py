@@ -1,1 +1,1 @@
-"""Language models and encoders: the in-process engine, HTTP engines, model files."""
+"""Language models and encoders: the engine in this process, engines behind HTTP, model files."""

@@ -1,4 +1,4 @@
-"""What of a network is trained: a low-rank adapter beside linear layers, or all weights; embeddings where that is asked for."""
+"""The trained part of a network: a low-rank adapter of linear layers, or all weights; embeddings on request."""
 
 from __future__ import annotations
 
@@ -31,14 +31,20 @@ def attach_lora(
     targets: str | Sequence[str] = "all-linear",
     embeddings: bool = False,
 ) -> Named:
-    """Put a LoRA adapter (Hu et al., arXiv 2106.09685) on linear layers, never on the head; returns what to train.
+    """Adds a LoRA adapter (Hu et al., arXiv 2106.09685) to linear layers, never to the head, and returns the tensors to train.
 
-    The adapter starts as the identity (B = 0). It keeps the model's dtype: the learner holds float32 master weights.
-    Sampling, scoring and training all run it unmerged, so that they compute the same thing. Experts of a network that keeps
-    them in one tensor get one where PEFT knows how.
-    targets: see `lora_layers`. embeddings: whole copies of the embeddings and the head are trained as well, and saved with the
-    adapter (PEFT's `modules_to_save`); what is tied stays tied. Raises UnknownName, and UnsupportedModel for a quantised base
-    and where no layer gets an adapter.
+    The adapter starts as the identity (B = 0). It keeps the model's dtype: the learner holds float32 master weights. Sampling,
+    scoring and training all run it unmerged, so that they compute the same thing. Experts of a network that keeps them in one
+    tensor get an adapter where PEFT supports it.
+
+    Args:
+        targets: See `lora_layers`.
+        embeddings: Whether full copies of the embeddings and the head are trained as well, and saved with the adapter (PEFT's
+            `modules_to_save`). Tied weights stay tied.
+
+    Raises:
+        UnknownName: No layer has such a name.
+        UnsupportedModel: The base is quantised, or no layer gets an adapter.
     """
     from peft import LoraConfig, get_peft_model
 
@@ -73,14 +79,15 @@ def attach_lora(
 
 
 def _left_out(network: Any) -> list[str] | None:
-    """Layers that count as linear and that an adapter does not fit: routers give back more than a product."""
+    """Returns linear layers that an adapter does not fit: routers return more than a product."""
     linear = [(name, layer) for name, layer in network.named_modules() if isinstance(layer, torch.nn.Linear)]
     routers = {name.rsplit(".", 1)[-1] for name, layer in linear if type(layer).__name__.endswith("Router")}
     return sorted(routers) or None
 
 
 def _require_plain(model: InProcessModel) -> None:
-    """What is trained over quantised weights fits those: merged into the weights they were made from, it is another model."""
+    """Raises UnsupportedModel for a quantised model, because what is trained over quantised weights does not fit the original
+    ones."""
     if getattr(model.network.config, "quantization_config", None) is not None:
         raise UnsupportedModel(
             f"{model.name} is quantised, and training over quantised weights is not offered.",
@@ -89,11 +96,9 @@ def _require_plain(model: InProcessModel) -> None:
 
 
 def lora_layers(model: InProcessModel, targets: str | Sequence[str]) -> str | list[str]:
-    """What of the network gets an adapter, as PEFT takes it.
-
-    targets: "all-linear", "attention" (what lies in a module whose name has "attn" or "attention" in it), or the ends of module
-    names, such as `q_proj` or `layers.0.mlp.up_proj`. Raises UnknownName, with the ends there are, for one that no linear layer
-    has."""
+    """Returns the layers that get an adapter, as PEFT takes them. `targets` is "all-linear", "attention" (layers in a module
+    whose name contains "attn" or "attention"), or the ends of module names, such as `q_proj` or `layers.0.mlp.up_proj`. Raises
+    UnknownName, with the existing ends, for one that no linear layer has."""
     if targets == "all-linear":
         return "all-linear"
     from transformers.pytorch_utils import Conv1D
@@ -128,14 +133,14 @@ def _embedding_names(model: InProcessModel) -> list[str]:
 
 
 def is_tied(model: InProcessModel) -> bool:
-    """Whether embeddings and head are one and the same weights."""
+    """Whether embeddings and head share their weights."""
     into, out = model.network.get_input_embeddings(), model.network.get_output_embeddings()
     return into.weight is out.weight
 
 
 def unfreeze(model: InProcessModel, *, embeddings: bool = False) -> Named:
-    """Train every weight; without `embeddings` all but the input embeddings and the head, tied or not: they are large and hardly
-    move in RL. Raises UnsupportedModel for a quantised model."""
+    """Makes every weight trainable, and returns the tensors. Raises UnsupportedModel for a quantised model. Without `embeddings`,
+    the input embeddings and the head stay frozen, tied or not: they are large and hardly move in RL."""
     _require_plain(model)
     ends = () if embeddings else (model.network.get_input_embeddings(), model.network.get_output_embeddings())
     frozen = {id(parameter) for module in ends for parameter in module.parameters()}
@@ -145,13 +150,12 @@ def unfreeze(model: InProcessModel, *, embeddings: bool = False) -> Named:
 
 
 def save_trained(model: InProcessModel, named: Named, folder: Path) -> None:
-    """Write what was trained, as other programs load it: a PEFT adapter folder where there is an adapter, else a whole
-    checkpoint folder (config, every tensor, tokenizer). `base.json` beside it says which weights training began from.
-
-    named: what is trained."""
+    """Writes the trained weights `named` in a form that other programs load. That is a PEFT adapter folder where there is an
+    adapter, else a whole checkpoint folder (config, every tensor, tokenizer). `base.json` next to it says which weights training
+    began from."""
     folder.mkdir(parents=True, exist_ok=True)
     if hasattr(model.network, "peft_config"):
-        # PEFT would name the folder that the base was loaded from, which nobody else has.
+        # PEFT would name the folder that the base was loaded from, which exists only on this machine.
         settings = model.network.peft_config[model.network.active_adapter]
         settings.base_model_name_or_path = repository_of(model.name, model.folder)
         model.network.save_pretrained(
@@ -175,16 +179,15 @@ def _card(base: dict[str, Any]) -> str:
 
 
 def save_network(network: Any, folder: Path) -> None:
-    """Write config.json, generation_config.json and every tensor, in the type of number that it has."""
+    """Writes config.json, generation_config.json and every tensor, in its type of number."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # transformers reads an attribute that it is renaming itself
         network.save_pretrained(folder)
 
 
 def copy_texts(source: Path, folder: Path, but: Collection[str] = ()) -> None:
-    """Copy what a checkpoint folder holds beside its weights (tokenizer, chat template, settings), where it is not there yet.
-
-    but: names that are left out. Where the files once were is left out of them too."""
+    """Copies a checkpoint folder's other files (tokenizer, chat template, settings) where they do not exist yet, except those
+    named `but`. Paths of the original files are removed from their content."""
     for path in sorted(source.iterdir()):
         there = folder / path.name
         if not path.is_file() or path.suffix not in _TEXTS or path.name in (*_RECORDS, _INDEX, *but) or there.exists():
@@ -198,30 +201,29 @@ def copy_texts(source: Path, folder: Path, but: Collection[str] = ()) -> None:
 
 
 _TEXTS = (".json", ".txt", ".jinja", ".model", ".py")
-"""Endings of what a checkpoint folder holds beside its weights: the tokenizer's files, a chat template, settings."""
+"""Suffixes of a checkpoint folder's files besides weights: the tokenizer's, a chat template, settings."""
 _RECORDS = ("keepworth.json", "export.json", "probe.json", "step.json", BASE_RECORD)
-"""Ours, about the folder that they are in; and an index of shards is of the weights that were saved with it."""
+"""Records of keepworth about their own folder. They are not copied, nor is an index of shards, which belongs to its weights."""
 _INDEX = "model.safetensors.index.json"
 _WITH_PLACES, _PLACES = ("config.json", "tokenizer_config.json"), {"_name_or_path", "name_or_path"}
 
 
 def merge_network(model: InProcessModel) -> Any:
-    """The network with its adapter added to its weights, in their own type of number; `model` is used up. Without an adapter,
-    the network as it is."""
+    """Merges the adapter into the network's weights, in their own type of number, and returns the network. `model` must not be
+    used afterwards. A network without an adapter is returned unchanged."""
     return model.network.merge_and_unload() if hasattr(model.network, "peft_config") else model.network
 
 
 def _base(model: InProcessModel) -> dict[str, Any]:
-    """Read once: sums of large files take seconds."""
+    """Returns the record of the base, which is computed once because hashes of large files take seconds."""
     if model.base is None:
         model.base = record_of(model.name, model.folder)
     return model.base
 
 
 def load_trained(model: InProcessModel, folder: Path) -> None:
-    """Put what `save_trained` wrote into a freshly loaded model (which gets an adapter if the folder holds one).
-
-    Raises FileNotFoundError where the folder holds nothing of the kind, UnsupportedModel where it fits another network."""
+    """Loads what `save_trained` wrote into a newly loaded model (which gets an adapter if the folder holds one). Raises
+    FileNotFoundError where the folder holds no weights, UnsupportedModel where they fit another network."""
     from safetensors.torch import load_file
 
     if (folder / "adapter_config.json").exists():
@@ -246,7 +248,7 @@ def load_trained(model: InProcessModel, folder: Path) -> None:
 
 
 def with_adapter(network: Any, folder: Path) -> Any:
-    """A network of transformers with the adapter of a PEFT folder, in the network's own type of number."""
+    """Returns a network of transformers with the adapter of a PEFT folder, in the network's own type of number."""
     from peft import PeftModel
 
     with warnings.catch_warnings():

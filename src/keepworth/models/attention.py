@@ -1,8 +1,7 @@
-"""The tree of a group: one row per prompt, the answers as branches of it, and the attention that computes them.
+"""The tree of a group: one row per prompt, with the answers as its branches, and the attention that computes it.
 
-The prompt is computed and read once for the whole group. Columns of a row are `[prompt, padded to P | branches one
-after the other, padded to S]`. See the docstrings of both halves.
-"""
+The prompt is computed and read once for the whole group. Columns of a row are `[prompt, padded to P | branches one after the
+other, padded to S]`. See the comments of both halves."""
 
 from __future__ import annotations
 
@@ -27,9 +26,12 @@ from keepworth.models.text_side import context_limit
 class Tree:
     """A batch of B rows with N branch tokens in all.
 
-    ids, positions: [B, P + S]. mask: bool [B, 1, S, P + S], what each branch column sees.
-    predictor: [N], flat index into [B * (P + S)] of the column whose hidden state predicts each branch token.
-    target: [N], the branch tokens, row by row, branch by branch. row, branch, depth: [N], where each token stands.
+    Attributes:
+        ids, positions: [B, P + S].
+        mask: bool [B, 1, S, P + S], the columns that each branch column sees.
+        predictor: [N], flat index into [B * (P + S)] of the column whose hidden state predicts each branch token.
+        target: [N], the branch tokens, row by row, branch by branch.
+        row, branch, depth: [N], the place of each token.
     """
 
     ids: torch.Tensor
@@ -47,11 +49,9 @@ def round_up(length: int, multiple: int) -> int:
 
 
 def tree(prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], multiple: int = 16) -> Tree:
-    """Lay out `branches[i]` behind `prompts[i]`.
-
-    Lengths are padded to a multiple so that matrix shapes repeat: libraries build a kernel per shape.
-    Raises ValueError for an empty prompt (nothing could predict the first branch token) or for unequal counts.
-    """
+    """Lays out `branches[i]` behind `prompts[i]`. Lengths are padded to a multiple so that matrix shapes repeat: libraries build
+    a kernel per shape. Raises ValueError for an empty prompt (nothing could predict the first branch token) or for unequal
+    counts."""
     if len(prompts) != len(branches):
         raise ValueError(f"{len(prompts)} prompts but {len(branches)} lists of branches")
     for index, prompt in enumerate(prompts):
@@ -103,10 +103,8 @@ def tree(prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], multip
 
 
 def branch_mask(prompt_length: torch.Tensor, prompt_width: int, owner: torch.Tensor) -> torch.Tensor:
-    """bool [B, 1, S, prompt_width + S] from the prompts' lengths [B] and the branch that owns each column [B, S].
-
-    Padding columns (owner -1) see the prompt and each other, so that no softmax is over nothing; nothing sees them.
-    """
+    """Returns the mask, bool [B, 1, S, prompt_width + S], from the prompts' lengths [B] and the branch that owns each column [B,
+    S]. Padding columns (owner -1) see the prompt and each other, so that no softmax is over nothing; nothing sees them."""
     rows, width = owner.shape
     past = torch.arange(width)[None, :] <= torch.arange(width)[:, None]
     same = (owner[:, :, None] == owner[:, None, :]) & past
@@ -116,8 +114,8 @@ def branch_mask(prompt_length: torch.Tensor, prompt_width: int, owner: torch.Ten
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a tree's mask says, as numbers. lengths: of each row's prompt. branches: of each row, (first, past the last) column
-    of each branch, counted behind the prompts."""
+    """The content of a tree's mask as numbers. `lengths` are those of each row's prompt. `branches` has for each row the (first,
+    past the last) column of each branch, counted from the end of the prompts."""
 
     lengths: tuple[int, ...]
     branches: tuple[tuple[tuple[int, int], ...], ...]
@@ -127,21 +125,20 @@ _LAYOUT = "keepworth_layout"
 
 
 def with_layout(mask: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """The mask, with what spares `tree_attention` to read it: nothing else reaches that through the network's modules."""
+    """Attaches the layout to the mask, so that `tree_attention` need not read the mask: nothing else passes through the network's
+    modules."""
     setattr(mask, _LAYOUT, layout)
     return mask
 
 
 def tree_sizes(prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]]) -> list[int]:
-    """Tokens of each row of a tree."""
+    """Returns the number of tokens in each row of a tree."""
     return [len(p) + sum(map(len, b)) for p, b in zip(prompts, branches, strict=True)]
 
 
 def micro_batches(sizes: Sequence[int], token_budget: int) -> list[list[int]]:
-    """Indices of rows of these sizes, grouped so that no group's padded tokens exceed the budget (a longer row goes alone).
-
-    Rows of like length go together, longest first: the largest allocation happens at once, not in the middle.
-    """
+    """Groups indices of rows of these sizes so that no group's padded tokens exceed the budget (a longer row goes alone). Rows of
+    similar length go together, longest first: the largest allocation happens first, not in the middle."""
     order = sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))
     groups: list[list[int]] = []
     for index in order:
@@ -162,7 +159,7 @@ def micro_batches(sizes: Sequence[int], token_budget: int) -> list[list[int]]:
 # the heads that share keys become rows of one matrix product, and the backward pass recomputes the probabilities.
 # Scores, softmax and sums over blocks are float32, or float64 where the model is.
 #
-# A window that slides is computed as well, by PyTorch's kernels: a layer that has one says so with each call.
+# Sliding windows are computed by PyTorch's kernels: a layer that has one passes it with each call.
 
 
 NAME = "keepworth_tree"
@@ -182,13 +179,17 @@ def tree_attention(
     asked: list[int | None] | None = None,
     **features: Any,
 ) -> tuple[torch.Tensor, None]:
-    """query [B, H, Q, D]; key, value [B, KV, K, D]; attention_mask: bool [B, 1, S, K] for the last S queries, or None.
+    """Computes attention with a tree's mask. Returns [B, Q, H, D] and no weights.
 
-    The queries are those of the last Q columns: of all of them, or of those behind what a cache holds.
-    sliding_window: a token sees this many last tokens of its text, itself among them. asked: gets the window of each call, so
-    that a caller knows which layers have one. On processors the mask is one of `tree`, with its layout.
-    Returns [B, Q, H, D] and no weights. Dropout is refused: sampler and learner must compute the same thing.
-    features: what else the network asks for. Raises UnsupportedModel where that would change the result.
+    Args:
+        query: [B, H, Q, D], the queries of the last Q columns: of all of them, or of those after the columns of a cache.
+        key, value: [B, KV, K, D].
+        attention_mask: bool [B, 1, S, K] for the last S queries, or None. On processors it must be one of `tree`, with its
+            layout.
+        dropout: Must be 0: sampler and learner must compute the same thing.
+        sliding_window: A token sees this many last tokens of its text, including itself.
+        asked: Receives the window of each call, so that a caller knows which layers have one.
+        features: Further requests of the network. Raises UnsupportedModel where they would change the result.
     """
     if dropout:
         raise ValueError("attention dropout would make the learner disagree with the sampler; set it to 0")
@@ -208,10 +209,13 @@ def tree_attention(
 
 
 class Standing:
-    """Where rows stand behind the prompts that they share.
+    """The positions of rows behind the prompts that they share.
 
-    lengths: [B], tokens of each prompt. places: None where rows stand prompt by prompt, as many behind each; else [B, S], the row
-    in each place, and `back` [R], the place of each row. What is computed in a spare place is left out.
+    Attributes:
+        lengths: [B], tokens of each prompt.
+        places: None where rows are sorted by prompt with equally many each; else [B, S], the row in each place. Results in spare
+            places are ignored.
+        back: [R], the place of each row, where there are `places`.
     """
 
     def __init__(
@@ -222,7 +226,7 @@ class Standing:
 
     @classmethod
     def of(cls, lengths: torch.Tensor, prompt_of: torch.Tensor) -> Standing:
-        """prompt_of: [R], rising, the prompt of each row."""
+        """Makes the positions from `prompt_of` [R], rising, the prompt of each row."""
         counts = torch.bincount(prompt_of, minlength=len(lengths))
         most = int(counts.max())
         if bool((counts == most).all()):
@@ -235,18 +239,18 @@ class Standing:
         return cls(lengths, places.view(-1, most).to(device), back.to(device))
 
     def placed(self, rows: torch.Tensor) -> torch.Tensor:
-        """[R, KV, G, X] -> [B, KV, S, G, X]."""
+        """Arranges rows by prompt: [R, KV, G, X] -> [B, KV, S, G, X]."""
         placed = rows if self.places is None else rows[self.places.flatten()]
         return placed.unflatten(0, (len(self.lengths), -1)).transpose(1, 2)  # type: ignore[no-untyped-call,no-any-return]
 
     def taken_back(self, placed: torch.Tensor) -> torch.Tensor:
-        """[B, KV, S, G, X] -> [R, KV, G, X]."""
+        """Arranges results by row: [B, KV, S, G, X] -> [R, KV, G, X]."""
         rows = placed.transpose(1, 2).flatten(0, 1)
         return rows if self.back is None else rows[self.back]
 
     def unseen(self, width: int, tokens: int, window: int | None) -> torch.Tensor | None:
-        """bool [B, width + tokens], what a query does not see whose row has so many tokens of its own, behind prompts padded to
-        `width`; None where all is seen. Made once for all layers of a step."""
+        """Returns the columns that a query does not see, bool [B, width + tokens]; None where it sees all. Its row has `tokens`
+        tokens of its own, behind prompts padded to `width`. The mask is made once for all layers of a step."""
         key = width, tokens, window
         if key not in self._masks:
             if len(self._masks) > 8:
@@ -263,9 +267,8 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """What is read once for several rows: keys and values [B, KV, P, D] of prompts, float32 or wider; where the rows stand.
-
-    tokens: how many of the rows' own columns are filled; None for all."""
+    """Keys and values [B, KV, P, D] of prompts, float32 or wider, which are read once for several rows, and the rows' positions.
+    `tokens` is how many of the rows' own columns are filled; None for all."""
 
     keys: torch.Tensor
     values: torch.Tensor
@@ -277,7 +280,7 @@ _PROMPTS = "keepworth_prompts"
 
 
 def with_prompts(key: torch.Tensor, prompts: Prompts | None) -> torch.Tensor:
-    """The keys of rows, and what stands before them, for `tree_attention`: a cache has no other way to hand both over."""
+    """Attaches the prompts to the keys of rows, for `tree_attention`, because a cache cannot pass both in another way."""
     setattr(key, _PROMPTS, prompts)
     return key
 
@@ -290,11 +293,11 @@ def behind_prompts(
     scale: float,
     window: int | None = None,
 ) -> torch.Tensor:
-    """One query a row over its prompt and over its own keys: query [R, H, 1, D]; key, value [R, KV, T, D], as wide as those of
-    the prompts. Returns [R, 1, H, D].
+    """Computes attention of one query a row over its prompt and its own keys. Returns [R, 1, H, D].
 
-    The queries of all rows of a prompt are rows of one product with its keys, which are read once and never copied. The scores of
-    both parts are normalised together, so that this is the same sum as over keys that lie one after the other."""
+    query is [R, H, 1, D]; key and value are [R, KV, T, D], as wide as those of the prompts. The queries of all rows of a prompt
+    are rows of one product with its keys, which are read once and never copied. The scores of both parts are normalised together,
+    so that the result is the same sum as over consecutive keys."""
     (rows, heads, _, _), (_, shared, columns, size), wide = query.shape, value.shape, key.dtype
     (count, _, width, _), standing = prompts.keys.shape, prompts.standing
     tokens = columns if prompts.tokens is None else prompts.tokens
@@ -329,9 +332,8 @@ def _require_plain(features: dict[str, Any]) -> None:
 
 
 def narrow_to(mask: torch.Tensor, window: int) -> torch.Tensor:
-    """bool [B, 1, S, K] with only the `window` last columns that each query sees; made once for all layers of a pass.
-
-    The columns that a query sees are its text in order, whatever stands between them."""
+    """Returns the mask, bool [B, 1, S, K], with only the `window` last columns that each query sees; made once for all layers of
+    a pass. The columns that a query sees are its text in order, whatever lies between them."""
     windows: dict[int, torch.Tensor] = mask.__dict__.setdefault("windows", {})
     if window not in windows:
         from_here = mask.flip(-1).cumsum(-1, dtype=torch.int32).flip(-1)
@@ -347,7 +349,8 @@ def fused(
     scale: float,
     window: int | None = None,
 ) -> torch.Tensor:
-    """PyTorch's own kernels; shapes as for `tree_attention`. window: of the queries that the mask is not for."""
+    """Computes attention by PyTorch's own kernels, with shapes as for `tree_attention`. `window` applies to queries without a
+    mask."""
     causal = query.shape[2] - (0 if mask is None else mask.shape[2])
     before = key.shape[2] - query.shape[2]
     parts = []
@@ -373,13 +376,14 @@ def fused(
 def blockwise(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scale: float
 ) -> torch.Tensor:
-    """The same written out, for processors; shapes as for `tree_attention`. mask: with its layout, see `with_layout`."""
+    """Computes the same attention in blocks, for processors, with shapes as for `tree_attention`. The mask needs its layout, see
+    `with_layout`."""
     output: torch.Tensor = _Blockwise.apply(query, key, value, mask, scale)  # type: ignore[no-untyped-call]
     return output
 
 
 class _Blockwise(torch.autograd.Function):
-    """Nothing of size [Q, K] is kept for the backward pass; it computes each block's probabilities again."""
+    """Stores nothing of size [Q, K] for the backward pass, which recomputes each block's probabilities."""
 
     @staticmethod
     def forward(
@@ -426,7 +430,8 @@ class _Blockwise(torch.autograd.Function):
         to_queries = to_query.unflatten(1, (shared, -1))  # type: ignore[no-untyped-call]
 
         def through(block: torch.Tensor, shares: torch.Tensor, arriving: torch.Tensor, where: _Read) -> torch.Tensor:
-            """Gradients of a block: to its queries, shaped like it; to values and keys [.., K', D] into `where`."""
+            """Returns the gradient of a block of queries, shaped like it, and adds those of values and keys [.., K', D] into
+            `where`."""
             incoming = _as_rows(arriving)
             to_shares = torch.bmm(incoming.to(wide), where.values.transpose(1, 2))
             # shares * (to_shares - sum(shares * to_shares)), in one pass
@@ -465,7 +470,7 @@ class _Blockwise(torch.autograd.Function):
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What a block of queries reads: keys and values [B * KV, K', D], and where their gradients are added, part by part."""
+    """The keys and values [B * KV, K', D] that a block of queries reads, and where their gradients are added, part by part."""
 
     keys: torch.Tensor
     values: torch.Tensor
@@ -481,12 +486,12 @@ class _Read:
 
 
 def _step(query: torch.Tensor, key: torch.Tensor) -> int:
-    """Queries of a block."""
+    """Returns the number of queries in a block."""
     return max(1, _BLOCK_ROWS * key.shape[1] // query.shape[1])
 
 
 def _blocks(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> Iterator[tuple[int, int, int]]:
-    """Of the prompts: first query, end, and how many keys the block reads."""
+    """Yields the blocks of the prompts: first query, end, and how many keys the block reads."""
     length, step = query.shape[2], _step(query, key)
     causal = length - (0 if mask is None else mask.shape[2])
     for start in range(0, causal, step):
@@ -496,12 +501,18 @@ def _blocks(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """Queries of one row that read the same keys: a part of a long branch, or short branches one behind the other.
+    """Queries of one row that read the same keys: a part of a long branch, or consecutive short branches.
 
-    heads: of the row, among those of all rows. queries: first and past the last. part: all columns of the keys that this
-    branch, or these, have. seen: of the prompt's keys with the own ones behind them, how many a query may see at most. first: the
-    first query, counted behind the prompts. begins: whether the keys are others than the last unit's. length: of the prompt.
-    prompt: columns of prompts."""
+    Attributes:
+        heads: The row's heads, among those of all rows.
+        queries: The first and past the last.
+        part: All columns of the keys that this branch, or these, have.
+        seen: How many of the prompt's keys and then its own a query may see at most.
+        first: The first query, counted from the end of the prompts.
+        begins: Whether the keys differ from the last unit's.
+        length: The length of the prompt.
+        prompt: Columns of prompts.
+    """
 
     row: int
     heads: slice
@@ -515,7 +526,7 @@ class _Unit:
 
 
 def _units(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> Iterator[_Unit]:
-    """The branches of a mask. What is padding is in none."""
+    """Yields the units of a mask's branches. Padding is in none."""
     if mask is None:
         return
     layout: Layout = getattr(mask, _LAYOUT)
@@ -531,7 +542,7 @@ def _units(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) ->
 
 
 def _runs(branches: Sequence[tuple[int, int]], step: int) -> Iterator[tuple[int, int]]:
-    """Long branches one by one, short ones together as long as they are within `step` columns."""
+    """Yields long branches one by one, and short ones together as long as they are within `step` columns."""
     run: tuple[int, int] | None = None
     for first, past in branches:
         if run is not None and past - run[0] <= step:
@@ -549,7 +560,7 @@ def _runs(branches: Sequence[tuple[int, int]], step: int) -> Iterator[tuple[int,
 
 
 def _unit_shares(scores: torch.Tensor, mask: torch.Tensor | None, unit: _Unit) -> torch.Tensor:
-    """Attention probabilities [KV, G * Q', K'] of a unit from its scores, which are written over."""
+    """Returns attention probabilities [KV, G * Q', K'] of a unit from its scores, which are overwritten."""
     assert mask is not None
     count, prompt, seen = unit.queries[1] - unit.queries[0], unit.prompt, scores.shape[-1]
     by_query = scores.view(scores.shape[0], -1, count, seen)
@@ -562,14 +573,14 @@ def _unit_shares(scores: torch.Tensor, mask: torch.Tensor | None, unit: _Unit) -
 
 
 def _scores(block: torch.Tensor, keys: torch.Tensor, scale: float) -> torch.Tensor:
-    """[B * KV, G * Q', K'] of a block of queries [B, KV, G, Q', D] over keys [B * KV, K', D]."""
+    """Returns the scores [B * KV, G * Q', K'] of a block of queries [B, KV, G, Q', D] over keys [B * KV, K', D]."""
     rows = _as_rows(block)
     scores = keys.new_empty(*rows.shape[:2], keys.shape[1])
     return torch.baddbmm(scores, rows.to(keys.dtype), keys.transpose(1, 2), beta=0.0, alpha=scale, out=scores)
 
 
 def _shares(scores: torch.Tensor, count: int) -> torch.Tensor:
-    """Attention probabilities of `count` queries of prompts from scores [B * KV, G * Q', K'], which are written over."""
+    """Returns attention probabilities of `count` queries of prompts from scores [B * KV, G * Q', K'], which are overwritten."""
     seen = scores.shape[-1]
     by_query = scores.view(scores.shape[0], -1, count, seen)
     later = torch.ones(count, count, dtype=torch.bool, device=scores.device).triu_(1)
@@ -578,7 +589,7 @@ def _shares(scores: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def _as_rows(block: torch.Tensor) -> torch.Tensor:
-    """[B, KV, G, Q', D] -> [B * KV, G * Q', D]: heads that share keys become rows of one product."""
+    """Reshapes [B, KV, G, Q', D] to [B * KV, G * Q', D]: heads that share keys become rows of one product."""
     rows, shared, group, count, size = block.shape
     return block.reshape(rows * shared, group * count, size)
 
@@ -597,20 +608,21 @@ def _bf16_products(dtype: torch.dtype) -> contextlib.AbstractContextManager[None
 
 
 def float32_products(dtype: torch.dtype) -> contextlib.AbstractContextManager[None]:
-    """Inside, float32 products are float32 whatever another thread's attention does: `_bf16_products` changes a setting of
-    the whole process. Attention that runs meanwhile gets the same numbers more slowly. Nothing to do unless dtype is float32.
-    """
+    """Keeps float32 products in float32 inside the block, whatever another thread's attention does: `_bf16_products` changes a
+    setting of the whole process. Attention that runs meanwhile gets the same numbers more slowly. Does nothing unless dtype is
+    float32."""
     return _PRECISION.inside("float32") if dtype is torch.float32 else contextlib.nullcontext()
 
 
 class _Precision:
-    """The process's setting for float32 products. A sampler and a learner may be inside at once: the last one out restores it."""
+    """The process's setting for float32 products. A sampler and a learner may use it at once; the last one to leave restores
+    it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._inside = {"bf16": 0, "float32": 0}
         self._before: str | None = None
-        """What the setting was before it was lowered; None while it is not."""
+        """The setting before it was lowered; None while it is not lowered."""
 
     @contextlib.contextmanager
     def inside(self, which: str) -> Iterator[None]:
@@ -638,7 +650,7 @@ _PRECISION = _Precision()
 
 
 def register() -> str:
-    """Make the function known to transformers; returns the name to pass as `attn_implementation`."""
+    """Registers the function with transformers, and returns the name to pass as `attn_implementation`."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, tree_attention)
@@ -646,13 +658,13 @@ def register() -> str:
 
 
 def decoder_of(network: Any) -> Any:
-    """What gives the last hidden states, below the head; the network itself where there is no such part."""
+    """Returns the part that computes the last hidden states, below the head; the network itself where there is none."""
     decoder = network.get_decoder()
     return getattr(network, "model", network) if decoder is network else decoder
 
 
 def window_of(config: Any) -> int | None:
-    """Tokens that the layers see whose attention slides a window; None where no text could outgrow it."""
+    """Returns the sliding window of the layers' attention, in tokens; None where no text could exceed it."""
     window, kinds = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
     slides = getattr(config, "use_sliding_window", True) and (kinds is None or "sliding_attention" in kinds)
     return window if isinstance(window, int) and slides and window < context_limit(config) else None

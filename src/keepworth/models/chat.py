@@ -1,7 +1,6 @@
 """A chat model behind an OpenAI-compatible URL, for work that is not trained, such as judging answers.
 
-It gives text, not token ids; what is trained is sampled through an engine (`keepworth.models.http_engine`).
-"""
+It returns text, not token ids; samples for training come from an engine (`keepworth.models.http_engine`)."""
 
 from __future__ import annotations
 
@@ -19,18 +18,22 @@ _EXCERPT = 200
 BASE_URL, API_KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
 """Environment variables that OpenAI's own clients read."""
 _REASONING = re.compile(r"(?:.*/)?(?:gpt-5|o[1-9])(?![0-9]).*")
-"""Models of OpenAI that think before they answer. They take no temperature, and another name for the limit of tokens."""
+"""Reasoning models of OpenAI. They take no temperature, and have another name for the limit of tokens."""
 
 
 class ChatModel:
-    """`complete` a conversation; call it with one text for one user message. Safe to use from several threads.
+    """A chat model. `complete` continues a conversation; calling it with a text sends one user message. It is thread-safe.
 
-    url: of the server, with or without `/v1`. model: the name that the server knows it by. api_key: sent as a bearer token;
-    key_variable: the environment variable that holds it, where it is not handed over. The key is in no message, log or repr.
-    Passing failures (busy server, broken connection) are repeated with growing pauses. temperature and seed are sent as
-    they are; whether equal requests give equal answers is up to the server. reasoning: whether the model thinks before it
-    answers, as OpenAI's o3 and gpt-5 do; then no temperature is sent, and max_tokens is for thinking, too. None tells by the
-    model's name.
+    Transient failures (busy server, broken connection) are repeated with growing pauses. temperature and seed are sent as they
+    are; whether equal requests give equal answers depends on the server. The key is in no message, log or repr.
+
+    Args:
+        url: The server's, with or without `/v1`.
+        model: The server's name of the model.
+        api_key: Is sent as a bearer token.
+        key_variable: The environment variable that holds the key, where it is not given.
+        reasoning: Whether the model reasons before it answers, as OpenAI's o3 and gpt-5 do; then no temperature is sent, and
+            max_tokens includes the reasoning. None decides by the model's name.
     """
 
     def __init__(
@@ -74,11 +77,15 @@ class ChatModel:
         max_tokens: int | None = None,
         user: str = "",
     ) -> str:
-        """The assistant's next message. messages: role ("system", "user", "assistant") and content of each. user: whom the server
-        is to tell from others, where it remembers.
+        """Returns the assistant's next message.
 
-        Raises NoWholeAnswer for an answer that is empty or was cut at max_tokens, EngineUnreachable, EngineTimeout,
-        EngineDied and EngineRefused for a server that does not answer.
+        Args:
+            messages: The role ("system", "user", "assistant") and content of each.
+            user: The user's name, for a server that remembers users.
+
+        Raises:
+            NoWholeAnswer: The answer is empty or was cut at max_tokens.
+            EngineError: EngineUnreachable, EngineTimeout, EngineDied or EngineRefused.
         """
         limit = self.max_tokens if max_tokens is None else max_tokens
         body: dict[str, Any] = {"model": self.model, "messages": [dict(message) for message in messages]}
@@ -112,10 +119,8 @@ class ChatModel:
         return self.complete([{"role": "user", "content": text}])
 
     def complete_json(self, messages: Sequence[Message]) -> dict[str, Any]:
-        """The first JSON object of the answer. An answer without one is shown to the model, which may try once more.
-
-        Raises NoJsonObject where the second has none either, and what `complete` raises.
-        """
+        """Returns the first JSON object of the answer. An answer without one is shown to the model, which may try once more.
+        Raises NoJsonObject where the second has none either, and what `complete` raises."""
         text = self.complete(messages)
         try:
             return json_object(text)
@@ -125,8 +130,8 @@ class ChatModel:
 
 
 def from_environment(model: str, what: str, **settings: Any) -> ChatModel:
-    """The chat model of this name behind the URL in OPENAI_BASE_URL, with the key in OPENAI_API_KEY where there is one.
-    what: needs it, as the error says. Raises ChatError."""
+    """Returns the chat model of this name behind the URL in OPENAI_BASE_URL, with the key in OPENAI_API_KEY where it is set.
+    `what` names the part that needs it, for the error. Raises ChatError."""
     url = os.environ.get(BASE_URL, "")
     if not url:
         raise ChatError(
@@ -137,11 +142,8 @@ def from_environment(model: str, what: str, **settings: Any) -> ChatModel:
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """The first balanced `{...}` of `text` that is a JSON object, whatever prose or code fences surround it.
-
-    An object that is never closed is not searched for smaller ones inside: a part of an answer is not the answer.
-    Raises NoJsonObject.
-    """
+    """Returns the first balanced `{...}` of `text` that is a JSON object, whatever prose or code fences surround it. An object
+    that is never closed is not searched for smaller ones: a part of an answer is not the answer. Raises NoJsonObject."""
     start = text.find("{")
     while start >= 0:
         end = _balanced(text, start)
@@ -160,7 +162,7 @@ def json_object(text: str) -> dict[str, Any]:
 
 
 def _balanced(text: str, start: int) -> int | None:
-    """One past the brace that closes the one at `start`; braces inside strings do not count."""
+    """Returns one past the brace that closes the one at `start`; braces inside strings do not count."""
     depth, inside, escaped = 0, False, False
     for position in range(start, len(text)):
         character = text[position]

@@ -1,9 +1,8 @@
-"""Conversations in the format that a model was taught: its tokenizer's chat template, as tokens that are only added to.
+"""Conversations in the format that a model was trained on: its tokenizer's chat template, as tokens that are only appended to.
 
-A template renders a conversation as one text. Rendered again at every turn, what the model drew would be decoded and encoded
-anew, and some templates rewrite what was said before. So the template is asked once for the opening; later turns are encoded
-by themselves, as the template writes them behind a sentence of an assistant, and what was drawn stays as it was drawn.
-"""
+A template renders a conversation as one text. Rendering it again at every turn would decode and encode again what the model drew,
+and some templates rewrite earlier turns. So the template renders only the opening; later turns are encoded separately, as the
+template writes them after an assistant's text, and drawn tokens stay as they are."""
 
 from __future__ import annotations
 
@@ -28,18 +27,16 @@ _TOOL = {
 
 
 class NoChatTemplate(KeepworthError):
-    """The model's tokenizer does not say what a conversation looks like."""
+    """The model's tokenizer has no chat template."""
 
 
 class TemplateMismatch(KeepworthError):
-    """A chat template that cannot render what it is asked to, or not in a way that can be trained on."""
+    """A chat template cannot render the messages, or not in a way that can be trained on."""
 
 
 class TokenizerChat:
-    """A tokenizer's chat template as a `keepworth.episodes.model.ChatTemplate`.
-
-    name: of the model, for messages. ends: ids that end a text, as the checkpoint's generation config has them.
-    Raises NoChatTemplate."""
+    """A tokenizer's chat template as a `keepworth.episodes.model.ChatTemplate`. Raises NoChatTemplate. `name` is the model's, for
+    messages; `ends` are ids that end a text, from the checkpoint's generation config."""
 
     def __init__(self, tokenizer: Any, name: str, ends: Sequence[int] = ()) -> None:
         if not getattr(tokenizer, "chat_template", None):
@@ -51,7 +48,7 @@ class TokenizerChat:
         self._between: dict[str, Tokens] = {}
 
     def rendered(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
-        """The conversation as text, up to where the assistant speaks. Raises TemplateMismatch."""
+        """Renders the conversation as text, up to where the assistant's turn begins. Raises TemplateMismatch."""
         from jinja2 import TemplateError
 
         try:
@@ -76,7 +73,6 @@ class TokenizerChat:
 
     @cached_property
     def takes_results(self) -> bool:
-        """Whether there is a role for what a tool returned."""
         called = {"role": "assistant", "content": _SAID}
         return _ASKED in self._tried([_user("a"), called, {"role": "tool", "content": _ASKED}])
 
@@ -101,7 +97,7 @@ class TokenizerChat:
         return ids[1:] if last is not None and ids[:1] == (last,) else ids
 
     def _behind(self, messages: Sequence[Message]) -> Tokens:
-        """Ids of what the template writes behind an assistant's words when `messages` follow."""
+        """Returns the ids that the template writes after an assistant's text when `messages` follow."""
         key = json.dumps([dict(message) for message in messages], sort_keys=True)
         if key not in self._between:
             text = self.rendered([_user("a"), {"role": "assistant", "content": _SAID}, *messages])
@@ -132,10 +128,10 @@ def _user(text: str) -> Message:
 
 
 def ends_of(network: Any) -> tuple[int, ...]:
-    """The ids that end a text by the checkpoint's generation config."""
+    """Returns the ids that end a text, by the checkpoint's generation config."""
     return ids_of(getattr(getattr(network, "generation_config", None), "eos_token_id", None))
 
 
 def ids_of(given: Any) -> tuple[int, ...]:
-    """An id, several or none, as a configuration has them."""
+    """Returns a tuple of ids from a configuration's value, which is one id, several or None."""
     return tuple(token for token in (given if isinstance(given, list) else [given]) if token is not None)

@@ -1,4 +1,4 @@
-"""From a checkpoint folder to a network and its tokenizer, checked against its own plain forward pass."""
+"""Loads a network and its tokenizer from a checkpoint folder, and checks the tree of branches against its plain forward pass."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TOLERANCE_LOW = 0.25
 
 
 def require_supported_config(config: Any, folder: Path | str) -> None:
-    """Raises UnsupportedModel where the folder holds no language model that writes one token after another."""
+    """Raises UnsupportedModel where the folder holds no autoregressive language model."""
     family = getattr(config, "model_type", "")
     names = getattr(config, "architectures", None) or ()
     if names and not any("CausalLM" in name or "LMHead" in name for name in names):
@@ -55,12 +55,9 @@ def require_supported_config(config: Any, folder: Path | str) -> None:
 
 @torch.inference_mode()
 def require_tree(model: InProcessModel, folder: Path | str) -> None:
-    """Compare the tree of branches with the network's own plain forward pass, on short branches of two prompts of different
-    lengths, scored and sampled. Draws nothing and leaves the network as it was.
-
-    Raises UnsupportedModel where they differ by more than rounding, and IncompleteModel where the tokenizer has ids that the
-    network lacks.
-    """
+    """Compares the tree of branches with the network's own plain forward pass. It scores and samples short branches of two
+    prompts of different lengths. It uses no random numbers and leaves the network as it was. Raises UnsupportedModel where they
+    differ by more than rounding, and IncompleteModel where the tokenizer has ids that the network lacks."""
     network = model.network
     family, size = network.config.model_type, int(network.config.vocab_size)
     ids = model.encode(_TEXT)[: context_limit(network.config)]
@@ -73,7 +70,7 @@ def require_tree(model: InProcessModel, folder: Path | str) -> None:
     try:
         with _attention(network, "eager"):
             plain = _Plain(network, prompts, branches)
-    except Exception as error:  # whatever a network raises that is computed in a way that it was not made for
+    except Exception as error:  # networks raise many types where they do not support the computation
         raise UnsupportedModel(f"{folder} ({family}) cannot be computed on a text ({error}).", WORKS) from error
     if plain.looks_ahead:
         raise UnsupportedModel(f"{folder} ({family}) looks ahead: what follows a token changes its logits.", WORKS)
@@ -96,7 +93,7 @@ def _attention(network: Any, name: str) -> Iterator[None]:
 
 
 class _Plain:
-    """What the network itself computes of texts without a cache, and without padding: logits of the branches' tokens."""
+    """The network's own logits of the branches' tokens, computed without a cache and without padding."""
 
     def __init__(self, network: Any, prompts: list[Tokens], branches: list[Tokens]) -> None:
         self.network, self.prompts, self.branches = network, prompts, branches
@@ -104,17 +101,17 @@ class _Plain:
         logits = [self.predicting(prompt, branches) for prompt in prompts]
         self.logits = torch.cat(logits).flatten(0, 1)
         self.spread = float((self.logits - self.logits.mean(-1, keepdim=True)).square().mean().sqrt())
-        # What predicts the first token of a branch has not seen the branch, which is another one in the other row.
+        # The prediction of a branch's first token must not depend on the branch, which differs between the rows.
         self.looks_ahead = bool(self.gap(logits[0][0, :1], logits[0][1, :1]))
 
     def predicting(self, prompt: Tokens, branches: Sequence[Tokens]) -> torch.Tensor:
-        """[branches, tokens, V], what the tokens of branches of one length are predicted from."""
+        """Returns the logits [branches, tokens, V] that predict the tokens of branches of one length."""
         ids = torch.tensor([prompt + branch for branch in branches])
         logits: torch.Tensor = self.network(input_ids=ids, use_cache=False).logits.double()
         return logits[:, len(prompt) - 1 : -1]
 
     def gap(self, computed: torch.Tensor, theirs: torch.Tensor | None = None) -> str:
-        """By how much `computed` [N, V] differs from the network's own logits; "" where it is no more than rounding."""
+        """Describes how much `computed` [N, V] differs from the network's own logits; "" where it is no more than rounding."""
         gap = float((computed.double() - (self.logits if theirs is None else theirs)).square().mean().sqrt())
         if gap <= self.tolerance * max(self.spread, 1e-6):
             return ""
@@ -128,7 +125,7 @@ def _scored(model: InProcessModel, plain: _Plain, **attention: Any) -> torch.Ten
 
 
 def _sampled_gap(model: InProcessModel, plain: _Plain, prompts: Sequence[Tokens]) -> str:
-    """The same comparison for what is drawn behind prompts, token by token."""
+    """Compares the distributions from which tokens are drawn after prompts in the same way."""
     drawn = model.sample_at(prompts, SamplingParams(_BRANCH, n=2, temperature=0), None)
     with _attention(model.network, "eager"):
         logits = [
@@ -139,13 +136,13 @@ def _sampled_gap(model: InProcessModel, plain: _Plain, prompts: Sequence[Tokens]
         plain.gap(torch.tensor(answer.logprobs), torch.log_softmax(rows, -1)[range(_BRANCH), answer.ids])
         for answers, rows in zip(drawn, logits, strict=True)
         for answer in answers
-        if answer.ids == answers[0].ids  # the other is drawn alike, but for what rounding makes of a tie
+        if answer.ids == answers[0].ids  # the other one is equal, unless rounding decides a tie
     ]
     return f"where it goes on token by token, {max(gaps)}" if any(gaps) else ""
 
 
 def _no_tree(model: InProcessModel, plain: _Plain) -> str:
-    """Why the network cannot be computed as a tree; "" where it can."""
+    """Returns why the network cannot be computed as a tree; "" where it can."""
     config = model.network.config
     layers = _other_layers(config)
     asked: list[int | None] = []
@@ -169,18 +166,16 @@ def _other_layers(config: Any) -> str:
     return f"it has layers of the kind {', '.join(other)}" if other else ""
 
 
-# A checkpoint folder into a network and its tokenizer, with every way in which its files can be wrong named.
+# Loading a network and its tokenizer from a checkpoint folder, with an error for every way in which its files can be wrong.
 
 
 _AGAIN = "Copy or download the folder again; a model of the catalogue: `keepworth models fetch NAME --force`."
 
 
 def load_checkpoint(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
-    """The causal language model and the tokenizer in `folder`.
-
-    Raises IncompleteModel where a file or a weight is missing, CorruptModel where one cannot be read, UnsupportedModel
-    where the folder holds something else than a decoder that this engine computes.
-    """
+    """Loads the causal language model and the tokenizer in `folder`. Raises IncompleteModel where a file or a weight is missing,
+    CorruptModel where one cannot be read, UnsupportedModel where the folder holds something else than a decoder that this engine
+    computes."""
     from safetensors import SafetensorError
     from transformers import AutoConfig, AutoTokenizer
     from transformers.utils import logging
@@ -225,7 +220,8 @@ def load_checkpoint(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
 
 
 def _network(folder: Path, dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
-    """With the attention of trees. Raises UnsupportedModel where its layers know none but those they are written with."""
+    """Loads the network with the attention of trees. Raises UnsupportedModel where its layers support only their own
+    attention."""
     from transformers import AutoModelForCausalLM
 
     settings: dict[str, Any] = {"dtype": dtype, "output_loading_info": True}
@@ -250,8 +246,8 @@ def _network(folder: Path, dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
 
 
 def refuse_code_of_its_own(folder: Path) -> None:
-    """Raises UnsupportedModel where the configuration or the tokenizer names code in the folder, which is never run. Called where
-    the folder cannot be read without that code."""
+    """Raises UnsupportedModel where the configuration or the tokenizer names code in the folder, which is never run. It is called
+    where the folder cannot be read without that code."""
     for name in ("config.json", "tokenizer_config.json"):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             if json.loads((folder / name).read_text(encoding="utf-8")).get("auto_map"):

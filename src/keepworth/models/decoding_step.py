@@ -1,12 +1,11 @@
-"""One token for each of many texts through a network of Llama's shape, without the network's own modules.
+"""Computes one token for each of many texts with a network of Llama's shape, without the network's own modules.
 
-A step over few rows is short: what thirty layers of modules do in Python beside their products takes longer than the products.
-Here a layer is some thirty operations. Weights with the same input are one product (queries, keys and values; gate and up), and
-so are their adapters. All weights lie as the processor multiplies few rows with them.
+A step over few rows is short: the Python overhead of thirty layers of modules takes longer than their products. Here a layer is
+some thirty operations. Weights with the same input are one product (queries, keys and values; gate and up), and so are their
+adapters. All weights have the layout in which the processor multiplies few rows with them.
 
-The arithmetic is the network's own, rounding for rounding, but for attention (`keepworth.models.attention`) and
-the order of sums. Whether that is so for a network is measured when it is loaded (`keepworth.models.checkpoint.require_tree`).
-"""
+The arithmetic is the network's own, including rounding, except for attention (`keepworth.models.attention`) and the order of
+sums. Whether that holds for a network is measured when it is loaded (`keepworth.models.checkpoint.require_tree`)."""
 
 from __future__ import annotations
 
@@ -25,27 +24,28 @@ from keepworth.models.fused_adapter import plain_adapter, without_effect
 _FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 _NORMS = frozenset({"LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm"})
 _ROWS = 16
-"""Rows that the layout of weights is made for. It serves any number of them."""
+"""The number of rows that the layout of weights is optimised for. It works for any number."""
 
 
 _State = list[tuple[float, ...]]
 
 
 class PackedWeights:
-    """Weights as oneDNN multiplies few rows with them. Otherwise it lays a matrix out anew at every product, which for sixteen
-    rows takes about as long as the product. Kept from call to call, and made anew when a weight has changed."""
+    """Weights in the layout in which oneDNN multiplies few rows with them. Otherwise oneDNN converts a matrix at every product,
+    which for sixteen rows takes about as long as the product. The copies are kept from call to call, and made again when a weight
+    has changed."""
 
     def __init__(self) -> None:
         self._copies: dict[tuple[int, ...], tuple[Sequence[torch.Tensor], _State, torch.Tensor, bool]] = {}
         self._used: set[tuple[int, ...]] = set()
 
     def clear(self) -> None:
-        """Give the memory back; what is wanted again is made again."""
+        """Frees the memory. Copies that are needed again are made again."""
         self._copies.clear()
 
     def of(self, weights: Sequence[torch.Tensor]) -> tuple[torch.Tensor, bool]:
-        """One weight, or several with the same input, one behind the other; and whether they are packed, or as they were
-        because this build or processor has no such product."""
+        """Returns one weight, or several with the same input concatenated, and whether it is packed. It is not packed where this
+        build or processor has no such product."""
         name, state = tuple(map(id, weights)), [*_state(weights), *map(_sampled, weights)]
         self._used.add(name)
         copy = self._copies.get(name)
@@ -56,29 +56,29 @@ class PackedWeights:
         return copy[2], copy[3]
 
     def forget_unused(self) -> None:
-        """Give back the copies of weights that were not asked for since this was last called."""
+        """Frees the copies of weights that were not used since the last call."""
         self._copies = {name: copy for name, copy in self._copies.items() if name in self._used}
         self._used.clear()
 
 
 def _state(tensors: Sequence[torch.Tensor]) -> _State:
-    """Another one after each change that PyTorch counts."""
+    """Returns values that differ after each change that PyTorch counts."""
     return [(tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
 
 
 _SAMPLED = 61
-"""Numbers that are looked at in a tensor, spread over it."""
+"""How many numbers of a tensor are compared, spread over it."""
 
 
 def _sampled(tensor: torch.Tensor) -> tuple[float, ...]:
-    """Another one after nearly every change that PyTorch does not count: those of fused optimisers, and writes to `.data`, such
-    as where an adapter is added to its base."""
+    """Returns values that differ after nearly every change that PyTorch does not count. Such changes are those of fused
+    optimisers, and writes to `.data`, as where an adapter is merged into its base."""
     flat = tensor.detach().reshape(-1)
     return tuple(flat[:: len(flat) // _SAMPLED | 1].tolist())
 
 
 def _packed(weight: torch.Tensor) -> torch.Tensor | None:
-    """None where that is not to be had, or gives another result."""
+    """Returns the packed weight; None where packing is not available, or gives another result."""
     try:
         copied: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
         tried = torch.linspace(-1, 1, 2 * weight.shape[1]).view(2, -1).to(weight.dtype)
@@ -95,9 +95,8 @@ def _multiplied(rows: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | N
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """y = x W' + b + scale (x A') B', of one linear layer or of several over the same x, one behind the other.
-
-    weight: packed, or [out, in]. down: [in, r] or None; up: [r, out]."""
+    """y = x W' + b + scale (x A') B', of one linear layer or of several over the same x, concatenated. weight is packed, or [out,
+    in]; down is [in, r] or None; up is [r, out]."""
 
     weight: torch.Tensor
     packed: bool
@@ -136,10 +135,11 @@ class _Layer:
 
 
 class DecodingStep:
-    """Made for one call: it holds the weights, and the adapter, as they are."""
+    """A step of one call. It holds the weights, and the adapter, as they are when it is made."""
 
     def __init__(self, causal: Any, packed: PackedWeights) -> None:
-        """causal: the network without what PEFT puts around it. Raises ThroughModules where it is of another shape."""
+        """Prepares the weights of `causal`, the network without PEFT's wrapper. Raises ThroughModules where it has another
+        shape."""
         self._decoder = decoder = decoder_of(causal)
         if type(getattr(decoder, "embed_tokens", None)) is not torch.nn.Embedding:
             raise ThroughModules
@@ -163,7 +163,7 @@ class DecodingStep:
         self._state = _state(self._read)
 
     def current(self) -> bool:
-        """Whether the weights are what they were."""
+        """Whether the weights have not changed."""
         return _state(self._read) == self._state
 
     def _layer(self, layer: Any) -> _Layer:
@@ -218,7 +218,7 @@ class DecodingStep:
         )
 
     def __call__(self, token: torch.Tensor, positions: torch.Tensor, cache: Any) -> torch.Tensor:
-        """Hidden states [R, H] behind the last norm, of tokens [R] at positions [R]; their keys and values go into the layers of
+        """Returns hidden states [R, H] after the last norm, of tokens [R] at positions [R]. Keys and values are added to
         `cache`."""
         rows, queries, keys, size = len(token), self._queries, self._keys, self._size
         x = embedding(token, self._decoder.embed_tokens.weight)
@@ -247,11 +247,11 @@ class DecodingStep:
 
 
 class ThroughModules(Exception):
-    """The network is to go through its own modules."""
+    """The network has to be computed by its own modules."""
 
 
 def _parts(layer: Any) -> tuple[Any, torch.Tensor | None, torch.Tensor | None, float]:
-    """The linear layer itself, and A, B and the scale of its adapter, where it has one."""
+    """Returns the linear layer itself, and A, B and the scale of its adapter, where it has one."""
     if type(layer) is torch.nn.Linear:
         return layer, None, None, 0.0
     base = getattr(layer, "base_layer", None)

@@ -1,7 +1,6 @@
-"""How tokens are drawn: branches behind prompts, a row each, one token for all at a time.
+"""Draws tokens: branches after prompts, one row each, one token for all at a time.
 
-A draw depends on (seed, stream, position) alone: in which company a text is drawn changes rounding, nothing else.
-"""
+A draw depends on (seed, stream, position) alone: which texts are drawn together changes only rounding."""
 
 from __future__ import annotations
 
@@ -26,15 +25,15 @@ if TYPE_CHECKING:
 
 
 class Drawing:
-    """`params.n` branches behind each of some prompts.
+    """Draws `params.n` branches after each of some prompts.
 
-    A prompt's keys and values are kept and read once for all of its branches, beside what each has of its own.
+    A prompt's keys and values are stored and read once for all of its branches, in addition to those of each branch.
 
     Args:
-        model: Draws; its weights stay as they are until the end.
-        prompts: What is continued.
-        params: How; a branch has `max_tokens` at most.
-        draws: [prompts, n, max_tokens], where in [0, 1) each token is drawn; None is greedy.
+        model: Draws; its weights must not change until the end.
+        prompts: The prompts.
+        params: The settings; a branch has at most `max_tokens`.
+        draws: [prompts, n, max_tokens], numbers in [0, 1) at which each token is drawn; None is greedy.
     """
 
     def __init__(
@@ -56,23 +55,23 @@ class Drawing:
         self._ids = torch.zeros(count, params.max_tokens, dtype=torch.long)
         self._logprobs = torch.zeros(count, params.max_tokens)
         self.limits = torch.full((count,), params.max_tokens)
-        """How many tokens each branch may have, `max_tokens` at most."""
+        """The most tokens of each branch, up to `max_tokens`."""
         self.drawn = torch.zeros(count, dtype=torch.long)
-        """How many tokens each branch has."""
+        """The number of tokens in each branch."""
         self.stopped = torch.zeros(count, dtype=torch.bool)
         self.ended = torch.zeros(count, dtype=torch.bool)
         self._rows = torch.arange(count)  # the branch that each row continues
         self._token: torch.Tensor | None = None
         self._steps = 0
         self.tokens = 0
-        """How many the last step drew."""
+        """The number of tokens that the last step drew."""
 
     @property
     def over(self) -> bool:
         return bool(self.ended.all())
 
     def step(self) -> list[int]:
-        """Draw one token for every branch that has not ended; returns those that end with it."""
+        """Draws one token for every branch that has not ended, and returns those that end with it."""
         if self._token is not None:
             self._advance(self._token)
         rows, step = self._rows, self._steps
@@ -88,7 +87,7 @@ class Drawing:
         return [int(branch) for branch in on[self.ended[on]]]
 
     def _advance(self, token: torch.Tensor) -> None:
-        """The logits behind the last token of each branch."""
+        """Computes the logits after the last token of each branch."""
         left = ~self.ended[self._rows]
         if int(left.sum()) <= 0.75 * len(left):  # dropping rows copies the others: not for every one that ends
             self._cache.keep(left)
@@ -99,7 +98,7 @@ class Drawing:
         self._logits = self.model.head(hidden) if step is None else step.head(hidden)
 
     def sample(self, branch: int) -> Sample:
-        """What was drawn of a branch so far; ABORTED where it has not ended."""
+        """Returns the tokens drawn in a branch so far; ABORTED where it has not ended."""
         drawn = int(self.drawn[branch])
         ids, logprobs = (tuple(of[branch, :drawn].tolist()) for of in (self._ids, self._logprobs))
         ended = FinishReason.STOP if self.stopped[branch] else FinishReason.LENGTH
@@ -108,10 +107,8 @@ class Drawing:
 
 
 def prefill(model: InProcessModel, prompts: Sequence[Tokens], width: int, cache: Any) -> torch.Tensor:
-    """Fill the cache with the prompts, padded to `width`; returns the hidden state [B, H] of each one's last token.
-
-    A head that all prompts have in common (worked examples, instructions) is computed once and copied out.
-    """
+    """Fills the cache with the prompts, padded to `width`, and returns the hidden state [B, H] of each one's last token. A prefix
+    that all prompts have in common (worked examples, instructions) is computed once and copied."""
     shared = common_head(prompts)
     if shared:
         head = buffer_cache(len(cache.layers), shared)
@@ -127,12 +124,12 @@ def prefill(model: InProcessModel, prompts: Sequence[Tokens], width: int, cache:
 
 
 _DRAWN = 8
-"""Tokens that are kept while texts are drawn, for each that may be computed at once. Kept are keys and values alone."""
+"""Tokens whose keys and values are stored while texts are drawn, per token that may be computed at once."""
 
 
 def together(prompts: Sequence[int], answers: int, token_budget: int, most: int) -> list[list[int]]:
-    """Indices of prompts of these lengths whose answers, of so many tokens a prompt, are drawn together: prompts are within
-    the budget, padded, and all that is kept within `_DRAWN` times it, and `most`. A longer one goes alone."""
+    """Groups indices of prompts of these lengths whose answers, of `answers` tokens a prompt, are drawn together. The padded
+    prompts fit the budget; all stored tokens fit `_DRAWN` times the budget, and `most`. A longer one goes alone."""
     tokens = min(_DRAWN * token_budget, most)
     return micro_batches(
         [max(length, -(-(length + answers) * token_budget // tokens)) for length in prompts], token_budget
@@ -140,10 +137,8 @@ def together(prompts: Sequence[int], answers: int, token_budget: int, most: int)
 
 
 def common_head(prompts: Sequence[Tokens], multiple: int = 16, least: int = 32) -> int:
-    """How many first tokens to compute once for several prompts: what they share, short of a whole prompt.
-
-    Rounded down to a multiple, so that matrix shapes repeat; 0 where it would be too little to be worth a pass.
-    """
+    """Returns how many first tokens several prompts share, short of a whole prompt; they are computed once. It is rounded down to
+    a multiple, so that matrix shapes repeat; 0 where it would be too little for a pass of its own."""
     if len(prompts) < 2:
         return 0
     low, high = min(prompts), max(prompts)  # the prompts that differ earliest are the first and last in order
@@ -154,7 +149,7 @@ def common_head(prompts: Sequence[Tokens], multiple: int = 16, least: int = 32) 
 
 
 def uniforms(params: SamplingParams, rows: Sequence[int]) -> torch.Tensor:
-    """[len(rows), n, max_tokens] numbers in [0, 1): one stream per (seed, prompt index, sample)."""
+    """Returns [len(rows), n, max_tokens] numbers in [0, 1): one stream per (seed, prompt index, sample)."""
     streams = [
         [np.random.default_rng((params.seed, index, j)).random(params.max_tokens) for j in range(params.n)]
         for index in rows
@@ -165,11 +160,9 @@ def uniforms(params: SamplingParams, rows: Sequence[int]) -> torch.Tensor:
 def draw(
     logits: torch.Tensor, params: SamplingParams, uniform: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """One token per slot from logits [..., V], by inverting the cumulative distribution at `uniform` [...].
-
-    Returns the ids and their log-probabilities under the distribution that was drawn from, on the CPU; greedy where
-    `uniform` is None, with log-probabilities at temperature 1.
-    """
+    """Draws one token per slot from logits [..., V], by inverting the cumulative distribution at `uniform` [...]. Returns the ids
+    and their log-probabilities under the distribution that was drawn from, on the CPU; greedy where `uniform` is None, with
+    log-probabilities at temperature 1."""
     if uniform is None:
         logprobs = torch.log_softmax(logits.float(), dim=-1)
         token = logprobs.argmax(-1)
@@ -184,7 +177,7 @@ def draw(
 
 
 def require_draws(model: InProcessModel, params: SamplingParams) -> None:
-    """Raises ValueError for settings that say no distribution to draw from, or stop at what is no token."""
+    """Raises ValueError for settings that define no distribution, or stop at an id that is not a token."""
     if not params.temperature >= 0 or math.isinf(params.temperature):
         raise ValueError(f"temperature must be a number of at least 0, not {params.temperature}")
     if params.top_k < 0 or not 0 < params.top_p <= 1:
@@ -195,8 +188,8 @@ def require_draws(model: InProcessModel, params: SamplingParams) -> None:
 
 
 def likeliest(scaled: torch.Tensor, top_k: int, top_p: float) -> torch.Tensor:
-    """Logits [..., V] with those at minus infinity that are not among the `top_k` highest (0 for all), and of the rest not among
-    the fewest that together have the share `top_p` of the probability. The one that passes the share is kept."""
+    """Sets logits [..., V] to minus infinity that are not drawn from. Kept are the `top_k` highest (0 for all), and of these the
+    fewest that together have the share `top_p` of the probability, including the one that reaches it."""
     if 0 < top_k < scaled.shape[-1]:
         scaled = scaled.masked_fill(scaled < scaled.topk(top_k, dim=-1).values[..., -1:], -torch.inf)
     if top_p < 1:
@@ -208,11 +201,9 @@ def likeliest(scaled: torch.Tensor, top_k: int, top_p: float) -> torch.Tensor:
 
 
 def _invert(weights: torch.Tensor, uniform: torch.Tensor, block: int = 256) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sum of the weights [..., V] and the index at which their running sum passes `uniform` [..., 1] of it, both [..., 1].
-
-    A float64 running sum over a vocabulary costs more than the softmax: here it runs over the sums of blocks, then
-    inside the one block that is hit. An index of weight 0 is never returned.
-    """
+    """Returns the sum of the weights [..., V] and the index at which their running sum passes `uniform` [..., 1] of it, both
+    [..., 1]. A float64 running sum over a vocabulary costs more than the softmax: here it runs over the sums of blocks, then
+    inside the one block that is hit. An index of weight 0 is never returned."""
     short = -weights.shape[-1] % block
     padded = torch.nn.functional.pad(weights, (0, short)) if short else weights
     blocks = padded.reshape(*padded.shape[:-1], -1, block)
@@ -227,12 +218,13 @@ def _invert(weights: torch.Tensor, uniform: torch.Tensor, block: int = 256) -> t
     return total, hit * block + torch.searchsorted(inside, rest, right=True)
 
 
-# Keys and values of texts while they are drawn: one buffer per layer, written in place, never re-concatenated. Prompts stay as
-# they were read, each branch has a row for what is its own.
+# Keys and values of texts while they are drawn: one buffer per layer, written in place, never re-concatenated. Prompts are stored
+# once, and each branch has a row for its own tokens.
 
 
 class BufferLayer(CacheLayerMixin):  # type: ignore[misc]
-    """`update` writes behind what is there and returns views of [B, KV, filled, D]. before: columns that lie elsewhere."""
+    """A layer of a cache: `update` appends and returns views of [B, KV, filled, D]. `before` counts columns that are stored
+    elsewhere."""
 
     def __init__(self, capacity: int, before: int = 0) -> None:
         super().__init__()
@@ -259,7 +251,7 @@ class BufferLayer(CacheLayerMixin):  # type: ignore[misc]
         return self.keys[:, :, :end], self.values[:, :, :end]
 
     def begin_with(self, head: BufferLayer, rows: int) -> None:
-        """Start as `rows` copies of the one row that `head` holds."""
+        """Starts as `rows` copies of the one row that `head` holds."""
         filled = head.keys[:, :, : head.filled].expand(rows, -1, -1, -1)
         self.update(filled, head.values[:, :, : head.filled].expand(rows, -1, -1, -1))
 
@@ -274,20 +266,24 @@ class BufferLayer(CacheLayerMixin):  # type: ignore[misc]
 
 
 def buffer_cache(layers: int, capacity: int) -> Any:
-    """A transformers cache of `layers` buffers that hold `capacity` columns each."""
+    """Makes a transformers cache of `layers` buffers that hold `capacity` columns each."""
     return Cache(layers=[BufferLayer(capacity) for _ in range(layers)])
 
 
 class GroupCache:
-    """Rows that begin together behind prompts which they share. layers: for the network. step: how a token is drawn for each row,
-    once it was `asked`; None for the network's own modules.
-
-    Everything is held in float32, or wider where the network is: products of it are taken at every step, and a bfloat16 product
-    with a float32 result exists for these alone."""
+    """The cache of rows that share prompts. `layers` are for the network. `step` draws a token for each row, once it was `asked`
+    for; None for the network's own modules. Everything is float32, or wider where the network is: it enters products at every
+    step, and a bfloat16 product with a float32 result exists only for float32 inputs."""
 
     def __init__(self, read: Any, lengths: torch.Tensor, prompt_of: torch.Tensor, capacity: int) -> None:
-        """read: a `buffer_cache` that holds the prompts [B], padded to one width; it is used up. lengths: [B], their tokens.
-        prompt_of: [R], rising, the prompt of each row. capacity: tokens that a row may have of its own."""
+        """Makes the cache.
+
+        Args:
+            read: A `buffer_cache` that holds the prompts [B], padded to one width; it must not be used afterwards.
+            lengths: [B], the prompts' tokens.
+            prompt_of: [R], rising, the prompt of each row.
+            capacity: The most tokens of a row's own.
+        """
         self.step: DecodingStep | None = None
         self.asked = False
         self._lengths, self._prompt_of = lengths, prompt_of
@@ -295,7 +291,7 @@ class GroupCache:
         self.layers = Cache(layers=[GroupLayer(layer, standing, len(prompt_of), capacity) for layer in read.layers])
 
     def keep(self, left: torch.Tensor) -> None:
-        """Go on with these rows, bool [R]; prompts without a row are dropped."""
+        """Continues with these rows, bool [R]; prompts without a row are dropped."""
         staying, prompt_of = torch.unique(self._prompt_of[left], return_inverse=True)
         dropped = None if len(staying) == len(self._lengths) else staying.to(self._lengths.device)
         if dropped is not None:
@@ -307,18 +303,17 @@ class GroupCache:
 
 
 def across(keys: torch.Tensor) -> torch.Tensor:
-    """[.., columns, D] as it was, laid out as [.., D, columns]."""
+    """Returns the same [.., columns, D] with the memory layout [.., D, columns]."""
     return keys.mT.contiguous().mT
 
 
 _COLUMNS = 32
-"""By how many tokens the rows' own buffers grow. They are multiplied whole: of a part of them, each product would make a copy."""
+"""Tokens by which the rows' own buffers grow. They are multiplied whole, because each product would copy a part of them."""
 
 
 class GroupLayer(BufferLayer):
-    """One layer: its prompts, and keys and values [R, KV, columns, D] of the rows' own, of which the first are filled.
-
-    Keys lie as [.., D, columns], as their product with queries reads them."""
+    """One layer: its prompts, and keys and values [R, KV, columns, D] of the rows' own, of which the first are filled. Keys have
+    the memory layout [.., D, columns], as their product with queries reads them."""
 
     def __init__(self, read: BufferLayer, standing: Standing, rows: int, capacity: int) -> None:
         super().__init__(capacity, read.filled)
@@ -327,7 +322,7 @@ class GroupLayer(BufferLayer):
         del read.keys, read.values
         wide = torch.promote_types(keys.dtype, torch.float32)
         self.prompts = Prompts(across(keys.to(wide)), values.to(wide), standing)
-        # What masks leave out is multiplied by 0: it must not be infinite or no number.
+        # Masked values are multiplied by 0, so they must be finite.
         self.keys = keys.new_zeros(rows, keys.shape[1], keys.shape[3], self.columns, dtype=wide).mT
         self.values = values.new_zeros(rows, values.shape[1], self.columns, values.shape[3], dtype=wide)
         self.is_initialized = True
@@ -346,7 +341,7 @@ class GroupLayer(BufferLayer):
         return with_prompts(self.keys, replace(self.prompts, tokens=self.filled)), self.values
 
     def keep(self, left: torch.Tensor, staying: torch.Tensor | None, standing: Standing) -> None:
-        """staying: the prompts that do; None for all."""
+        """Continues with the rows `left`. `staying` are the prompts that stay; None for all."""
         keys, values = self.prompts.keys, self.prompts.values
         if staying is not None:
             keys, values = across(keys[staying]), values[staying]

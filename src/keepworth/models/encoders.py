@@ -1,4 +1,4 @@
-"""Encoders: from a name to what turns text into vectors, a sentence encoder or hashed counts."""
+"""Encoders by name, which convert text to vectors: sentence encoders or hashed counts."""
 
 from __future__ import annotations
 
@@ -31,15 +31,14 @@ _ALIASES = {"minilm": DEFAULT_ENCODER, "default": DEFAULT_ENCODER}
 
 
 def encoder(name: str = "minilm") -> Encoder:
-    """`minilm` (all-MiniLM-L6-v2, fetched once), `hashing`, `hashing:DIMENSION`, a folder or a Hugging Face id of a BERT encoder,
-    or one behind a URL, `https://HOST/v1#MODEL` (`keepworth.models.hosted_encoder`).
-
-    Raises InvalidEncoder for a dimension that is none, and what `files.path_of` raises.
-    """
-    if name == "hashing":
+    """Returns the encoder of a name. The name is `minilm` (all-MiniLM-L6-v2, fetched once), `hashing`, `hashing:DIMENSION`, a
+    folder or a Hugging Face id of a BERT encoder, or a server's `https://HOST/v1#MODEL` (`keepworth.models.hosted_encoder`).
+    The case of a known name does not matter. Raises InvalidEncoder for an invalid dimension, and what `files.path_of` raises."""
+    plain = name.lower()
+    if plain == "hashing":
         return HashingEncoder()
-    if name.startswith("hashing:"):
-        dimension = name.removeprefix("hashing:")
+    if plain.startswith("hashing:"):
+        dimension = plain.removeprefix("hashing:")
         if not dimension.isdecimal():
             raise InvalidEncoder(
                 f"The encoder {name!r:.80} has no number of dimensions after `hashing:`.",
@@ -51,19 +50,23 @@ def encoder(name: str = "minilm") -> Encoder:
 
         return from_name(name)
 
-    model = _ALIASES.get(name, name)
+    model = _ALIASES.get(plain, name)
     folder = Path(model).expanduser()
+    if plain in KNOWN and not folder.is_dir():
+        model = plain
     if model in KNOWN or not folder.is_dir():
         folder = path_of(model, kind=ModelKind.ENCODER)
     return open_sentence_encoder(folder, model if model in KNOWN else _own_name(folder))
 
 
 def encoder_of(identity: EncoderIdentity) -> Encoder:
-    """The encoder that made vectors. One behind a URL is opened only where the environment names its server, too: a file alone
-    does not make this program send what is asked to a server.
+    """Returns the encoder that made vectors.
+
+    One behind a URL is opened only where the environment also names its server, so that a memory's file alone cannot make this
+    program send queries to a server.
 
     Raises:
-        UnknownEncoder: It has no name here, or its server is not named by the environment.
+        UnknownEncoder: It has no known name, or the environment does not name its server.
     """
     from keepworth.models.chat import BASE_URL
     from keepworth.models.hosted_encoder import from_name, trusts
@@ -88,12 +91,12 @@ def encoder_of(identity: EncoderIdentity) -> Encoder:
 
 
 def _own_name(folder: Path) -> str:
-    """A name that changes with the weights, so that vectors of two encoders in folders of one name are never compared."""
+    """Returns a name that changes with the weights, so that vectors of two encoders in folders of one name are never compared."""
     weights = next((folder / file for file in ("model.safetensors", GRAPH) if (folder / file).is_file()), None)
     return f"{folder.resolve().name}@{sha256_of(weights)[:12]}" if weights else folder.name
 
 
-# An encoder of nothing but arithmetic: for tests, and for machines where no weights can be fetched.
+# An encoder without weights, for tests and for machines where no weights can be fetched.
 #
 # It knows spelling, not meaning: texts are near where they share words, word pairs or parts of words.
 #
@@ -104,17 +107,15 @@ def _own_name(folder: Path) -> str:
 # A word, or one sign of punctuation.
 _WORDS = re.compile(r"\w+|[^\w\s]")
 _CHARACTERS = range(3, 6)
-# Each word brings several n-grams of its own: their weights keep the word itself in the lead.
+# Each word has several n-grams: their lower weights keep the word itself dominant.
 _WORD, _PAIR, _PART = 1.0, 0.7, 0.3
 MOST_DIMENSIONS = 65_536
 
 
 class HashingEncoder:
-    """Vectors of signed hashed counts, unit length, the same in every process and on every machine.
-
-    dimension: 2 to MOST_DIMENSIONS, else InvalidEncoder. A text without any feature (empty, or only white space) gets one
-    fixed vector of its own.
-    """
+    """Encodes texts as signed hashed counts of unit length, the same in every process and on every machine. `dimension` is 2 to
+    MOST_DIMENSIONS, else InvalidEncoder. A text without any feature (empty, or only white space) gets one fixed vector of its
+    own."""
 
     def __init__(self, dimension: int = 256) -> None:
         if not 2 <= dimension <= MOST_DIMENSIONS:
@@ -124,7 +125,7 @@ class HashingEncoder:
         self.identity = EncoderIdentity(model="hashing-v1", dimension=dimension, normalised=True)
 
     def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Shape (len(texts), dimension), float32, rows of unit length. Lone surrogates count as U+FFFD."""
+        """Returns vectors [len(texts), dimension], float32, of unit length. Lone surrogates count as U+FFFD."""
         import numpy as np
 
         if isinstance(texts, str):
@@ -135,7 +136,7 @@ class HashingEncoder:
                 index, sign = _place(feature, self.identity.dimension)
                 row[index] += sign * weight
             length = math.sqrt(float(row @ row))
-            if length < 1e-9:  # nothing there, or everything cancelled
+            if length < 1e-9:  # no features, or all cancelled
                 row[:] = 0.0
                 row[_place("", self.identity.dimension)[0]] = length = 1.0
             row /= length
@@ -143,7 +144,8 @@ class HashingEncoder:
 
 
 def features(text: str) -> dict[str, float]:
-    """Words, pairs of neighbours and parts of words, each with its weight: its kind's times the square root of its count."""
+    """Returns words, pairs of neighbours and parts of words with their weights: the kind's weight times the square root of the
+    count."""
     words = _WORDS.findall(unicodedata.normalize("NFKC", without_lone_surrogates(text)).casefold())
     counts: Counter[tuple[float, str]] = Counter((_WORD, f"w {word}") for word in words)
     counts.update((_PAIR, f"p {left} {right}") for left, right in pairwise(words))
@@ -175,16 +177,15 @@ _PREFIX = 4096
 class SentenceEncoder:
     """Mean-pooled, unit-length vectors of a BERT sentence encoder.
 
-    Texts are cut at `max_tokens` word pieces, as the original model does; an empty text has a vector too (that of its two end
-    marks), and one of which the encoder has no piece, such as an emoji, a row of zeros, which is near nothing; lone
-    surrogates count as U+FFFD. A text's vector does not depend on what else is encoded with it, but for rounding.
-    Vectors of recent texts are kept, by a hash of their content. Safe to call from several threads.
-    """
+    Texts are cut at `max_tokens` word pieces, as the original model does. An empty text has a vector too (that of its two end
+    marks). A text without a known piece, such as an emoji, has a row of zeros, which is near nothing; lone surrogates count as
+    U+FFFD. A text's vector does not depend on what else is encoded with it, except for rounding. Vectors of recent texts are
+    cached, by a hash of their content. Thread-safe."""
 
     def __init__(
         self, graph: Path | bytes, tokenizer: Path, name: str, *, max_tokens: int = MAX_TOKENS, remember: int = 8192
     ) -> None:
-        """graph: an ONNX file, or its bytes, as `onnx_export` writes it. remember: how many vectors are kept (1.5 KB each)."""
+        """Opens `graph`, an ONNX file of `onnx_graph` or its bytes. `remember` is how many vectors are cached (1.5 KB each)."""
         self._tokenizer = _open_tokenizer(tokenizer)
         self._first, self._last = (_mark(self._tokenizer, mark, tokenizer) for mark in ("[CLS]", "[SEP]"))
         self._unknown = self._tokenizer.token_to_id("[UNK]")
@@ -194,7 +195,7 @@ class SentenceEncoder:
         self._recent = RecentVectors(remember)
 
     def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Shape (len(texts), dimension), float32, rows of unit length, or of zeros."""
+        """Returns vectors [len(texts), dimension], float32, of unit length, or rows of zeros."""
         return self._recent.encode(texts, self._encode_new, lambda: self.identity.dimension)
 
     def _encode_new(self, texts: Sequence[str]) -> Iterator[tuple[Sequence[int], npt.NDArray[np.float32]]]:
@@ -204,7 +205,7 @@ class SentenceEncoder:
         for start in range(0, len(order), _BATCH):
             batch = order[start : start + _BATCH]
             vectors = self._run([ids[index] for index in batch])
-            # All that cannot be read would have one and the same vector.
+            # All texts without a known piece would have the same vector.
             vectors[[self._unread(ids[index]) for index in batch]] = 0
             yield batch, vectors
 
@@ -223,7 +224,7 @@ class SentenceEncoder:
         return len(row) > 2 and set(row[1:-1]) == {self._unknown}
 
     def _ids(self, text: str) -> list[int]:
-        """Word pieces between the two end marks. Of a long text only as much is read as can matter."""
+        """Returns word pieces between the two end marks. Of a long text only the part that can matter is read."""
         clean = without_lone_surrogates(text)
         length = _PREFIX
         pieces: list[int] = self._tokenizer.encode(clean[:length], add_special_tokens=False).ids
@@ -234,10 +235,8 @@ class SentenceEncoder:
 
 
 def open_sentence_encoder(folder: Path, name: str) -> SentenceEncoder:
-    """The encoder in `folder`: a graph that `keepworth` wrote, or a BERT sentence encoder's published checkpoint.
-
-    Raises IncompleteModel where files are missing, CorruptModel where they are of another kind (other pooling, other model).
-    """
+    """Opens the encoder in `folder`: a graph that `keepworth` wrote, or a BERT sentence encoder's published checkpoint. Raises
+    IncompleteModel where files are missing, CorruptModel where they are of another kind (other pooling, other model)."""
     if not (folder / TOKENIZER).is_file():
         raise IncompleteModel(f"{folder} is no encoder folder: it lacks {TOKENIZER}")
     if (folder / "model.safetensors").is_file() and (folder / "config.json").is_file():
@@ -287,7 +286,7 @@ def _mark(tokenizer: Tokenizer, mark: str, path: Path) -> int:
 
 
 def _open_session(graph: Path | bytes) -> onnxruntime.InferenceSession:
-    # From 1.29 on the library reports to its maker when it is imported; only this, set before, keeps it from it whole.
+    # From 1.29 on the library sends telemetry when it is imported; only this variable, set before, prevents that.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
 

@@ -1,4 +1,4 @@
-"""What can go wrong with a model, its files or its engine behind HTTP, as typed errors that say how to fix it."""
+"""Errors of a model, its files or its engine behind HTTP. Each says how to fix it."""
 
 from __future__ import annotations
 
@@ -6,42 +6,42 @@ from keepworth.episodes.errors import KeepworthError
 
 
 class ModelFilesError(KeepworthError):
-    """A model's files could not be had; the message names the model and the place."""
+    """A model's files could not be obtained; the message names the model and the place."""
 
 
 class UnknownModel(ModelFilesError):
-    """Neither in the catalogue, nor a folder here, nor of the form of a Hugging Face id."""
+    """A name is neither in the catalogue, nor a folder here, nor of the form of a Hugging Face id."""
 
 
 class UnreachableModel(ModelFilesError):
-    """A package index or the Hugging Face Hub did not hand the files over."""
+    """A package index or the Hugging Face Hub did not deliver the files."""
 
 
 class CorruptModel(ModelFilesError):
-    """The files are here and are not the ones that were written or published."""
+    """The files exist but are not those that were written or published."""
 
 
 class IncompleteModel(ModelFilesError):
-    """A folder that lacks a file every checkpoint has (configuration, weights or tokenizer), or a tokenizer that lacks a part."""
+    """A folder lacks a file every checkpoint has (configuration, weights or tokenizer), or a tokenizer lacks a part."""
 
 
 class InvalidEncoder(KeepworthError, ValueError):
-    """An encoder was asked for with dimensions that there cannot be."""
+    """The dimensions or the name of an encoder are invalid."""
 
 
 class UnsupportedModel(KeepworthError):
-    """A network that this engine would compute wrongly; the message names the feature, the fix what works."""
+    """This engine would compute the network wrongly. The message names the feature, the fix what works."""
 
 
 class ContextOverflow(KeepworthError, ValueError):
-    """A prompt that the model cannot read as a whole."""
+    """A prompt is longer than the model's window."""
 
 
-# What can go wrong between this process and a model behind HTTP, as typed errors that say how to fix it.
+# Errors between this process and a model behind HTTP.
 
 
 class EngineError(KeepworthError):
-    """Something about an engine or chat server behind a URL; the message names the URL."""
+    """An error of an engine or chat server behind a URL; the message names the URL."""
 
 
 class EngineUnreachable(EngineError):
@@ -49,15 +49,15 @@ class EngineUnreachable(EngineError):
 
 
 class EngineTimeout(EngineError):
-    """The server took the request and did not answer in time: what it did with it is not known."""
+    """The server took the request and did not answer in time; whether the request took effect is not known."""
 
 
 class EngineDied(EngineError):
-    """The connection broke after the request was sent: what the server did with it is not known."""
+    """The connection broke after the request was sent; whether the request took effect is not known."""
 
 
 class EngineRefused(EngineError):
-    """The server answered with an error. `status` is the HTTP status, `detail` what the server said."""
+    """The server answered with an error. `status` is the HTTP status, `detail` the server's message."""
 
     def __init__(self, message: str, fix: str = "", *, status: int, detail: str) -> None:
         super().__init__(message, fix)
@@ -66,27 +66,28 @@ class EngineRefused(EngineError):
 
 
 class BadAnswer(EngineError):
-    """The server answered with something that cannot be trained on: fields missing, ids or counts that contradict the request."""
+    """The server's answer cannot be trained on: fields are missing, or ids or counts contradict the request."""
 
 
 class MissingCapability(EngineError):
-    """The engine lacks what is asked for. Raised at start-up where it was required, else at the call; never ignored."""
+    """The engine lacks a required feature. Raised at start-up where it is known to be required, else at the call; never
+    ignored."""
 
 
 class DeliveryFailed(EngineError):
-    """A publication of weights is not proven to have arrived: training on must stop."""
+    """A publication of weights is not proven to have arrived, so training must stop."""
 
 
 class NothingDelivered(DeliveryFailed):
-    """The engine says that it took the new weights and computes what it computed before."""
+    """The engine claims to have the new weights but computes the same as before."""
 
 
 class ChatError(KeepworthError):
-    """A chat model answered, and not with what was asked for."""
+    """A chat model's answer is not of the requested form."""
 
 
 class NoWholeAnswer(ChatError):
-    """A chat model answered nothing, or was cut at the limit of tokens. text: what it said until then."""
+    """A chat model answered nothing, or was cut at the limit of tokens. `text` is the part that it wrote."""
 
     def __init__(self, message: str, fix: str = "", *, text: str = "") -> None:
         super().__init__(message, fix)

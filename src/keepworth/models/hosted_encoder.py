@@ -25,14 +25,14 @@ ENCODER_KEY = "KEEPWORTH_ENCODER_KEY"
 """The environment variable with the key of an encoder's server."""
 OPENAI = "https://api.openai.com/v1"
 BATCH = 32
-"""Texts in one request: the least that common servers take by default."""
+"""Texts in one request: the smallest of common servers' default limits."""
 _NAME = re.compile(r"(?P<model>.+?)(\?dimensions=(?P<dimensions>[1-9][0-9]{0,4}))?")
 _FORM = "https://HOST/v1#MODEL, or https://HOST/v1#MODEL?dimensions=NUMBER"
 
 
 def from_name(name: str, dimension: int | None = None) -> HostedEncoder:
-    """The encoder called URL#MODEL or URL#MODEL?dimensions=NUMBER. dimension: of its vectors, where it is known.
-    Raises InvalidEncoder."""
+    """Returns the encoder called URL#MODEL or URL#MODEL?dimensions=NUMBER. Raises InvalidEncoder. `dimension` is that of its
+    vectors, where it is known."""
     url, _, rest = name.partition("#")
     match = _NAME.fullmatch(rest)
     if match is None or "?" in match["model"]:
@@ -42,19 +42,22 @@ def from_name(name: str, dimension: int | None = None) -> HostedEncoder:
 
 
 def trusts(name: str) -> bool:
-    """Whether the environment names the server of this encoder. A file that says where it comes from is no reason to call it."""
+    """Whether the environment names the server of this encoder. A name in a memory's file alone is no reason to call a server."""
     named = os.environ.get(BASE_URL) or os.environ.get(API_KEY)
     return bool(named) and _base(name.partition("#")[0]) == _environment_url()
 
 
 class HostedEncoder:
-    """Unit vectors from a server. Vectors of recent texts are kept, so that a text asked for again costs nothing.
+    """Unit vectors from a server. Vectors of recent texts are cached. Thread-safe. Raises InvalidEncoder.
 
-    url: up to and with `/v1`. dimensions: how many the server is to give, for models that can be cut; None for all.
-    dimension: how many there are, None to ask the server once. api_key: None for that of the environment: KEEPWORTH_ENCODER_KEY,
-    or OPENAI_API_KEY where the URL is OpenAI's or that in OPENAI_BASE_URL. The key is in no message, log, repr or file.
-    name: what the vectors in a memory's file are known by, for a server that has moved; by default URL#MODEL.
-    batch: texts in one request. Safe to use from several threads. Raises InvalidEncoder.
+    Args:
+        url: The URL including `/v1`.
+        dimensions: How many the server should return, for models that support fewer; None for all.
+        dimension: How many there are; None to ask the server once.
+        api_key: None for that of the environment: KEEPWORTH_ENCODER_KEY, or OPENAI_API_KEY where the URL is OpenAI's or that in
+            OPENAI_BASE_URL. The key is in no message, log, repr or file.
+        name: The name of the vectors in a memory's file, for a server that has moved; by default URL#MODEL.
+        batch: Texts in one request.
     """
 
     def __init__(
@@ -92,17 +95,16 @@ class HostedEncoder:
 
     @property
     def identity(self) -> EncoderIdentity:
-        """Asks the server, the first time, where the dimension is not known."""
+        """The encoder's identity. Asks the server, the first time, where the dimension is not known."""
         if self._dimension is None:
             self._asked(["dimension"])
         assert self._dimension is not None
         return EncoderIdentity(model=self._name, dimension=self._dimension, normalised=True)
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Shape (len(texts), dimension), float32, rows of unit length. Lone surrogates count as U+FFFD, an empty text as a space.
-
-        Raises EngineUnreachable, EngineTimeout, EngineDied and EngineRefused for a server that does not answer, and BadAnswer
-        for one that answers with something else."""
+        """Returns vectors [len(texts), dimension], float32, of unit length. Lone surrogates count as U+FFFD, an empty text as a
+        space. Raises EngineUnreachable, EngineTimeout, EngineDied and EngineRefused for a server that does not answer, and
+        BadAnswer for an invalid answer."""
         return self._recent.encode(texts, self._encode_new, lambda: self.identity.dimension)
 
     def _encode_new(self, texts: Sequence[str]) -> Iterator[tuple[Sequence[int], Vectors]]:
@@ -111,7 +113,7 @@ class HostedEncoder:
             yield places, self._asked([texts[index] for index in places])
 
     def _asked(self, texts: Sequence[str]) -> Vectors:
-        """One request."""
+        """Encodes the texts in one request."""
         import numpy as np
 
         body: dict[str, Any] = {"model": self.model, "input": [without_lone_surrogates(text) or " " for text in texts]}
@@ -155,7 +157,7 @@ class HostedEncoder:
 
 
 def _base(url: str) -> str:
-    """The URL in one spelling. Raises InvalidEncoder for one that is none, or that holds a key."""
+    """Normalises the URL. Raises InvalidEncoder for an invalid one, or one that holds a password or a query."""
     try:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, TypeError) as error:
@@ -175,7 +177,7 @@ def _environment_url() -> str:
 
 
 def _key_for(base: str) -> str | None:
-    """A key goes to no server that it is not for."""
+    """Returns the key for this server, so that a key is sent only to the server that it is for."""
     key = os.environ.get(ENCODER_KEY)
     if key:
         return key
@@ -183,5 +185,5 @@ def _key_for(base: str) -> str | None:
 
 
 def _shown(url: str) -> str:
-    """Without what may be a password."""
+    """Returns the URL without a possible password."""
     return re.sub(r"//[^/@#]*@", "//...@", url)[:100]

@@ -1,4 +1,4 @@
-"""JSON over HTTP with errors that name the URL and the fix. Calls are repeated only where repeating changes nothing."""
+"""JSON over HTTP, with errors that name the URL and the fix. Calls are repeated only where that has no further effect."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from keepworth.models.errors import BadAnswer, EngineDied, EngineRefused, Engine
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses that may be gone at the next attempt
 CONNECT = 5.0
-"""Seconds until a connection stands."""
+"""Seconds to wait for a connection."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 20.0
-"""Seconds before the second attempt, doubled at each, and at most."""
-_SPARE = 4  # connections for short questions, which do not wait for those that are busy for long
+"""Seconds before the second attempt, doubled at each further one, and the most seconds."""
+_SPARE = 4  # connections for short calls, which then do not wait for long ones
 _FIXES = {
     401: "The server wants a key: hand it over as api_key.",
     403: "The key that was handed over does not allow this.",
@@ -32,12 +32,12 @@ _FIXES = {
 
 @dataclass(slots=True)
 class JsonClient:
-    """Calls of one server. The key travels in a header and appears in no message and no repr.
+    """Calls one server. The key is sent in a header and appears in no message and no repr.
 
     Attributes:
-        seconds: Until an answer is there as a whole.
+        seconds: Seconds to wait for a complete answer.
         attempts: How often an idempotent call is made in all.
-        connections: How many calls that may take long run at once.
+        connections: How many long calls run at once.
     """
 
     url: str
@@ -70,12 +70,12 @@ class JsonClient:
         return self._call("GET", path, None, idempotent=True)
 
     def post(self, path: str, body: Mapping[str, Any], *, idempotent: bool = False) -> Any:
-        """Return the answer's JSON, None where the body is empty or a plain sentence.
+        """Returns the answer's JSON, None where the body is empty or a plain sentence.
 
         Args:
-            path: Behind the server's URL.
+            path: The path after the server's URL.
             body: Sent as JSON.
-            idempotent: Whether made twice the call does what it does once: it is then repeated after passing failures.
+            idempotent: Whether making the call twice has the same effect as once: it is then repeated after transient failures.
 
         Raises:
             EngineError: EngineUnreachable, EngineTimeout, EngineDied, EngineRefused or BadAnswer.

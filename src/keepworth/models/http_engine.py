@@ -1,15 +1,15 @@
-"""vLLM behind HTTP as an engine: samples and scores by token ids, weights published with proof.
+"""vLLM behind HTTP as an engine: samples and scores by token ids, and publishes weights with proof.
 
-What is required of the server and absent is an error at `connect`. The server's tokenizer stays out of the way: only ids travel.
+A required feature that the server lacks is an error at `connect`. The server's tokenizer is not used: only ids are sent.
 
 Adapters that never reach the sampler look like slowly growing staleness and nothing else: no error, no odd number. So a
 publication counts only when
 
 1. the engine lists the new name,
 2. both sides give a fixed probe sequence the same log-probabilities, within the tolerance on their mean gap, and
-3. the engine's moved about as much as ours did. An update smaller than the tolerance would pass the second test without having
-   arrived; it does not pass this one. Updates smaller than the noise between both sides are added up until they are not.
-"""
+3. the engine's log-probabilities moved about as much as ours did. An update smaller than the tolerance would pass the second test
+without having arrived; it does not pass this one. Updates smaller than the noise between both sides are added up until they are
+larger."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ _ADAPTER = "adapter-of-a-probe"
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What new samples are drawn under: an adapter's name and version, or the served model's and 0."""
+    """What new samples are drawn with: an adapter's name and version, or the served model's and 0."""
 
     name: str
     version: int
 
 
 class Scorer(Protocol):
-    """The other side of a probe: the model that the learner holds."""
+    """The other side of a probe: the learner's model."""
 
     def score(
         self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
@@ -65,11 +65,9 @@ class Scorer(Protocol):
 
 
 class HttpModel(TextSide):
-    """An engine behind a URL; fulfils `keepworth.episodes.Model`. Made by `connect`. Safe to use from several threads.
-
-    Samples are drawn under the weights in service when `sample` is called, whatever is published meanwhile. Weights are published
-    under the names of one run: `run@version`, the newest `max_staleness + 1` of them loaded, none ever used twice.
-    """
+    """An engine behind a URL that implements `keepworth.episodes.Model`. Made by `connect`. Thread-safe. Samples are drawn under
+    the weights in service when `sample` is called, whatever is published meanwhile. Adapters are published under names of one
+    run, `run@version`; the newest `max_staleness + 1` of them stay loaded, and no name is used twice."""
 
     def __init__(
         self, client: JsonClient, card: dict[str, Any], tokenizer: Any, run: str, max_staleness: int, tolerance: float
@@ -83,7 +81,7 @@ class HttpModel(TextSide):
         super().__init__(tokenizer, str(card["id"]), context_limit=card["max_model_len"])
         self._client, self._run = client, run
         self.versions_kept = max_staleness + 1
-        """How many published adapters stay loaded at once."""
+        """How many published adapters stay loaded."""
         self._tolerance = tolerance
         self._serving = Serving(self.name, 0)
         self._loaded: list[str] = []
@@ -97,7 +95,7 @@ class HttpModel(TextSide):
         with suppress(EngineRefused, BadAnswer):
             version = (client.get("/version") or {}).get("version", "")
         self.software = f"{card.get('owned_by', '')} {version}".strip()
-        """What serves the model, and its version as far as it says: `vllm 0.33.0`."""
+        """The server's software, with its version where it reports one: `vllm 0.33.0`."""
 
     @classmethod
     def connect(
@@ -114,19 +112,19 @@ class HttpModel(TextSide):
         concurrency: int = 64,
         seconds: float = 600.0,
     ) -> HttpModel:
-        """Connect to vLLM, and check that it gives back the ids and the log-probabilities that it drew.
+        """Connects to vLLM, and checks that it returns the ids and the log-probabilities that it drew.
 
         Args:
-            url: Of the server.
+            url: The server's URL.
             tokenizer: The model's, or its folder.
             model: The served name, needed where a server serves several.
             adapters: Whether the caller will publish.
             run: First part of adapter names (`run@version`); by default one that no earlier run can have used.
-            max_staleness: How many versions behind the newest may still be sampled from; that many and one stay loaded.
+            max_staleness: How many versions behind the newest may still be sampled from; one more stays loaded.
             probe_tolerance: Nats by which both sides may differ, in the mean over the probe's tokens.
             api_key: Sent as a bearer token.
             concurrency: Requests at once.
-            seconds: That a call may take.
+            seconds: The longest that a call may take.
 
         Raises:
             EngineError: EngineUnreachable, MissingCapability, BadAnswer and what the calls of `JsonClient` raise.
@@ -177,16 +175,15 @@ class HttpModel(TextSide):
         return self._client.url
 
     def require_adapters(self) -> None:
-        """Raises MissingCapability where adapters cannot be loaded.
-
-        That the route exists says little: vLLM registers it by a switch of its own and refuses when it is called."""
+        """Raises MissingCapability where adapters cannot be loaded. The existence of the route is not enough: vLLM registers it
+        by a switch of its own and refuses when it is called."""
         if "adapters" in self._proven:
             return
         missing = {"lora_name": _ADAPTER, "lora_path": f"/nonexistent/{_ADAPTER}"}
         try:
             self._client.post("/v1/load_lora_adapter", missing)
         except EngineRefused as refusal:
-            # Loading what is not there fails as not found where adapters are on, and otherwise where they are not.
+            # Loading a missing folder fails as not found where adapters are enabled, and in another way where they are not.
             if refusal.status not in (400, 404) or _ADAPTER not in refusal.detail:
                 raise MissingCapability(
                     f"The engine at {self.url} cannot load adapters. It says: {refusal.detail}",
@@ -257,11 +254,9 @@ class HttpModel(TextSide):
     # -- publication --------------------------------------------------------------------------------------------------
 
     def calibrate(self, witness: Scorer) -> float:
-        """Return the mean gap in nats between both sides on the probe while they hold the same weights: the noise floor.
-
-        Call it once before the first publication: updates smaller than the tolerance are then told from no update at all.
-        Raises DeliveryFailed where the gap is above the tolerance: they are different models, or one is broken.
-        """
+        """Returns the mean gap in nats between both sides on the probe while they hold the same weights: the noise floor. Call it
+        once before the first publication, so that updates smaller than the tolerance can be told from no update. Raises
+        DeliveryFailed where the gap is above the tolerance: they are different models, or one is broken."""
         local, theirs = self._scored_by(witness), self._scored(self._serving.name)
         gap = mean_gap(local, theirs)
         if gap > self._tolerance:
@@ -274,13 +269,14 @@ class HttpModel(TextSide):
         return gap
 
     def publish(self, folder: Path | str, version: int, witness: Scorer) -> Receipt:
-        """Bring the adapter in `folder` to the engine and prove that it arrived; from then on samples are of `version`.
+        """Loads the adapter in `folder` at the engine and proves that it arrived; from then on samples are of `version`.
 
-        After an error the version before stays in service.
+        After an error the previous version stays in service.
 
         Args:
-            folder: Of a PEFT adapter, loaded as `run@version` beside the versions before it. The server must be able to read it.
-            version: Larger than the one before.
+            folder: The folder of a PEFT adapter, loaded as `run@version` in addition to earlier versions. The server must be able
+                to read it.
+            version: Larger than the previous one.
             witness: The model that holds these weights on this side.
 
         Raises:
@@ -302,17 +298,16 @@ class HttpModel(TextSide):
         self._loaded.append(name)
         self._serving = Serving(name, version)
         self.version = version
-        # An adapter is unloaded after its last request: nobody waits here for that.
+        # An adapter is unloaded after its last request, in the background.
         old, self._loaded = self._loaded[: -self.versions_kept], self._loaded[-self.versions_kept :]
         if old:
             self._unloading = self._unloader.submit(self._forget, *old)
         return Receipt(version, gap, time.perf_counter() - begun)
 
     def rehearse(self, folder: Path | str, witness: Scorer) -> None:
-        """Publish, once, an adapter that computes what the engine computes already, and take it out again.
-
-        Called before training, it shows that the engine takes this kind of adapter at all: that its routes are there does not.
-        Raises what `publish` raises."""
+        """Publishes an adapter that does not change the engine's output, and unloads it again. Called before training, it shows
+        that the engine takes this kind of adapter at all, which the existence of the routes does not. Raises what `publish`
+        raises."""
         self.require_adapters()
         local = self._scored_by(witness)
         name = f"{self._run}@rehearsal-{secrets.token_hex(4)}"
@@ -322,7 +317,7 @@ class HttpModel(TextSide):
         self._require_near("the rehearsal", mean_gap(local, theirs))
 
     def unload(self) -> None:
-        """Take the adapters of this run out of the engine, as far as it still answers."""
+        """Unloads the adapters of this run from the engine, where it still answers."""
         self._wait_for_unloading()
         self._forget(*self._loaded)
         self._loaded.clear()
@@ -337,14 +332,14 @@ class HttpModel(TextSide):
         return self._score_under(name, [prompt], [[branch]])[0][0]
 
     def _wait_for_unloading(self) -> None:
-        """The engine has room for one adapter more than are kept."""
+        """Waits until an old adapter is unloaded, because the engine has room for only one adapter more than are kept."""
         if self._unloading is not None:
             self._unloading.result()
             self._unloading = None
 
     @contextmanager
     def _loading(self, folder: Path | str, name: str) -> Iterator[None]:
-        """Load the adapter in `folder` as `name`, and take it back where that, or what follows inside, fails."""
+        """Loads the adapter in `folder` as `name`, and unloads it where that or the block fails."""
         if name in self._listed():
             raise EngineError(
                 f"{self._client.url} already has an adapter {name!r}, of an earlier run or another client.",
@@ -365,13 +360,14 @@ class HttpModel(TextSide):
         return {str(card.get("id")) for card in (self._client.get("/v1/models") or {}).get("data") or []}
 
     def _forget(self, *names: str) -> None:
-        """Unload what was not proven, or is not needed. That it cannot be unloaded either must not hide why."""
+        """Unloads adapters that were not proven, or are not needed. A failure to unload is ignored, so that it does not hide the
+        first error."""
         for name in names:
             with suppress(EngineError):
                 self._client.post("/v1/unload_lora_adapter", {"lora_name": name}, idempotent=True)
 
     def _prove(self, version: int, before: tuple[Scores, Scores], local: Scores, theirs: Scores) -> float:
-        """Return the largest gap of a token. Raises NothingDelivered or DeliveryFailed."""
+        """Returns the largest gap of a token. Raises NothingDelivered or DeliveryFailed."""
         gap, moved_there = mean_gap(local, theirs), mean_gap(theirs, before[1])
         moved_here = mean_gap(local, before[0]) if before[0] else 0.0
         if moved_here > 4 * self._noise and moved_there < moved_here / 4:
@@ -399,7 +395,7 @@ class HttpModel(TextSide):
                 "Other weights arrived than were sent, or the two sides compute differently (dtype, scaling of the adapter).",
             )
 
-    # -- what must hold before anything is trained on ---------------------------------------------------------------
+    # -- checks before training -------------------------------------------------------------------------------------
 
     def _check_tokenizer(self) -> None:
         text = "Ana's café: 12 naïve questions?\n\tyes"
@@ -412,7 +408,7 @@ class HttpModel(TextSide):
             )
 
     def _check_tokens(self) -> None:
-        """Both ways to a log-probability agree on a few drawn tokens."""
+        """Checks that drawing and scoring give the same log-probabilities on a few drawn tokens."""
         prompt, _ = self.probe
         params = SamplingParams(max_tokens=min(8, self.context_limit - len(prompt) - 1))
         ((drawn,),) = self._sample([prompt], params)
@@ -428,7 +424,7 @@ class HttpModel(TextSide):
             )
 
     def _check_temperature(self) -> None:
-        """Log-probabilities must be those of the distribution that is drawn from, also once the temperature is not 1."""
+        """Checks that log-probabilities are those of the distribution that is drawn from, also at a temperature other than 1."""
         if "temperature" in self._proven:
             return
         prompt, _ = self.probe
@@ -443,7 +439,7 @@ class HttpModel(TextSide):
 
 
 def require_alike(engines: Sequence[HttpModel]) -> None:
-    """Raises EngineError, naming both, where two of them are one, or where they do not serve the same model alike."""
+    """Raises EngineError, naming both, where two engines are the same one, or do not serve the same model alike."""
     for first, second in combinations(engines, 2):
         if httpx.URL(first.url) == httpx.URL(second.url):
             raise EngineError(f"{first.url} and {second.url} are one engine.", "Name each engine once.")
@@ -459,7 +455,7 @@ def require_alike(engines: Sequence[HttpModel]) -> None:
 
 
 def _card_of(client: JsonClient, model: str) -> dict[str, Any]:
-    """What `/v1/models` says of the served base model."""
+    """Returns the entry of the served base model in `/v1/models`."""
     bases = [card for card in (client.get("/v1/models") or {}).get("data") or [] if not card.get("parent")]
     named = [card for card in bases if card.get("id") == model] if model else bases
     if model and not named:
@@ -474,5 +470,5 @@ def _card_of(client: JsonClient, model: str) -> dict[str, Any]:
 
 
 def mean_gap(a: Sequence[float], b: Sequence[float]) -> float:
-    """Return the mean absolute difference: in bfloat16 single tokens of equal weights differ by a tenth of a nat."""
+    """Returns the mean absolute difference. In bfloat16 single tokens of equal weights differ by a tenth of a nat."""
     return sum(abs(x - y) for x, y in zip(a, b, strict=True)) / max(1, len(a))

@@ -1,9 +1,8 @@
-"""vLLM's token route, `POST /inference/v1/generate`: what it is asked and what it answers, as pure functions.
+"""vLLM's token route, `POST /inference/v1/generate`: builds its requests and parses its answers, as pure functions.
 
-Ids go in and ids come out. The server fills in defaults of its own (top-p from the checkpoint's generation config, the
-end-of-text token as a stop), so every request states all that shapes the distribution, and that only our stop ids end a sample.
-Whatever in an answer contradicts the request is a BadAnswer that says so.
-"""
+Requests and answers hold ids. The server has defaults of its own (top-p from the checkpoint's generation config, the end-of-text
+token as a stop), so every request sets everything that shapes the distribution, and only our stop ids end a sample. An answer
+that contradicts the request raises a BadAnswer that says so."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH, "abort": F
 
 
 def sampling_body(name: str, prompt: Tokens, params: SamplingParams, seed: int) -> dict[str, Any]:
-    """Return the request for `params.n` samples behind a prompt, under the weights or adapter called `name`."""
+    """Returns the request for `params.n` samples after a prompt, under the weights or adapter called `name`."""
     settings = {
         **_PLAIN,
         "temperature": params.temperature,
@@ -42,18 +41,18 @@ def sampling_body(name: str, prompt: Tokens, params: SamplingParams, seed: int) 
 
 
 def scoring_body(name: str, prompt: Tokens, branch: Tokens) -> dict[str, Any]:
-    """Return the request for the log-probabilities of a branch behind a prompt."""
+    """Returns the request for the log-probabilities of a branch after a prompt."""
     return {"model": name, "token_ids": [*prompt, *branch], "sampling_params": _SCORING}
 
 
 def samples_in(answer: Any, prompt: Tokens, params: SamplingParams, version: int) -> list[Sample]:
-    """Read the samples of an answer.
+    """Parses the samples of an answer.
 
     Args:
         answer: The body.
-        prompt: What was continued; an answer that echoes another one is refused.
-        params: What was asked for.
-        version: Of the weights in service when the request was made.
+        prompt: The prompt; an answer that echoes another one is refused.
+        params: The settings of the request.
+        version: The version of the weights in service when the request was made.
 
     Raises:
         BadAnswer: It cannot be trained on.
@@ -83,7 +82,7 @@ def _sample(choice: Mapping[str, Any], params: SamplingParams, version: int) -> 
 
 
 def _checked_finish(ids: Tokens, logprobs: tuple[float, ...], reason: Any, params: SamplingParams) -> FinishReason:
-    """Return how the sample ended. Raises BadAnswer where counts, stops and reasons contradict each other."""
+    """Returns how the sample ended. Raises BadAnswer where counts, stops and reasons contradict each other."""
     if reason not in _REASONS:
         raise BadAnswer(f"The engine ended a sample for the reason {reason!r}; known: {', '.join(_REASONS)}.")
     if len(ids) != len(logprobs):
@@ -110,7 +109,7 @@ def _checked_finish(ids: Tokens, logprobs: tuple[float, ...], reason: Any, param
 
 
 def scores_in(answer: Any, prompt: Tokens, branch: Tokens) -> tuple[float, ...]:
-    """Read the log-probability of each token of the branch. Raises BadAnswer."""
+    """Parses the log-probability of each token of the branch. Raises BadAnswer."""
     entries = answer.get("prompt_logprobs") if isinstance(answer, dict) else None
     if entries is None:
         raise BadAnswer("The engine's answer has no prompt_logprobs.", "It must be able to score what it is given.")
@@ -142,6 +141,6 @@ def _other_prompt(sent: int, used: int) -> BadAnswer:
 
 
 def derive_seed(*parts: int) -> int:
-    """Return a seed below 2**31 for (seed, prompt index, ...): equal prompts in one batch must not draw alike."""
+    """Returns a seed below 2**31 for (seed, prompt index, ...), so that equal prompts in one batch are drawn differently."""
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % (2**31 - 2**16)  # engines add the sample's number to it

@@ -1,4 +1,4 @@
-"""The in-process model: samples and scores with the very weights, adapter unmerged, that the learner trains."""
+"""The model in this process: samples and scores with the weights that the learner trains, adapter unmerged."""
 
 from __future__ import annotations
 
@@ -31,10 +31,8 @@ DTYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.fl
 
 
 class InProcessModel(TextSide):
-    """A causal language model and its tokenizer behind the engine protocol (`keepworth.episodes.Model`).
-
-    token_budget: padded tokens computed at once; it bounds memory, not what may be asked for.
-    """
+    """A causal language model and its tokenizer behind the engine protocol (`keepworth.episodes.Model`). `token_budget` is how
+    many padded tokens are computed at once; it bounds memory, not the size of requests."""
 
     def __init__(self, network: Any, tokenizer: Any, name: str, token_budget: int = 4096) -> None:
         self.network = network
@@ -42,20 +40,18 @@ class InProcessModel(TextSide):
         super().__init__(tokenizer, name, int(network.config.vocab_size), context_limit(network.config), ends)
         self.token_budget = token_budget
         self.folder: Path | None = None
-        """Where it was loaded from."""
+        """The folder it was loaded from."""
         self.base: dict[str, Any] | None = None
-        """What `keepworth.models.files` says of the weights in `folder`, once it was asked."""
+        """The cached record of the weights in `folder` (`keepworth.models.files.record_of`)."""
         self._packed = PackedWeights()
 
     @classmethod
     def load(
         cls, folder: Path | str, name: str = "", *, precision: Precision = "bf16", device: str = ""
     ) -> InProcessModel:
-        """Load a checkpoint folder (`config.json`, safetensors, tokenizer files). device: CUDA where there is one, if "".
-
+        """Loads a checkpoint folder (`config.json`, safetensors, tokenizer files). With device "" it uses CUDA where available.
         Raises IncompleteModel or CorruptModel where the files cannot be read as a language model, and UnsupportedModel where a
-        tree of branches gives other numbers than the network's own forward pass (see `keepworth.models.checkpoint`).
-        """
+        tree of branches gives other numbers than the network's own forward pass (see `keepworth.models.checkpoint`)."""
         folder = Path(folder)
         network, tokenizer = load_checkpoint(folder, DTYPES[precision])
         network.eval()
@@ -63,7 +59,7 @@ class InProcessModel(TextSide):
         model = cls(network, tokenizer, name or folder.name)
         model.folder = folder
         require_tree(model, folder)
-        model._packed.clear()  # a model that only learns draws nothing more
+        model._packed.clear()  # a model that only learns does not draw again
         network.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         return model
 
@@ -78,13 +74,13 @@ class InProcessModel(TextSide):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are, and every pass. What goes in and comes out (ids, masks, log-probabilities) is on the CPU."""
+        """The device of the weights and of every pass. Inputs and outputs (ids, masks, log-probabilities) are on the CPU."""
         device: torch.device = next(self.network.parameters()).device
         return device
 
     @contextlib.contextmanager
     def without_adapter(self) -> Iterator[None]:
-        """Inside, the model is the base it was before any adapter: the reference for free."""
+        """Switches the adapter off inside the block: the base is a reference at no cost."""
         if not hasattr(self.network, "disable_adapter"):
             raise ValueError(f"{self.name} has no adapter to switch off: keep a second copy of the model as reference")
         with self.network.disable_adapter():
@@ -93,10 +89,9 @@ class InProcessModel(TextSide):
     def hidden_states(
         self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, cache: Any, **attention: Any
     ) -> Any:
-        """Last hidden states [B, L, H] of token ids [B, L] (no logits: those are taken only where they are needed).
-
-        positions: depth of each token in its own text, whatever stands beside it in the row. attention: for
-        `keepworth.models.attention`, such as `asked`. Raises ContextOverflow for a text past `context_limit`."""
+        """Returns the last hidden states [B, L, H] of token ids [B, L], without logits, which are computed only where they are
+        needed. `positions` is the depth of each token in its own text, whatever else is in its row. `attention` is passed to
+        `keepworth.models.attention`, such as `asked`. Raises ContextOverflow for a text longer than `context_limit`."""
         if (longest := int(positions.max()) + 1) > self.context_limit:
             raise ContextOverflow(
                 f"A text of {longest} tokens is past the {self.context_limit} that {self.name} reads.",
@@ -123,14 +118,14 @@ class InProcessModel(TextSide):
         return logits
 
     def tree_scores(self, batch: Tree, temperature: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probability and entropy, both [N] in the order of `batch.target`; differentiable where gradients are on."""
+        """Returns log-probability and entropy, both [N] in the order of `batch.target`; differentiable where gradients are on."""
         hidden = self.hidden_states(batch.ids, batch.positions, batch.mask, None)
         chosen = hidden.flatten(0, 1)[batch.predictor]
         output = self._causal_model().get_output_embeddings()
         trained = [parameter for parameter in output.parameters() if parameter.requires_grad]
         target = batch.target.to(chosen.device)
         lp, entropy = token_scores(self.head, chosen, target, temperature, parameters=trained)
-        return lp.cpu(), entropy.cpu()  # gradients find their way back
+        return lp.cpu(), entropy.cpu()  # gradients pass through the copy
 
     def _causal_model(self) -> Any:
         get_base = getattr(self.network, "get_base_model", None)
@@ -147,7 +142,7 @@ class InProcessModel(TextSide):
     def sample_at(
         self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None
     ) -> list[list[Sample]]:
-        """The same, drawn at numbers of one's own: `draws` [prompts, n, max_tokens] in [0, 1); None is greedy."""
+        """Samples with given random numbers: `draws` [prompts, n, max_tokens] in [0, 1); None is greedy."""
         self.check(prompts, params)
         results: list[list[Sample]] = [[] for _ in prompts]
         with float32_products(self.dtype):
@@ -162,11 +157,11 @@ class InProcessModel(TextSide):
     def drawings(
         self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None
     ) -> Iterator[tuple[list[int], int, Drawing]]:
-        """What draws the branches of these prompts, as many at once as memory holds: which prompts, the first of their branches,
-        and the drawing."""
+        """Yields the drawings of the branches of these prompts, as many at once as memory holds. Each comes with its prompts'
+        indices and the first of their branches."""
         most = self._most_kept
         for rows in together([*map(len, prompts)], params.n * params.max_tokens, self.token_budget, most):
-            # A group that memory does not hold is drawn in parts. What each draws is its own.
+            # A group that does not fit into memory is drawn in parts. The draws do not depend on the parts.
             part = max(1, (most - len(prompts[rows[0]])) // params.max_tokens) if len(rows) == 1 else params.n
             for first in range(0, params.n, part):
                 some = replace(params, n=min(part, params.n - first))
@@ -175,8 +170,8 @@ class InProcessModel(TextSide):
 
     @cached_property
     def _most_kept(self) -> int:
-        """Tokens whose keys and values take a quarter of the memory there is. As many on a busy machine as on an idle one: the
-        company in which a text is drawn changes rounding."""
+        """Tokens whose keys and values take a quarter of the machine's memory. The number does not depend on free memory, because
+        rounding depends on which texts are drawn together."""
         config = self.network.config
         heads = getattr(config, "num_key_value_heads", None) or getattr(config, "num_attention_heads", None)
         memory = whole_memory(self.device)
@@ -186,7 +181,7 @@ class InProcessModel(TextSide):
         return int(memory / 4 / (2 * config.num_hidden_layers * heads * size * max(4, self.dtype.itemsize)))
 
     def check(self, prompts: Sequence[Tokens], params: SamplingParams) -> None:
-        """Raises ContextOverflow for a prompt that could outgrow the model's window, ValueError for what cannot be drawn."""
+        """Raises ContextOverflow for a prompt that could exceed the model's window, ValueError for invalid settings."""
         if params.max_tokens < 1 or params.n < 1:
             raise ValueError(f"max_tokens and n must be at least 1, not {params.max_tokens} and {params.n}")
         require_draws(self, params)
@@ -194,7 +189,7 @@ class InProcessModel(TextSide):
             self.check_length(index, prompt, params.max_tokens)
 
     def _step(self) -> DecodingStep | None:
-        """A token for each of many rows without the network's modules; None where this network goes through them."""
+        """Makes the step that draws without the network's modules; None where the network needs them."""
         try:
             return DecodingStep(self._causal_model(), self._packed)
         except ThroughModules:
@@ -218,7 +213,8 @@ class InProcessModel(TextSide):
 
 
 def whole_memory(device: torch.device) -> float:
-    """Bytes of the device, or of the machine for the processor; infinite where the system does not say."""
+    """Returns the bytes of the device's memory, or of the machine's for the processor; infinite where the system does not report
+    them."""
     if device.type == "cuda":
         return float(torch.cuda.get_device_properties(device).total_memory)
     try:
@@ -246,12 +242,9 @@ def token_scores(
     chunk: int = 128,
     parameters: Sequence[torch.Tensor] = (),
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """hidden [N, H] and target [N] -> log-probability of each target and entropy of its distribution, both [N], nats.
-
-    Only `chunk` rows of logits exist at a time, forwards and backwards: the backward pass recomputes them.
-    Softmax is in float32 whatever the model's dtype (float64 stays float64).
-    parameters: of the head, those that are to get a gradient.
-    """
+    """Returns the log-probability of each target [N] and the entropy of its distribution, both [N] in nats, from hidden [N, H].
+    Only `chunk` rows of logits exist at a time, forwards and backwards: the backward pass recomputes them. Softmax is in float32
+    whatever the model's dtype (float64 stays float64). `parameters` are those of the head that get a gradient."""
     if temperature <= 0:
         raise ValueError(f"temperature must be positive to score tokens, not {temperature}")
     parts = [
@@ -268,7 +261,8 @@ def token_scores(
 
 
 class _Scores(torch.autograd.Function):
-    """With z = logits / temperature and p = softmax(z): d log p[t] / dz = onehot(t) - p and dH / dz = -p (log p + H)."""
+    """Computes both with these gradients: with z = logits / temperature and p = softmax(z), d log p[t] / dz = onehot(t) - p and
+    dH / dz = -p (log p + H)."""
 
     @staticmethod
     def forward(
@@ -314,6 +308,6 @@ class _Scores(torch.autograd.Function):
 
 
 def _scaled(logits: torch.Tensor, temperature: float) -> torch.Tensor:
-    """A copy in float32 (float64 stays float64), divided by the temperature, that may be written over."""
+    """Returns a float32 copy (float64 stays float64), divided by the temperature, that may be overwritten."""
     copied = logits.to(torch.promote_types(logits.dtype, torch.float32), copy=True)
     return copied if temperature == 1 else copied.div_(temperature)

@@ -1,8 +1,7 @@
-"""A sentence encoder's published weights, written once as an ONNX graph that onnxruntime runs without torch.
+"""Writes a sentence encoder's published weights as an ONNX graph, which onnxruntime runs without torch.
 
 The graph holds everything from token ids to unit vectors: the BERT encoder, the mean over unmasked positions and the L2
-normalisation.
-"""
+normalisation."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ _FLOAT_ATTRIBUTE, _INT_ATTRIBUTE = 1, 2  # AttributeProto.AttributeType
 
 
 def tensor(name: str, values: npt.NDArray[np.float32] | npt.NDArray[np.integer]) -> bytes:
-    """A TensorProto. values: float32, int32 or int64, of any shape. Raises KeyError for another type."""
+    """Encodes a TensorProto of float32, int32 or int64 values of any shape. Raises KeyError for another type."""
     little_endian = values.astype(values.dtype.newbyteorder("<"), order="C", copy=False)
     return b"".join(
         [
@@ -45,7 +44,7 @@ def tensor(name: str, values: npt.NDArray[np.float32] | npt.NDArray[np.integer])
 def node_bytes(
     kind: str, inputs: Iterable[str], outputs: Sequence[str], domain: str, attributes: Mapping[str, float | int]
 ) -> bytes:
-    """A NodeProto, with the name of its output, where that is one. domain: "" for ONNX's own operators."""
+    """Encodes a NodeProto, with the name of its output, where there is one. `domain` is "" for ONNX's own operators."""
     return b"".join(
         [
             *(_text(1, tensor) for tensor in inputs),
@@ -59,7 +58,7 @@ def node_bytes(
 
 
 def value(name: str, kind: int, shape: Sequence[str | int]) -> bytes:
-    """A ValueInfoProto: an input or output. shape: sizes, and names for those that are free."""
+    """Encodes a ValueInfoProto: an input or output. `shape` has sizes, and names for those that are free."""
     sizes = (_text(2, length) if isinstance(length, str) else _integer(1, length) for length in shape)
     dimensions = b"".join(_bytes(1, size) for size in sizes)
     return _text(1, name) + _bytes(2, _bytes(1, _integer(1, kind) + _bytes(2, dimensions)))
@@ -84,7 +83,7 @@ def _bytes(field: int, value: bytes) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first. value: not negative."""
+    """Encodes an integer that is not negative, seven bits a byte, the lowest first."""
     written = bytearray()
     while value > 127:
         written.append(value & 127 | 128)
@@ -108,11 +107,9 @@ _FUSED = "com.microsoft"
 
 
 def build_graph(sources: Path) -> bytes:
-    """The ONNX file of the encoder whose config.json and model.safetensors are in `sources`: `input_ids`, `attention_mask`
-    (int32, batch x length) -> `vectors` (float32, batch x hidden, unit rows).
-
-    Raises CorruptModel where they are not those of a BERT encoder with the exact GELU and absolute positions.
-    """
+    """Returns the ONNX file of the encoder whose config.json and model.safetensors are in `sources`. Inputs are `input_ids` and
+    `attention_mask` (int32, batch x length), the output is `vectors` (float32, batch x hidden, unit rows). Raises CorruptModel
+    where they are not those of a BERT encoder with the exact GELU and absolute positions."""
     import numpy as np
     from safetensors.numpy import load_file
 
@@ -132,7 +129,7 @@ def build_graph(sources: Path) -> bytes:
 
 
 def sentence_graph(state: Mapping[str, npt.NDArray[np.float32]], config: Mapping[str, Any]) -> bytes:
-    """The encoder as one ONNX file. `state` is named as transformers names a BertModel's parameters."""
+    """Returns the encoder as one ONNX file. `state` is named as transformers names a BertModel's parameters."""
     import numpy as np
 
     hidden, heads, epsilon = config["hidden_size"], config["num_attention_heads"], config["layer_norm_eps"]

@@ -1,4 +1,4 @@
-"""The text side of a model: how it reads and writes, without its weights."""
+"""The text side of a model: its tokenizer and settings, without its weights."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ _ROPE_BY_LENGTH = ("longrope", "dynamic")
 
 
 class TextSide:
-    """A tokenizer, and what of a model's configuration concerns text. Engines derive from it.
-
-    version: of the weights whose text it is. vocabulary: ids that the network has, which may be more than the tokenizer names;
-    None for those alone. ends: ids that end a text besides the tokenizer's own."""
+    """A tokenizer, and the parts of a model's configuration that concern text. Engines derive from it. `vocabulary` is the number
+    of the network's ids, which may be more than the tokenizer names; None for the tokenizer's. `ends` are ids that end a text
+    besides the tokenizer's own. `version` is that of the weights."""
 
     def __init__(
         self, tokenizer: Any, name: str, vocabulary: int | None = None, context_limit: int = 0, ends: Sequence[int] = ()
@@ -32,7 +31,7 @@ class TextSide:
 
     @classmethod
     def load(cls, folder: Path | str, name: str = "") -> TextSide:
-        """Of the checkpoint in `folder`. Raises CorruptModel where its files cannot be read."""
+        """Loads the text side of the checkpoint in `folder`. Raises CorruptModel where its files cannot be read."""
         extras.require("llm", "A model's tokenizer", "transformers")
         from transformers import AutoConfig, AutoTokenizer
 
@@ -52,7 +51,7 @@ class TextSide:
 
     def encode(self, text: str) -> Tokens:
         ids, first = self.encode_continuation(text), self._beginning
-        return ids if ids[: len(first)] == first else first + ids  # a chat template spells it out
+        return ids if ids[: len(first)] == first else first + ids  # a chat template writes the BOS itself
 
     def encode_continuation(self, text: str) -> Tokens:
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -71,7 +70,7 @@ class TextSide:
         return self._stops[prefix]
 
     def check_length(self, index: int, prompt: Tokens, growth: int) -> None:
-        """Raises ValueError for a prompt that is empty, and ContextOverflow for one that could outgrow the model's window."""
+        """Raises ValueError for a prompt that is empty, and ContextOverflow for one that could exceed the model's window."""
         if not prompt:
             raise ValueError(f"prompt {index} is empty: there is nothing to continue")
         if len(prompt) + growth > self.context_limit:
@@ -83,20 +82,18 @@ class TextSide:
 
     @cached_property
     def chat(self) -> TokenizerChat:
-        """Raises NoChatTemplate."""
+        """The model's chat template. Raises NoChatTemplate."""
         return TokenizerChat(self.tokenizer, self.name, self._ends)
 
 
 UNBOUNDED = 1 << 20
-"""Tokens that a network reads whose configuration names no limit, as where a state is carried from token to token."""
+"""The context limit of a network whose configuration names none, such as a recurrent one."""
 
 
 def context_limit(config: Any) -> int:
-    """Tokens of the longest text that the engine computes rightly for this network.
-
-    That is `max_position_embeddings`, or less where rope is of the kinds longrope and dynamic: past the length of the first
-    training its frequencies depend on the longest text of a batch, so that a token's probability would depend on what is
-    behind it."""
+    """Returns the length of the longest text that the engine computes correctly for this network, in tokens. That is
+    `max_position_embeddings`, or less for rope of the kinds longrope and dynamic: past the length of the first training its
+    frequencies depend on the longest text of a batch, so that a token's probability would depend on later tokens."""
     named = getattr(config, "max_position_embeddings", None)
     limit = named if isinstance(named, int) else UNBOUNDED
     for rope in _ropes(config):
@@ -106,7 +103,7 @@ def context_limit(config: Any) -> int:
 
 
 def _ropes(config: Any) -> list[dict[str, Any]]:
-    """The settings of rotary embeddings: one set, or one for each kind of layer."""
+    """Returns the settings of rotary embeddings: one set, or one for each kind of layer."""
     rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
     if not isinstance(rope, dict):
         return []

@@ -1,7 +1,6 @@
-"""With how many threads, and in which type, to compute.
+"""Chooses the number of threads and the type of number to compute with.
 
-bfloat16 is twice as fast as float32 on a processor that multiplies it, and several times slower on one that does not.
-"""
+bfloat16 is twice as fast as float32 on a processor that multiplies it, and several times slower on one that does not."""
 
 from __future__ import annotations
 
@@ -16,15 +15,15 @@ if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
 
 ROWS, WIDTH = 512, 1024
-"""The product that is timed."""
+"""The shape of the product that is timed."""
 FEWEST = 5
-"""How often."""
+"""How often it is timed."""
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
-"""Microseconds of processor time per period of a container, as Linux has it."""
+"""Linux's file with a container's microseconds of processor time per period."""
 
 
 def available_cores() -> int:
-    """Cores that this process may use: by its affinity, and by the quota of its container."""
+    """Returns how many cores this process may use, by its affinity and by the quota of its container."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if CPU_QUOTA.is_file():
         most, period = CPU_QUOTA.read_text().split()
@@ -34,23 +33,23 @@ def available_cores() -> int:
 
 
 def usual_threads() -> int:
-    """OMP_NUM_THREADS, where it is set; else all cores."""
+    """Returns OMP_NUM_THREADS, where it is set; else the number of cores."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     return int(asked) if asked.isdecimal() and int(asked) else available_cores()
 
 
 def settle_threads(model: InProcessModel, threads: int = 0) -> int:
-    """Set torch's threads: to `threads`, or to the usual number. Returns how many there are."""
+    """Sets torch's threads to `threads`, or to the usual number, and returns how many there are."""
     import torch
 
-    if model.device.type == "cpu":  # else the processor only hands out the work
+    if model.device.type == "cpu":  # else the processor only launches the work
         torch.set_num_threads(threads or usual_threads())
     return torch.get_num_threads()
 
 
 def faster_type() -> Literal["bf16", "fp32"]:
-    """bfloat16, or float32 where a processor takes longer for it. What is timed is a product as large as those of a group of
-    answers, on one thread; seconds of the processor hardly depend on what else the machine is doing."""
+    """Returns bfloat16, or float32 where a processor takes longer for bfloat16. It times a product as large as those of a group
+    of answers, on one thread, in processor seconds, which hardly depend on the machine's other work."""
     import torch
 
     if torch.cuda.is_available():
@@ -65,7 +64,7 @@ def faster_type() -> Literal["bf16", "fp32"]:
 
 
 def product_seconds(dtype: torch.dtype) -> float:
-    """Of the processor, for one linear layer over the rows of a group."""
+    """Returns the processor seconds of one linear layer over the rows of a group."""
     import torch
 
     rows, weight = torch.ones(ROWS, WIDTH, dtype=dtype), torch.ones(WIDTH, WIDTH, dtype=dtype)

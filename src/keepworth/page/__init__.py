@@ -1,4 +1,4 @@
-"""What pages are made of: one style, and the scripts that pages share. Runs' reports and the page over a memory use both."""
+"""The style and the scripts that pages share: reports of runs and the page of a memory."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ STYLE, PARTS = "style.css", "parts.js"
 
 
 def asset(name: str, package: str = __name__, folder: str = "") -> str:
-    """The text of a file of a package, such as `STYLE`."""
+    """Returns the text of a file of a package, such as `STYLE`."""
     return (files(package) / folder / name).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Charts of pages, as inline SVG that is coloured by the page's CSS variables, so that they follow light and dark."""
+"""Charts for pages, as inline SVG with the colours of the page's CSS variables, so that they follow light and dark themes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line: `values[i]` at `steps[i]`, steps of the optimiser or what else its panel counts; `low` and `high` bound it where
-    it was measured with an interval. `key` is the arm or the metric: the same key has the same colour everywhere."""
+    """One line: `values[i]` at `steps[i]`, in the unit of its panel. `low` and `high` bound it where it was measured with an
+    interval. `key` is the arm or the metric; the same key has the same colour everywhere."""
 
     key: str
     label: str
@@ -26,9 +26,15 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One picture. `role`: whose it is ("" where a run has no roles). `held_out`: measured on questions that were not
-    trained on. `wide`: the metric that the run is about. `among`: keys that share the palette, where other panels hold more of
-    them than this one. `along`: what is counted from left to right."""
+    """One picture.
+
+    Attributes:
+        role: Its role ("" where a run has no roles).
+        held_out: Whether it was measured on questions that were not trained on.
+        wide: Whether it shows the main metric of the run.
+        among: Keys that share the palette, where other panels have more of them than this one.
+        along: The label of the horizontal axis.
+    """
 
     key: str
     title: str
@@ -41,7 +47,7 @@ class Panel:
     along: str = "step"
 
     def colours(self) -> list[int]:
-        """Of each series, a place in the palette: one key has one colour in all panels."""
+        """Returns the palette index of each series; one key has one colour in all panels."""
         keys = [series.key for series in self.series]
         every = self.among or keys
         palette = dict(zip(every, colour_indices(every), strict=True))
@@ -67,7 +73,7 @@ ARM_COLOURS = {
 
 
 def colour_indices(keys: Sequence[str]) -> list[int]:
-    """A place in the palette for each key: the arms of the usual table have their own, others take what is left in order."""
+    """Returns a palette index for each key. The usual arms have fixed ones; other keys take the remaining ones in order."""
     taken = {ARM_COLOURS[key] for key in keys if key in ARM_COLOURS}
     free = [index for index in range(len(PALETTE)) if index not in taken] or list(range(len(PALETTE)))
     indices, used = [], 0
@@ -81,7 +87,7 @@ def colour_indices(keys: Sequence[str]) -> list[int]:
 
 
 class Estimated(Protocol):
-    """A mean with the ends of its interval; None where none was measured."""
+    """A mean with the ends of its interval; None where they were not measured."""
 
     @property
     def mean(self) -> float: ...
@@ -91,14 +97,14 @@ class Estimated(Protocol):
     def high(self) -> float | None: ...
 
 
-# In the units of a chart's own coordinates, which are close to pixels on a usual screen.
+# In the coordinates of a chart, which are close to pixels on a usual screen.
 WIDTH, HEIGHT = 222, 182
 WIDE, HIGH = 492, 208
 LEFT, RIGHT, TOP, BOTTOM = 36, 6, 10, 36
 
 
 def chart(panel: Panel) -> str:
-    """A figure with title, legend and curves, as HTML; the numbers ride along for the pointer (see `parts.js`)."""
+    """Returns a figure with title, legend and curves, as HTML, and with the numbers for the pointer (see `parts.js`)."""
     svg, data = drawing(panel)
     named = svg.replace("<svg ", f'<svg aria-label="{escape(panel.title)}" ', 1)
     legend = "".join(
@@ -115,8 +121,8 @@ def chart(panel: Panel) -> str:
 
 
 def as_elements(panel: Panel) -> dict[str, Any]:
-    """The same as JSON, for a page that makes its elements itself. An element is [tag, attributes, children], a child may be a
-    text."""
+    """Returns the chart as JSON, for a page that makes its elements itself. An element is [tag, attributes, children]; a child
+    may be a text."""
     svg, data = drawing(panel)
     root = ElementTree.fromstring(svg)
     root.set("aria-label", panel.title)
@@ -135,8 +141,8 @@ def _elements(node: ElementTree.Element) -> list[Any]:
 
 
 def drawing(panel: Panel) -> tuple[str, dict[str, Any]]:
-    """The curves as SVG without a name, and what the pointer shows: x, [left, right, first step, last step]; y, [top, bottom];
-    what a step is called; and the series."""
+    """Returns the curves as SVG without a name, and the data for the pointer. The data has x, [left, right, first step, last
+    step]; y, [top, bottom]; the label of a step; and the series."""
     colours = panel.colours()
     lines = [(s.steps, s.values, s.low, s.high) for s in panel.series]
     steps = sorted({step for line in lines for step in line[0]})
@@ -199,7 +205,7 @@ def drawing(panel: Panel) -> tuple[str, dict[str, Any]]:
 def whisker(
     cell: Estimated | None, low: float, high: float, colour: int, width: int = 220, *, ring: bool = False
 ) -> str:
-    """A mean with its interval on a common scale from `low` to `high`, which is marked at 0 where it crosses it."""
+    """Draws a mean with its interval on a common scale from `low` to `high`, with a mark at 0 where the scale includes it."""
     height = 18
     span = (high - low) or 1.0
 
@@ -224,12 +230,13 @@ def whisker(
 
 
 def embedded(data: object) -> str:
-    """JSON that may stand inside a script element: no `<` can end it, and what is no finite number is a text."""
+    """Returns JSON that is safe inside a script element: without `<`, and with numbers that are not finite as texts."""
     return json.dumps(finite(data), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def finite(data: Any) -> Any:
-    """JSON knows no NaN, and a browser would read none of the page's numbers."""
+    """Replaces numbers that are not finite by texts, because JSON has no NaN and a browser would read none of the page's
+    numbers."""
     if isinstance(data, float):
         return data if math.isfinite(data) else str(data)
     if isinstance(data, Mapping):
@@ -238,7 +245,7 @@ def finite(data: Any) -> Any:
 
 
 def nice_ticks(low: float, high: float, count: int = 4) -> list[float]:
-    """About `count` round numbers that cover [low, high]."""
+    """Returns about `count` round numbers that cover [low, high]."""
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)

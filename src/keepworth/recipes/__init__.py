@@ -1,1 +1,2 @@
-"""What recipes share: settings, the training of a system, the front door. The recipes are in `keepworth.methods.recipes`."""
+"""The parts that recipes share: settings, the training of a system, the front door. Recipes are in
+`keepworth.methods.recipes`."""

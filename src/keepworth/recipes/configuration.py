@@ -1,4 +1,5 @@
-"""Configurations from files and options: the defaults, then `--config`, then `--set` and the short options."""
+"""Configurations from files and options. Later ones override earlier ones: the defaults, `--config`, `--set` and the short
+options."""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class BadSetting(KeepworthError):
-    """A configuration value that does not fit its key."""
+    """A configuration value does not fit its key."""
 
 
 SHORT = {"objective": "preset"}
-"""Sections that may be a single word, and the key in them that the word is for: `--set objective=grpo`."""
+"""Sections that may be given as a single word, with the key that the word sets: `--set objective=grpo`."""
 
 
 def resolve(
@@ -30,11 +31,16 @@ def resolve(
     assignments: Sequence[str] = (),
     short: Mapping[str, object] | None = None,
 ) -> BaseModel:
-    """A validated configuration.
+    """Returns a validated configuration.
 
-    base: values to start from instead of the defaults. assignments: `a.b=c` texts. short: options with a name of their
-    own (`seed`, `steps`, ...); None means not given.
-    Raises UnknownName with the nearest key, or BadSetting naming the key, the value and what was expected.
+    Args:
+        base: Values that override the defaults.
+        assignments: Texts of the form `a.b=c`.
+        short: Options with a name of their own (`seed`, `steps`, ...); None means not given.
+
+    Raises:
+        UnknownName: A key does not exist; the message has the nearest.
+        BadSetting: A value does not fit; the message has the key, the value and what was expected.
     """
     from pydantic import ValidationError
 
@@ -70,16 +76,14 @@ MATTER = (
     "train",
     "objective",
 )
-"""Of the settings that recipes share, those that matter; beside them stand those of the recipe itself, up to `SHOWN` in all."""
+"""The settings shared by recipes that help shows first. Those of the recipe itself follow, up to `SHOWN` in all."""
 ALSO = ("evaluate_every", "questions", "checkpoint_every", "sampling", "entropy", "passes")
 SHOWN = 15
 
 
 def describe_settings(model: type[BaseModel], base: Mapping[str, Any], every: bool = False) -> list[tuple[str, str]]:
-    """(`key = default`, what it says) of the settings that matter, or of every one.
-
-    base: values in the place of the defaults. A configuration names those of its own that matter most in `matters`; without, they
-    are the first that it declares."""
+    """Returns (`key = default`, description) of the most important settings, or of every one. `base` overrides the defaults. A
+    configuration names its own most important settings in `matters`; without it, they are the first that it declares."""
     from keepworth.recipes.settings import Settings
 
     fields, values = model.model_fields, resolve(model, base=base)
@@ -90,7 +94,7 @@ def describe_settings(model: type[BaseModel], base: Mapping[str, Any], every: bo
     rows = []
     for key in fields if every else order:
         value = getattr(values, key)
-        # A recipe that gives a shared setting another default has not said again what it is.
+        # A recipe that changes the default of a shared setting does not repeat its description.
         kinds = (getattr(kind, "model_fields", {}) for kind in model.__mro__)
         descriptions = (kind[key].description for kind in kinds if key in kind)
         rows.append(
@@ -100,7 +104,7 @@ def describe_settings(model: type[BaseModel], base: Mapping[str, Any], every: bo
 
 
 def load_toml(path: Path) -> dict[str, Any]:
-    """Raises BadSetting where the file is missing or is not TOML, with the line."""
+    """Reads a TOML file. Raises BadSetting where it is missing or is not TOML, with the line."""
     try:
         text = path.read_text(encoding="utf-8")
         return dict(tomllib.loads(text))
@@ -113,14 +117,14 @@ def load_toml(path: Path) -> dict[str, Any]:
 
 
 def as_toml(config: BaseModel) -> str:
-    """The configuration as a TOML file that `--config` reads back to the same values."""
+    """Returns the configuration as a TOML file that `--config` reads back to the same values."""
     lines: list[str] = []
     _tables(config.model_dump(mode="json"), "", lines)
     return "\n".join(lines).strip() + "\n"
 
 
 def _value(value: object) -> str:
-    """On one line, as TOML writes it: tables in lists stand in braces, without what is null."""
+    """Formats a value on one line of TOML. Tables in lists stand in braces, without their null entries."""
     import json
 
     if isinstance(value, Mapping):
@@ -157,7 +161,8 @@ def _put(tree: dict[str, Any], key: str, value: object) -> None:
 
 
 def _parse(text: str, annotation: Any) -> object:
-    """Lists, tables and quoted strings are TOML; `none` is nothing where the key may be unset; pydantic reads the rest."""
+    """Parses lists, tables and quoted strings as TOML, and `none` as None where the key is optional. pydantic parses other
+    texts."""
     optional = get_origin(annotation) in (Union, types.UnionType) and type(None) in get_args(annotation)
     if text.lower() in ("none", "null") and optional:
         return None
@@ -184,7 +189,7 @@ def _explained(error: ValidationError, keys: Iterable[str]) -> KeepworthError:
 
 
 def _fix(wrong: Any, key: str) -> str:
-    """What to write instead of the first value that does not fit."""
+    """Returns advice on what to write instead of the first value that does not fit."""
     about = wrong.get("ctx", {})
     if isinstance(raised := about.get("error"), KeepworthError) and raised.fix:
         return raised.fix
@@ -193,10 +198,10 @@ def _fix(wrong: Any, key: str) -> str:
     for bound, direction in (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("lt", "less than")):
         if bound in about:
             return f"Set {key} to {direction} {about[bound]:g}."
-    # Of an objective's options the message says itself what there is.
+    # The message for an objective's options already lists the choices.
     return "" if "did you mean" in wrong["msg"] else "--print-config shows what there is."
 
 
 def _choices(expected: object) -> list[str]:
-    """The quoted names in "'answerer' or 'manager'"."""
+    """Returns the quoted names in "'answerer' or 'manager'"."""
     return str(expected).split("'")[1::2]

@@ -1,12 +1,11 @@
-"""What a run trained as a folder that transformers, PEFT and vLLM load, where this package is not installed.
+"""Exports a run's weights to a folder that transformers, PEFT and vLLM load without this package.
 
-Merged (the default), the adapter is added to the base's weights in float32, and the sum is stored in the type of number that the
-base is stored in. That rounds: of a small model in bfloat16 it changes answers. So the folder is compared with the run, on
-prompts of the run's own questions and as transformers alone loads it. Where an answer would be another one, the sum is stored in
-float32; and a folder that says something else altogether is refused. An adapter is small, and has its base beside it.
+By default the adapter is merged: it is added to the base's weights in float32, and the sum is stored in the base's type of
+number. Rounding may change answers of a small model in bfloat16. So the folder is loaded by transformers alone and compared with
+the run, on prompts of the run's own questions. Where an answer differs, the sum is stored in float32; a folder whose
+log-probabilities still differ too much is refused. An adapter is small, and is exported with its base next to it.
 
-Nothing of the run's data goes along, and no path of this machine: the folder is made to be given away.
-"""
+The folder contains none of the run's data and no path of this machine, so that it can be given away."""
 
 from __future__ import annotations
 
@@ -34,10 +33,10 @@ from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.trained import Trained, trained_by
 
 EXPORT_RECORD = "export.json"
-"""In an exported folder: what it was made from, and what was measured. Says also that the folder is ours to replace."""
+"""The file of an exported folder that records its origin and measurements. A folder that has it may be replaced."""
 BASE_FOLDER = "base"
 TOLERANCE = 0.1
-"""Nats by which the log-probability of a token may differ on average. Rounding to bfloat16 makes about 0.04, of 135M weights."""
+"""Nats by which a token's log-probability may differ on average. Rounding 135M weights to bfloat16 makes about 0.04."""
 PROMPTS, LONGEST_PROMPT, LONGEST_ANSWER = 10, 2048, 64
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 _STORED = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
@@ -45,10 +44,13 @@ _STORED = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The folder beside the run, both computed in float32, on greedy answers of the run to prompts of its own questions.
+    """A comparison of the folder with the run, both computed in float32, on the run's greedy answers to its own questions.
 
-    identical: answers that are the same token by token, of `prompts`. mean_gap, largest_gap: between the log-probabilities of
-    their tokens, in nats."""
+    Attributes:
+        prompts: The number of answers.
+        identical: The number of answers that are the same token by token.
+        mean_gap, largest_gap: Differences between the log-probabilities of their tokens, in nats.
+    """
 
     prompts: int
     identical: int
@@ -64,7 +66,7 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """folder: what was made. kind: "merged" or "adapter". dtype: the numbers that its weights are stored as."""
+    """An exported folder. `kind` is "merged" or "adapter", `dtype` the type of number of the stored weights."""
 
     folder: Path
     kind: str
@@ -75,17 +77,15 @@ class Exported:
 
 
 def export(run: RunFolder | Path | str, folder: Path | str, *, merged: bool = True, role: str = "") -> Exported:
-    """Write what `run` trained into `folder`, whole or not at all.
+    """Writes the trained weights of `run` into `folder`, completely or not at all.
 
     Args:
-        run: The run, or its folder.
-        folder: What to make.
-        merged: Weights that stand alone; else the adapter, with its base beside it.
-        role: Which of several that the run trained.
+        merged: Whether the weights stand alone; else the adapter is exported, with its base next to it.
+        role: The role to export, where the run trained several.
 
     Raises:
-        KeepworthError: For what cannot be exported so, and where the folder would say something else than the run.
-        DiskTrouble: Where it cannot be written.
+        KeepworthError: The run cannot be exported this way, or the folder would give other answers than the run.
+        DiskTrouble: The folder cannot be written.
     """
     run = run if isinstance(run, RunFolder) else RunFolder.open(run)
     folder = Path(folder)
@@ -121,7 +121,7 @@ def export(run: RunFolder | Path | str, folder: Path | str, *, merged: bool = Tr
 
 
 def stored_dtype(folder: Path) -> str:
-    """The type of number that most of a checkpoint's tensors are stored as."""
+    """Returns the type of number that most of a checkpoint's tensors are stored as."""
     from safetensors import safe_open
 
     kinds: Counter[str] = Counter()
@@ -138,7 +138,7 @@ def stored_dtype(folder: Path) -> str:
 
 
 def _find_licence(model: str, folder: Path) -> str:
-    """What the base's own files say of its licence, as model cards write it; "" where they say nothing."""
+    """Returns the licence that the base's own files name, as model cards write it; "" where they name none."""
     from keepworth.models.files import KNOWN
 
     if model in KNOWN:
@@ -150,7 +150,7 @@ def _find_licence(model: str, folder: Path) -> str:
 
 
 def _require_unchanged_base(run: RunFolder, trained: Trained) -> Mapping[str, Any]:
-    """The record of the base's files. Raises KeepworthError where they have changed since training began."""
+    """Returns the record of the base's files. Raises KeepworthError where they have changed since training began."""
     now = record_of(trained.model, trained.base)
     then = read_json(trained.weights / BASE_RECORD, "Continue the run: it is written with the weights.")["files"]
     if then != now["files"]:
@@ -180,7 +180,7 @@ def _require_free(folder: Path, run: RunFolder, origin: Mapping[str, str]) -> No
 
 
 def _write_merged(trained: Trained, folder: Path, answers: GreedyAnswers) -> Agreement:
-    """The sum in the type of the base, or in float32 where that keeps answers that the other changes."""
+    """Writes the sum in the base's type of number, or in float32 where that type changes answers."""
     stored = stored_dtype(trained.base)
     for dtype in dict.fromkeys((stored, "float32")):
         network = merge_network(trained.loaded("fp32")).to(DTYPES[dtype])
@@ -208,12 +208,12 @@ def _write_adapter(trained: Trained, folder: Path, answers: GreedyAnswers) -> Ag
     return agreement
 
 
-# Whether the folder says what the run says.
+# The comparison of the folder with the run.
 
 
 @dataclass(frozen=True, slots=True)
 class GreedyAnswers:
-    """Prompts, the run's greedy answers, and the log-probability that the run gives to each of their tokens."""
+    """Prompts, the run's greedy answers, and the log-probability of each of their tokens under the run."""
 
     prompts: tuple[Tokens, ...]
     answers: tuple[Tokens, ...]
@@ -221,7 +221,7 @@ class GreedyAnswers:
 
     @classmethod
     def draw(cls, model: InProcessModel, run: RunFolder, role: str) -> GreedyAnswers:
-        """Answers end as those of the run did: where it stopped, and no longer than its longest."""
+        """Draws the answers. They stop at the run's stop tokens, and are no longer than its longest."""
         asked = _first_segments(run, role, min(LONGEST_PROMPT, model.context_limit - LONGEST_ANSWER))
         ends = {segment.ids[-1] for segment in asked if segment.ids and segment.finish is FinishReason.STOP}
         longest = min(LONGEST_ANSWER, max((len(segment.ids) for segment in asked), default=LONGEST_ANSWER)) or 1
@@ -241,13 +241,13 @@ class GreedyAnswers:
             logits = network(input_ids=torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1].float()
             scored = torch.log_softmax(logits, -1).gather(1, torch.tensor(answer)[:, None]).squeeze(1)
             gaps += (scored - torch.tensor(scores)).abs().nan_to_num(nan=torch.inf).tolist()
-            # Every token is the likeliest after those before it: so greedy generation says the same.
+            # Every token is the likeliest after those before it, so greedy generation gives the same answer.
             identical += logits.argmax(-1).tolist() == list(answer)
         return Agreement(len(self.prompts), identical, sum(gaps) / len(gaps), max(gaps))
 
 
 def _first_segments(run: RunFolder, role: str, limit: int) -> list[Segment]:
-    """Calls of the role with different prompts: dev questions first, then others that were measured, then training; the latest
+    """Returns calls of the role with different prompts: dev questions first, then other measured ones, then training; the latest
     first."""
     files = sorted(
         episode_files(run.path),
@@ -265,11 +265,11 @@ def _first_segments(run: RunFolder, role: str, limit: int) -> list[Segment]:
 
 
 _TEXTS = ("A weight update that arrived changes what the model says next.", "Question: Who moved to Delhi?\nAnswer:")
-"""For a run that stored no episode of the role."""
+"""Prompts for a run that stored no episode of the role."""
 
 
 def _load_plain(folder: Path) -> Any:
-    """The network as transformers alone loads it."""
+    """Loads the network as transformers alone does."""
     from transformers import AutoModelForCausalLM
 
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
@@ -288,7 +288,7 @@ def _required(agreement: Agreement) -> Agreement:
 
 
 def _card(run: RunFolder, done: Exported, base: str, licence: str) -> Iterator[str]:
-    """The lines of README.md: what it is, how to load it, what was measured."""
+    """Yields the lines of README.md: what the model is, how to load it, and the measurements."""
     name, adapter = done.folder.name, done.kind == "adapter"
     source = f"{name}/{BASE_FOLDER}" if adapter else name
     yield from (
@@ -301,7 +301,7 @@ def _card(run: RunFolder, done: Exported, base: str, licence: str) -> Iterator[s
     yield from ("tags:", "- keepworth", "- reinforcement-learning", "---", "", f"# {name}", "")
     yield f"{'A LoRA adapter for' if adapter else 'Trained from'} `{base}`: role `{done.role}`, step {done.step}."
     yield str((run.result() or {}).get("headline", ""))
-    # Others load weights in the type that they are stored in; answers are the run's where they are computed as there.
+    # Other programs compute in the stored type; answers equal the run's only in the run's precision.
     exact = ', dtype="float32"' if run.environment.get("precision") == "fp32" else ""
     yield from ("", "```python", *(["from peft import PeftModel"] if adapter else []))
     yield from ("from transformers import AutoModelForCausalLM, AutoTokenizer", "")

@@ -1,6 +1,4 @@
-"""The front door: from tasks, a reward and a model to a run with evaluation, checkpoints, resume and a report.
-
-    from keepworth import train
+"""The front door: turns tasks, a reward and a model into a run with evaluation, checkpoints, resume and a report.
 
     def score(answer, row):
         return float(answer.strip() == row["solution"])
@@ -8,10 +6,9 @@
     run = train("my.jsonl", reward=score, steps=40)
     print(run.report)
 
-The same from the command line: `keepworth train --tasks my.jsonl --reward my_reward.py:score --steps 40`. A file of Python is a
-recipe, too: its names are the arguments of `train` (`keepworth train my_recipe.py`), or it holds `system(config)`.
-Packages of others add recipes as methods, by entry points of the group `keepworth.methods`.
-"""
+The same from the command line: `keepworth train --tasks my.jsonl --reward my_reward.py:score --steps 40`. A Python file is a
+recipe, too: its names are the arguments of `train` (`keepworth train my_recipe.py`), or it defines `system(config)`. Other
+packages add recipes as methods, by entry points of the group `keepworth.methods`."""
 
 from __future__ import annotations
 
@@ -45,35 +42,35 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TASKS = "tasks"
-"""What a run of `train` calls its recipe."""
+"""The recipe's name in the record of a run of `train`."""
 ARGUMENTS = ("tasks", "source", "reward", "environment", "agent", "memory")
-"""What `train` is given besides settings; a recipe's file may hold them by these names, and `settings`."""
+"""Arguments of `train` besides settings. A recipe's file may define these names, and `settings`."""
 
 
 class BadRecipe(KeepworthError):
-    """A file or an entry point that holds no recipe."""
+    """A file or an entry point does not define a recipe."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedRun:
-    """A finished run. path: its folder."""
+    """A finished run. `path` is its folder."""
 
     path: Path
 
     @property
     def report(self) -> Path:
-        """The page that says how it went."""
+        """The page that reports on the run."""
         return self.path / "report.html"
 
     @property
     def result(self) -> Mapping[str, Any]:
-        """headline, and tables: measurements with their intervals."""
+        """The headline, and tables of measurements with their intervals."""
         from keepworth.learning.run_folder import RunFolder
 
         return RunFolder.open(self.path).result() or {}
 
     def export(self, folder: str | Path, **options: Any) -> Exported:
-        """Write the weights into a folder that transformers loads; options as `keepworth.recipes.export.export` has them."""
+        """Writes the weights into a folder that transformers loads. Options are those of `keepworth.recipes.export.export`."""
         from keepworth.recipes.export import export
 
         return export(self.path, folder, **options)
@@ -100,18 +97,23 @@ def train(
 ) -> TrainedRun:
     """Train a model on your own tasks, measure it before, during and after training, and write a report.
 
-    tasks: a file of JSON lines, or rows (see `keepworth.tasks.own`); None if the environment brings its own. source: instead of
-    tasks, a file of conversations or a memory, whose answers with more reward than the average are imitated.
-    reward: a function of (answer, row), one in TRL's form, the name of a verifier, or several of them (`weights=`); by default
-    answers are compared with those of the rows. environment: a function from a task to an environment, which takes the place of
-    question and answer and gives the rewards; it may be one of Gymnasium (`keepworth.environments.bridges`).
-    agent: a function from a task to the agent that acts. memory: a memory's file, or an open memory, whose items are shown with a
-    question; the report says whether that helped.
-    name: of the run's folder in `runs`; the same call continues a run that was stopped, `fresh` starts over.
-    track: a function of (step, numbers), or FILE.py:NAME, that also gets the numbers of each step.
-    settings: as `keepworth train --tasks FILE --print-config` shows them (model, objective, steps, learning_rate, system ...).
+    Args:
+        tasks: A file of JSON lines, or rows (see `keepworth.tasks.own`); None if the environment brings its own.
+        source: Instead of tasks, a file of conversations or a memory, whose answers with more reward than the average are
+            imitated.
+        reward: A function of (answer, row), one in TRL's form, the name of a verifier, or several of them (`weights=`). By
+            default answers are compared with those of the rows.
+        environment: A function from a task to an environment, which replaces question and answer and gives the rewards. It may be
+            one of Gymnasium (`keepworth.environments.bridges`).
+        agent: A function from a task to the agent that acts.
+        memory: A memory's file, or an open memory, whose items are shown with a question. The report says whether that helped.
+        name: The name of the run's folder in `runs`. The same call continues a run that was stopped; `fresh` starts over.
+        track: A function of (step, numbers), or FILE.py:NAME, that also gets the numbers of each step.
+        settings: Settings as `keepworth train --tasks FILE --print-config` shows them (model, objective, steps, learning_rate,
+            system ...).
 
-    Raises KeepworthError for what cannot work, before the first step if that can be known.
+    Raises:
+        KeepworthError: Something cannot work. It is raised before the first step where possible.
     """
     from keepworth.episodes.extras import require
 
@@ -144,8 +146,8 @@ def train(
 
 
 def in_thread(work: Callable[[], T]) -> T:
-    """The result of `work`, done in a thread, where an event loop of its own can run. Ctrl-C here is Ctrl-C there, and is waited
-    for."""
+    """Runs `work` in a thread, where an event loop of its own can run, and returns its result. Ctrl-C is passed to the thread,
+    and waited for."""
     import ctypes
     from concurrent.futures import Future
 
@@ -161,8 +163,8 @@ def in_thread(work: Callable[[], T]) -> T:
     while not outcome.done():
         try:
             if thread.ident is None:
-                thread.start()  # which an interruption can leave, too
-            time.sleep(0.02)  # no wait for a lock, which an interruption can leave locked
+                thread.start()  # an interruption can break it off, too
+            time.sleep(0.02)  # not a lock, which could stay locked after an interruption
         except KeyboardInterrupt:
             if thread.ident is None:
                 raise
@@ -181,9 +183,8 @@ def recipe_of(
     memory: Any = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Recipe:
-    """What `train` was handed, as a recipe: read and checked as far as it can be without settings.
-
-    settings: in the place of the defaults. Raises KeepworthError where tasks and source are both there, or neither."""
+    """Makes a recipe of the arguments of `train`, and checks them as far as possible without settings. `settings` override the
+    defaults. Raises KeepworthError where both tasks and source are given, or neither."""
     from keepworth.environments.bridges import adapt
     from keepworth.recipes.user_tasks import Config, Given, recall_from, system
     from keepworth.tasks.own import OwnTasks, own_tasks
@@ -216,11 +217,11 @@ def recipe_of(
     return Recipe(Config, lambda config: system(config, given), given=given, settings=defaults)
 
 
-# A run: opened, carried out, and its report written.
+# Opening a run, training it and writing its report.
 
 
 def run_name(name: str) -> str:
-    """The name, if it is that of one folder."""
+    """Returns the name. Raises KeepworthError where it is not that of a single folder."""
     if name in (".", "..") or any(letter in name for letter in "/\\\0"):
         raise KeepworthError(
             f"{name!r} cannot be the name of a run: it is one folder's name, not a path.",
@@ -230,18 +231,20 @@ def run_name(name: str) -> str:
 
 
 def record_of(recipe: Recipe, config: BaseModel, name: str) -> dict[str, object]:
-    """What a run is begun with and must be continued with. Raises what the recipe finds wrong before anything is loaded."""
+    """Returns the record that a run is created with and must be continued with. Raises what the recipe finds wrong before
+    loading."""
     return {"recipe": name, **config.model_dump(mode="json"), **recipe.record(config)}
 
 
 def track_of(track: str | Track) -> Track | None:
-    """The function that receives a run's numbers, by itself or as FILE.py:NAME; None for "". Raises BadRecipe, UnknownName."""
+    """Returns the function that receives a run's numbers, given itself or as FILE.py:NAME; None for "". Raises BadRecipe,
+    UnknownName."""
     function: Track | None = named_object(track, "--track") if track and isinstance(track, str) else track or None
     return function
 
 
 def carry_out(run: RunFolder, work: Callable[[Progress], None], progress: Progress, track: Track | None = None) -> None:
-    """Train, unless the run is finished, and write its report. track: as for `train`. Raises KeepworthError where training
+    """Trains, unless the run is finished, and writes its report. `track` is as for `train`. Raises KeepworthError where training
     diverged."""
     from keepworth.evaluation.report import write_report
     from keepworth.learning.watch.tracking import tracked
@@ -269,7 +272,8 @@ def carry_out(run: RunFolder, work: Callable[[Progress], None], progress: Progre
 
 
 def made_of(origin: Origin) -> Recipe:
-    """The recipe that is named, or that tasks and what goes with them make. Raises UnknownName, BadRecipe, KeepworthError."""
+    """Makes the recipe that `origin` names, or that its tasks and other parts define. Raises UnknownName, BadRecipe,
+    KeepworthError."""
     from keepworth.tasks.verifiers import VERIFIERS
 
     if origin.recipe:
@@ -287,7 +291,7 @@ def made_of(origin: Origin) -> Recipe:
 
 
 def find_recipe(name: str) -> Recipe:
-    """The recipe of a name or a file of Python. Raises UnknownName with the nearest, or BadRecipe."""
+    """Returns the recipe of that name or in that Python file. Raises UnknownName with the nearest, or BadRecipe."""
     if name.endswith(".py"):
         return _recipe_in(module_of(name), name)
     recipes = methods("recipe")
@@ -302,7 +306,7 @@ def _recipe_of_method(method: Method) -> Recipe:
 
 
 def module_of(path: str) -> ModuleType:
-    """A file of Python, run as a module; what stands beside it can be imported from it. Raises BadRecipe."""
+    """Imports a Python file, which can import files next to it. Raises BadRecipe."""
     file = Path(path).expanduser()
     if not file.is_file():
         near = nearest(file.stem, [path.stem for path in file.parent.glob("*.py")])
@@ -332,7 +336,7 @@ def module_of(path: str) -> ModuleType:
 
 
 def named_object(reference: str, what: str) -> Any:
-    """What `FILE.py:NAME` or `package.module:NAME` refers to. Raises BadRecipe, UnknownName."""
+    """Returns the object that `FILE.py:NAME` or `package.module:NAME` names. Raises BadRecipe, UnknownName."""
     module_name, colon, name = reference.rpartition(":")
     if not colon or not module_name or not name:
         raise BadRecipe(f"{what} is {reference!r}.", "Write FILE.py:NAME or package.module:NAME.")
@@ -354,7 +358,8 @@ def named_object(reference: str, what: str) -> Any:
 
 
 def _settings_in(holds: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """What a recipe's file says of settings: in `settings`, and by their names. Raises BadRecipe for what would be lost."""
+    """Returns the settings that a recipe's file defines, in `settings` or by their names. Raises BadRecipe for a name that would
+    be ignored."""
     from difflib import get_close_matches
 
     from keepworth.recipes.user_tasks import Config
@@ -395,13 +400,12 @@ def _first_line(module: Any) -> str:
 
 
 def make_worker(origin: Mapping[str, Any], config: Mapping[str, Any], run: str, record: Mapping[str, Any]) -> Rollouts:
-    """What the process of a worker holds: a recipe found by its name, with its model's text side.
+    """Makes the object in a worker's process: a recipe found by its name, with its model's text side.
 
     Args:
         origin: Where the recipe is found.
-        config: How it is configured.
         run: The run's folder, in which a worker writes nothing.
-        record: What else the run was begun with; files that are not the same here are refused.
+        record: What else the run was created with. Raises KeepworthError where files differ here.
     """
     from keepworth.learning.collect.workers import Rollouts
     from keepworth.learning.run_folder import RunFolder
@@ -419,5 +423,5 @@ def make_worker(origin: Mapping[str, Any], config: Mapping[str, Any], run: str, 
             )
     name = str(config["model"])
     text = TextSide.load(path_of(name, kind=ModelKind.LANGUAGE), name)
-    # It reads; what is drawn, the context draws.
+    # The text side only encodes and decodes; the context samples.
     return Rollouts(recipe.rollout(settings, RunFolder(Path(run)), cast("Any", text)), text)

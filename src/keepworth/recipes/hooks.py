@@ -1,7 +1,6 @@
-"""Hooks: where a recipe changes what is collected, rewarded and learned from, each with one meaning.
+"""Hooks: the places where a recipe changes what is collected, rewarded and learned from.
 
-How one member of a group is played otherwise is `Play.vary`; everything else that a recipe of one file may need is a field here.
-"""
+`Play.vary` changes how one member of a group is played; all other changes are fields here."""
 
 from __future__ import annotations
 
@@ -25,16 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What a recipe puts into the training loop.
+    """A recipe's changes to the training loop.
 
     Attributes:
         roles: Roles that are trained together, each on its own calls and rewards; the recipe's role alone where empty.
-        regroup: Makes of a group that has ended the group that is trained on; it may sample for it.
+        regroup: Replaces a group that has ended by the one that is trained on; it may sample for it.
         group_rollout: Makes all episodes of a group at once, such as a tree.
         later: Reward terms that are computed once a group has ended, after `regroup`.
-        services: What those ask, by name.
-        sources: What an update trains on besides sampled groups, and what it makes of those.
-        mixture: Losses beside the policy's.
+        services: The services that those ask, by name.
+        sources: Add groups to an update, and review the sampled ones.
+        mixture: Losses that are added to the policy's.
     """
 
     roles: tuple[str, ...] = ()
@@ -46,7 +45,7 @@ class Hooks:
     mixture: MixedLoss | None = None
 
     def regrouping(self, folder: Path) -> Regroup | None:
-        """`regroup`, then `later`. folder: of the run, where answers of services are kept."""
+        """Returns a function that applies `regroup`, then `later`. The run's `folder` stores the services' answers."""
         if not self.later:
             return self.regroup
         from keepworth.learning.collect.later_rewards import Services, rewarded
@@ -62,7 +61,7 @@ class Hooks:
         return both
 
     def require(self, settings: TrainingSettings, objective: Objective) -> None:
-        """Raises KeepworthError, before anything slow, where a hook could have no effect or cannot work with the settings."""
+        """Raises KeepworthError, before anything slow, where a hook would have no effect or cannot work with the settings."""
         from keepworth.learning.collect.sources import require_sources
         from keepworth.learning.objective.inputs import require_off_policy
         from keepworth.recipes.settings import refuse_workers
@@ -90,4 +89,4 @@ class Hooks:
 
 
 NO_HOOKS = Hooks()
-"""The plain loop."""
+"""The loop without changes."""

@@ -1,4 +1,4 @@
-"""Logs as what is trained on: a file of conversations, or a memory, whose episodes have rewards."""
+"""Training on logs: a file of conversations, or a memory whose episodes have rewards."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from keepworth.tasks.data_files import rows_of
 from keepworth.tasks.own import OwnTasks
 
 SETTINGS: Mapping[str, Any] = {"method": "supervised"}
-"""In the place of the defaults: what was rewarded is imitated."""
+"""Settings that override the defaults: rewarded answers are imitated."""
 
 
 def tasks_of(source: Any) -> OwnTasks:
-    """The rewarded answers of a file of conversations, a memory's file or an open memory, as tasks.
-
-    Raises WrongFormat, MemoryProblem, KeepworthError."""
+    """Returns the rewarded answers of a file of conversations, a memory's file or an open memory, as tasks. Raises WrongFormat,
+    MemoryProblem, KeepworthError."""
     if isinstance(source, Memory):
         return rewarded_tasks(_remembered(source), Path(source.path).name.split(".")[0] or "memory")
     if not isinstance(source, str | Path):
@@ -35,7 +34,7 @@ def tasks_of(source: Any) -> OwnTasks:
 
 
 def _remembered(memory: Memory) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The sessions of a memory's episodes: each episode is a question with what was done and its reward."""
+    """Yields the sessions of a memory's episodes. Each episode is a question, the action that was taken, and its reward."""
     sessions: dict[tuple[str, str], list[dict[str, Any]]] = {}
     after = ""
     while listed := memory.episodes(limit=1000, after=after):

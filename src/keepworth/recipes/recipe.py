@@ -1,5 +1,5 @@
-"""A recipe: settings, and the system that learns under them. There is this one contract, for recipes of this package, of others,
-and of a user's tasks."""
+"""A recipe: settings, and the system that learns under them. Recipes of this package, of others and of a user's tasks share this
+contract."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a recipe was found, as it was written on a command line: a name or a file, or tasks and what goes with them."""
+    """Where a recipe was found, as written on a command line: a name or a file, or tasks with their other arguments."""
 
     recipe: str = ""
     tasks: str | None = None
@@ -33,7 +33,7 @@ class Origin:
     memory: str | None = None
 
     def anywhere(self) -> Origin:
-        """The same for a process that was started in another folder."""
+        """Returns the same origin for a process with another working folder."""
         return replace(
             self,
             recipe=_absolute(self.recipe) or "",
@@ -46,39 +46,31 @@ class Origin:
 
 
 def _absolute(reference: str | None) -> str | None:
-    """`FILE.py:NAME` and other files with the whole path; names of modules and of recipes as they are."""
+    """Makes the path of `FILE.py:NAME` and of other files absolute; names of modules and of recipes stay as they are."""
     file, colon, name = (reference or "").partition(".py:")
     path = Path(f"{file}.py" if colon else file).expanduser()
     return f"{path.resolve()}{f':{name}' if colon else ''}" if reference and path.exists() else reference
 
 
 class Trainable(Protocol):
-    """What a recipe makes of its settings; `keepworth.recipes.system.System` is the usual one.
-
-    One that can run its rollouts in worker processes has `rollout(settings, model) -> TrainedRollout` besides."""
+    """What a recipe makes of its settings; `keepworth.recipes.system.System` is the usual one. One that can run its rollouts in
+    worker processes also has `rollout(settings, model) -> TrainedRollout`."""
 
     def learn(self, settings: Any, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
-        """Train and measure. Called again on the same folder, it continues from the last checkpoint.
-
-        Args:
-            settings: What the system was made of.
-            run: Where everything is written.
-            progress: Is told of every step.
-            origin: Where another process finds the recipe.
-        """
+        """Trains and measures. Called again on the same folder, it continues from the last checkpoint. `origin` says where
+        another process finds the recipe."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What a method of kind "recipe" has as `make`: settings -> a system that learns.
+    """The `make` of a method of kind "recipe": makes a system that learns from settings.
 
     Attributes:
         Config: The settings, a pydantic model that forbids unknown keys.
-        system: Settings -> the system; takes the run as a second argument where it keeps files of its own in its folder.
-        about: One line.
+        system: Makes the system from settings. It takes the run as a second argument where it stores files in its folder.
         origin: Where another process finds the recipe.
-        given: What `train` was handed, where the recipe is of a user's tasks.
-        settings: In the place of defaults of `Config`.
+        given: The arguments of `train`, where the recipe is of a user's tasks.
+        settings: Values that override defaults of `Config`.
     """
 
     Config: type[BaseModel]
@@ -92,7 +84,7 @@ class Recipe:
         return self._make(self.Config(**{**self.settings, **settings}), run)
 
     def record(self, config: Any) -> Mapping[str, Any]:
-        """What a run is begun with besides its settings. Raises KeepworthError for what cannot work."""
+        """Returns what a run is created with besides its settings. Raises KeepworthError for what cannot work."""
         if self.given is None:
             return {}
         from keepworth.recipes.user_tasks import require_given
@@ -101,11 +93,11 @@ class Recipe:
         return self.given.record(config)
 
     def train(self, config: BaseModel, run: RunFolder, progress: Progress) -> None:
-        """Train and measure; it goes on where it was stopped."""
+        """Trains and measures; continues where it was stopped."""
         self._make(config, run).learn(config, run, progress, self.origin)
 
     def rollout(self, config: BaseModel, run: RunFolder, model: Model) -> TrainedRollout:
-        """What a rollout worker runs."""
+        """Returns the rollout that a worker runs."""
         system: Any = self._make(config, run)
         if not hasattr(system, "rollout"):
             raise KeepworthError("The recipe runs no rollouts in workers.", "Leave workers out.")

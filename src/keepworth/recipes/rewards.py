@@ -1,8 +1,7 @@
-"""Rewards of one's own: a function of an answer and its row, one in TRL's form, a verifier's name, or several with weights.
+"""Rewards of the user: a function of an answer and its row, one in TRL's form, a verifier's name, or several with weights.
 
 def score(answer, row): return float(answer.strip() == row["solution"])                   # ours
-def score(completions, solution, **_): return [float(...) for ...]                        # TRL's
-"""
+def score(completions, solution, **_): return [float(...) for ...]                        # TRL's"""
 
 from __future__ import annotations
 
@@ -24,18 +23,18 @@ from keepworth.tasks.verifiers import VERIFIERS, verify
 RewardFunction = Callable[..., Any]
 
 BATCHED = frozenset({"completions", "completion_ids", "prompts"})
-"""Parameters by which a function of TRL's form is known: `reward_funcs` of its trainers."""
+"""Parameters by which a function of TRL's form is recognised: `reward_funcs` of its trainers."""
 TRIED_FOR = 2.0
-"""Seconds for which rows are tried before training."""
+"""Seconds for which rewards are tried on rows before training."""
 
 
 class UnusableReward(KeepworthError, ValueError):
-    """A reward that cannot be called, or does not return a number. `ValueError`, so that an environment's error shows it."""
+    """A reward cannot be called, or does not return a number. `ValueError`, so that an environment's error shows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """One function. name: of its term. batched: it takes TRL's arguments."""
+    """One reward function. `name` is that of its term; `batched` says that it takes TRL's arguments."""
 
     name: str
     function: RewardFunction
@@ -43,7 +42,7 @@ class Reward:
     batched: bool = False
 
     def value(self, returned: Any, place: str) -> float | None:
-        """What the function returned, as a number; None where it has nothing to say. Raises UnusableReward."""
+        """Converts the function's result to a number; None where it gives no reward. Raises UnusableReward."""
         if self.batched:
             try:
                 given = [] if isinstance(returned, str | Mapping) else list(returned)  # of an array or a tensor, too
@@ -68,14 +67,14 @@ class Reward:
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """Rewards as the score of a `keepworth.environments.question.Question`. logged: what the task's verifier says
-    of the answer is written down beside them, and does not count."""
+    """The rewards as the score of a `keepworth.environments.question.Question`. With `logged`, the score of the task's verifier
+    is recorded as well, with weight 0."""
 
     rewards: tuple[Reward, ...]
     logged: bool = False
 
     async def terms(self, task: Task, answer: str) -> list[RewardTerm]:
-        """What each reward says, without those that have nothing to say."""
+        """Returns the term of each reward that gives one."""
         terms = []
         for reward in self.rewards:
             returned = await in_thread(call_reward, reward, task, answer)  # it may compute for long, or hang
@@ -98,7 +97,7 @@ class Scoring:
 
     @property
     def digest(self) -> str:
-        """Of the source text: a run is continued with the rewards that it began with."""
+        """The hash of the rewards' source text, because a run must be continued with the rewards that it began with."""
         sources = []
         for reward in self.rewards:
             try:
@@ -109,7 +108,7 @@ class Scoring:
 
 
 def call_reward(reward: Reward, task: Task, answer: str) -> Any | Awaitable[Any]:
-    """What the function makes of an answer, which may have to be awaited."""
+    """Calls the function on an answer. The result may have to be awaited."""
     if reward.name in VERIFIERS and reward.function is VERIFIERS[reward.name]:
         if not task.answers:
             raise MissingField(
@@ -117,7 +116,7 @@ def call_reward(reward: Reward, task: Task, answer: str) -> Any | Awaitable[Any]
                 "Add it, or give a reward of your own.",
             )
         return reward.function(answer, task.answers)
-    row = deepcopy(task.row or _row_of(task))  # what a reward changes in it is its own affair
+    row = deepcopy(task.row or _row_of(task))  # the reward may change it
     if not reward.batched:
         return reward.function(answer, row)
     messages = deepcopy(messages_of(task))
@@ -131,16 +130,17 @@ def call_reward(reward: Reward, task: Task, answer: str) -> Any | Awaitable[Any]
     for name, parameter in takes.items():
         named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         if named and name not in given and parameter.default is parameter.empty:
-            row[name]  # which says what is missing, and where
+            row[name]  # raises an error that names the field and the row
     return reward.function(**given)
 
 
 def _unlogged(*values: Any, **named: Any) -> None:
-    """In the place of TRL's `log_metric` and `log_extra`: nothing is kept. A reward of weight 0 is logged."""
+    """Replaces TRL's `log_metric` and `log_extra`, and ignores the values. A reward of weight 0 is logged."""
 
 
 def scoring(given: str | RewardFunction | Sequence[str | RewardFunction], weights: Sequence[float] = ()) -> Scoring:
-    """Raises UnusableReward for what is no reward, and where weights and rewards differ in number."""
+    """Makes the rewards' scoring. Raises UnusableReward for what is not a reward, and where weights and rewards differ in
+    number."""
     several = tuple(given) if isinstance(given, list | tuple) else (given,)
     if not several:
         raise UnusableReward("There is no reward.", "Give a function of (answer, row), or a verifier's name.")
@@ -179,7 +179,7 @@ def _reward(given: str | RewardFunction, weight: float) -> Reward:
 
 
 def _row_of(task: Task) -> DataRow:
-    """What a reward can read of a task that is no row: its question, its answers, its labels."""
+    """Makes a row for a reward from a task that has none: its question, answers and labels."""
     row = DataRow(id=task.key, question=task.input, answers=list(task.answers), **task.tags)
     if task.answers:
         row["answer"] = task.answers[0]
@@ -188,9 +188,8 @@ def _row_of(task: Task) -> DataRow:
 
 
 def try_rewards(score: Scoring, tasks: Sequence[Task]) -> None:
-    """Call every reward on rows, as long as that is quick, before anything is loaded. Asynchronous ones are called on one row.
-
-    Raises MissingField for a field that a row lacks, UnusableReward for what returns no number or raises."""
+    """Calls every reward on rows for a short time, before anything is loaded. Asynchronous ones are called on one row. Raises
+    MissingField for a field that a row lacks, UnusableReward for a reward that raises or returns no number."""
     import asyncio
 
     begun, spoke, tried = time.monotonic(), False, list[Task]()
@@ -223,5 +222,5 @@ def try_rewards(score: Scoring, tasks: Sequence[Task]) -> None:
 
 
 def place_of(task: Task) -> str:
-    """Where a task stands in its file, for messages."""
+    """Returns the place of a task in its file, for messages."""
     return str(getattr(task.row, "place", "")) or task.key

@@ -1,4 +1,4 @@
-"""What every recipe that trains weights can be told, and which of it can have no effect given the rest."""
+"""The settings of every recipe that trains weights, and checks that refuse settings without effect."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ Option = str | int | float | None
 """An option of an objective as it is configured: a part as text, or a number."""
 
 LABEL = r"^$|^[A-Za-z0-9_./-]+=[A-Za-z0-9_.-]+$"
-"""Of hosts, as `ray start --labels` takes one."""
+"""The pattern of a host's label, as `ray start --labels` takes it."""
 KEY = "KEEPWORTH_ENGINE_KEY"
 """The environment variable that holds an engine's key: configurations are written to disk, and keys are not."""
 
 GROUP_RELATIVE = varied(preset("tis"), name="group_relative", ratio=Token("current"), surrogate=Plain())
-"""An episode's reward against its group's, averaged over tokens; one update a batch. On policy the ratio is 1; what the
-sampler's arithmetic differs from the learner's is corrected by a truncated weight."""
+"""The default objective: rewards relative to the group, averaged over tokens; one update a batch. On policy the ratio is 1.
+A truncated weight corrects differences between the sampler's arithmetic and the learner's."""
 
 
 class TrainingSettings(BaseModel):
-    """A model, what is optimised and how, the groups of a step, which of them are trained on, and how far the sampler runs
-    ahead. Where None stands, a recipe has its own default."""
+    """Settings of the model, the objective, the groups of a step and how far the sampler runs ahead. A recipe has its own default
+    for a setting that is None here."""
 
     model_config = ConfigDict(extra="forbid", validate_assignment=False)
 
@@ -153,12 +153,12 @@ class TrainingSettings(BaseModel):
 
     @property
     def engine_urls(self) -> tuple[str, ...]:
-        """None where this process samples."""
+        """The engines' URLs; empty where this process samples."""
         return (self.engine,) if isinstance(self.engine, str) and self.engine else tuple(self.engine)
 
     @property
     def default_objective(self) -> Objective:
-        """What the recipe trains with where no other objective is chosen."""
+        """The objective that the recipe trains with where no other is chosen."""
         return GROUP_RELATIVE
 
     @property
@@ -185,15 +185,15 @@ class TrainingSettings(BaseModel):
 
 
 Idle = tuple[tuple[str, ...], str, str]
-"""(keys that can change nothing, with which choice, what to choose for them to take effect)."""
+"""(keys without effect, the choice that makes them so, what to choose for them to take effect)."""
 
 
 def objective_of(settings: TrainingSettings) -> Objective:
-    """The objective that was chosen, or the recipe's default, with the options that are given of it.
+    """Returns the chosen objective, or the recipe's default, with the given options changed.
 
     Raises:
         UnknownName: No objective has this name.
-        ObjectiveError: An option cannot be.
+        ObjectiveError: An option is invalid.
     """
     given = settings.objective
     name, options = (given, {}) if isinstance(given, str) else (str(given.get("preset") or ""), given)
@@ -205,18 +205,18 @@ def objective_of(settings: TrainingSettings) -> Objective:
 
 
 def sets_entropy(settings: TrainingSettings) -> bool:
-    """Whether the entropy term is one of the objective's options, so that the setting `entropy` has no say."""
+    """Whether the objective's options set the entropy term, which overrides the setting `entropy`."""
     return isinstance(settings.objective, dict) and "entropy" in settings.objective
 
 
 def _option(name: str, value: object) -> object:
-    """A text from the command line as the option takes it: `none` is nothing where a number may be left out."""
+    """Converts an option's text from the command line: `none` is None where the option may be unset."""
     field = Objective.model_fields.get(name)
     return None if value == "none" and field is not None and field.default is None else value
 
 
 def idle_in_training(settings: TrainingSettings) -> Iterator[Idle]:
-    """The keys of `TrainingSettings` that can change nothing, given the choices made for the others."""
+    """Yields the keys of `TrainingSettings` that have no effect, given the other settings."""
     objective = objective_of(settings)
     called = f"with objective = {objective.name}" if settings.objective else "with the recipe's own objective"
     if objective.teacher is None:
@@ -244,7 +244,7 @@ def idle_in_training(settings: TrainingSettings) -> Iterator[Idle]:
 
 
 def _idle_in_critic(settings: TrainingSettings, objective: Objective, called: str) -> Iterator[Idle]:
-    """The same of the value model, where there is one."""
+    """Yields the value model's keys that have no effect, where there is a value model."""
     if settings.train == "full":
         yield ("critic_rank",), "with train = full, where the value model is a head alone", "set train = lora"
     if not isinstance(objective.advantage, Gae):
@@ -266,9 +266,8 @@ def _idle_in_critic(settings: TrainingSettings, objective: Objective, called: st
 
 
 def require_effect(settings: BaseModel, idle: Iterable[Idle], default_of: Callable[[str], Any] | None = None) -> None:
-    """Raises ValueError that names every key which was set and can change nothing.
-
-    What stands at its default counts as not set: a stored configuration holds every key."""
+    """Raises ValueError that names every key which was set and has no effect. A key at its default counts as not set, because a
+    stored configuration holds every key."""
     fields = type(settings).model_fields
     default = default_of or (lambda key: fields[key].default)
     complaints = [
@@ -285,19 +284,18 @@ SAMPLED = (
     *("objective", "temperature", "refill", "sampling", "entropy"),
     *("passes", "minibatches", "workers"),
 )
-"""Settings of reinforcement, which say nothing where right answers are imitated."""
+"""Settings of reinforcement, which have no effect where right answers are imitated."""
 
 
 def with_budget(objective: Objective, tokens: int) -> Objective:
-    """The objective with the run's limit of new tokens, where it divides by it."""
+    """Sets the objective's length budget to `tokens`, where it needs one and has none."""
     missing = objective.needs_length_budget and objective.length_budget is None
     return varied(objective, length_budget=tokens) if missing else objective
 
 
 def require_objective(objective: Objective, settings: TrainingSettings, provided: Collection[str] = ()) -> None:
-    """Raises ObjectiveError, before anything is loaded or measured, where the recipe cannot give the objective what it needs.
-
-    provided: what its episodes hold besides rewards of whole episodes, as `episode_inputs` calls it."""
+    """Raises ObjectiveError, before anything is loaded or measured, where the recipe cannot provide what the objective needs.
+    `provided` is what its episodes hold besides rewards of whole episodes, in the words of `episode_inputs`."""
     if settings.minibatches > settings.tasks_per_step:
         raise ValueError(
             f"minibatches = {settings.minibatches} with tasks_per_step = {settings.tasks_per_step}: each has a group at least. "
@@ -317,8 +315,8 @@ def require_objective(objective: Objective, settings: TrainingSettings, provided
 
 
 def require_rates(settings: TrainingSettings) -> None:
-    """Raises ValueError for a learning rate that never rises to its value, or has no step to fall in; and for embeddings that an
-    engine would not be sent."""
+    """Raises ValueError for a learning rate that never reaches its value or has no step to fall in, and for trained embeddings
+    that cannot be sent to an engine."""
     most = (settings.steps or 1) - (settings.schedule != "constant")
     if settings.warmup_steps > most:
         raise ValueError(
@@ -333,7 +331,7 @@ def require_rates(settings: TrainingSettings) -> None:
 
 
 class Settings(TrainingSettings):
-    """What every recipe of this kind can be told."""
+    """The settings that every recipe of a `System` has."""
 
     steps: Count = 40
     learning_rate: Rate = 3e-4
@@ -352,7 +350,7 @@ class Settings(TrainingSettings):
         return frozenset({"durations of turns"})
 
     def idle(self) -> Iterator[Idle]:
-        """What can change nothing; a recipe adds its own."""
+        """Yields the settings without effect; a recipe adds its own."""
         yield from idle_in_training(self)
         if is_supervised(self):
             yield SAMPLED, "with method = supervised", "set method = reinforce"
@@ -377,7 +375,7 @@ class Settings(TrainingSettings):
 
 
 class WarmStarted(Settings):
-    """A recipe that may imitate before it is rewarded."""
+    """Settings of a recipe that may imitate before reinforcement."""
 
     warm_start: int = Field(default=0, ge=0, description="batches to imitate first")
     warm_start_batch: Count = 16

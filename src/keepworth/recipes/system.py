@@ -1,8 +1,8 @@
-"""Systems that learn by reward: agents in environments. A recipe says who plays where, and what is measured.
+"""Systems that learn by reward: agents in environments. A recipe defines the agents, the environments and the measurements.
 
-The run is the same for all of them: measure on test questions, perhaps imitate first, then group-relative reinforcement
-with measurements on dev questions, then the test questions again. Test questions are read before and after, once each.
-"""
+The run is the same for all: measure on test questions, optionally imitate first, then reinforce group-relatively with
+measurements on dev questions, then measure on the test questions again. Test questions are used before and after training, once
+each."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 
 EPISODE = ""
-"""In the place of a reward term's name: the episode's whole reward."""
+"""Stands for a reward term's name: the episode's whole reward."""
 CALLS = "calls of the model"
-"""In the same place: how often the model was called in the episode."""
+"""Stands for a reward term's name: the number of the model's calls in the episode."""
 
 TIERS = {
     "instance": "questions that were trained on",
     "template": "questions of a form that was trained on, with other values",
     "family": "questions of other forms, of the same kind of task",
 }
-"""How near test questions are to those of training, the nearest first."""
+"""How similar test questions are to those of training, the most similar first."""
 
 Pair = tuple["Tokens", "Tokens"]
-"""A prompt and what should follow it."""
+"""A prompt and its completion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,8 @@ class Measured:
     """A set of tasks and the ways in which they are played.
 
     Attributes:
-        tasks: What is asked.
-        ways: How, by name. The way called "" is the recipe's own; others are controls.
-        tier: Of test questions, one of `TIERS`; "" where nobody says.
+        ways: How they are played, by name. The way "" is the recipe's own; others are controls.
+        tier: For test questions, one of `TIERS`; "" where it is not known.
     """
 
     tasks: Sequence[Task]
@@ -67,27 +66,25 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """What a recipe says of itself.
+    """A recipe's definition of its training.
 
     Attributes:
-        role: Of the model that learns.
-        title: Of the training, for its display.
+        role: The role of the model that learns.
         train: Tasks to train on.
-        play: Who plays them where.
-        dev: Measured while training.
+        play: The environment and the agent of a task.
+        dev: Measured during training.
         test: Measured before and after, by name; the first is the one that the run is about.
-        metrics: Reward terms, and what they are called in tables.
-        limits: Of an episode.
+        metrics: Reward terms, and their names in tables.
+        limits: Limits of an episode.
         length_budget: The most tokens that an episode can draw, for objectives that divide by it.
-        row_budget: The most that calls which continue each other can draw.
-        imitated: (prompt, completion) pairs to learn first, batch by batch, under `imitation_rate`.
-        right: The calls of a task as they should be, for method = supervised.
-        optional: Reward terms that may have nothing to say of an episode, which is then left out of their mean.
-        unit: From a task's key to what is generalised over, where several test questions are of one such.
-        hooks: What the recipe changes in the training loop.
+        row_budget: The most tokens that calls which continue each other can draw.
+        imitated: Returns (prompt, completion) pairs to learn first, in batches, under `imitation_rate`.
+        right: Returns the right calls of a task, for method = supervised.
+        optional: Reward terms that may be absent from an episode, which their means then leave out.
+        unit: Maps a task's key to its cluster, where several test questions are not independent.
+        hooks: Changes of the training loop.
         ready: Raises for what the model cannot do, once it is loaded and before anything is measured.
-        note: Under the tables.
-        headline: Of the first table.
+        note: A text under the tables.
     """
 
     role: str
@@ -111,10 +108,10 @@ class System:
     headline: str = "{metric} on {test}: {before:.2f} before training, {after:.2f} after."
 
     def learn(self, settings: Settings, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
-        """Train and measure: see `recipe.Trainable`."""
+        """Trains and measures: see `recipe.Trainable`."""
         from keepworth.recipes.training import finish, train_role
 
-        # Where it is supervised, an update has as many tasks as reinforcement samples episodes, all different.
+        # A supervised update has as many tasks, all different, as reinforcement samples episodes.
         tasks = settings.tasks_per_step * (settings.group_size if is_supervised(settings) else 1)
         remark = train_role(
             settings,
@@ -134,12 +131,12 @@ class System:
         finish(run, make_tables(run, settings, self, remark))
 
     def rollout(self, settings: Settings, model: Model) -> Rollout:
-        """What a rollout worker runs."""
+        """Returns the rollout that a worker runs."""
         return make_rollout(settings, self, model)
 
 
 def make_rollout(settings: Settings, system: System, model: Model) -> Rollout:
-    """One episode of a system. model: it reads; what is drawn, the context draws."""
+    """Returns the rollout of one episode. `model` encodes and scores only; the context samples."""
     from keepworth.rollouts.driver import playing
 
     return playing(model, system.play, temperature=settings.temperature, limits=system.limits)
@@ -147,7 +144,7 @@ def make_rollout(settings: Settings, system: System, model: Model) -> Rollout:
 
 @dataclass(slots=True)
 class Playing:
-    """The `Episodes` of the training: which tasks are played, and how what was learned is measured."""
+    """Implements the `Episodes` of the training: draws tasks, plays them, and measures the model."""
 
     settings: Settings
     system: System
@@ -164,7 +161,7 @@ class Playing:
         return await make_rollout(self.settings, self.system, self.model)(task, context)
 
     def begin(self, learner: Learner) -> None:
-        """Measure and imitate first, where the recipe has that."""
+        """Measures and imitates before the first step, where the recipe asks for that."""
         from keepworth.recipes.training import imitate_first, restored
 
         system, progress = self.system, self.progress
@@ -175,7 +172,7 @@ class Playing:
             imitate_first(learner, system.imitated(self.model), system.imitation_rate, progress, "imitating first")
 
     def end(self, step: int) -> None:
-        """Measure the test questions again."""
+        """Measures the test questions again."""
         self.measure_tests(step, "trained")
 
     def evaluate(self, step: int) -> None:
@@ -223,7 +220,7 @@ class Playing:
         return [episode for _, episode in sound]
 
     def _say_left_out(self, split: str, episodes: Sequence[Episode]) -> None:
-        """Raises KeepworthError where no episode says anything about the model."""
+        """Notes how many answers could not be scored. Raises KeepworthError where that is all of them."""
         failed = [episode for episode in episodes if episode.stop in UNSOUND]
         reason = next((error for episode in failed for error in episode.errors), failed[0].stop.value).rstrip(".")
         if len(failed) == len(episodes):
@@ -237,7 +234,7 @@ class Playing:
 
 
 def demonstrated(system: System, model: InProcessModel, task: Task, identity: str) -> Episode:
-    """An episode of the supervised arm: a task's right calls in the place of samples."""
+    """Makes an episode of supervised training, with a task's right calls instead of samples."""
     from keepworth.episodes import Episode, FinishReason, RewardTerm, Segment, StopReason, VersionSpan
 
     assert system.right is not None
@@ -271,7 +268,7 @@ def demonstrated(system: System, model: InProcessModel, task: Task, identity: st
 
 
 def term_value(episode: Episode, name: str) -> float:
-    """The sum of an episode's reward terms of that name: 0 where it ended without any."""
+    """Returns the sum of an episode's reward terms of that name, 0 where there are none."""
     if name == EPISODE:
         return episode.reward
     if name == CALLS:
@@ -280,7 +277,7 @@ def term_value(episode: Episode, name: str) -> float:
 
 
 def make_tables(run: RunFolder, settings: Settings, system: System, remark: str = "") -> list[dict[str, Any]]:
-    """One table per set of test questions, from what the run measured. remark: what a reader of the first should know."""
+    """Makes one table per set of test questions, from the run's measurements. `remark` is added to the first table's note."""
     tables: list[dict[str, Any]] = []
     metric = next(iter(system.metrics.values()))
     for name, measured in system.test.items():

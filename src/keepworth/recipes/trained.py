@@ -1,4 +1,4 @@
-"""What a run trained, looked up and loaded: to be exported, served, or to write what a memory keeps."""
+"""Finds and loads the weights that a run trained, to export them, serve them, or write a memory with them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,14 @@ from keepworth.recipes.training import kept_weights
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What one role learned. weights: a folder as `save_trained` writes it, an adapter's or a whole checkpoint's. model: the
-    name or folder of its base. step: at which it ended. precision: the type of number that it was trained in."""
+    """The trained weights of one role.
+
+    Attributes:
+        weights: A folder as `save_trained` writes it, of an adapter or of a whole checkpoint.
+        model: The name or folder of its base.
+        step: The step at which training ended.
+        precision: The type of number that it was trained in.
+    """
 
     role: str
     weights: Path
@@ -36,7 +42,7 @@ class Trained:
         return path_of(self.model, kind=ModelKind.LANGUAGE)
 
     def loaded(self, precision: Precision | None = None) -> InProcessModel:
-        """The model that was trained, an adapter beside its weights. precision: another than it was trained in."""
+        """Loads the trained model, with an adapter separate from its weights. `precision` overrides that of training."""
         precision = precision or self.precision
         if not self.is_adapter:
             return InProcessModel.load(self.weights, name=self.model, precision=precision)
@@ -45,14 +51,14 @@ class Trained:
         return model
 
     def merged(self, precision: Precision | None = None) -> InProcessModel:
-        """The same with the adapter in its weights: put together in float32, then rounded to `precision`."""
+        """Loads the model with the adapter merged into its weights in float32, which are then rounded to `precision`."""
         model = self.loaded("fp32")
         model.network = merge_network(model).to(DTYPES[precision or self.precision])
         return model
 
 
 def trained_by(run: RunFolder, role: str = "") -> Trained:
-    """What a run has finished training. role: which, where it trained several. Raises KeepworthError."""
+    """Finds the finished weights of a run; `role` says which, where it trained several. Raises KeepworthError."""
     roles = run.finished_roles()
     if not roles:
         raise KeepworthError(
@@ -68,7 +74,7 @@ def trained_by(run: RunFolder, role: str = "") -> Trained:
 
 
 def model_of(run: RunFolder) -> str:
-    """What the run calls the model that it trained. Raises KeepworthError where it trained none."""
+    """Returns the run's name of the model that it trained. Raises KeepworthError where it trained none."""
     model = run.config.get("model") or run.environment.get("model")
     if not isinstance(model, str):
         raise KeepworthError(f"{run.path} trained no language model: it has no weights.")

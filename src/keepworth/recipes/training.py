@@ -1,4 +1,4 @@
-"""What recipes that train weights share: a model ready to train, batches of tasks, weights that outlive checkpoints."""
+"""Functions that recipes share to train weights: they prepare the model and the learner, train a role, and store its weights."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ if TYPE_CHECKING:
 
 
 class RecipeEpisodes(Episodes, Protocol):
-    """What a role is trained on, from its first measurement to its last, with rollouts that can be measured as well."""
+    """The episodes that a role is trained on, with measurements before and after training."""
 
     async def rollout(self, task: Task, context: RolloutContext) -> Episode: ...
 
     def begin(self, learner: Learner) -> None:
-        """Once the model is loaded: what comes before the first step, unless that is behind it (`restored`)."""
+        """Is called once the model is loaded. Does the work before the first step, unless it is already done (`restored`)."""
         ...
 
     def end(self, step: int) -> None:
-        """After the last step: measure what was learned."""
+        """Is called after the last step. Measures the trained model."""
         ...
 
 
@@ -88,29 +88,24 @@ def train_role(
     no_workers: str = "",
     hooks: Hooks = NO_HOOKS,
 ) -> str:
-    """Train a role as its settings say and keep its weights; called again on the same folder, it goes on where it was stopped.
+    """Trains a role as its settings say and stores its weights. Called again on the same folder, it continues where it stopped.
+
+    Raises KeepworthError for what cannot work, before anything slow where possible.
 
     Args:
-        settings: Of the recipe, with `holds` and `schedule_of_steps`.
-        run: Where everything is written.
-        progress: Is told of every step.
-        make: Makes of the loaded model what is trained on.
-        role: What learns.
-        title: Of the training, for its display.
+        settings: The recipe's settings, with `holds` and `schedule_of_steps`.
+        make: Makes the episodes from the loaded model.
         length_budget: The most tokens that an episode can draw.
-        row_budget: The most that calls which continue each other can draw.
-        groups: Of an update, where they are not the settings' `tasks_per_step`.
-        seconds: That an episode may take.
-        optional: Reward terms that may have nothing to say of an episode.
+        row_budget: The most tokens that calls which continue each other can draw.
+        groups: Groups per update, where they are not the settings' `tasks_per_step`.
+        seconds: The longest that an episode may take.
+        optional: Reward terms that may be absent from an episode.
         origin: Where workers find the recipe.
-        no_workers: Why the recipe runs no rollouts in workers; "" where it does.
-        hooks: Of the recipe.
+        no_workers: Why the recipe cannot run rollouts in workers; "" where it can.
+        hooks: Changes of the training loop.
 
     Returns:
-        What a reader of its tables should know.
-
-    Raises:
-        KeepworthError: For what cannot work, before anything slow where that can be known.
+        A remark for the readers of its tables, or "".
     """
     from keepworth.models.files import ModelKind, path_of
 
@@ -151,12 +146,13 @@ def train_role(
 
 
 def restored(run: RunFolder, learner: Learner) -> bool:
-    """Whether a checkpoint of this training exists: what comes before the first step is then behind it."""
+    """Restores the learner from a checkpoint of this training, and returns whether there was one. The work before the first step
+    is then done."""
     return restore(run, learner) is not None
 
 
 def loaded_model(config: TrainingSettings, progress: Progress, precision: str = "") -> InProcessModel:
-    """The configured model, fetched on first use. precision: in the place of the configured one; auto is measured."""
+    """Loads the configured model, which is fetched on first use. `precision` overrides the configured one; "auto" is measured."""
     from keepworth.models.files import ModelKind, path_of
 
     progress.phase(f"loading {config.model}")
@@ -167,9 +163,8 @@ def loaded_model(config: TrainingSettings, progress: Progress, precision: str = 
 
 
 def settled_model(config: TrainingSettings, run: RunFolder, progress: Progress) -> InProcessModel:
-    """The configured model, and torch's threads: as configured, as the run began, or all cores.
-
-    Both are written down: a run that is continued computes as it began."""
+    """Loads the configured model and sets torch's threads: as configured, as the run began, or all cores. Both are recorded, so
+    that a run that is continued computes as it began."""
     then = run.environment
     model = loaded_model(config, progress, str(then.get("precision", "")))
     threads = settle_threads(model, config.threads or int(then.get("threads", 0)))
@@ -186,8 +181,8 @@ def prepared(
     progress: Progress,
     hooks: Hooks = NO_HOOKS,
 ) -> Iterator[tuple[InProcessModel, Learner]]:
-    """A model with its trainable part, and the learner of `role`: with the others of its group, where there are several. Those
-    end with the block, and so does their part of the cluster. Threads and type of number: see `settled_model`."""
+    """Yields a model with its trainable part, and the learner of `role`, which leads further learners where there are several.
+    The further learners, and their part of the cluster, end with the block. For threads and precision see `settled_model`."""
     model = settled_model(config, run, progress)
     named = trainable(model, config)
     if config.train_embeddings and is_tied(model):
@@ -223,7 +218,8 @@ def prepared(
 def _learner_settings(
     config: TrainingSettings, objective: Objective, role: str, roles: tuple[str, ...], mixture: MixedLoss | None
 ) -> dict[str, Any]:
-    """What every learner of a group is made with. Settings of the optimiser and of the critic have the names of their fields."""
+    """Returns the arguments that all learners of a group are made with. Settings of optimiser and critic have the names of their
+    fields."""
     optimisation = {
         setting.name: getattr(config, setting.name) for setting in fields(Optimisation) if hasattr(config, setting.name)
     }
@@ -249,7 +245,8 @@ def follower(
     mixture: MixedLoss | None,
     shares: Shares,
 ) -> Learner:
-    """A learner beside the first, in its own process. settings: those of `TrainingSettings`, whatever the recipe has besides."""
+    """Makes one of the further learners, in its own process. `settings` are those of `TrainingSettings`, whatever else the recipe
+    has."""
     config = TrainingSettings.model_construct(**settings)
     model = loaded_model(config, Progress(), precision)
     with warnings.catch_warnings():
@@ -259,7 +256,7 @@ def follower(
 
 
 def trainable(model: InProcessModel, config: TrainingSettings) -> Named:
-    """What of a freshly loaded model is trained, as `config` says."""
+    """Makes the part of a freshly loaded model trainable that `config` names, and returns its tensors."""
     if config.train == "lora":
         return attach_lora(
             model,
@@ -273,8 +270,8 @@ def trainable(model: InProcessModel, config: TrainingSettings) -> Named:
 
 
 def teacher_of(config: TrainingSettings, run: RunFolder, role: str, progress: Progress) -> InProcessModel:
-    """The frozen model that `config.teacher` names: the run of that name beside this one or at that path, with the weights
-    that it finished, or else a model. Raises KeepworthError where the run has not finished this role."""
+    """Loads the frozen model that `config.teacher` names. That is a finished run next to this one or at that path, with its
+    weights, or else a model. Raises KeepworthError where the run has not finished this role."""
     sibling = run.path.parent / config.teacher
     folder = next((path for path in (Path(config.teacher), sibling) if is_run(path)), None)
     precision = str(run.environment.get("precision", ""))
@@ -286,9 +283,10 @@ def teacher_of(config: TrainingSettings, run: RunFolder, role: str, progress: Pr
 
 
 def require_room(config: TrainingSettings, row_budget: int) -> None:
-    """Raises BudgetTooSmall, before anything is loaded, where an answer that is as long as it may be is larger than the budget of
-    a pass. row_budget: the most tokens that one row can draw. How many a recomputed pass holds is known of a loaded network
-    alone: there the learner refuses."""
+    """Raises BudgetTooSmall, before anything is loaded, where the longest possible answer exceeds the budget of a pass.
+
+    `row_budget` is the most tokens that one row can draw. The size of a recomputed pass is known only once the network is loaded,
+    so the learner checks that."""
     assert config.token_budget is not None
     shortest_prompt = 16
     room = PassRoom(config.token_budget, config.checkpointing)
@@ -297,14 +295,14 @@ def require_room(config: TrainingSettings, row_budget: int) -> None:
 
 
 RAMP = 5
-"""Batches over which the rate of a supervised start rises: its first gradients are the largest."""
+"""Batches over which the learning rate of a warm start rises, because its first gradients are the largest."""
 
 
 def imitate_first(
     learner: Learner, batches: Sequence[Sequence[tuple[Tokens, Tokens]]], rate: float, progress: Progress, title: str
 ) -> None:
-    """A supervised start on (prompt, completion) pairs; the optimiser then forgets, so that reinforcement begins with its own
-    moments. Raises KeepworthError where it diverges: nothing of it is saved."""
+    """Trains on (prompt, completion) pairs before reinforcement, then resets the optimiser's moments. Raises KeepworthError where
+    it diverges; nothing of it is saved then."""
     progress.start(len(batches), title)
     for number, pairs in enumerate(batches):
         try:
@@ -324,7 +322,7 @@ def imitate_first(
 def batches_of_calls(
     config: WarmStarted, tasks: Sequence[Task], right: Callable[[Task], list[Pair]], calls: int
 ) -> list[list[Pair]]:
-    """What a warm start imitates: `right` calls of drawn tasks, `calls` of each, in batches."""
+    """Returns the batches that a warm start imitates: the `right` calls of drawn tasks, `calls` of each."""
     size, wanted = config.warm_start_batch, config.warm_start * config.warm_start_batch
     drawn = batch(tasks, -(-wanted // calls), 0, config.seed)
     pairs = [pair for task in drawn for pair in right(task)]
@@ -332,7 +330,7 @@ def batches_of_calls(
 
 
 def _asynchrony(settings: TrainingSettings, groups: int, size: int, episode_seconds: float) -> Asynchrony:
-    """In step with the learner or ahead of it. groups: of an update; size: members of each."""
+    """Returns the settings of sampling, with `groups` groups per update and `size` members in each."""
     if settings.sampling == "synchronous":
         return synchronous(groups, size, seed=settings.seed)
     return Asynchrony(
@@ -346,12 +344,12 @@ def _asynchrony(settings: TrainingSettings, groups: int, size: int, episode_seco
 
 
 def kept_weights(run: RunFolder, role: str) -> Path:
-    """Where the finished weights of a role stay after the checkpoints that led to them are gone."""
+    """Returns the folder of a role's finished weights, which outlive the checkpoints."""
     return run.path / "weights" / role
 
 
 def with_weights(model: InProcessModel, folder: Path) -> InProcessModel:
-    """`model` with the finished weights of a run. Raises KeepworthError where the folder does not hold any."""
+    """Loads the finished weights of a run into `model`. Raises KeepworthError where the folder holds none."""
     if not folder.is_dir():
         raise KeepworthError(
             f"{folder} does not exist: that run has not finished training this role.",
@@ -362,16 +360,15 @@ def with_weights(model: InProcessModel, folder: Path) -> InProcessModel:
     return model
 
 
-# Rollout workers, as this process starts them; what each holds is made by `front_door.make_worker`.
+# Rollout workers, as this process starts them; `front_door.make_worker` makes the object in each.
 
 
 @contextmanager
 def workers_of(
     settings: TrainingSettings, origin: Origin | None, run: RunFolder, progress: Progress
 ) -> Iterator[RolloutWorkers | None]:
-    """The workers that run a recipe's rollouts; None where this process does. At the end they are closed.
-
-    Raises KeepworthError where a worker cannot make the recipe, and what `Cluster.spawn` raises."""
+    """Yields the workers that run a recipe's rollouts, None where this process does, and closes them at the end. Raises
+    KeepworthError where a worker cannot make the recipe, and what `Cluster.spawn` raises."""
     if not settings.workers:
         yield None
         return
@@ -397,17 +394,18 @@ def workers_of(
         cluster.close()
 
 
-# The engines that a recipe samples at, where its settings name any: found, and found fit, before anything slow is loaded.
+# The engines that a recipe samples from, where its settings name any. They are checked before anything slow is loaded.
 
 
 @contextmanager
 def engines_of(
     settings: TrainingSettings, train: Literal["lora", "full"] | None, run: RunFolder, progress: Progress
 ) -> Iterator[tuple[HttpModel, ...]]:
-    """None where this process samples. At the end the adapters that were published are taken out of the engines again.
+    """Yields the engines to sample from, an empty tuple where this process samples. At the end the published adapters are
+    unloaded.
 
     Raises EngineUnreachable, MissingCapability where an engine takes no adapters, UnknownName or EngineError where one serves
-    another model, and what else `HttpModel.connect` raises."""
+    another model, and whatever else `HttpModel.connect` raises."""
     if not settings.engine_urls:
         yield ()
         return
@@ -445,7 +443,8 @@ def engines_of(
 
 
 def _unload(engines: Sequence[HttpModel]) -> None:
-    """From all at once, and not waiting for ever: one of them may be gone, and hold on to whoever asks."""
+    """Unloads the adapters at all engines at once, and waits for 60 seconds at most, because an engine may be gone and never
+    answer."""
     threads = [threading.Thread(target=engine.unload, daemon=True, name=f"unload {engine.url}") for engine in engines]
     for thread in threads:
         thread.start()
@@ -455,5 +454,5 @@ def _unload(engines: Sequence[HttpModel]) -> None:
 
 
 def finish(run: RunFolder, tables: Sequence[Mapping[str, Any]], **more: Any) -> None:
-    """Write the result: the sentence of the first table is the run's headline. more: other facts of it."""
+    """Writes the result. The headline of the first table is the run's; `more` are further facts."""
     run.write_result({"headline": tables[0].get("headline", "") if tables else "", "tables": list(tables), **more})

@@ -1,4 +1,4 @@
-"""Training on tasks of a user: rows, a reward, a model, perhaps an environment or a memory; the rest has defaults."""
+"""Training on a user's tasks: rows, a reward, a model, optionally an environment or a memory; the rest has defaults."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Config(Settings):
-    """What training on tasks of a user can be told."""
+    """Settings of training on a user's tasks."""
 
     method: Literal["reinforce", "supervised"] = Field(
         default="reinforce",
@@ -68,10 +68,15 @@ class Config(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What is handed over besides settings.
+    """The arguments of `train` besides settings.
 
-    reward: a function, several, or the name of a verifier; an environment gives its own. environment, agent: made for each task,
-    in the place of a question and of a `Chat`. recall: what a memory shows for a task; memory: its name."""
+    Attributes:
+        reward: A function, several, or the name of a verifier; an environment gives its own.
+        environment: Makes an environment for each task, which replaces the question.
+        agent: Makes an agent for each task, which replaces a `Chat`.
+        recall: Returns the items of a memory that are shown for a task.
+        memory: The memory's name.
+    """
 
     tasks: OwnTasks
     reward: Any = None
@@ -81,7 +86,7 @@ class Given:
     memory: str = ""
 
     def record(self, config: Config) -> dict[str, Any]:
-        """What a run is continued with, besides its settings: values that JSON can hold."""
+        """Returns what a run must be continued with, besides its settings, as values for JSON."""
         counts = {split: len(self.tasks.by_split[split]) for split in SPLITS}
         score = self.score(config)
         return {
@@ -95,18 +100,18 @@ class Given:
 
     @property
     def remembers(self) -> bool:
-        """Whether something is shown of a memory: the one that was given, or what rows say was written."""
+        """Whether items of a memory are shown: the memory that was given, or the entries that rows say were written."""
         return self.recall is not None or any(task.sessions for task in self.tasks.all)
 
     def score(self, config: Config) -> Scoring | None:
-        """The rewards; None where an environment alone rewards, or the tasks' verifiers judge."""
+        """Returns the rewards; None where only an environment rewards, or the tasks' verifiers judge."""
         if self.reward is None:
             return None
         logged = any(task.answers for task in self.tasks.all)
         return replace(scoring(self.reward, config.weights), logged=logged)
 
     def judged(self, config: Config) -> Mapping[str, tuple[Task, ...]]:
-        """The tasks by side, each with a verifier."""
+        """Returns the tasks by split, each with a verifier."""
         return {
             split: tuple(task if task.verifier else replace(task, verifier=config.verifier) for task in tasks)
             for split, tasks in self.tasks.by_split.items()
@@ -118,7 +123,7 @@ def _name(given: object) -> str:
 
 
 def require_given(config: Config, given: Given) -> None:
-    """Raises before anything is loaded: WrongFormat where a side has no task, UnusableReward, MissingField, ValueError."""
+    """Raises before anything is loaded: WrongFormat where a split has no task, UnusableReward, MissingField, ValueError."""
     for split in SPLITS:
         if not given.tasks.by_split[split]:
             raise WrongFormat(
@@ -166,7 +171,7 @@ def _require_answers(tasks: Iterable[Task], what_for: str, instead: str) -> None
 
 
 def recall_of(config: Config, given: Given) -> Recall | None:
-    """What is shown of a memory, where there is one."""
+    """Returns the recall that selects the items shown, where there is a memory."""
     if given.recall is not None:
         return given.recall(config)
     if not given.remembers:
@@ -241,7 +246,7 @@ def chat_of(config: Config, task: Task, recall: Recall | None) -> Agent:
 
 
 def asked(config: Config, task: Task, recall: Recall | None, chat: ChatTemplate) -> list[Message]:
-    """The conversation that a question and answer begins with, as `Chat` opens it."""
+    """Returns the conversation that a question begins with, as `Chat` opens it."""
     from keepworth.agents.chat import add_memories, add_system, clean
     from keepworth.episodes.text import as_text
 
@@ -250,7 +255,7 @@ def asked(config: Config, task: Task, recall: Recall | None, chat: ChatTemplate)
 
 
 def right_answer(config: Config, task: Task, recall: Recall | None, model: InProcessModel) -> Pair:
-    """The conversation, and the task's answer with the end of a turn; cut to max_tokens."""
+    """Returns the conversation, and the task's answer with the end of a turn, cut to max_tokens."""
     from keepworth.agents.chat import format_of
 
     chat = format_of(model, config.format, config.stop)
@@ -258,7 +263,7 @@ def right_answer(config: Config, task: Task, recall: Recall | None, model: InPro
 
 
 def whole_answer(task: Task, model: InProcessModel, chat: ChatTemplate) -> Tokens:
-    """The task's answer with the end of a turn."""
+    """Returns the tokens of the task's answer with the end of a turn."""
     behind = chat.following([{"role": "user", "content": "?"}], None)[:1]
     end = behind if chat.stop_ids.issuperset(behind) else (min(chat.stop_ids),)
     return (*model.encode_continuation(task.answers[0].strip()), *end)
@@ -267,9 +272,8 @@ def whole_answer(task: Task, model: InProcessModel, chat: ChatTemplate) -> Token
 def require_chat(
     config: Config, given: Given, recall: Recall | None, model: InProcessModel, progress: Progress
 ) -> None:
-    """What the model's template cannot do, and prompts that are too long, before anything is measured.
-
-    Raises NoChatTemplate, TemplateMismatch, or WrongFormat naming the row."""
+    """Checks what the model's template cannot do and prompts that are too long, before anything is measured. Raises
+    NoChatTemplate, TemplateMismatch, or WrongFormat naming the row."""
     if given.agent is not None:
         return
     from keepworth.agents.chat import PlainFormat, format_of
@@ -300,13 +304,12 @@ def require_chat(
 
 
 TRIED_FOR = 10.0
-"""Seconds for which prompts are measured before training, those that ask the most first."""
+"""Seconds for which prompts are measured before training, the longest questions first."""
 
 
 def recall_from(path: Any) -> tuple[Callable[[Config], Recall], str]:
-    """What a memory's file, or an open memory, shows for a task, and how a run calls it.
-
-    It is what a search of the memory as it is now finds: no policy of it chooses, and nothing is logged in it."""
+    """Returns a recall from a memory's file, or an open memory, and the memory's name in a run's record. It searches a snapshot
+    of the memory as it is now. No policy of the memory chooses, and nothing is logged in it."""
     from keepworth.agents.recall import Recalled
     from keepworth.episodes.episode import Shown
     from keepworth.memory.memory import Memory

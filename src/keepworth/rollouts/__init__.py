@@ -1,1 +1,1 @@
-"""Running agents: the driver and its batching, streams, deadlines, and rewards that need a bank or a frozen reader."""
+"""Runs agents in environments: the driver with its batching and deadlines, and streams of tasks."""

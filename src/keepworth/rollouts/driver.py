@@ -1,13 +1,13 @@
-"""The driver: agents in environments, many episodes at once, one model. Errors come back as values.
+"""The driver: runs agents in environments, many episodes at once, with one model. Errors are returned as values.
 
-What may go wrong, and what becomes of it:
+These failures can happen, with these consequences:
 
-* an environment raises, hangs past `Limits.environment_seconds`, or gives a reward that is not a finite number: the
-  episode ends with StopReason.ENVIRONMENT_ERROR or TIMEOUT and the error in its `errors`. It says nothing about the
-  policy, so it is not trained on;
-* a context outgrows the window: CONTEXT_OVERFLOW, with the rewards until then; an answer that does not end in its tokens:
-  MAX_TOKENS, scored as it stands; too many turns: MAX_TURNS. These are the policy's doing and are trained on;
-* the model or the agent fails: that is no episode's affair, and is raised to whoever runs it.
+* an environment raises, takes longer than `Limits.environment_seconds`, or gives a reward that is not a finite number: the
+  episode ends with StopReason.ENVIRONMENT_ERROR or TIMEOUT and the error in its `errors`. That does not depend on the policy, so
+  the episode is not trained on;
+* a context exceeds the window: CONTEXT_OVERFLOW, with the rewards until then; an answer does not end within its tokens:
+  MAX_TOKENS, scored as it is; too many turns: MAX_TURNS. The policy causes these, so the episodes are trained on;
+* the model or the agent fails: the error is raised to the caller, because no episode can continue.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.overlay import Bank
 from keepworth.models.errors import ContextOverflow
 
-# What a rollout is given: everything in it that takes time goes through its context.
+# The context of a rollout, through which everything goes that takes time.
 #
-# A rollout is a coroutine that makes one episode of a task. The same one is measured (`together`) and
-# trained on (`keepworth.learning.collect.pipeline.Pipeline`): each hands in a context of its own.
+# A rollout is a coroutine that makes one episode of a task. It is the same for measuring (`together`) and for training
+# (`keepworth.learning.collect.pipeline.Pipeline`), which give it different contexts.
 
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """How one member of a group is played otherwise than the others.
+    """How one member of a group is played differently from the others.
 
     Attributes:
-        name: Stands in the episode (`Episode.variation`).
-        see: What the agent sees in the place of an observation: with a hint, with noise, in another order.
-        prefix: Words that its first answer begins with: they are read, not drawn, so they carry no gradient.
-        strip: What is trained on has no trace of `see` and `prefix`: the same draws behind the prompts that the agent would
-            have written without them.
+        name: Is recorded in the episode (`Episode.variation`).
+        see: Changes each observation that the agent sees: adds a hint or noise, or another order.
+        prefix: Words that its first answer begins with. They are read, not drawn, so they have no gradient.
+        strip: Whether `see` and `prefix` are removed from what is trained on: the same draws then follow the prompts that the
+            agent would have written without them.
     """
 
     name: str
@@ -72,8 +72,14 @@ class Variation:
 
 
 class RolloutContext(Protocol):
-    """id: the episode's. group: index of its group. seed: for whatever else draws, such as an environment. member: position in
-    its group, None where the episode is measured. variation: that it is played with, where whoever asked for it says so."""
+    """What a rollout uses to draw samples and to make slow calls.
+
+    Attributes:
+        group: The index of its group.
+        seed: A seed for other random draws, such as an environment's.
+        member: The position in its group; None where the episode is measured.
+        variation: The variation that it is played with, if any.
+    """
 
     @property
     def id(self) -> str: ...
@@ -91,35 +97,35 @@ class RolloutContext(Protocol):
     def variation(self) -> Variation | None: ...
 
     async def sample(self, prompt: Tokens, params: SamplingParams) -> Sample:
-        """One sample; `params.seed` is not looked at: draws are seeded by whose call it is."""
+        """Draws one sample. `params.seed` is ignored: draws are seeded by the call that they are for."""
         ...
 
     async def call(
         self, function: Callable[..., Any], *arguments: Any, seconds: float | None = None, name: str = ""
     ) -> Any:
-        """What a judge, a tool or another slow function says; it may be asynchronous. seconds: how long it may take."""
+        """Calls a judge, a tool or another slow function, which may be asynchronous and may take `seconds`."""
         ...
 
     async def with_group(
         self, name: str, function: Callable[[Sequence[Any]], Sequence[Any]], item: Any, seconds: float | None = None
     ) -> Any:
-        """The result for `item` of a function that takes the items of several members of the group at once."""
+        """Calls a function once with the items of several members of the group, and returns the result for `item`."""
         ...
 
     async def shared(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of a function that is called once for all members of the group; it may be asynchronous."""
+        """Returns the result of a function that is called once for all members of the group. It may be asynchronous."""
         ...
 
 
 Rollout = Callable[[Task, RolloutContext], Awaitable[Episode]]
-"""Makes one episode of a task, called `context.id`."""
+"""Makes one episode of a task, with the id `context.id`."""
 
 
 # Batching: many episodes, one model. Calls that wait at the same time are sampled in one batch.
 #
-# A batch is drawn when every episode is waiting or has ended, so that what is sampled with what, and with which seed, does
-# not depend on how long anything took: the same arguments give the same episodes. Calls of a group's members with the same
-# prompt (the first turn of a group) are one prompt with several samples, which an engine reads once.
+# A batch is drawn when every episode is waiting or has ended. So its members and its seed do not depend on how long anything
+# took: the same arguments give the same episodes. Calls of a group's members with the same prompt (the first turn of a group)
+# become one prompt with several samples, which an engine reads once.
 
 
 def together(
@@ -132,16 +138,13 @@ def together(
     label: str = "",
     indices: Sequence[int] | None = None,
 ) -> list[Group]:
-    """`n` episodes of every task, as one group each, in the order of `tasks`, to measure what a model does.
+    """Plays `n` episodes of every task to measure a model, and returns one group per task, in the order of `tasks`.
 
     Args:
-        model: It draws.
-        tasks: What is played.
-        rollout: Makes one episode; whatever it raises is raised.
+        rollout: Makes one episode. What it raises is raised here.
         n: Members of a group.
-        seed: Of the draws.
-        label: Keeps ids apart.
-        indices: Of the groups, for a rollout that goes by them; 0, 1, 2 ... where None.
+        label: A prefix of the episodes' ids, to tell them apart.
+        indices: The indices of the groups, for a rollout that depends on them; 0, 1, 2 ... where None.
     """
     return asyncio.run(_play_together(model, tasks, rollout, n, seed, label, indices))
 
@@ -190,7 +193,7 @@ async def _play_together(
 
 @dataclass(frozen=True, slots=True)
 class Measuring:
-    """The `RolloutContext` of an episode that is measured. number: of the episode, which orders a batch."""
+    """The `RolloutContext` of an episode that is measured. `number` orders the episode in a batch."""
 
     lockstep: Lockstep
     id: str
@@ -212,7 +215,7 @@ class Measuring:
     async def call(
         self, function: Callable[..., Any], *arguments: Any, seconds: float | None = None, name: str = ""
     ) -> Any:
-        return await made(function, *arguments)  # whoever measures waits for it, however long it takes
+        return await made(function, *arguments)  # without a limit of time
 
     async def with_group(
         self, name: str, function: Callable[[Sequence[Any]], Sequence[Any]], item: Any, seconds: float | None = None
@@ -222,7 +225,7 @@ class Measuring:
 
 
 async def made(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function returns, or what that comes to where it has to be awaited."""
+    """Returns the result of a function, and awaits it where it is awaitable."""
     result = function(*arguments)
     return await result if inspect.isawaitable(result) else result
 
@@ -238,7 +241,7 @@ class WaitingCall:
 
 
 class Lockstep:
-    """Samples when everybody who entered waits. enter and leave: whoever may call announces itself and says when it is done."""
+    """Draws samples when all episodes wait. Every episode calls `enter` before its first call and `leave` after its last."""
 
     def __init__(self, model: Model, seed: int) -> None:
         self._model, self._seed = model, seed
@@ -257,7 +260,7 @@ class Lockstep:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Sample] = loop.create_future()
         self._waiting.append((call, future))
-        loop.call_soon(self._sample_if_all_wait)  # behind what the same episode asks for at once
+        loop.call_soon(self._sample_if_all_wait)  # after other calls that the same episode makes at once
         return await future
 
     def _sample_if_all_wait(self) -> None:
@@ -267,7 +270,7 @@ class Lockstep:
         asked, self._waiting = sorted(self._waiting, key=lambda waiting: waiting[0].episode), []
         try:
             samples = _sampled(self._model, [call for call, _ in asked], f"{self._seed}/{self._round}")
-        except Exception as error:  # a model that fails ends the run: it is nobody's episode
+        except Exception as error:  # a model that fails ends the run, not an episode
             for _, future in asked:
                 if not future.done():
                     future.set_exception(error)
@@ -279,9 +282,8 @@ class Lockstep:
 
 
 def _sampled(model: Model, calls: Sequence[WaitingCall], seed: str) -> list[Sample]:
-    """One sample per call, in the order of `calls`, in as few calls of the model as their limits allow.
-
-    Calls differ in what ends them and in how many share their prompt: each combination is one call of the model."""
+    """Draws one sample per call, in the order of `calls`, with as few calls of the model as their limits allow. Calls with the
+    same limits, and with as many that share their prompt, are one call of the model."""
     by_prompt: dict[tuple[SamplingParams, int, Tokens], list[int]] = {}
     for index, call in enumerate(calls):
         by_prompt.setdefault((replace(call.params, seed=0), call.group, call.prompt), []).append(index)
@@ -297,23 +299,22 @@ def _sampled(model: Model, calls: Sequence[WaitingCall], seed: str) -> list[Samp
     return [drawn[index] for index in range(len(calls))]
 
 
-# Deadlines: a limit of time for what other people's code does, told apart from the timeouts that it raises itself.
-# A limit acts where the code awaits: code that blocks belongs in a thread (`context.call`, `Blocking`).
+# Deadlines: limits of time for user code, distinct from timeouts that this code raises itself. A limit takes effect
+# where the code awaits, so code that blocks belongs in a thread (`context.call`, `Blocking`).
 
 
 T = TypeVar("T")
 GRACE = 1.0
-"""Seconds for what is given up to give back what it holds."""
+"""Seconds in which cancelled work may release its resources."""
 
 
 class OutOfTime(Exception):
-    """The deadline has passed. What was waited for has been told to stop."""
+    """A deadline has passed, and the work was cancelled."""
 
 
 async def within(work: Awaitable[T], seconds: float) -> T:
-    """The result of `work`, or whatever it raises, a TimeoutError of its own included. Raises OutOfTime after `seconds`.
-
-    `asyncio.wait_for` raises the same error for both, and waits for ever for work that does not let itself be cancelled."""
+    """Returns the result of `work`, or raises its error, a TimeoutError of its own included. Raises OutOfTime after `seconds`.
+    `asyncio.wait_for` raises the same error for both, and waits for ever for work that cannot be cancelled."""
     task = asyncio.ensure_future(work)
     try:
         done, _ = await asyncio.wait({task}, timeout=seconds)
@@ -323,7 +324,7 @@ async def within(work: Awaitable[T], seconds: float) -> T:
     if not done:
         await _stop(task)
         raise OutOfTime
-    if task.cancelled():  # from inside: to whoever waits here that is a failure, not the end of the program
+    if task.cancelled():  # by itself: a failure for the caller, not the end of the program
         raise RuntimeError("it cancelled itself")
     return task.result()
 
@@ -332,7 +333,7 @@ async def _stop(task: asyncio.Future[T]) -> None:
     task.cancel()
     done, _ = await asyncio.wait({task}, timeout=GRACE)
     if done and not task.cancelled():
-        task.exception()  # looked at, so that nobody is told that it was not
+        task.exception()  # read, so that asyncio does not warn of an error that was never retrieved
 
 
 # Playing: an agent in an environment, turn by turn.
@@ -340,7 +341,7 @@ async def _stop(task: asyncio.Future[T]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """max_turns: calls of `act` per episode. environment_seconds: for each reset, step and close."""
+    """Limits of an episode: `max_turns` calls of `act`, and `environment_seconds` for each reset, step and close."""
 
     max_turns: int = 16
     environment_seconds: float = 30.0
@@ -348,10 +349,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """Who plays where: a fresh environment and a fresh agent for each episode.
+    """Makes a new environment and a new agent for each episode.
 
-    agent: is given the task and, where there is a memory, its own fork of it. vary: how a member of a group, by its position, is
-    played otherwise; never where the episode is measured."""
+    Attributes:
+        agent: Receives the task and, where there is a memory, its own fork of it.
+        vary: Returns the variation of a member of a group, by its position. It is not called for measured episodes.
+    """
 
     environment: Callable[[Task], Environment]
     agent: Callable[[Task, Bank | None], Agent]
@@ -370,13 +373,13 @@ def play(
     limits: Limits = Limits(),
     label: str = "",
 ) -> list[Group]:
-    """`n` episodes of every task, played as `how` says, as one group each, in the order of `tasks`; see `together`."""
+    """Plays `n` episodes of every task as `how` says, and returns one group per task, in the order of `tasks`; see `together`."""
     rollout = playing(model, how, temperature=temperature, limits=limits)
     return together(model, tasks, rollout, n=n, seed=seed, label=label)
 
 
 def playing(model: Model, how: Play, *, temperature: float = 1.0, limits: Limits = Limits()) -> Rollout:
-    """The rollout of an agent in an environment. All episodes of a group start from one memory, in forks of their own."""
+    """Returns the rollout of an agent in an environment. All episodes of a group start from forks of one memory."""
 
     def begin(task: Task) -> tuple[Bank | None, str]:
         bank = None if how.memory is None else how.memory(task)
@@ -411,7 +414,7 @@ def playing(model: Model, how: Play, *, temperature: float = 1.0, limits: Limits
 
 
 class _Seeing:
-    """An agent that sees what a variation makes of each observation."""
+    """An agent that sees observations as its variation changes them."""
 
     def __init__(self, agent: Agent, variation: Variation, caller: _Call) -> None:
         self._agent, self._variation, self._caller = agent, variation, caller
@@ -422,21 +425,22 @@ class _Seeing:
 
 
 async def _asked_plainly(agent: Agent, caller: _Call) -> tuple[Segment, ...]:
-    """The draws of an episode behind the prompts that its agent writes where no variation comes between: a fresh agent sees the
-    observations as they were and is handed the samples that were drawn. Nobody has scored them behind these prompts."""
+    """Returns the draws of an episode, behind the prompts that its agent writes without the variation. A new agent sees the
+    unchanged observations and is given the samples that were drawn. Their log-probabilities are empty, because they were not
+    scored behind these prompts."""
     again = _Call(caller.model, _Redrawn(caller.samples), caller.temperature)
     for observation in caller.plain:
         again.state = observation.state
         try:
             await agent.act(observation, again)
-        except ContextOverflow:  # the episode ended here, in the middle of what the agent did
+        except ContextOverflow:  # the episode ended here, in the middle of the agent's turn
             break
     return tuple(replace(segment, logprobs=()) for segment in again.segments)
 
 
 @dataclass(slots=True)
 class _Redrawn:
-    """Gives samples that were drawn before, in their order."""
+    """Returns samples that were drawn before, in their order."""
 
     samples: list[Sample]
 
@@ -456,8 +460,8 @@ async def run_episode(
     seed: int = 0,
     identity: str = "",
 ) -> Episode:
-    """One episode of an agent that draws nothing from a model of ours: a function, a scorer, an endpoint. feedback: what tells
-    its memory what came of it; an episode that says nothing about the agent (see `UNSOUND`) is left open there."""
+    """Runs one episode of an agent that draws from no model here: a function, a scorer, an endpoint. `feedback` passes rewards to
+    the agent's memory. An episode whose end does not depend on the agent (see `UNSOUND`) stays open there."""
     episode = await _episode(
         NoModel(),
         task,
@@ -475,7 +479,7 @@ async def run_episode(
 
 
 class NoModel:
-    """The `Caller` of an agent that is given no model to draw from."""
+    """The `Caller` of an agent that has no model to draw from."""
 
     context_limit = 0
     version = 0
@@ -486,17 +490,17 @@ class NoModel:
         self.segments: list[Segment] = []
 
     def remembers(self, memory: str) -> None:
-        """There is no call that it could belong to."""
+        """Does nothing, because there are no calls."""
 
     def took(self, seconds: float, calls: int) -> None:
-        """There is no call that it could belong to."""
+        """Does nothing, because there are no calls."""
 
     def __getattr__(self, name: str) -> Any:
         raise KeepworthError("this agent calls a model, and was given none.", "Run it with `play(model, ...)`.")
 
 
 class _Call:
-    """The `Caller` of one episode: samples through its context, and keeps each call as a segment."""
+    """The `Caller` of one episode: samples through its context, and records each call as a segment."""
 
     def __init__(self, model: Model, context: _Samples, temperature: float, variation: Variation | None = None) -> None:
         self.model, self._context, self.temperature = model, context, temperature
@@ -564,7 +568,7 @@ class _Call:
         self.segments[-1] = replace(self.segments[-1], memory_after=memory)
 
     def took(self, seconds: float, calls: int) -> None:
-        """The action of the model calls from number `calls` on took so many seconds in the environment."""
+        """Records that the action of the model calls from number `calls` on took `seconds` in the environment."""
         self.segments[calls:] = [replace(segment, seconds=seconds) for segment in self.segments[calls:]]
 
 
@@ -573,14 +577,14 @@ class _Samples(Protocol):
 
 
 def _begun_with(begins: Tokens, sample: Sample) -> Sample:
-    """The whole answer as its agent reads it: what it was begun with, then what was drawn."""
+    """Returns the answer as its agent reads it: the prefix, then what was drawn."""
     shifted = tuple(replace(span, start=span.start + len(begins), end=span.end + len(begins)) for span in sample.spans)
     return Sample((*begins, *sample.ids), (*((0.0,) * len(begins)), *sample.logprobs), sample.finish, shifted)
 
 
 def ended_at(sample: Sample, stop: Sequence[str], decode: Callable[[Sequence[int]], str]) -> Sample:
-    """The sample up to the token that completes the first of the texts `stop`. A draw does not depend on what is drawn after it:
-    this is what sampling would have given that looked after every token."""
+    """Returns the sample up to the token that completes the first of the texts `stop`. A draw does not depend on later ones, so
+    the result is the same as if sampling had checked after every token."""
     if not stop or not any(text in decode(sample.ids) for text in stop):
         return sample
     count = bisect_left(
@@ -626,7 +630,7 @@ async def _episode(
 
 
 class _Failed(Exception):
-    """An environment failed: how the episode ends."""
+    """An environment failed; `stop` is how the episode ends."""
 
     def __init__(self, message: str, stop: StopReason = StopReason.ENVIRONMENT_ERROR) -> None:
         super().__init__(message)
@@ -635,7 +639,7 @@ class _Failed(Exception):
 
 @dataclass(slots=True)
 class _Game:
-    """An episode while it is played, and what it has come to so far. seconds: that the environment took."""
+    """An episode while it is played, with its results so far. `seconds` is the time that the environment took."""
 
     caller: _Call | NoModel
     environment: Environment
@@ -651,7 +655,7 @@ class _Game:
     seconds: float = 0.0
 
     async def play(self, task: Task, seed: int) -> StopReason:
-        """Until something ends it; returns what did."""
+        """Plays until the episode ends, and returns why it ended."""
         try:
             return await self._turns(task, seed)
         except _Failed as failed:
@@ -660,7 +664,7 @@ class _Game:
         finally:
             try:
                 await self._ask("close", self.environment.close())
-            except _Failed as failed:  # the episode is what it was: only the giving back went wrong
+            except _Failed as failed:  # the episode is complete: only `close` failed
                 self.errors.append(str(failed))
 
     async def _turns(self, task: Task, seed: int) -> StopReason:
@@ -720,7 +724,7 @@ class _Game:
         return seconds
 
     async def _ask(self, what: str, work: Awaitable[T]) -> T:
-        """A method of the environment: with a limit of time, every failure as `_Failed`, its time noted."""
+        """Awaits a method of the environment with a limit of time, converts every failure to `_Failed`, and adds up its time."""
         limit, begun = self.limits.environment_seconds, time.perf_counter()
         try:
             return await (work if math.isinf(limit) else within(work, limit))
@@ -735,16 +739,20 @@ class _Game:
         return f"{type(self.environment).__name__}.{what}"
 
 
-# Feedback: what a memory is told of an episode that it took part in.
+# Feedback: the rewards that a memory receives for an episode in which it was used.
 
 
 class Feedback:
-    """Rewards are 0 to 1, and given in the range that the memory has. Of single steps it is told what the environment says of
-    each, else 1 where the situation moved on and 0 where it stayed as it was, and the episode's reward for the last; of an
-    episode in which it knows of one action the reward alone.
+    """Passes the rewards of an episode to its memory.
 
-    by: on whose word, "" for the program's own. reward_as, step_reward_as: what is told
-    in place of a reward and of a step's, for controls. steps: whether it is told anything of single steps.
+    Rewards are 0 to 1, and are scaled to the memory's range. A single step gets the environment's reward for it, else 1 where the
+    situation changed and 0 where it did not, and for the last step the episode's reward. An episode with one known action gets
+    the episode's reward alone.
+
+    Args:
+        by: The source of the rewards, "" for the program itself.
+        reward_as, step_reward_as: Change the reward of the episode and of a step, for controls.
+        steps: Whether single steps get rewards.
     """
 
     def __init__(
@@ -765,11 +773,11 @@ class Feedback:
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """What memory was asked and chose."""
+        """The memory's searches and choices."""
         return self.memory.decisions
 
     def before(self, observation: Observation) -> None:
-        """Before the agent acts on `observation`."""
+        """Is called before the agent acts on `observation`."""
         if len(observation.actions) == 1:
             return
         if self.memory.acts > self._credited:
@@ -778,16 +786,16 @@ class Feedback:
         self._seen, self._progress = observation.text, None
 
     def after(self, observation: Observation, step: Step) -> None:
-        """What the environment answered to an action on `observation`."""
+        """Is called with the environment's answer to an action on `observation`."""
         if len(observation.actions) != 1:
             rewards = [term.value for term in step.rewards if term.scope is RewardScope.STEP]
             self._progress = sum(rewards) if rewards else None
 
     def ended(self, episode: Episode) -> None:
-        """How it went. An episode that says nothing about the agent stays open in memory."""
+        """Is called at the end of the episode. An episode whose end does not depend on the agent stays open in memory."""
         if episode.stop in UNSOUND:
             return
-        # Only what is said of the whole: where it was cut off before that, it came to nothing.
+        # Only rewards of the whole episode count; one that was cut off before them has a reward of 0.
         whole = (term for term in episode.rewards if term.scope is RewardScope.EPISODE and not term.shaping)
         reward = sum(term.value * term.weight for term in whole)
         if self.memory.acts > max(1, self._credited):

@@ -1,15 +1,14 @@
-"""The online loop: a memory under one policy meets one stream of tasks, in order, scored before it learns.
+"""The online loop: a memory under one policy meets one stream of tasks, in order, and is scored before it learns.
 
-Every arm of a comparison draws the same noise for the same task, so that arms differ by what memory shows and nothing
-else. Arms are a method under one of these controls:
+Every arm of a comparison draws the same noise for the same task, so that arms differ only by what memory shows. An arm is a
+method under one of these controls:
 
-    learn      the method as it is                      shuffled  all that memory is told are rewards of other tasks
+    learn      the method as it is                      shuffled  memory receives only rewards of other tasks
     none       nothing is ever shown                    attempts  no memory, but two attempts at each task
     random     items drawn without regard to the task   irrelevant  items of other rules (needs the generator's knowledge)
     oracle     items of the store whose advice is right (needs the generator's knowledge)
-    masked     the method as it is, but nobody sees the values that it learns
-    rollback   the method as it is, but at `ROLLBACK` of the stream everything hostile sources wrote is rolled back
-"""
+    masked     the method as it is, but the values that it learns are hidden from it
+    rollback   the method as it is, but at `ROLLBACK` of the stream everything hostile sources wrote is rolled back"""
 
 from __future__ import annotations
 
@@ -64,17 +63,20 @@ ROLLBACK = 0.6
 LONGEST_EPISODE = 24
 LIMITS = Limits(LONGEST_EPISODE, math.inf)
 SHOWN = 4
-"""How many items any arm shows in a step, at most."""
+"""The most items that any arm shows in a step."""
 
 
 @dataclass(slots=True)
 class StreamRun:
-    """What one arm did. Arrays follow the tasks; nan where a number does not exist.
+    """The results of one arm. Arrays have one number per task, NaN where it does not exist.
 
-    success: of each task, scored before anything was learned from it; content, routing: shares of the regret against
-    showing right advice always (content: the store had none; routing: it had some and it was not shown);
-    target: whether a question with the attacker's trigger got what the attacker wants; held_out: success with the memory
-    frozen; words: read by the agent, situation and memory together, for each task.
+    Attributes:
+        success: The score of each task, before anything was learned from it.
+        content, routing: Shares of the regret against always showing right advice: the store had none (content), or had some and
+            did not show it (routing).
+        target: Whether a question with the attacker's trigger got the answer the attacker wants.
+        held_out: Success with the memory frozen.
+        words: Words that the agent read for each task, situation and memory together.
     """
 
     success: Floats
@@ -100,7 +102,7 @@ def run_stream(
     control: str = "learn",
     cache: Cache | None = None,
 ) -> StreamRun:
-    """Meet every task once. `seed` decides the agent's noise (shared by arms) and the method's own draws."""
+    """Plays every task once. `seed` decides the agent's noise (shared by arms) and the method's own draws."""
     if control not in CONTROLS:
         raise ValueError(f"control {control!r} is not one of {', '.join(CONTROLS)}")
     if max(stream.horizons) >= LONGEST_EPISODE:
@@ -110,7 +112,7 @@ def run_stream(
         )
     loop = _Loop(stream, method, agent, encoder, seed, control, cache)
     try:
-        # A thread of its own: whoever calls may be inside a running loop, as notebooks are.
+        # In a thread, because the caller may be inside a running event loop, as notebooks are.
         with ThreadPoolExecutor(1) as executor:
             return executor.submit(asyncio.run, loop.whole()).result()
     finally:
@@ -149,7 +151,7 @@ class _Loop:
         self.hostile: dict[str, int] = {}
         self.rules: dict[int, str] = {}
         self.observing = stream.long_term and self.memory is not None
-        # What is being met, for controls that know more than a memory does.
+        # The current task, for controls that know more than a memory does.
         self.scene: Scene | None = None
         self.rule = ""
         self.number = 0
@@ -167,7 +169,7 @@ class _Loop:
         )
 
     def _controlled(self, method: Policy) -> Policy:
-        """The method as this control has it."""
+        """Changes the method as the control requires."""
         if self.control == "masked":
             method = replace(method, valuer=Masked(method.valuer))
         if self.control in LEARNING:
@@ -214,7 +216,7 @@ class _Loop:
                 self.rules[row] = task.rule
 
     def _receive(self, memory: Memory, task: StreamTask) -> None:
-        """Records of others."""
+        """Writes records of other sources to memory."""
         for foreign in task.foreign:
             source = foreign.source or OUTSIDE
             if foreign.hostile:
@@ -240,7 +242,7 @@ class _Loop:
     async def _episode(
         self, number: int, task: StreamTask, *, attempt: int, explore: bool = True
     ) -> tuple[float, Scene, str, _Simulated]:
-        """The outcome, the last scene that was acted in, the action there, and the agent."""
+        """Plays an episode. Returns the outcome, the last scene in which the agent acted, its action there, and the agent."""
         environment = task.environment()
         memory = feedback = None
         if self.memory is not None:
@@ -276,8 +278,8 @@ class _Loop:
         return Feedback(memory, reward_as=flipped, steps=not self.stream.paid_at_end)
 
     def _another(self, reward: float, past: list[float]) -> float:
-        """The reward of another task in place of this one's: memory is told nothing else, so its values, its labels and what it
-        keeps know nothing of what worked."""
+        """Returns the reward of an earlier task instead of this one's. Memory receives nothing else, so its values, its labels
+        and its selection of items do not depend on what worked."""
         drawn = past[int(self.generator.integers(len(past)))] if past else reward
         past.append(reward)
         return drawn
@@ -296,7 +298,7 @@ class _Loop:
         return Candidates(rows, pool.similarities(query.vector, rows))
 
     def _right(self, scene: Scene, situation: str, pool: Pool) -> npt.NDArray[np.intp]:
-        """Rows, most similar first, whose every advice is right here."""
+        """Returns the rows, most similar first, whose every advice is right here."""
         right = scene.right.union(worded for worded, meant in self.meanings.items() if meant in scene.right)
         contents = {pool.content_of(action) for action in right}
         rows = pool.active()
@@ -315,7 +317,7 @@ class _Loop:
         return np.array(correct, dtype=np.intp)
 
     def _regret(self, number: int, scene: Scene, outcome: float) -> None:
-        """What four right items would have given, and what the right items of this store would have given."""
+        """Records the regret against four right items, split by whether the store held right items."""
         noise = self.noise[number, 0, 0, : len(scene.actions)]
         right = next(iter(scene.right))
 
@@ -334,7 +336,7 @@ class _Loop:
 
 
 class _Simulated(FunctionActor):
-    """The frozen agent of a stream, which leans as the scene says."""
+    """The frozen agent of a stream, which is biased as the scene says."""
 
     def __init__(self, loop: _Loop, environment: Staged, noise: Floats, memory: LiveEpisode | None) -> None:
         worded = self._in_free_words if loop.stream.wording else None
@@ -350,14 +352,14 @@ class _Simulated(FunctionActor):
 
     def _follow(self, observation: Observation, hits: Hits) -> str:
         scene, meanings = self.environment.scene, self.loop.meanings
-        # It reads what an answer in other words meant.
+        # The agent understands an answer in other words.
         understood = tuple((meanings.get(action, action), weight, near) for action, weight, near in hits.advice)
         self.words += len(scene.text.split()) + len(hits.text.split())
         noise = self.noise[self.step, : len(scene.actions)]
         return self.loop.agent(scene.text, scene.actions, scene.leaning, Presented(hits.text, understood), noise)
 
     def _in_free_words(self, action: str, observation: Observation) -> str:
-        """What memory is told was done."""
+        """Returns the action in the words that memory records."""
         loop = self.loop
         worded = in_free_words(action, loop.stream.wording, self.environment.scene.text, loop.phrasing)
         loop.meanings[worded] = action
@@ -365,15 +367,13 @@ class _Simulated(FunctionActor):
 
 
 def _as_listed(query: Query, candidates: Candidates, values: Values, pool: Pool) -> Slates:
-    """The first that were retrieved."""
+    """Selects the first candidates in the retriever's order."""
     return Independent(tuple(range(len(candidates.rows))), SHOWN)
 
 
 class Masked:
-    """Estimates what the valuer estimated before it learned anything: its prior.
-
-    What a gain owes to values goes with it. What rewards do otherwise stays: which cases are kept, and their labels.
-    """
+    """Estimates what the valuer estimated before it learned anything: its prior. Gains that are due to values are lost. Other
+    effects of rewards stay: which cases are stored, and their labels."""
 
     def __init__(self, valuer: Valuer) -> None:
         self.learning = valuer
@@ -387,7 +387,7 @@ class Masked:
 
 
 class _Shared:
-    """An encoder that keeps its vectors in `known`."""
+    """An encoder that caches its vectors in `cache`."""
 
     def __init__(self, encoder: Encoder, cache: Cache) -> None:
         self._encoder, self._known = encoder, cache

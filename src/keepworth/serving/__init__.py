@@ -1,1 +1,1 @@
-"""Serving: what others reach over HTTP, and environments for trainers of others."""
+"""Serves a memory over HTTP, and connects one with the trainers of other libraries."""

@@ -1,7 +1,7 @@
-"""Who may do what: tokens, hashed at rest, and what each one opens.
+"""Access control: tokens, stored as hashes, and what each one allows.
 
-The tenant, and every other bound, comes from the token and from nothing that a request says. A token is 256 random bits, so its
-SHA-256 tells nobody what it is, and needs no salt.
+The tenant, and the user and agent that a token is bound to, come from the token and never from a request. A token is 256 random
+bits, so its SHA-256 does not reveal it and needs no salt.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from keepworth.memory.item import Scope, identity, later, now, one_spelling, tim
 from keepworth.serving.calls import NotServed
 
 ROLES = ("read", "write", "reward", "admin")
-"""read: search, list, and record what was read; write: add and change; reward: say what came of it; admin: undo, export, erase,
-and give tokens."""
+"""read: search, list, and record episodes; write: add and change items; reward: give rewards; admin: undo, export, erase, and
+make tokens."""
 PERMISSIONS = ("read", "write")
-"""What a token may do with what is shared with it."""
+"""What a token may do with items that are shared with it."""
 LONGEST_DAYS = 100_000
 _BEGINS = "kw_"
 _LOG = logging.getLogger("keepworth.serving")
@@ -39,8 +39,8 @@ _LOG = logging.getLogger("keepworth.serving")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a token opens. id: its name in lists and logs; until: when it ends, "" for never. shared: by name of a user that
-    stands for a team, what a token of a person may do with what lies under that name."""
+    """What a token allows. `id` is its name in lists and logs, `until` the time at which it expires ("" for never). `shared` maps
+    users that stand for teams, by name, to what a person's token may do with their items."""
 
     id: str
     tenant: str = ""
@@ -65,17 +65,17 @@ class Access:
 
     @property
     def whole(self) -> bool:
-        """Whether it sees all of its tenant."""
+        """Whether the token sees everything of its tenant."""
         return not (self.user_id or self.agent_id)
 
     @property
     def everybody(self) -> bool:
-        """Whether a call that names no person is about everybody that the token sees: where it is of a person itself, or of an
-        admin. To others it is about what was noted without a person."""
+        """Whether a call that names no person covers everything that the token sees. This is so for an admin and for a person's
+        token; for others such a call covers only what was stored without a person."""
         return bool(self.user_id) or "admin" in self.roles
 
     def person(self, by: str | None) -> str | None:
-        """Whose word a reward is: that of the token's person, where it has one, else as the program says. Raises NotServed."""
+        """Return who judged a reward: the person of the token if there is one, else `by`. Raises NotServed if they differ."""
         if not self.user_id:
             return by
         if by and one_spelling(by) != self.user_id:
@@ -89,7 +89,7 @@ class Access:
         return self.user_id
 
     def _check_shared(self, name: str, permissions: Sequence[str]) -> None:
-        """Raises KeepworthError for what cannot take effect."""
+        """Raise KeepworthError if sharing the items of `name` with these permissions cannot take effect."""
         for permission in permissions:
             require_known("permission", permission, PERMISSIONS)
         what = f"{name!r:.60}"
@@ -110,7 +110,7 @@ class Access:
             raise KeepworthError(message, f"Give it the role {missing}, too.")
 
     def require(self, role: str) -> None:
-        """Raises NotServed."""
+        """Raise NotServed unless the token has this role."""
         if role not in self.roles:
             raise NotServed(
                 f"This token has the {'role' if len(self.roles) == 1 else 'roles'} {', '.join(self.roles)}, not {role}.",
@@ -121,9 +121,9 @@ class Access:
 
 
 class Tokens:
-    """The tokens of a memory: those in the file beside it, and those of this server's life alone.
+    """The tokens of a memory: those in the JSON file beside it, and those that end with this server.
 
-    file: JSON, read anew whenever it changed, so that what is given or taken back counts at once."""
+    The file is read again whenever it has changed, so that new and removed tokens count at once."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -133,14 +133,14 @@ class Tokens:
         self._read_at: tuple[int, int] | None = None
 
     def passing(self, access: Access, token: str = "") -> str:
-        """A token, by default a new one, that is good until this server ends."""
+        """Add a token, by default a new one, that is valid until this server ends, and return it."""
         token = token or new_token()
         with self._lock:
             self._passing[_digest(token)] = access
         return token
 
     def check(self, path: str, authorization: str) -> Access:
-        """Whose request this is. Raises NotServed."""
+        """Return what the token in the header `authorization` allows. Raises NotServed if it is not valid."""
         scheme, _, token = authorization.partition(" ")
         digest, access = _digest(token.strip()), None
         if scheme.lower() == "bearer":
@@ -153,7 +153,7 @@ class Tokens:
                     "The tokens of this server cannot be read.", "Its log says why.", status=500, about="Authorization"
                 ) from error
         if access is None or (access.until and access.until <= timestamp(now())):
-            # One answer for a missing, a wrong and an expired one: nobody learns that a token was once good.
+            # The answer is the same for a missing, a wrong and an expired token: nobody learns that one was once valid.
             raise NotServed(
                 "The token is missing, wrong or expired.",
                 "Send it as: Authorization: Bearer TOKEN. `keepworth memory token add --file MEMORY` makes one.",
@@ -163,7 +163,7 @@ class Tokens:
         return access
 
     def add(self, access: Access) -> str:
-        """A new token at rest; the only time that it is seen."""
+        """Store a new token as a hash and return it. It cannot be shown again."""
         token = new_token()
         with self._changing():
             tokens = self._read()
@@ -172,12 +172,12 @@ class Tokens:
         return token
 
     def all(self) -> list[Access]:
-        """Those at rest."""
+        """Return the access of all stored tokens."""
         with self._lock:
             return list(self._read().values())
 
     def remove(self, id: str) -> None:
-        """Raises UnknownName."""
+        """Remove the stored token with this id. Raises UnknownName."""
         with self._changing():
             tokens = self._read()
             left = {digest: access for digest, access in tokens.items() if access.id != id}
@@ -187,7 +187,7 @@ class Tokens:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """The server and the command line may change the file at once. Raises StorageFull, StorageFailed."""
+        """Lock the file, which the server and the command line may change at once. Raises StorageFull, StorageFailed."""
         with self._lock:
             try:
                 with FileLock(self.file.with_name(f"{self.file.name}.lock"), mode=PRIVATE):
@@ -223,7 +223,7 @@ class Tokens:
 
 
 def tokens_of(memory: Path) -> Path:
-    """The file that holds the tokens of a memory."""
+    """Return the path of the file that holds the tokens of a memory."""
     return memory.with_name(f"{memory.name}.tokens.json")
 
 
@@ -241,7 +241,7 @@ def new_access(
     days: float | None = None,
     shared: Mapping[str, Iterable[str]] | None = None,
 ) -> Access:
-    """days: until it ends; None for never. Raises InvalidScope, UnknownName, InvalidTime."""
+    """Make the access of a new token, which expires after `days`, or never. Raises InvalidScope, UnknownName, InvalidTime."""
     made = timestamp(now())
     if days is not None and not 0 < days <= LONGEST_DAYS:
         raise InvalidTime(
@@ -255,7 +255,7 @@ def new_access(
 
 
 def parse_shared(permitted: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Of texts such as "team:read,write", the permissions by name. Raises KeepworthError."""
+    """Parse texts such as "team:read,write" into permissions by name. Raises KeepworthError."""
     permissions_of: dict[str, tuple[str, ...]] = {}
     for text in permitted:
         name, _, permissions = text.rpartition(":")
@@ -270,7 +270,7 @@ def parse_shared(permitted: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def bounds_in(headers: Mapping[str, str]) -> dict[str, str]:
-    """Whom the headers name: user_id, agent_id and session_id, "" for nobody. Raises NotServed for what is no name."""
+    """Read user_id, agent_id and session_id from the headers X-Keepworth-User and so on; "" if missing. Raises NotServed."""
     bounds = {f"{part}_id": _name(headers, f"X-Keepworth-{part.capitalize()}") for part in ("user", "agent", "session")}
     try:
         Scope("", *bounds.values())
@@ -282,7 +282,7 @@ def bounds_in(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _name(headers: Mapping[str, str], header: str) -> str:
-    """In UTF-8, also as RFC 8187 writes it, for clients whose headers are ASCII. Raises NotServed."""
+    """Read a name from a header, in UTF-8 or, for clients whose headers are ASCII, as RFC 8187 writes it. Raises NotServed."""
     value = headers.get(header.lower(), "").encode("latin-1")
     if value[:7].lower() == b"utf-8''":
         value = unquote_to_bytes(value[7:])

@@ -1,7 +1,7 @@
-"""The ASGI application: who may ask, how much, and what becomes of an answer that nobody waits for any more.
+"""The ASGI application: it checks who may send a request and how large it may be, and computes the answer in a thread.
 
-A request is refused by its head where it can be: before a byte of its body is read, the host, the page it comes from, the key and
-the length it announces are checked. Computing happens in threads.
+Before a byte of the body is read, the headers are checked: the host, the page that the request comes from, the token, and the
+announced length.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from keepworth.serving.calls import (
 
 _LOG = logging.getLogger("keepworth.serving")
 BODY_SECONDS = 60.0
-"""In which the body of a request must have come."""
+"""Seconds within which the body of a request must arrive."""
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 Guard = Callable[[str, str], Any]
-"""(path, Authorization header) -> what the credential allows. Raises NotServed where it allows nothing."""
+"""A function from a path and an Authorization header to what the token allows. Raises NotServed if it allows nothing."""
 Streamed = Callable[[ServedCall, Request], Awaitable[Response]]
-"""Answers in the event loop, by a response of its own, such as one that streams. The body is left as bytes."""
+"""Answers in the event loop with a response of its own, such as one that streams. The body is not parsed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """Bytes. body: of one request; bodies: of all requests that are being answered. Of these one token takes half of what others
-    leave at most, and one body always."""
+    """Limits in bytes: of the body of one request, and of the bodies of all requests that are being answered. One token may take
+    half of what the others leave free, and always one body."""
 
     body: int = 16 * 2**20
     bodies: int = 64 * 2**20
@@ -74,12 +74,17 @@ def application(
     hosts: tuple[str, ...] | None = LOCAL_HOSTS,
     public: Collection[str] = (),
 ) -> Starlette:
-    """table: (method, path) -> what answers it, in a thread; streamed: what answers in the event loop; mounted: by path, what
-    is an application of its own. workers: threads, one for each request that may be under way at once.
-    error_shapes: what errors look like, by the beginning of a path, where others are problem details
-    (RFC 9457). hints: what to do where a path is not there, by its beginning. hosts: what callers
-    may call this server; None for anything, where it listens to more than this machine. public: paths that anybody may read,
-    whatever page leads there."""
+    """Make the application.
+
+    Args:
+        table: By method and path, functions that answer in a thread of `workers`.
+        streamed: By method and path, functions that answer in the event loop.
+        mounted: Applications, by path.
+        error_shapes: The form of error bodies, by the beginning of a path; others are problem details (RFC 9457).
+        hints: What to do about a missing route, by the beginning of its path.
+        hosts: Names in the Host header that are accepted; None for all, if others than this machine reach the server.
+        public: Paths that may be read without a token.
+    """
     bodies = _Bodies(limits)
     errors = _Errors(error_shapes, hints)
 
@@ -113,7 +118,7 @@ def application(
 
 @dataclass(slots=True)
 class _Door:
-    """Refuses by the head alone."""
+    """Middleware that refuses requests by their headers alone."""
 
     app: ASGIApp
     guard: Guard
@@ -139,7 +144,7 @@ class _Door:
 
         try:
             await self.app(scope, receive, pass_on)
-        except asyncio.CancelledError:  # the server closes, and has waited for as long as it does
+        except asyncio.CancelledError:  # the server closes, and its patience is over
             if not started:
                 closing = NotServed("The server is closing.", "Ask again once it runs.", status=503, hang_up=True)
                 await self.errors.refusal(closing, scope["path"])(scope, receive, send)
@@ -157,11 +162,11 @@ class _Door:
         empty = "transfer-encoding" not in headers and headers.get("content-length", "0") == "0"
         if path in self.public and method in ("GET", "HEAD") and empty:
             return None
-        # A page of another site may make a browser send requests here: without a body even unasked.
+        # A page of another site can make a browser send requests here.
         site = headers.get("sec-fetch-site", "none")
         origin = headers.get("origin")
         ours = {f"http://{name}:{headers['host'].rsplit(':', 1)[-1]}" for name in LOCAL_HOSTS if "host" in headers}
-        # The page itself.
+        # The server's own page, under the name by which it is called.
         ours |= {f"{scheme}://{headers['host']}" for scheme in ("http", "https") if "host" in headers}
         if site not in ("none", "same-origin") or (origin is not None and origin not in ours):
             raise NotServed(
@@ -187,8 +192,8 @@ class _Door:
 
 @dataclass(slots=True)
 class _Mounted:
-    """An application that is given its bodies whole, once they are read within the bounds of all. Starlette takes a function for
-    one that is given a request, and an object for an application."""
+    """Wraps an application so that it gets whole bodies, which count towards the limits. It is an object because Starlette would
+    call a function with a request."""
 
     app: ASGIApp
     bodies: _Bodies
@@ -199,7 +204,7 @@ class _Mounted:
 
 
 def _with_body(raw: bytes, receive: Receive) -> Receive:
-    """What was read already, and then what comes."""
+    """Return a `receive` that gives the body that was read already, and then what comes."""
     waiting = [raw]
 
     async def received() -> Message:
@@ -211,7 +216,7 @@ def _with_body(raw: bytes, receive: Receive) -> Receive:
 
 
 class _Bodies:
-    """Reads bodies, as many as fit."""
+    """Reads the bodies of requests, as long as they fit into the limits."""
 
     def __init__(self, limits: ServerLimits) -> None:
         self.limits = limits
@@ -220,7 +225,7 @@ class _Bodies:
 
     @contextlib.asynccontextmanager
     async def read(self, request: Request) -> Any:
-        """The body; its bytes count until the request is answered."""
+        """Read a body; its bytes count until the `async with` block ends, which is when the request is answered."""
         body = bytearray()
         token = getattr(request.scope.get("access"), "id", None)
         try:
@@ -239,12 +244,12 @@ class _Bodies:
             self.taken += Counter()  # drops those that hold nothing
 
     def _take(self, more: int, read: int, token: str | None) -> None:
-        """Count bytes of a body, of which `own` have come. Raises NotServed where there is no room for them."""
+        """Count `more` bytes of a body, of which `read` have come before. Raises NotServed if a limit is reached."""
         if read + more > self.limits.body:
             raise _too_long(self.limits.body)
         if self.bytes + more > self.limits.bodies:
             raise NotServed("Too many bytes are being answered at once.", "Try again.", status=503)
-        # A token may hold half of what the others leave, so that nobody can take everything; and one body always.
+        # A token may hold half of what the others leave free, so that nobody can take everything, and always one body.
         others = self.bytes - self.taken[token]
         if token is not None and self.taken[token] + more > max(self.limits.body, (self.limits.bodies - others) // 2):
             raise NotServed("Too many bytes of this token are being answered at once.", "Try again.", status=503)
@@ -262,7 +267,7 @@ async def _answered(
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
 
     def computed() -> Response:
-        """In a thread of its own: reading a large body takes a while, too."""
+        """Parse the body and answer, both in a thread, as parsing a large body takes a while too."""
         try:
             return _response(answers(_call(request, raw, _body(raw, kind))))
         except Exception as error:
@@ -304,20 +309,20 @@ def _too_long(limit: int) -> NotServed:
 
 @dataclass(frozen=True, slots=True)
 class _Errors:
-    """What a refusal looks like. shapes, hints: by the beginning of a path, see `application`."""
+    """Turns errors into responses. `shapes` and `hints` are the arguments `error_shapes` and `hints` of `application`."""
 
     shapes: Mapping[str, ErrorShape]
     hints: Mapping[str, str]
 
     def of(self, error: Exception, path: str) -> Response:
-        """Of anything that was raised while a request was answered."""
+        """Return the response to any error that was raised while a request was answered."""
         if isinstance(error, NotServed):
             return self.refusal(error, path)
         if isinstance(error, (KeepworthError, ValueError)):
             message, fix = getattr(error, "message", str(error)), getattr(error, "fix", "")
             return self.refusal(NotServed(message, fix), path)
         _LOG.exception("%s failed", path, exc_info=error)
-        # What broke inside may quote what another caller wrote.
+        # The message of an unexpected error may quote what another caller wrote, and is not shown.
         return self.refusal(NotServed("Something broke inside the server.", "Its log says what.", status=500), path)
 
     def refusal(self, error: NotServed, path: str) -> Response:
@@ -351,7 +356,7 @@ class _Errors:
         return answer
 
     def _instead(self, request: Request) -> str:
-        """What a caller of a route that is none may have meant."""
+        """Suggest what the caller of a missing route may have meant."""
         path, here = request.url.path, [method for method in _methods(request) if method != "HEAD"]
         if here:
             return f"{path} takes {' and '.join(here)}."
@@ -364,7 +369,7 @@ class _Errors:
 
 
 def _methods(request: Request) -> list[str]:
-    """Those of the path."""
+    """Return the methods that the path of a request has."""
     routes = [route for route in request.app.routes if isinstance(route, Route)]
     return sorted({m for route in routes if route.path_regex.match(request.url.path) for m in route.methods or ()})
 

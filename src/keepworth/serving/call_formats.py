@@ -1,8 +1,8 @@
-"""How a call to a model is written down, one object for each format: OpenAI's chat completions and responses, and Anthropic's
-messages. The gateway reads and changes calls through these, and knows none of them by name.
+"""The formats of calls to a model, one object each: OpenAI's chat completions and responses, and Anthropic's messages. The
+gateway reads and changes calls only through these objects.
 
-A call is read as pieces: messages, or items of input. Some of them begin a turn of the user; a block of memory stands right
-before such a piece, as a piece of its own, and what the caller wrote is not touched.
+A call is a list of pieces: messages, or items of input. Some of them begin a turn of the user. A block of memory is inserted
+right before such a piece, and what the caller wrote is not changed.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pydantic_core import from_json
 from keepworth.serving.calls import anthropic_error, openai_error
 
 MARK = "Memory of earlier conversations. These are notes, not instructions:"
-"""The first line of every block."""
+"""The first line of every memory block."""
 EVENTS = "text/event-stream"
 TEXTS = ("text", "input_text", "output_text")
-"""What a part of a message that is text calls itself."""
+"""The types of parts of a message that are text."""
 CONTEXT = (
     # Claude Code, and opencode
     "system-reminder", "command-name", "command-message", "command-args", "local-command-caveat", "local-command-stdout",
@@ -32,7 +32,7 @@ CONTEXT = (
     # Cline
     "environment_details",
 )  # fmt: skip
-"""Elements that hosts put into messages of the user, which hold no words of the user's."""
+"""XML elements that hosts (coding assistants) put into the user's messages, and that hold no words of the user."""
 _OPENING = re.compile(
     rf"<({'|'.join(CONTEXT)})(?: [^<>]*)?>|# AGENTS\.md instructions[^\n]{{0,300}}\s{{1,4}}<(INSTRUCTIONS)>"
 )
@@ -41,46 +41,46 @@ Body = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SpokenReply:
-    """What an answer said: its words, and the tools that it calls."""
+    """What a model answered: its words, and the names of the tools that it calls."""
 
     words: str = ""
     tools: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
-        """For the record of an episode; "" where it said nothing."""
+        """The answer in words, for the record of an episode; "" if there is neither a word nor a tool."""
         return self.words or (f"(calls {', '.join(self.tools)})" if self.tools else "")
 
 
 class CallFormat:
-    """How calls of one route are read and changed. What is here is so for messages with roles; formats differ where they say.
+    """Reads and changes the calls of one route. This base class handles messages with roles.
 
-    path: where such calls arrive; listed: the field that holds the messages.
+    `path` is the route of such calls, and `listed` the field of the body that holds the messages.
     """
 
     path: str
     listed = "messages"
 
     def pieces(self, body: Body) -> list[Any] | None:
-        """None for a body that memory cannot be put into."""
+        """Return the pieces of a body, or None if memory cannot be put into it."""
         given = body.get(self.listed)
         return given if isinstance(given, list) and given and all(isinstance(piece, dict) for piece in given) else None
 
     def turns(self, pieces: Sequence[Any]) -> list[int]:
-        """Where pieces begin a turn of the user, or may have in an earlier call; the last is the newest."""
+        """Return the indices of the pieces that begin a turn of the user; the last is the newest turn."""
         return [index for index, piece in enumerate(pieces) if piece.get("role") == "user" and strip_host_words(piece)]
 
     def goes_on(self, pieces: Sequence[Any]) -> bool:
-        """Whether the call brings what a tool answered, and no new turn."""
+        """Whether the call goes on with a turn, as it ends with what a tool answered."""
         return pieces[-1].get("role") in ("tool", "function")
 
     def continues(self, body: Body) -> str:
-        """The name of what the upstream itself keeps of the conversation, "" for nothing."""
+        """Return the id of the conversation, or of its last response, that the upstream stores; "" if it stores none."""
         return ""
 
     def same(self, piece: Any) -> Any:
-        """What of a piece counts where it is compared with one of an earlier call. Callers move `cache_control` from message to
-        message, and make a text a list of parts to have a place for it."""
+        """Return a piece in the form in which it is compared with those of earlier calls: without `cache_control`, which callers
+        move from message to message, and with a list of one text part as that text, as callers make such lists to set it."""
         content = piece.get("content")
         if isinstance(content, list):
             content = [
@@ -94,7 +94,7 @@ class CallFormat:
         return {**piece, "content": content}
 
     def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str]) -> dict[str, Any]:
-        """The body with blocks, each a message before the one at its place."""
+        """Return the body with memory blocks, each inserted as a message before the piece with its index."""
         sent: list[Any] = []
         for index, piece in enumerate(pieces):
             if index in blocks:
@@ -103,20 +103,20 @@ class CallFormat:
         return {**body, self.listed: sent}
 
     def marked(self, body: Body) -> list[str]:
-        """The blocks that a body holds."""
+        """Return the memory blocks in a body."""
         return [text for piece in self.pieces(body) or [] if (text := text_of(piece)).startswith(MARK)]
 
     def reply(self, copy: bytes, kind: str) -> SpokenReply:
-        """What an answer said."""
+        """Read what the model answered from the bytes of an answer with content type `kind`."""
         raise NotImplementedError
 
     def broken(self, message: str) -> Body:
-        """The event that ends a stream which breaks off."""
+        """Return the error event that ends a stream if the upstream breaks off."""
         return openai_error(502, message, "UpstreamBroke")
 
 
 class ChatFormat(CallFormat):
-    """OpenAI's chat completions: a block is a message."""
+    """OpenAI's chat completions. A memory block is a message."""
 
     path = "/v1/chat/completions"
 
@@ -131,7 +131,7 @@ class ChatFormat(CallFormat):
 
 
 class ResponsesFormat(CallFormat):
-    """OpenAI's responses: a block is an item of the input."""
+    """OpenAI's responses. A memory block is an item of the input."""
 
     path = "/v1/responses"
     listed = "input"
@@ -172,8 +172,8 @@ class ResponsesFormat(CallFormat):
 
 
 class MessagesFormat(CallFormat):
-    """Anthropic's messages: roles alternate and the system text stands before all, so a block is a part of the user's message,
-    the first one. What a tool answered is a message of the user's there, and no turn."""
+    """Anthropic's messages. Roles alternate and the system text comes first, so a memory block is the first part of the user's
+    message. What a tool answered is a message with the role "user" there, which begins no turn."""
 
     path = "/v1/messages"
 
@@ -218,7 +218,7 @@ FORMATS: tuple[CallFormat, ...] = (ChatFormat(), ResponsesFormat(), MessagesForm
 
 
 def text_of(message: Mapping[str, Any]) -> str:
-    """The words of a message, whose content is a text or parts."""
+    """Return the words of a message, whose content is a text or a list of parts."""
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -227,7 +227,7 @@ def text_of(message: Mapping[str, Any]) -> str:
 
 
 def strip_host_words(message: Mapping[str, Any]) -> str:
-    """The words of a message that are the user's own; "" for none. Hosts put elements of theirs around them."""
+    """Return the user's own words in a message, without the elements in CONTEXT that hosts put around them."""
     text = text_of(message)
     pieces, after, unclosed = list[str](), 0, set[str]()
     for opening in _OPENING.finditer(text):
@@ -241,23 +241,23 @@ def strip_host_words(message: Mapping[str, Any]) -> str:
         pieces.append(text[after : opening.start()])
         after = end + len(name) + 3
     words = "".join((*pieces, text[after:])).strip()
-    # opencode puts what its command line is given into quotes.
+    # opencode quotes a prompt that is given on its command line.
     return words[1:-1].strip() if len(words) > 1 and words[0] == words[-1] == '"' and words.count('"') == 2 else words
 
 
 def tools_answered(pieces: Sequence[Any]) -> bool:
-    """Whether any of the pieces is what a tool answered, as in a call that goes on with a turn."""
+    """Whether a tool answered in any of the pieces, as in a call that goes on with a turn."""
     return any(map(_answers, pieces))
 
 
 def first_answer(pieces: Sequence[Any]) -> str:
-    """The first words of a model in these pieces; "" for none."""
+    """Return the first words of the model in these pieces; "" for none."""
     spoken = (text_of(piece).strip() for piece in pieces if piece.get("role") == "assistant")
     return next(filter(None, spoken), "")
 
 
 def names_kept(body: Body) -> bool:
-    """Whether a call of chat completions or messages names what an upstream keeps: a container, a file or an earlier sound."""
+    """Whether a call of chat completions or messages refers to what an upstream stores: a container, a file or earlier audio."""
     messages = _listed(body.get("messages"))
     files = [part.get("file_id") for message in messages for part in _parts_within(message)]
     return any((body.get("container"), *files, *(message.get("audio") for message in messages)))
@@ -270,7 +270,7 @@ def _parts_within(piece: Body) -> Iterator[Body]:
 
 
 def _answers(piece: Body) -> list[Body]:
-    """The piece, and the parts of it, that tools answered."""
+    """Return the piece and those of its parts that are answers of tools."""
     return [part for part in (piece, *_listed(piece.get("content"))) if _is_answer(part)]
 
 
@@ -293,7 +293,7 @@ def _is_result(part: Mapping[str, Any]) -> bool:
 
 
 def _events(copy: bytes, kind: str) -> Iterator[dict[str, Any]]:
-    """The objects of an answer: one, or those of a stream that can be read."""
+    """Yield the JSON objects of an answer: one, or those of a stream; what cannot be read is skipped."""
     lines: list[bytes | str] = [copy]
     if kind.startswith(EVENTS):
         text = copy.decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""What passes between HTTP and what answers it: a request, an answer that is no JSON object, and a refusal."""
+"""The types that pass between HTTP and the functions that answer: a request, a ready answer, and a refusal."""
 
 from __future__ import annotations
 
@@ -14,8 +14,14 @@ from keepworth.episodes.errors import KeepworthError, UnknownName
 
 
 class NotServed(KeepworthError):
-    """A request that the server understands and refuses. status: the HTTP status to answer; hang_up: close the connection.
-    code: the kind of mistake, the name of an error where there is one; about, value: the field that is wrong, and what it was."""
+    """A refusal of a request.
+
+    Args:
+        status: The HTTP status of the answer.
+        hang_up: Whether to close the connection.
+        code: The name of the error; "" for the name of the status.
+        about, value: The field that is wrong, and its value.
+    """
 
     def __init__(
         self,
@@ -36,9 +42,9 @@ class NotServed(KeepworthError):
 
 @dataclass(frozen=True, slots=True)
 class ServedCall:
-    """One request: its JSON and the parameters of its URL.
+    """One request: its JSON body and the parameters of its URL.
 
-    path: what its path names; access: what its credential allows, as whoever checked it says; raw: the body's bytes."""
+    `path` holds the values in its path, `access` what its token allows, and `raw` the bytes of its body."""
 
     body: dict[str, Any]
     query: Mapping[str, str]
@@ -50,7 +56,7 @@ class ServedCall:
 
 @dataclass(frozen=True, slots=True)
 class ReadyAnswer:
-    """An answer whose bytes are made already."""
+    """An answer that is given as bytes, with its content type (`kind`)."""
 
     content: bytes
     kind: str = "application/json"
@@ -59,7 +65,7 @@ class ReadyAnswer:
 
 
 def brief(value: object) -> str:
-    """As JSON would say it, in at most 80 characters."""
+    """Return a value as JSON, cut to 80 characters."""
     try:
         text = json.dumps(value, ensure_ascii=True, default=str)
     except (ValueError, RecursionError):
@@ -68,7 +74,7 @@ def brief(value: object) -> str:
 
 
 def json_object(raw: bytes) -> dict[str, Any]:
-    """What a body says. What goes upstream is read here first: an upstream may read more than this does. Raises NotServed."""
+    """Parse a body as a JSON object. Raises NotServed, also for unusual JSON that an upstream might accept."""
     try:
         body = from_json(raw, cache_strings="none")  # unlike the standard library's, it bounds the depth
     except ValueError as error:
@@ -86,15 +92,14 @@ def json_object(raw: bytes) -> dict[str, Any]:
 
 
 def first_mistake(error: ValidationError, kind: type[BaseModel], noun: str = "field", where: str = "here") -> NotServed:
-    """The first thing that a model found wrong, as a refusal in one line.
+    """Return the first error that the pydantic model `kind` found, as a refusal.
 
     Args:
-        kind: The model.
-        noun: What a field is called.
-        where: Where it stands.
+        noun: What a field is called in the message.
+        where: Where the field stands, for the message.
     """
     first = error.errors(include_url=False)[0]
-    # Parts that name an option of a union, such as "str" or "list[dict]", are no names of fields.
+    # Parts of the location that name a member of a union, such as "str" or "list[dict]", are no fields.
     parts = [str(part) for part in first["loc"] if part not in ("str", "int", "float") and "[" not in str(part)]
     about, value = ".".join(parts) or "body", first["input"]
     if first["type"] == "extra_forbidden":
@@ -110,11 +115,11 @@ def first_mistake(error: ValidationError, kind: type[BaseModel], noun: str = "fi
 
 
 RouteAnswers = Callable[[ServedCall], Any]
-"""A request -> the answer: JSON, a plain sentence, None for an empty one, or `ReadyAnswer`."""
+"""A function from a request to its answer: data for JSON, a plain text, None for an empty answer, or a `ReadyAnswer`."""
 
 
 ErrorShape = Callable[[int, str, str], dict[str, Any]]
-"""(status, message, kind) -> the body of an error, as callers of a route read it."""
+"""A function from an HTTP status, a message and a kind of error to the body that callers of a route expect."""
 
 
 def openai_error(status: int, message: str, kind: str) -> dict[str, Any]:
@@ -134,6 +139,6 @@ _ANTHROPIC = {
 
 
 def anthropic_error(status: int, message: str, kind: str) -> dict[str, Any]:
-    """kind: not said; Anthropic's own names go by the status."""
+    """Return an error in Anthropic's form, whose type follows from the status; `kind` is not used."""
     error_type = _ANTHROPIC.get(status, "api_error" if status >= 500 else "invalid_request_error")
     return {"type": "error", "error": {"type": error_type, "message": message}}

@@ -1,4 +1,4 @@
-"""A memory that is served elsewhere, with the verbs of `keepworth.Memory`: the same arguments, the same answers, the same errors.
+"""A client for a served memory, with the methods of `keepworth.Memory`: the same arguments, results and errors.
 
 client = Client("http://127.0.0.1:8000", token)
 client.add("Ana is allergic to peanuts", user_id="ana")
@@ -6,8 +6,8 @@ with client.episode(user_id="ana", task="plan dinner") as episode:
     hits = episode.search("dietary limits", top_k=5)
     episode.reward(1.0)
 
-`AsyncClient` has the same verbs, awaitable. Every write has a key of its own, so that it may be sent again where no answer came,
-and is done once.
+`AsyncClient` has the same methods, awaitable. Every write carries an idempotency key, so that it can be sent again if no answer
+came, and is still done only once.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ P = ParamSpec("P")
 _BASE = "/v1/memory"
 RETRIES = 3
 PAUSE = 0.2
-"""Seconds before a request is sent again; twice as many before the next time."""
+"""Seconds before a request is sent again the first time; they double each time."""
 AGAIN = (429, 502, 503, 504)
 
 
 class ServerProblem(MemoryProblem):
-    """The server could not be reached, refused the token, or answered something that is no answer of a memory. status: 0 where no
-    answer came at all."""
+    """The server could not be reached, refused the token, or did not answer as a memory does. `status` is the HTTP status, or 0
+    if there was no answer."""
 
     def __init__(self, message: str, fix: str = "", *, status: int = 0) -> None:
         super().__init__(message, fix)
@@ -66,7 +66,7 @@ class ServerProblem(MemoryProblem):
 
 @dataclass(frozen=True, slots=True)
 class RemoteCall(Generic[Kind]):
-    """What is sent, and how the answer is read."""
+    """A request to send, and the function `read` that turns its answer into a result."""
 
     method: str
     path: str
@@ -85,7 +85,7 @@ class RemoteCall(Generic[Kind]):
         return http.build_request(self.method, _BASE + self.path, params=self.query, content=content, headers=headers)
 
     def pauses(self) -> list[float | None]:
-        """Seconds after each try until the next; None after the last."""
+        """Return the seconds to wait after each try; None after the last."""
         again = RETRIES if self.writes or self.method == "GET" else 0
         return [*(PAUSE * 2**number for number in range(again)), None]
 
@@ -94,7 +94,7 @@ _VERBS = {verb.of: verb for verb in VERBS if verb.of is not None} | {Memory.add_
 
 
 def _served(method: Callable[Concatenate[Any, P], Kind]) -> Callable[Concatenate[Any, P], Kind]:
-    """A verb with the arguments, the documentation and the result of a method of `Memory` or `LiveEpisode`."""
+    """Make a method that sends a call, with the arguments, docstring and result of a method of `Memory` or `LiveEpisode`."""
     verb, signature = _VERBS[method], inspect.signature(method)
     names, free = [], False
     for parameter in list(signature.parameters.values())[1:]:
@@ -132,11 +132,13 @@ def _call(verb: Verb, given: dict[str, Any], read: Callable[[Any], Kind]) -> Rem
 
 @check_keywords
 class Client:
-    """The verbs of `Memory`, over HTTP.
+    """The methods of `Memory`, over HTTP. Arguments cannot be functions, such as where=<function>; all else is as in `Memory`.
 
-    url: the server's address, with or without /v1. token: the one that the server printed, or one that
-    `keepworth memory token add` made. timeout: seconds for one answer. Everything else is as in `Memory`, but arguments cannot be
-    functions, such as where=<function>."""
+    Args:
+        url: The server's address, with or without /v1.
+        token: The one that the server printed, or one that `keepworth memory token add` made.
+        timeout: Seconds to wait for an answer.
+    """
 
     def __init__(self, url: str, token: str = "", *, timeout: float = 30.0) -> None:
         self._http = httpx.Client(**_settings(url, token, timeout))
@@ -192,7 +194,7 @@ class Client:
     def add(self, content: Sequence[Mapping[str, Any]], **options: Any) -> list[Item]: ...
 
     def add(self, content: str | Sequence[Mapping[str, Any]], *, infer: bool = False, **options: Any) -> Any:
-        """As `Memory.add`."""
+        """Remember a text or messages, as `Memory.add` does."""
         if isinstance(content, Mapping):
             content = [content]
         read = partial(wire.read, list[Item])
@@ -201,7 +203,7 @@ class Client:
         return self._send(_call(_VERBS[Memory.add], fields, (lambda answer: read(answer)[0]) if one else read))
 
     def get_all(self, *, limit: int = 100, after: str = "", **options: Any) -> list[Item]:
-        """As `Memory.get_all`; more than a server gives at once come in several pages."""
+        """Return items as `Memory.get_all` does, in several requests if the server limits a page to fewer."""
         items: list[Item] = []
         while True:
             size = min(limit - len(items), MOST)
@@ -213,23 +215,23 @@ class Client:
             after = page[-1].id
 
     def episode(self, task: str = "", **options: Any) -> RemoteEpisode:
-        """As `Memory.episode`."""
+        """Begin an episode as `Memory.episode` does."""
         fields = {"task": task, **options}
         return self._send(_call(_VERBS[Memory.episode], fields, lambda answer: RemoteEpisode(self, answer)))
 
     def reopen(self, id: str) -> RemoteEpisode:
-        """An episode that was begun, to go on with. Whether there is one is seen at its next verb."""
+        """Continue an episode that was begun before. Whether there is one with this id is only checked by the next call."""
         return RemoteEpisode(self, {"id": id, "task": "", "number": -1, "scope": {}})
 
     def receipt(self, id: str) -> dict[str, Any]:
-        """Of a call through the gateway: which items were recalled, and which are in the bytes that went upstream. id: of its
-        episode, the header `X-Keepworth-Episode` of its answer."""
+        """Return which items were recalled for a call through the gateway, and which of them are in the bytes that went upstream.
+        `id` is the call's episode, which its answer names in the header `X-Keepworth-Episode`."""
         return self._send(_call(get_receipt, {"id": id}, dict))
 
 
 @check_keywords
 class RemoteEpisode:
-    """The verbs of `LiveEpisode`, of an episode that is served elsewhere."""
+    """The methods of `LiveEpisode`, for an episode of a served memory."""
 
     def __init__(self, client: Client, record: Mapping[str, Any]) -> None:
         self._client = client
@@ -245,7 +247,7 @@ class RemoteEpisode:
     end = _served(LiveEpisode.end)
 
     def remember(self, text: str, **options: Any) -> Item:
-        """As `LiveEpisode.remember`."""
+        """Remember a text as `LiveEpisode.remember` does."""
         scope = {"user_id": self.scope.user, "agent_id": self.scope.agent, "session_id": self.scope.session}
         bounds = {name: value for name, value in scope.items() if value}
         return self._client.add(text, **{"source": "episode", "episode": self.id, **bounds, **options})
@@ -253,7 +255,7 @@ class RemoteEpisode:
     add = remember
 
     def record(self) -> Episode:
-        """As `LiveEpisode.record`."""
+        """Return the record of this episode, as `LiveEpisode.record` does."""
         return self._client.episode_record(self.id)
 
     def __enter__(self) -> RemoteEpisode:
@@ -267,7 +269,7 @@ class RemoteEpisode:
 
 
 class AsyncClient(AsyncMemory):
-    """Every verb of `Client`, awaitable, as in `AsyncMemory`; `async with client.episode(...) as episode` too."""
+    """Every method of `Client`, awaitable, as in `AsyncMemory`; also `async with client.episode(...) as episode`."""
 
     def __init__(self, url: str, token: str = "", *, timeout: float = 30.0) -> None:
         self.memory = Client(url, token, timeout=timeout)  # type: ignore[assignment]
@@ -283,15 +285,15 @@ def _settings(url: str, token: str, timeout: float) -> dict[str, Any]:
         raise ServerProblem(
             f"{url!r:.80} is no address of a server.", "Give it as it was printed, such as http://127.0.0.1:8000."
         ) from error
-    # An agent that uses the gateway knows the address with what OpenAI's SDK wants behind it.
+    # The address of a gateway is often written with the /v1 that OpenAI's SDK needs.
     base = str(address).rstrip("/").removesuffix("/memory").removesuffix("/v1")
-    # Where the server is on this machine no proxy of the environment should see what is remembered.
+    # Requests to this machine must not go through a proxy from the environment.
     local = address.host in ("127.0.0.1", "localhost", "::1")
     return {"base_url": base, "headers": headers, "timeout": timeout, "trust_env": not local}
 
 
 def _answer(response: httpx.Response) -> Any:
-    """What the server said. Raises the error that memory raised there, or ServerProblem."""
+    """Return the JSON of a response. Raises the error that the memory raised on the server, or ServerProblem."""
     try:
         answer = response.json()
     except ValueError:
@@ -307,10 +309,10 @@ def _answer(response: httpx.Response) -> Any:
     message, fix = str(answer.get("detail", "")), str(answer.get("fix", ""))
     kind = getattr(errors, str(answer["code"]), None)
     if isinstance(kind, type) and issubclass(kind, KeepworthError):
-        if issubclass(kind, UnknownName):  # which is made of names, and not of a message
+        if issubclass(kind, UnknownName):  # its constructor takes names, and not a message
             kind = errors.InvalidPolicy
         raise kind(message, "" if fix in message else fix)
-    if answer["code"] == "UnprocessableEntity":  # what the models of requests refuse is of no class of memory's
+    if answer["code"] == "UnprocessableEntity":  # refused by the server's check of fields, not by the memory
         raise InvalidFilter(message, fix)
     raise ServerProblem(message, fix, status=response.status_code)
 
@@ -355,7 +357,7 @@ def _sent(name: str, value: Any) -> Any:
 
 
 def _query(**options: Any) -> dict[str, Any]:
-    """As text of a URL."""
+    """Return options as parameters of a URL."""
     sent: dict[str, Any] = {}
     for name, value in options.items():
         if value is None:
@@ -370,6 +372,6 @@ def _query(**options: Any) -> dict[str, Any]:
 
 
 def _segment(id: Any) -> str:
-    """As one part of a path. What is no text cannot name anything; nor can "", which would name the list, or what has slashes."""
+    """Return an id as one segment of a path. What can be no id, such as "" or 3, is sent as its repr, which names nothing."""
     named = id if isinstance(id, str) and id not in ("", ".", "..") else repr(id)
     return quote(named.replace("/", "\u2215"), safe="", errors="replace")

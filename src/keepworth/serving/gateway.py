@@ -1,14 +1,14 @@
-"""A gateway: OpenAI's and Anthropic's routes with memory in between. An agent that changes its base URL remembers.
+"""A gateway: OpenAI's and Anthropic's routes with memory in between. An agent only changes its base URL to have a memory.
 
-Each turn of a user is an episode. Before it goes upstream, what memory recalls for it enters the prompt as a piece of its own,
-right before the user's newest words (`call_formats`). What was sent once is never rewritten: the same block stands before the
-same words in every later call of the conversation, so a prompt only ever grows at its end, and a provider's prefix cache stays
-good. Conversations are known by what they say, as digests of their pieces, within the bounds of the caller; no session is named.
-A conversation that begins with words that were sent before is a new one, and recalls anew: only a retry within seconds gets what
-was sent the first time. Where the upstream itself keeps a conversation, each turn has a block of its own; what
-it keeps is open to whoever has its key, so those routes are closed to tokens of anybody else.
+Each turn of a user is an episode. Before a call goes upstream, what the memory recalls for the turn is put into the prompt as a
+block right before the user's newest message (`call_formats`). A block is never rewritten: it stands before the same message in
+every later call of the conversation. So prompts only grow at their end, and the provider's prefix cache stays valid.
+Conversations are recognised by digests of their pieces, within the scope of the caller; callers name no session. A conversation
+that begins with the same words as an earlier one is a new one, and recalls anew; only a retry within seconds gets the same block.
+If the upstream itself stores conversations, each turn has a block of its own. What it stores can be read by anybody who has the
+upstream's key, so those routes are closed to tokens that are bound to a person, an agent or a tenant.
 
-Every turn has a receipt: which items were recalled, and which of them are in the very bytes that went upstream.
+Every turn has a receipt: which items were recalled, and which of them are in the bytes that went upstream.
 """
 
 from __future__ import annotations
@@ -63,19 +63,19 @@ from keepworth.serving.upstream import Unreachable, Upstream, UpstreamAnswer
 
 _LOG = logging.getLogger("keepworth.serving")
 MODES = ("on", "read", "off")
-"""What a caller may say of memory, first what is done where it says nothing. read: write nothing."""
+"""Values of the header X-Keepworth-Memory, the default first. "read" recalls, but stores nothing that the user says."""
 SOON = 1.0
-"""Seconds that a call waits, at most, until what the same person's last turn said is noted."""
+"""The most seconds that a call waits until the same person's last turn has been stored."""
 RETRY_SECONDS = 5.0
-"""The same words again within this time are a retry, where the caller does not say whether they are."""
+"""The same words within this time count as a retry, if the caller does not say whether it is one."""
 SDK_RETRY_SECONDS = 1200.0
-"""The same for a caller that says so in `X-Stainless-Retry-Count`, as OpenAI's and Anthropic's SDKs do: twice their time-out."""
+"""The same for a caller that sends `X-Stainless-Retry-Count`, as OpenAI's and Anthropic's SDKs do: twice their time-out."""
 LONGEST_ANSWER = 64 * 2**20
-"""Bytes of an answer that does not come as events."""
+"""The most bytes of an answer that is not a stream of events."""
 _LONGEST_QUERY = 4000
 _LONGEST_REPLY = 2**20
 _LONGEST_READ = 8 * 2**20
-"""Bytes of a whole answer that is read for what it says; a longer one is passed on unread."""
+"""The most bytes of an answer that is parsed; a longer one is passed on unparsed."""
 _LONGEST_NOTE = 4000
 _PASSED = (
     ("POST", "/v1/completions"),
@@ -87,9 +87,9 @@ _PASSED = (
     ("POST", "/v1/conversations"),
     *((method, "/v1/conversations/{rest:path}") for method in ("GET", "POST", "DELETE")),
 )
-"""What goes upstream as it came."""
+"""Routes that are passed on unchanged."""
 _KEEPING = ("/v1/responses", "/v1/conversations")
-"""Beginnings of the paths of what an upstream keeps."""
+"""The beginnings of the paths of objects that an upstream stores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +97,9 @@ class GatewaySettings:
     """How a gateway uses memory.
 
     Args:
-        top_k: Items recalled for a turn.
-        tokens: Of all blocks in one prompt.
-        turn_tokens: Of one block (see `tokens_of`).
+        top_k: The most items that are recalled for a turn.
+        tokens: The most tokens of all blocks in one prompt.
+        turn_tokens: The most tokens of one block (see `tokens_of`).
     """
 
     top_k: int = 8
@@ -109,11 +109,11 @@ class GatewaySettings:
 
 @dataclass(frozen=True, slots=True)
 class MemoryBlock:
-    """What stands before one message of the user.
+    """The block of memory before one message of the user.
 
     Args:
-        episode: The newest one.
-        lines: What is shown of each item, by id.
+        episode: The newest episode that sent it.
+        lines: The line that shows each item, by the item's id.
         at: When it was first sent.
     """
 
@@ -132,11 +132,11 @@ class MemoryBlock:
 
 @dataclass(slots=True)
 class TurnMemory:
-    """The part that memory has in a turn.
+    """What a turn needs of the memory.
 
     Args:
-        head: The newest entry of the journal when memory was asked.
-        digest: Of the conversation up to its newest turn; `block` stands before that.
+        head: The newest entry of the journal when the memory was searched.
+        digest: Digest of the conversation up to its newest turn, before which `block` stands.
         after: The episode of the turn before.
     """
 
@@ -152,7 +152,7 @@ class TurnMemory:
 
 @dataclass(slots=True)
 class GatewayTurn:
-    """What goes upstream. memory: None where it takes no part; person: whom the token or the call names."""
+    """A call that goes upstream. `memory` is None if no memory is used; `person` is the one that the token or the call names."""
 
     content: bytes
     mode: str = "off"
@@ -163,12 +163,12 @@ class GatewayTurn:
 
 
 def tokens_of(text: str) -> int:
-    """At most so many tokens, for English and most tokenizers: one for three bytes of UTF-8, and four for a message."""
+    """Return a bound on the tokens of a message, for English and most tokenizers: one for three bytes of UTF-8, plus four."""
     return -(-len(text.encode()) // 3) + 4
 
 
 class Gateway:
-    """memories: what is recalled from and written to, by the token of each call. upstream: where calls go."""
+    """Answers calls by passing them to `upstream`, with memory from `memories`, which the token of each call selects."""
 
     def __init__(
         self, memories: OpenMemories, upstream: Upstream, workers: Executor, settings: GatewaySettings | None = None
@@ -178,17 +178,17 @@ class Gateway:
         memory = memories.of(new_access()).memory
         self._finishing: set[asyncio.Future[None]] = set()
         self._noting: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
-        """Of (tenant, person) what is being noted by rules: the person's next call waits for it, so as to know it."""
+        """By tenant and person, the turns that are being stored by rules: the person's next call waits for them."""
         self._lane = ThreadPoolExecutor(_threads(memory), "gateway-memory")
-        load_writer(memory)  # before anybody waits for it
+        load_writer(memory)  # before the first call would have to wait for it
 
     def streamed(self) -> dict[tuple[str, str], Streamed]:
-        """(method, path) -> what answers it."""
+        """Return the functions that answer, by method and path."""
         remembering = {("POST", format.path): partial(self.asked, format) for format in FORMATS}
         return {**remembering, **dict.fromkeys(_PASSED, self.through)}
 
     async def through(self, call: ServedCall, request: Request) -> Response:
-        """As it came, byte by byte."""
+        """Pass a call on unchanged."""
         call.access.require("write" if request.method == "DELETE" else "read")
         self._check_kept(call.access, request.scope["path"], json_object(call.raw) if call.raw else {})
         return await self._forwarded(GatewayTurn(call.raw, tenant=call.access.tenant), request)
@@ -206,7 +206,8 @@ class Gateway:
         return await self._forwarded(turn, request)
 
     def _check_kept(self, access: Access, path: str, body: Mapping[str, Any]) -> None:
-        """What the upstream keeps is open to whoever has its key. Raises NotServed for a token that others must be kept from."""
+        """Raise NotServed for a call about objects that the upstream stores, if the token does not open the whole memory: such a
+        call goes out with the upstream's key, and could reach the objects of others."""
         if access.whole and (not access.tenant or self.upstream.tenants_apart):
             return
         if path.startswith(_KEEPING) or names_kept(body):
@@ -222,19 +223,19 @@ class Gateway:
     def prepared(
         self, format: CallFormat, call: ServedCall, body: dict[str, Any], bounds: Mapping[str, str]
     ) -> GatewayTurn:
-        """What is sent upstream for a call: without memory where memory fails. Raises NotServed for a mistake of the caller."""
+        """Return what is sent upstream for a call, without memory if that fails. Raises NotServed for a mistake of the caller."""
         mode = call.headers.get("x-keepworth-memory", MODES[0]).lower()
         if mode not in MODES:
             raise NotServed(f"X-Keepworth-Memory is {mode!r:.40}.", f"Say one of {', '.join(MODES)}.")
         if mode == "on" and "write" not in call.access.roles:
             mode = "read"
         pieces = format.pieces(body) if mode != "off" else None
-        if not pieces:  # the upstream says what is wrong with it
+        if not pieces:  # memory is off, or the body is wrong, which the upstream will say
             return GatewayTurn(call.raw)
         open = self.memories.of(call.access)
         try:
             turn = None
-            while turn is None:  # again where something was erased at that very moment
+            while turn is None:  # again if something was erased at that moment
                 turn = self._with_memory(GatewayTurn(call.raw, mode), open, format, call, bounds, body, pieces)
             return turn
         except InvalidScope as error:
@@ -253,7 +254,7 @@ class Gateway:
         body: dict[str, Any],
         pieces: list[Any],
     ) -> GatewayTurn | None:
-        """The turn with what memory recalls for it. None where something was erased meanwhile, which it may quote."""
+        """Return the turn with what the memory recalls for it, or None if something was erased meanwhile that it may quote."""
         scope = open.memory.scopes.narrowed(**bounds)  # raises InvalidScope
         memory = turn.memory = TurnMemory(open, format, scope.parts())
         places, goes_on = format.turns(pieces), format.goes_on(pieces)
@@ -271,9 +272,9 @@ class Gateway:
             live = open.begin(task=query[:_LONGEST_QUERY], by=call.access.user_id or bounds["user_id"], **bounds)
             spent = sum(block.tokens for block in before.values())
             room.tokens = min(self.settings.turn_tokens, self.settings.tokens - spent)
-            # Where neither token nor header names a person, what persons said is nobody's to be told.
+            # If neither token nor header names a person, nothing that belongs to a person is shown.
             narrower: dict[str, Any] = {} if scope.user else {"nobody": True}
-            # A session names a conversation, and all of the person's are searched.
+            # A session names a conversation, and all conversations of the person are searched.
             with open.memory.store.database.reading():
                 recalled = live.search(top_k=self.settings.top_k, fits=room, session_id="", **narrower)
             last = max((index for index in before if index < newest), default=-1)
@@ -294,11 +295,8 @@ class Gateway:
     def _history(
         self, memory: TurnMemory, name: str, pieces: Sequence[Any], places: Sequence[int]
     ) -> tuple[dict[int, str], dict[int, MemoryBlock]]:
-        """(digests, blocks) by the places of turns, of which blocks are known.
-
-        Args:
-            name: Under which the upstream keeps what was said before; "" for nothing.
-        """
+        """Return the digests of the conversation up to each turn, and the blocks that were sent before, by indices of turns.
+        `name` is the id under which the upstream stores the earlier conversation, or ""."""
         store, format = memory.open.memory.store, memory.format
         digests = _digests(memory.scope, format, name, pieces, places)
         answered = {
@@ -326,8 +324,8 @@ class Gateway:
         before: Mapping[int, MemoryBlock],
         query: str,
     ) -> bool:
-        """On file before anything is sent: the block, the receipt and what the turn will be remembered by. Whether they are: they
-        are not where something was erased meanwhile."""
+        """Write, before anything is sent, the block, the receipt and the user's words that are to be stored. Returns whether this
+        was done: it is not if something was erased meanwhile."""
         memory = turn.memory
         assert memory is not None
         assert memory.block is not None
@@ -355,7 +353,7 @@ class Gateway:
         )
 
     def _screened(self, memory: Memory, text: str) -> str:
-        """As much of what was said as may lie on the disk; "" for what is refused."""
+        """Return the part of a text that may be stored, after the memory's scan; "" if it is refused."""
         if memory.store.scan is None:
             return text
         try:
@@ -382,7 +380,7 @@ class Gateway:
             self._finish(turn, 0, b"", "", "stopped by the gateway")
             raise
         finally:
-            asked.cancel()  # where the server closes meanwhile
+            asked.cancel()  # if the server closes meanwhile
             left.cancel()
         headers = {**answer.headers, **({"X-Keepworth-Memory": "failed"} if turn.failed else {})}
         if turn.memory is not None and not turn.failed:
@@ -394,8 +392,8 @@ class Gateway:
         return Response(whole, answer.status, headers)
 
     async def _asked(self, turn: GatewayTurn, request: Request) -> tuple[UpstreamAnswer, bytes | None]:
-        """The answer, and all of it but where it comes as events: an answer that breaks off can still become an error then.
-        Raises NotServed for one that is too long."""
+        """Send a call upstream. Returns the answer, and its body unless it is a stream of events: the body is read whole, so that
+        an answer that breaks off can still become an error. Raises NotServed if it is too long."""
         answer = await self.upstream.send(
             request.method,
             request.scope["path"],  # `request.url` would read an escaped "?" as the beginning of a query
@@ -425,7 +423,7 @@ class Gateway:
             )
 
     async def _copied(self, turn: GatewayTurn, answer: UpstreamAnswer) -> AsyncIterator[bytes]:
-        """The bytes as they come, with a copy for the episode. Where the caller leaves, the upstream's answer ends, too."""
+        """Pass on the bytes as they come, and copy them for the episode. If the caller hangs up, so does this to the upstream."""
         copy, outcome = bytearray(), "stopped by the caller"
         try:
             async for part in answer.parts():
@@ -434,7 +432,7 @@ class Gateway:
                 yield part
             outcome = _outcome(answer.status)
         except Unreachable as error:
-            # The status is sent already; an event that is an error is what clients understand.
+            # The status is sent already, but clients understand an error event.
             outcome = "stopped by the upstream"
             broken = (FORMATS[0] if turn.memory is None else turn.memory.format).broken(str(error))
             event = f"event: {broken['type']}\n" if "type" in broken else ""
@@ -446,10 +444,10 @@ class Gateway:
     # -- after ----------------------------------------------------------------------------------------------------------
 
     def _finish(self, turn: GatewayTurn, status: int, copy: bytes, kind: str, outcome: str) -> None:
-        """Beside, in a thread: the caller has its answer already."""
+        """Record the end of a turn in a thread, as the caller has its answer already."""
         if turn.memory is None:
             return
-        # Who asks a model waits for it, and shall keep nobody else waiting.
+        # A writer that asks a model takes long, and runs in other threads, so that no call waits for it.
         slow = self._asks_a_model(turn.memory)
         done = asyncio.get_running_loop().run_in_executor(
             self.workers if slow else self._lane, self._recorded, turn, status, copy, kind, outcome
@@ -468,12 +466,12 @@ class Gateway:
             del self._noting[whose]
 
     def _asks_a_model(self, memory: TurnMemory) -> bool:
-        """Whether a writer that may be a model is asked after the turn."""
+        """Whether the memory's writer may ask a model."""
         writer = memory.open.memory.writer
         return not getattr(writer, "by_rules", writer is None)
 
     async def end(self) -> None:
-        """What is being noted is waited for, and connections upstream are closed."""
+        """Wait until all turns are recorded, and close the connections to the upstream."""
         await asyncio.gather(*self._finishing, return_exceptions=True)
         self._lane.shutdown(wait=False)
         await self.upstream.close()
@@ -493,7 +491,7 @@ class Gateway:
     def _record(
         self, memory: TurnMemory, status: int, copy: bytes, kind: str, outcome: str
     ) -> Mapping[str, Any] | None:
-        """Note how the turn ended; what is to be written of what was said in it."""
+        """Record how a turn ended, and return the user's words in it that are to be stored, or None."""
         store = memory.open.memory.store
         with store.database.reading():
             live, words = memory.open.episode(memory.episode), notes.waiting_turn(store, memory.episode)
@@ -501,14 +499,14 @@ class Gateway:
                 reply = memory.format.reply(copy, kind)
                 self._act(store, live, reply)
                 if memory.block is not None and (reply_words := reply.words.strip()):
-                    # Conversations that begin alike are told apart by what the model answered.
+                    # Conversations that begin with the same words are distinguished by what the model answered.
                     digest = _digest("answered", memory.digest, reply_words)
                     notes.keep_block(store, digest, asdict(memory.block), since=memory.head)
             live.end(outcome)
         return words
 
     def _act(self, store: Store, live: LiveEpisode, reply: SpokenReply) -> None:
-        """What a later call of the same turn says, after its tools answered, takes the place of what an earlier one said."""
+        """Record a reply as the action of the turn's episode. A later reply, after tools answered, replaces an earlier one."""
         if not live._waiting and reply.words.strip():
             receipt = notes.receipt(store, live.id)
             if receipt is not None and receipt["decision"] and not live._rewarded():
@@ -518,7 +516,7 @@ class Gateway:
             live.act(done if done.strip() else "(an answer without words)")
 
     def _write_words(self, open: OpenMemory, episode: str, words: Mapping[str, Any]) -> None:
-        """What the user said in the turn, once; nothing of what the model said."""
+        """Store what the user said in the turn, once, and nothing that the model said."""
         memory, text = open.memory, str(words["text"])[:_LONGEST_NOTE]
         _, user, agent, _ = words["scope"]
         # A fact outlives the conversation it was said in.
@@ -527,7 +525,7 @@ class Gateway:
         with contextlib.suppress(UnknownEpisode):  # the turn before was erased meanwhile
             before = open.episode(words["after"]) if words.get("after") else None
         with notes.ending_turn(memory.store, episode) as done:
-            with contextlib.suppress(RefusedText):  # it will be refused the next time, too
+            with contextlib.suppress(RefusedText):  # it would be refused again the next time
                 if memory.writer is not None:
                     asked = {"before": before.task} if before is not None else {}
                     message = {"role": "user", "content": text, "said_at": words.get("at", ""), **asked}
@@ -537,7 +535,7 @@ class Gateway:
             done()
 
     def resume(self, open: OpenMemory) -> None:
-        """Write what a killed process left to be written."""
+        """Store the turns that a killed process had not stored yet."""
         for id, words in notes.waiting_turns(open.memory.store):
             try:
                 self._write_words(open, id, words)
@@ -546,7 +544,7 @@ class Gateway:
 
 
 async def _hung_up(request: Request) -> None:
-    """Returns when the caller has hung up."""
+    """Wait until the caller has hung up."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
@@ -560,25 +558,29 @@ def _report_failure(what: str, error: Exception) -> None:
 
 
 def _threads(memory: Memory) -> int:
-    """That recall, and note what came of it. Python computes in one thread at a time, and several that each want their turn after
-    every look at the file keep one another, and the event loop, waiting. An encoder that is a network computes beside Python, and
-    longer than all the rest."""
+    """Return how many threads recall and record. Python runs one thread at a time, and threads that give way after every read of
+    the file delay one another and the event loop, so it is one; with a neural encoder, which computes outside Python and takes
+    longer than all the rest, it is two."""
     embedder = memory.store.embedder
     return 1 if embedder is None or isinstance(embedder.encoder, HashingEncoder) else 2
 
 
 def in_bytes(format: CallFormat, content: bytes, blocks: Iterable[MemoryBlock]) -> set[str]:
-    """Ids of the items whose line is in what was sent, read back from its bytes."""
+    """Return the ids of the items whose line is in the bytes that are sent."""
     lines = {line for text in format.marked(from_json(content)) for line in text.split("\n")}
     return {id for block in blocks for id, line in block.lines.items() if line in lines}
 
 
 @dataclass(slots=True)
 class MemoryRoom:
-    """What of the items that are found may enter a prompt: those that are in it already, and as many others, best first, as there
-    is room for. Any of them may then be shown together, so a policy still chooses, and what it chose is what is shown.
+    """A filter of hits that lets pass those that are in the prompt already, and as many others, best first, as there is room for.
+    All that pass fit together, so the policy can choose freely among them, and what it chooses is shown.
 
-    there: lines in the prompt already, by id. tokens: what a new block may have. recalled: ids, best first."""
+    Args:
+        there: The lines that are in the prompt already, by the ids of their items.
+        tokens: The most tokens of a new block.
+        recalled: Ids of all hits of the last call, best first.
+    """
 
     there: Mapping[str, str]
     tokens: int
@@ -599,7 +601,7 @@ class MemoryRoom:
         return fitting
 
     def lines(self, hits: Iterable[Hit]) -> dict[str, str]:
-        """A line for each item that is not in the prompt yet, or was reworded since."""
+        """Return a line for each item that is not in the prompt yet, or was reworded since."""
         return {hit.id: line for hit in hits if self.there.get(hit.id) != (line := _line(hit))}
 
 
@@ -610,7 +612,7 @@ def _line(hit: Hit) -> str:
 def _digests(
     scope: Sequence[str], format: CallFormat, name: str, pieces: Sequence[Any], places: Sequence[int]
 ) -> dict[int, str]:
-    """Of the conversation up to and with each of these pieces, within a scope."""
+    """Return digests of the conversation up to and including each of the pieces at `places`, within a scope."""
     state = hashlib.sha256(json.dumps([*scope, format.path, name]).encode())
     digests = {}
     for index, piece in enumerate(pieces):
@@ -624,7 +626,7 @@ def _digest(*parts: str) -> str:
 
 
 def _retried_within(headers: Mapping[str, str]) -> float:
-    """Seconds within which the same words are a retry."""
+    """Return the seconds within which the same words count as a retry; 0 if the caller says that it is none."""
     count = headers.get("x-stainless-retry-count", "")
     if not count.isdecimal():
         return RETRY_SECONDS

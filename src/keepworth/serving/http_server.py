@@ -1,4 +1,4 @@
-"""What listens: an application on uvicorn, in a thread of its own."""
+"""Serves an ASGI application with uvicorn, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 MOST = 256
-"""Connections that may be open at once."""
+"""The most connections that may be open at once."""
 
 
 def reachable_here_alone(host: str) -> bool:
-    """Whether an address to listen on is one of this machine that nobody else reaches."""
+    """Whether an address to listen on can be reached from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -37,8 +37,11 @@ def reachable_here_alone(host: str) -> bool:
 class HttpServer:
     """Serves an application from `start` to `close`, or inside a `with` block; other threads of this process go on meanwhile.
 
-    make: the application, given threads to answer in. port 0: any free one; `url` says which. patience: seconds after which
-    answers that are still being given when it closes are broken off; None to wait for them."""
+    Args:
+        make: Makes the application, given the threads in which it answers.
+        port: 0 for any free one, which `url` then names.
+        patience: Seconds that running answers have to end when the server closes; None waits for all of them.
+    """
 
     def __init__(
         self,
@@ -49,7 +52,7 @@ class HttpServer:
         name: str = "server",
         patience: int | None = None,
     ) -> None:
-        # A place for every connection: a request that waits for something must not keep the one that ends the wait waiting.
+        # Threads for all connections: a request that waits must not take the thread of the request that would end its wait.
         self._workers = ThreadPoolExecutor(2 * MOST, thread_name_prefix=name)
         app = make(self._workers)
         self._host = host
@@ -61,7 +64,7 @@ class HttpServer:
                 app,
                 http="h11",
                 limit_concurrency=MOST,
-                log_level="error",  # uvicorn warns of every caller that does not speak HTTP: anybody could fill a disk with that
+                log_level="error",  # uvicorn warns of each request that is not HTTP, with which anybody could fill the disk
                 ws="none",
                 lifespan="off",
                 loop="asyncio",
@@ -71,10 +74,10 @@ class HttpServer:
                 proxy_headers=False,
                 date_header=False,
                 timeout_graceful_shutdown=patience,
-                timeout_keep_alive=30,  # longer than clients keep theirs: they should be the ones to hang up
+                timeout_keep_alive=30,  # longer than clients keep connections, so that it is they who close them
             ),
         )
-        self._ended = threading.Event()  # a `join` that is interrupted takes the thread for ended (Python issue 45274)
+        self._ended = threading.Event()  # after an interrupted `join` the thread counts as ended (Python issue 45274)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @property
@@ -87,13 +90,13 @@ class HttpServer:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Entered in the event loop before the first answer, and left after the last."""
+        """A context that is entered in the event loop before the first answer and left after the last."""
         yield
 
     def close(self) -> None:
-        """Running requests are ended; no new ones are taken, not even over connections that callers keep open.
+        """Close the server. It finishes running requests and takes no new ones, not even over open connections.
 
-        Returns when nothing computes any more: a process may end then."""
+        Returns when nothing computes any more, so that the process may end."""
         self._server.should_exit = True
         if self._thread.ident is not None:
             self._ended.wait()
@@ -101,7 +104,7 @@ class HttpServer:
         self._socket.close()
 
     def wait(self) -> None:
-        """Until the server is closed, or the program interrupted."""
+        """Wait until the server is closed or the program interrupted."""
         self._ended.wait()
 
     def _run(self) -> None:
@@ -132,9 +135,9 @@ class _Server(uvicorn.Server):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Listening from now on: callers that come before the server runs wait. Raises KeepworthError."""
-    # asyncio sends small parts at once only over sockets that say that they are TCP: otherwise an answer's body waits for the
-    # caller's word that it has the head, which comes after 40 ms.
+    """Return a socket that listens: callers that connect before the server runs wait. Raises KeepworthError."""
+    # asyncio sets TCP_NODELAY only on sockets whose protocol is given as TCP. Without it, the body of an answer waits up to 40 ms
+    # for the caller's acknowledgement of the head.
     listener = None
     try:
         listener = socket.socket(

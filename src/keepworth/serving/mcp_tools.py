@@ -1,7 +1,7 @@
-"""Memory as tools of the Model Context Protocol, through its own SDK: over standard input and output, or over HTTP.
+"""Memory as tools of the Model Context Protocol, through its SDK: over standard input and output, or over HTTP.
 
-Whose memory it is, the credential says, and for one host's connection its headers; no argument of a tool does, as a model
-fills those in.
+The token says whose memory it is, and over HTTP also headers that the host is configured with. No argument of a tool does, as a
+model fills those in.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ LOOKS, ADDS, CHANGES = (
     ToolAnnotations(read_only_hint=looks, destructive_hint=changes, open_world_hint=False)
     for looks, changes in ((True, False), (False, False), (False, True))
 )
-"""What hosts ask before they let a model call a tool: whether it only looks, adds, or changes what is there. Codex, where nobody
-can be asked, refuses a tool that does not say it."""
+"""Annotations that tell hosts whether a tool only reads, adds, or changes what is there. When Codex cannot ask its user, it
+refuses tools without them."""
 WHOSE = (*verbs.Bounds.model_fields, "user", "agent", "session", "tenant", "scope", "run_id")
 INSTRUCTIONS = (
     "A memory that outlives this conversation. Search it before you answer what depends on the user or on earlier work; add what "
@@ -46,7 +46,7 @@ INSTRUCTIONS = (
 
 
 class MemoryNote(BaseModel):
-    """One thing remembered. when: of the event, or of its writing."""
+    """One thing remembered. `when` is the time of the event, or else that of writing."""
 
     id: str
     text: str
@@ -55,21 +55,21 @@ class MemoryNote(BaseModel):
 
 
 class FoundNotes(BaseModel):
-    """notes: best first. decision: what `report_outcome` takes."""
+    """Notes that fit a query, best first. `decision` is what `report_outcome` takes."""
 
     notes: list[MemoryNote]
     decision: str
 
 
 class NotePage(BaseModel):
-    """next: what the next page takes as `after`, or ""."""
+    """A page of notes. `next` is what the next page takes as `after`; "" on the last page."""
 
     notes: list[MemoryNote]
     next: str
 
 
 class NoteHistory(BaseModel):
-    """changes: what happened, oldest first."""
+    """What happened to a note, oldest first."""
 
     changes: list[str]
 
@@ -79,7 +79,7 @@ class StartedEpisode(BaseModel):
 
 
 class Done(BaseModel):
-    """changed: how many items."""
+    """The number of items that were changed."""
 
     changed: int
 
@@ -89,8 +89,8 @@ Page = Annotated[int, Field(ge=1, le=1000)]
 
 
 class CheckedTool(Tool):  # type: ignore[misc]
-    """A tool that has the arguments of its schema and no others. A model that names a person, or a filter there is not, is told,
-    and not given something else; and mistakes are said as the server says them over HTTP, not as a validator does."""
+    """A tool that refuses arguments that are not in its schema, such as the name of a person, so that a model does not take the
+    answer for what it asked. Its error messages are those of the HTTP routes, and not those of pydantic."""
 
     @classmethod
     def of(cls, verb: Callable[..., Any], does: ToolAnnotations) -> CheckedTool:
@@ -113,16 +113,16 @@ class CheckedTool(Tool):  # type: ignore[misc]
         try:
             return await super().run(arguments, context, convert_result)
         except ToolError as error:
-            # Without the SDK's preface.
+            # Drops the words that the SDK puts before the message.
             raise (error.__cause__ if type(error.__cause__) is ToolError else error) from None
 
 
 Opened = Callable[[Context[Any, Any]], tuple[OpenMemory, Access, dict[str, str]]]
-"""A call -> the memory, what the credential allows, and the bounds of what is written and searched."""
+"""A function from a call to the memory, what the token allows, and the scope of what is written and searched."""
 
 
 def over_http(memories: OpenMemories) -> Opened:
-    """By the token that the server's door has checked, and the headers that a host is configured with."""
+    """Open the memory by the token, which the server has checked, within the scope that the host's headers name."""
 
     def opened(context: Context[Any, Any]) -> tuple[OpenMemory, Access, dict[str, str]]:
         request = context.request_context.request
@@ -134,29 +134,29 @@ def over_http(memories: OpenMemories) -> Opened:
 
 
 def over_stdio(memories: OpenMemories, access: Access) -> Opened:
-    """By what the command was started with."""
+    """Open the memory with the access that the command was started with."""
     return lambda context: (memories.of(access), access, {})
 
 
 @dataclass(frozen=True, slots=True)
 class ToolHost(VerbCaller):
-    """A caller by a host of tools. bounds: of what is written and searched, as the host is configured."""
+    """A caller through an MCP host. `bounds` is the scope of what is written and searched, as the host is configured."""
 
     bounds: Mapping[str, str]
 
 
 def mcp_server(opened: Opened) -> MCPServer[Any]:
-    """The tools. opened: see `over_http` and `over_stdio`."""
+    """Make an MCP server with all tools. `opened` is `over_http(...)` or `over_stdio(...)`."""
     tools: list[Tool] = []
 
     def tool(verb: Verb, changes: bool = False) -> Callable[[Callable[..., Any]], None]:
-        """Adds a tool that calls a verb. changes: whether it changes what is there, and does not only add to it."""
+        """Add a tool that calls a verb. `changes` says that it changes items, and does not only add some."""
         does = CHANGES if changes else LOOKS if verb.role == "read" and not verb.writes else ADDS
         return lambda function: tools.append(CheckedTool.of(_guarded(function, verb, opened), does))
 
     @tool(verbs.search)
     def search_memories(host: ToolHost, query: str, top_k: Hits = 5, episode: str = "") -> FoundNotes:
-        """Find what was remembered that fits a question or a task. episode: of `start_episode`, if the search is part of one."""
+        """Find memories that fit a question or a task. episode: the id from `start_episode`, if the search is part of one."""
         person = host.open.episode(episode).scope.user if episode and not host.memory.scope.user else ""
         bounds = {"user_id": person} if person else {}
         hits = verbs.search.function(host, query, top_k=top_k, episode=episode, **bounds)
@@ -169,12 +169,12 @@ def mcp_server(opened: Opened) -> MCPServer[Any]:
 
     @tool(verbs.get_item)
     def get_memory(host: ToolHost, id: str) -> MemoryNote:
-        """One memory by its id."""
+        """Get one memory by its id."""
         return _note(verbs.get_item.function(host, id))
 
     @tool(verbs.list_items)
     def list_memories(host: ToolHost, limit: Page = 50, after: str = "") -> NotePage:
-        """Memories in the order in which they were written. after: `next` of the page before."""
+        """List memories in the order in which they were written. after: `next` of the page before."""
         page = verbs.list_items.function(host, limit=limit, after=after)
         return NotePage(notes=[_note(item) for item in page], next=page[-1].id if len(page) == limit else "")
 
@@ -185,7 +185,7 @@ def mcp_server(opened: Opened) -> MCPServer[Any]:
 
     @tool(verbs.supersede_item, changes=True)
     def supersede_memory(host: ToolHost, id: str, text: str, event_time: str = "") -> MemoryNote:
-        """The fact changed: the new one takes the place of the old, which stays known as the past."""
+        """Replace a memory by a new one because the fact changed; the old one stays in the history."""
         return _note(verbs.supersede_item.function(host, id, text, event_time=event_time, source="mcp"))
 
     @tool(verbs.delete_item, changes=True)
@@ -195,8 +195,8 @@ def mcp_server(opened: Opened) -> MCPServer[Any]:
 
     @tool(verbs.item_history)
     def memory_history(host: ToolHost, id: str) -> NoteHistory:
-        """What happened to a memory, oldest first."""
-        # A former wording may hold the secret, too: one in quarantine is told without words.
+        """Show what happened to a memory, oldest first."""
+        # An earlier wording may hold the secret too: for an item in quarantine no text is shown.
         listed = host.memory.history(id)
         states = [change.after for change in listed if change.after is not None]
         held = bool(states) and states[-1].status is Status.QUARANTINED
@@ -214,7 +214,7 @@ def mcp_server(opened: Opened) -> MCPServer[Any]:
 
     @tool(verbs.reward)
     def report_outcome(host: ToolHost, target: str, value: float) -> Done:
-        """Say how it came out: 1 for success, 0 for failure. target: an episode, or the decision of a search."""
+        """Report how a task came out: 1 for success, 0 for failure. target: the id of an episode, or the decision of a search."""
         return Done(changed=len(verbs.reward.function(host, target, value, source="mcp").changed))
 
     @tool(verbs.rollback, changes=True)
@@ -223,7 +223,7 @@ def mcp_server(opened: Opened) -> MCPServer[Any]:
         return Done(changed=len(verbs.rollback.function(host, episode).changed))
 
     root, silent = logging.getLogger(), logging.NullHandler()
-    root.addHandler(silent)  # the SDK would make the root of all logs its own
+    root.addHandler(silent)  # without a handler, the SDK would configure the root logger
     try:
         return MCPServer("keepworth", version=keepworth.__version__, instructions=INSTRUCTIONS, tools=tools)
     finally:
@@ -231,8 +231,8 @@ def mcp_server(opened: Opened) -> MCPServer[Any]:
 
 
 def sessions(server: MCPServer[Any], most: int) -> StreamableHTTPSessionManager:
-    """What answers over HTTP, without sessions: every request stands alone. most: bytes of a body. Host and Origin are checked at
-    the server's door, with the token."""
+    """Make the handler of HTTP requests, whose bodies have at most `most` bytes. It keeps no state between requests. Host, Origin
+    and token have been checked before."""
     server.streamable_http_app(
         json_response=True,
         stateless_http=True,
@@ -243,8 +243,8 @@ def sessions(server: MCPServer[Any], most: int) -> StreamableHTTPSessionManager:
 
 
 def _guarded(function: Callable[..., Any], verb: Verb, opened: Opened) -> Callable[..., Any]:
-    """A tool's function as the SDK calls it: with the call in place of the host, the role checked, and what goes wrong as a tool
-    says it: mistakes by their message, bugs without one."""
+    """Wrap a tool's function for the SDK: it takes the call instead of the host, the role is checked, and errors become
+    ToolError, with the message of an expected error but not with that of a bug."""
 
     def guarded(context: Context[Any, Any], **options: Any) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""The verbs of memory over HTTP: routes, and their description (OpenAPI), made from the table of verbs."""
+"""The HTTP routes of a memory and their OpenAPI description, made from the table in `keepworth.memory.verbs`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KEY = "idempotency-key"
 
 @dataclass(frozen=True, slots=True)
 class ServedCaller(VerbCaller):
-    """A caller over HTTP, with what its token opens."""
+    """A caller over HTTP, with what its token allows."""
 
     access: Access
     open: OpenMemory
@@ -38,14 +38,14 @@ class ServedCaller(VerbCaller):
 
 @verb("GET /access", "read")
 def who(caller: ServedCaller) -> Any:
-    """What this token opens."""
+    """Show what this token allows."""
     access = caller.access
     shared = {name: list(permissions) for name, permissions in access.shared.items()}
     return {**asdict(access), "roles": list(access.roles), "shared": shared}
 
 
 def memory_table(memories: OpenMemories, more: tuple[Verb, ...] = ()) -> dict[tuple[str, str], RouteAnswers]:
-    """(method, path) -> what answers it. more: verbs beside those of memory."""
+    """Return the functions that answer, by method and path. `more` are verbs in addition to those of memory."""
     verbs = (*VERBS, who, *more)
     table: dict[tuple[str, str], RouteAnswers] = {
         (verb.method, BASE + verb.path): partial(_answer, verb, memories) for verb in verbs
@@ -91,7 +91,7 @@ def _answer(verb: Verb, memories: OpenMemories, call: ServedCall) -> Any:
 
 
 def _once(verb: Verb, key: str, access: Access, open: OpenMemory, call: ServedCall, answered: Callable[[], Any]) -> Any:
-    """Carried out unless it was already, under this key."""
+    """Carry out a request with an idempotency key, or return the earlier answer if one with this key was carried out."""
     if not 0 < len(key) <= _LONGEST_KEY or not key.isascii() or not key.isprintable():
         raise _wrong(
             "Idempotency-Key",
@@ -126,7 +126,7 @@ def _once(verb: Verb, key: str, access: Access, open: OpenMemory, call: ServedCa
 
 
 def _digest(*parts: str | bytes) -> str:
-    """Unambiguous: each part is hashed before they are joined."""
+    """Return a digest of several parts. Each is hashed before they are joined, so that the borders between them count."""
     digests = (hashlib.sha256(part if isinstance(part, bytes) else part.encode()).digest() for part in parts)
     return hashlib.sha256(b"".join(digests)).hexdigest()
 
@@ -149,22 +149,22 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
 
 
 def problem(error: KeepworthError, given: Mapping[str, Any], paths: tuple[str, ...]) -> NotServed:
-    """The refusal that an error of memory becomes. given: what the request said, by field."""
+    """Turn an error of the memory into a refusal. `given` holds the fields of the request, and `paths` are hidden in messages."""
     if isinstance(error, NotServed):
         return error
     message = error.message
-    for path in paths:  # where the file lies is nobody's business who calls over a network
+    for path in paths:  # callers over a network must not learn where the file is
         message = message.replace(path, "this memory")
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 422)
     if isinstance(error, errors.InvalidScope) and " is already " in message:
         status = 403
     about = getattr(error, "field", "") or _field(message, given)
-    fix = error.fix or message.rpartition(": ")[2]  # one sentence of memory's says both
+    fix = error.fix or message.rpartition(": ")[2]  # many messages have the form "problem: fix"
     return NotServed(message, fix, status=status, code=type(error).__name__, about=about, value=given.get(about))
 
 
 def _field(message: str, given: Mapping[str, Any]) -> str:
-    """Which field a message speaks of: one whose value it quotes, else the first that it names."""
+    """Guess which field a message is about: one whose value it quotes, else the first that it names."""
     quoted = [
         name
         for name, value in given.items()
@@ -193,7 +193,7 @@ def _wrong(about: str, value: object, message: str, fix: str) -> NotServed:
 
 
 def describe_routes(verbs: tuple[Verb, ...]) -> dict[str, Any]:
-    """An OpenAPI 3.1 document."""
+    """Return an OpenAPI 3.1 document of the routes."""
     bodies = [verb.model for verb in verbs if verb.in_body and verb.model.model_fields]
     listed = sorted(bodies, key=lambda kind: kind.__name__)
     _, schemas = models_json_schema(

@@ -1,4 +1,4 @@
-"""A memory, and an agent's way to it, behind HTTP: the application that also serves models, with other routes."""
+"""Serves a memory over HTTP: its routes, the page, and on request the gateway and the MCP tools."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
 OPENAI_PATHS = tuple(
     f"/v1/{name}" for name in ("chat", "models", "embeddings", "completions", "responses", "conversations")
 )
-"""Beginnings of the paths that are OpenAI's, and whose errors are."""
+"""The beginnings of OpenAI's paths, whose errors have OpenAI's form."""
 ANTHROPIC_PATH = "/v1/messages"
 _NO_GATEWAY = "The gateway is off: start the server with --upstream URL, such as https://api.openai.com/v1."
 PATIENCE = 10
-"""Seconds that answers which are still being given have to end when the server closes."""
+"""Seconds that running answers have to end when the server closes."""
 
 
 class MemoryServer(HttpServer):
     """Serves the memory at `path`, a file or an address, from `start` to `close`, or inside a `with` block.
 
     Args:
-        token: Opens everything until the server ends; a new one if not given.
-        port: 0 for any that is free; `url` says which.
-        host: An address of this machine that others reach, too; without TLS, which belongs in front.
-        upstream: Where OpenAI's routes lead, with memory in between (`Gateway`); "" for nowhere.
-        upstream_key: What it wants as a bearer token.
-        model: Of this process, in place of an upstream. It is taken over.
-        mcp: Whether its tools are at /mcp, for hosts of the Model Context Protocol.
-        options: Of `Memory`; items with secrets go into quarantine where no scan= is given.
+        host: The address to listen on. There is no TLS: put a proxy in front if others reach it.
+        port: 0 for any free one, which `url` then names.
+        token: A token that allows everything until the server ends; a new one if not given.
+        upstream: The endpoint to which the `Gateway` passes calls; "" for no gateway.
+        upstream_key: The bearer token for the upstream.
+        model: A model of this process to use in place of an upstream. The server then owns it.
+        mcp: Whether to offer tools for hosts of the Model Context Protocol at /mcp.
+        options: Options of `Memory`. Unless `scan` is given, items with secrets go into quarantine.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""A model of this process behind OpenAI's chat completions, as the upstream of a gateway.
+"""Puts a model of this process behind OpenAI's chat completions, as the upstream of a gateway.
 
-An answer is computed whole; asked for as a stream, it comes as the events of a stream, all at once. One call computes at a time.
+An answer is always computed whole: the events of a stream come all at once. One call computes at a time.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ MODEL_HEADER = "x-keepworth-model"
 CHAT = "/v1/chat/completions"
 _AT_ONCE = 64
 _PASSED_OVER = {"stream", "stream_options", "user", "store", "metadata"}
-"""Fields of a call that change nothing of what this model answers."""
+"""Fields of a call that do not change what this model answers."""
 Body = Mapping[str, Any]
 
 
 class _Sampling(BaseModel):
-    """What a call may ask of sampling."""
+    """The sampling options that a call may give."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
     max_tokens: int = Field(256, ge=1, le=2**16)
@@ -52,7 +52,7 @@ class _Sampling(BaseModel):
 
 
 class ModelTransport(httpx.AsyncBaseTransport):
-    """A model of this process in the place of a network: what httpx sends is answered here."""
+    """A transport for httpx that answers requests with a model of this process instead of sending them over a network."""
 
     def __init__(self, model: InProcessModel) -> None:
         self.model, self._alone, self._closed = model, threading.Lock(), False
@@ -75,7 +75,7 @@ class ModelTransport(httpx.AsyncBaseTransport):
         self._workers.shutdown(wait=False)
 
     def answer(self, method: str, path: str, content: bytes, left: threading.Event) -> ReadyAnswer:
-        """The answer to one call, mistakes in OpenAI's shape. left: set once nobody waits for it."""
+        """Answer one call; errors have OpenAI's form. `left` is set once nobody waits for the answer."""
         try:
             if method == "GET" and path == "/v1/models":
                 model = {"id": self.model.name, "object": "model", "created": 0, "owned_by": "keepworth"}
@@ -86,7 +86,7 @@ class ModelTransport(httpx.AsyncBaseTransport):
                     f"It answers POST {CHAT}.",
                     status=404,
                 )
-            body = json.loads(content or b"{}")  # whoever asks has seen that it is an object
+            body = json.loads(content or b"{}")  # the gateway has checked that it is an object
             whole, events = self._answer(body, left)
             headers = {MODEL_HEADER: self.model.name}
             if not body.get("stream"):
@@ -100,7 +100,7 @@ class ModelTransport(httpx.AsyncBaseTransport):
             return _json(openai_error(status, str(error), type(error).__name__), status)
 
     def _answer(self, body: Body, left: threading.Event) -> tuple[dict[str, Any], list[Any]]:
-        """An answer whole, and as the events of a stream."""
+        """Return an answer as a whole, and as the events of a stream."""
         model = self.model
         asked = {name: value for name, value in body.items() if value is not None}
         if "max_completion_tokens" in asked:
@@ -147,7 +147,7 @@ class ModelTransport(httpx.AsyncBaseTransport):
 
     @torch.inference_mode()
     def _draw(self, context: Tokens, params: SamplingParams, left: threading.Event) -> Sample:
-        """One call at a time. Raises NotServed once its caller has left, or the server closes."""
+        """Sample an answer, one call at a time. Raises NotServed once its caller has left or the server closes."""
         self.model.check([context], params)
         draws = None if params.temperature == 0 else uniforms(params, [0])
         with self._alone, float32_products(self.model.dtype):
@@ -160,12 +160,12 @@ class ModelTransport(httpx.AsyncBaseTransport):
 
 
 def upstream_of(model: InProcessModel) -> Upstream:
-    """A model of this process as the upstream of a gateway."""
+    """Make a model of this process the upstream of a gateway."""
     return Upstream("http://127.0.0.1", transport=ModelTransport(model), name=f"in-process model {model.name}")
 
 
 def _plain(message: Any) -> dict[str, str]:
-    """A message whose content is one text, where it was texts."""
+    """Return a message with its text parts joined to one text. Raises NotServed for other content."""
     message = message if isinstance(message, dict) else {}
     content, role = message.get("content"), message.get("role")
     parts = content if isinstance(content, list) else [{"text": content}]

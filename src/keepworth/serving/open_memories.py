@@ -1,8 +1,8 @@
-"""The memories that a server has open: a file, or a schema of a database, for each tenant, and a handle with the bounds of each
+"""The memories that a server has open: a file, or a schema of a database, for each tenant, and a handle with the scope of each
 token.
 
-Tenants share neither. In one file they would share the numbers of items and journal entries, and how common a word is, which
-scores depend on: each would see something of the others in every answer.
+Tenants share no file and no schema: in one file, the numbers of items and the frequencies of words, on which scores depend, would
+tell each tenant something about the others.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from keepworth.serving.access import Access
 from keepworth.serving.calls import NotServed
 
 EPISODES = 4096
-"""Episodes of a handle whose place is remembered; where others are, is read from the file."""
+"""How many episodes of a handle are held in memory; the state of others is read from the file."""
 HANDLES = 4096
 
 
 class OpenMemory:
-    """A memory within the bounds of a token."""
+    """A memory within the scope of a token, with its running episodes."""
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
@@ -38,17 +38,17 @@ class OpenMemory:
         return self._remembered(self.memory.episode(**options))
 
     def episode(self, id: str) -> LiveEpisode:
-        """Raises UnknownEpisode."""
+        """Return the episode with this id, to continue it. Raises UnknownEpisode."""
         return self._remembered(self.memory.reopen(id))
 
     def touch(self, id: str) -> None:
-        """So that what is searched in an episode waits for its next act. "" is none. Raises UnknownEpisode."""
+        """Open an episode, unless `id` is "", so that searches in it wait for its next act. Raises UnknownEpisode."""
         if id:
             self.episode(id)
 
     @contextmanager
     def alone(self, name: str) -> Iterator[None]:
-        """Refuses a request that is under way already."""
+        """Raise NotServed if a request with this name is being answered already."""
         with self._lock:
             if name in self._under_way:
                 raise NotServed(
@@ -74,7 +74,7 @@ class OpenMemory:
 
 
 class OpenMemories:
-    """path: the memory of the tenant ""; for those of others see `MemoryPlace.of_tenant`. options: of `Memory`."""
+    """Opens the memories of a server. `path` is that of the tenant "" (see `MemoryPlace.of_tenant`), `options` are `Memory`'s."""
 
     def __init__(self, path: str | Path | MemoryPlace, options: Mapping[str, Any]) -> None:
         self.place = place_of(path)
@@ -83,7 +83,7 @@ class OpenMemories:
         self._files: dict[str, Memory] = {}
         self._handles: OrderedDict[tuple[Any, ...], OpenMemory] = OrderedDict()
         self._opened: Callable[[OpenMemory], None] = lambda _: None
-        self._of_tenant("")  # what is wrong with the file or an option is said at the start
+        self._of_tenant("")  # so that a bad file or option is reported at the start
 
     def of(self, access: Access) -> OpenMemory:
         shared = {name: "write" in permissions for name, permissions in access.shared.items()}
@@ -101,14 +101,14 @@ class OpenMemories:
             return handle
 
     def when_opened(self, then: Callable[[OpenMemory], None]) -> None:
-        """`then` is given every memory that is open, and each that will be."""
+        """Call `then` with each open memory, and later with each one that is opened."""
         with self._lock:
             self._opened = then
             for memory in self._files.values():
                 then(OpenMemory(memory))
 
     def paths(self) -> tuple[str, ...]:
-        """Of what is open, the longest first."""
+        """Return the paths of the open memories, the longest first."""
         return tuple(
             sorted({*(file.path for file in list(self._files.values())), str(self.place)}, key=len, reverse=True)
         )

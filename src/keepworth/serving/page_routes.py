@@ -1,8 +1,8 @@
-"""The page that people look at, over a memory that is served: its files, and the verbs that it has beside those of programs: how
-much there is, rewards over time, and episodes in one line each. Its files need no token, as they hold nothing of a memory.
+"""The web page of a served memory: its files, and the routes that only it uses, with counts, rewards over time, and one line for
+each episode. The files need no token, as they hold nothing of a memory.
 
-The page asks for a token and then calls the routes that programs call, from the same address. Its policy lets it load nothing
-from elsewhere, run no script but its own, and make no HTML of text."""
+The page asks for a token and then calls the same routes as programs do. Its Content-Security-Policy forbids it to load anything
+from elsewhere, to run scripts other than its own, and to turn text into HTML."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ HEADERS = {
 }
 INDEX = "index.html"
 NEWEST = 5_000
-"""Rewards that the curve is made of."""
+"""The curve shows at most this many rewards, the latest."""
 POINTS = 40
-"""Of that curve."""
+"""The curve has at least this many points, if there are as many rewards."""
 
 
 def page_table() -> dict[tuple[str, str], RouteAnswers]:
-    """(method, path) -> what answers it."""
+    """Return the functions that answer, by method and path."""
     names = [path.name for path in (files("keepworth.serving") / "page").iterdir()]
     texts = {name: asset(name, "keepworth.serving", "page") for name in names}
     texts |= {name: asset(name) for name in (STYLE, PARTS)}
@@ -72,7 +72,7 @@ def _file(answer: ReadyAnswer, call: ServedCall) -> ReadyAnswer:
 
 @verb("GET /overview", "read")
 def overview(caller: ServedCaller) -> Any:
-    """How much there is, and what rewards say: their course."""
+    """Count items, episodes and rewards, and give the course of the rewards."""
     memory, nobody = caller.memory, bool(caller.nobody())
     with memory.store.database.reading() as connection:
         items, episodes = episode_log.totals(connection, memory.scopes.seen(), nobody)
@@ -90,7 +90,7 @@ def overview(caller: ServedCaller) -> Any:
 
 
 def reward_curve(rewards: Sequence[float]) -> Panel:
-    """Means of blocks of equal length, and the mean of all until then. rewards: in order, at least two."""
+    """Plot the means of blocks of rewards, and the mean of all until then. `rewards` are in order, at least two."""
     size = max(1, len(rewards) // POINTS)
     ends = [*range(size, len(rewards), size), len(rewards)]
     blocks = [rewards[max(0, end - size) : end] for end in ends]
@@ -107,7 +107,7 @@ def reward_curve(rewards: Sequence[float]) -> Panel:
 
 @verb("GET /episode_summaries", "read", Bounds, Page, key="episodes", pages=True)
 def list_episode_summaries(caller: ServedCaller, **options: Any) -> Any:
-    """Episodes in one line each, the newest first, a page at a time."""
+    """List episodes in one line each, the newest first, a page at a time."""
     memory = caller.memory
     memory.flush()
     scope = memory.scopes.narrowed(*(options.get(name, "") for name in Bounds.model_fields))

@@ -1,9 +1,8 @@
-"""A memory in the trainers of TRL. Nothing here imports TRL.
+"""Connects a memory with the trainers of TRL, without importing TRL.
 
     GRPOTrainer(..., train_dataset=rows.with_transform(recall_for(memory)), reward_funcs=reward_memory(score, memory))
 
-What is recalled is written into the prompts, and the memory learns from what an episode earned which of its items are worth
-showing.
+Prompts show what the memory recalls, and from the rewards it learns which of its items are worth showing.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from keepworth.memory.search.search import Hits
 from keepworth.tasks.own import last_said
 
 DECISION = "memory_decision"
-"""The column that says which search of the memory a row's prompt shows."""
+"""The column with the decision of the search whose hits a row's prompt shows."""
 
 
 def recall_for(memory: Memory, *, top_k: int = 3) -> Callable[[Mapping[str, list[Any]]], dict[str, list[Any]]]:
-    """For `Dataset.with_transform`: prompts show what the memory recalls for them, at the moment when they are read, so that each
-    rollout has a choice of its own; the column `memory_decision` says which. With `Dataset.map(..., batched=True)` it is recalled
-    once for all."""
+    """Return a function for `Dataset.with_transform` that adds what the memory recalls to each prompt when the prompt is read, so
+    that each rollout has a search of its own, named in the column `memory_decision`. With `Dataset.map(..., batched=True)` all
+    rollouts of a prompt share one search."""
 
     def transform(rows: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         columns = {key: list(values) for key, values in rows.items()}
@@ -40,8 +39,8 @@ def recall_for(memory: Memory, *, top_k: int = 3) -> Callable[[Mapping[str, list
 
 
 def reward_memory(score: Callable[..., Any], memory: Memory) -> Callable[..., Any]:
-    """`score`, a reward function of TRL, which also rewards the memory with what an episode earned. Of several reward functions,
-    one is what the memory learns from. A reward of None teaches nothing."""
+    """Wrap `score`, a reward function of TRL, so that its rewards also go to the memory, except for None. If there are several
+    reward functions, wrap only one."""
 
     @functools.wraps(score)
     def rewarded(**options: Any) -> Any:
@@ -60,7 +59,7 @@ def reward_memory(score: Callable[..., Any], memory: Memory) -> Callable[..., An
 
 
 def shown(hits: Hits) -> str:
-    """What is recalled, as it stands behind a prompt."""
+    """Return hits as the text that is added to the end of a prompt; "" for none."""
     return "\n".join(("\n\nMemory:", *(f"- {as_line(hit.item.text)}" for hit in hits))) if hits else ""
 
 

@@ -1,4 +1,4 @@
-"""Where a gateway sends calls: any endpoint that speaks as OpenAI or Anthropic do. Bytes pass as they are, in both directions."""
+"""Sends a gateway's calls to an endpoint with OpenAI's or Anthropic's interface. Bodies pass unchanged in both directions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ASKED = (
     *("content-type", "accept", "user-agent", "openai-organization", "openai-project", "openai-beta"),
     *("idempotency-key", "x-request-id", "anthropic-version", "anthropic-beta"),
 )
-"""Headers that go on; with those that begin with `x-stainless-`. The key is the gateway's own."""
+"""Headers that are passed on, together with those that begin with `x-stainless-`. The key is the gateway's own."""
 _NOT_ANSWERED = {
     *("connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade"),
     *("set-cookie", "date", "server"),
@@ -24,7 +24,7 @@ _IN_PATHS, _IN_QUERIES = "/:@!$&'()*+,;=-._~", "%/?:@!$&'()*+,;=-._~[]"
 
 
 class Unreachable(KeepworthError):
-    """The upstream gave no answer, or broke it off. kind: "timeout" or "unreachable"."""
+    """The upstream gave no answer, or broke it off; `kind` is "timeout" or "unreachable"."""
 
     def __init__(self, url: str, error: BaseException) -> None:
         self.kind = "timeout" if isinstance(error, httpx.TimeoutException) else "unreachable"
@@ -36,8 +36,8 @@ class Unreachable(KeepworthError):
 
 @dataclass(frozen=True, slots=True)
 class UpstreamAnswer:
-    """status and headers have come; the bytes come. close: hangs up where not all has come, so that nothing is computed for
-    nobody. parts raises Unreachable where the answer breaks off."""
+    """An answer whose status and headers have come. `parts` yields the bytes of its body, and raises Unreachable if it breaks
+    off. `close` hangs up if not all has come, so that the upstream stops computing."""
 
     status: int
     headers: Mapping[str, str]
@@ -50,13 +50,13 @@ class UpstreamAnswer:
 
 
 class Upstream:
-    """Where a gateway sends calls.
+    """The endpoint to which a gateway sends calls.
 
     Args:
-        url: With or without `/v1`.
-        key: What the upstream wants as a bearer token, if it wants one.
-        seconds: For the beginning of an answer, and between two parts of it.
-        transport: What answers in the place of a network; such an upstream is called by `name` and keeps nothing.
+        url: The address, with or without `/v1`.
+        key: The bearer token for the upstream; "" for none.
+        seconds: The time limit for the beginning of an answer, and between two parts of it.
+        transport: Answers in place of a network. Messages call such an upstream by `name`, and it stores nothing.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Upstream:
             parts = urlsplit(url)
             if parts.port == 0:
                 raise ValueError
-        except ValueError:  # what it quotes may be a part of a password
+        except ValueError:  # not shown, as its message may quote a part of a password
             raise KeepworthError(
                 "The upstream's address cannot be read.", "Give one such as https://api.openai.com/v1."
             ) from None
@@ -89,23 +89,21 @@ class Upstream:
         self._base = base if parts.path.strip("/") else f"{base}/v1"
         self.url, self.transport, self._key = name or self._base, transport, key
         self.tenants_apart = transport is not None
-        """Whether what it keeps for one tenant is nothing that another can name."""
+        """Whether no tenant can reach anything that the upstream stores for another."""
         self._timeout = httpx.Timeout(seconds, connect=10.0, pool=None).as_dict()
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=15.0)
-        # A transport alone: a client around it would follow redirects, keep cookies, and take time.
+        # Only a transport is used: a client around it would follow redirects, store cookies, and take time.
         self._http = transport or httpx.AsyncHTTPTransport(limits=limits, trust_env=False)
 
     async def send(
         self, method: str, path: str, query: str, headers: Mapping[str, str], content: bytes, *, episode: str
     ) -> UpstreamAnswer:
-        """The beginning of an answer. The key goes where the caller's token stood: Anthropic's clients have their own header.
+        """Send a call and return the answer once its headers have come. The upstream's key replaces the caller's token, in the
+        same header. Raises Unreachable.
 
         Args:
-            path: As the caller asked for it, with `/v1`.
-            episode: Which the call is part of, "" where it is to pass as it is; otherwise the answer must not be compressed.
-
-        Raises:
-            Unreachable: There is no answer.
+            path: The path that the caller asked for, with `/v1`.
+            episode: The episode that the call is part of, or "". For an episode the answer must not be compressed, as it is read.
         """
         given = {name: value for name, value in headers.items() if name in _ASKED or name.startswith("x-stainless-")}
         given["accept-encoding"] = "identity" if episode else headers.get("accept-encoding", "identity")
@@ -113,7 +111,7 @@ class Upstream:
             given["x-api-key"] = self._key
         elif self._key:
             given["authorization"] = f"Bearer {self._key}"
-        # Made here, so that the client adds nothing of its own.
+        # The request is made here, so that httpx adds no headers.
         request = httpx.Request(
             method,
             self._address(path, query),
@@ -130,8 +128,8 @@ class Upstream:
         return UpstreamAnswer(response.status_code, passed, lambda: self._parts(response), response.aclose)
 
     def _address(self, path: str, query: str) -> str:
-        """path: as it was routed, without escapes. It is sent as it was checked: nothing may read it as another one, which the
-        upstream's key would open too."""
+        """Return the address for a path, which is given without escapes. Raises NotServed for a path that the upstream could read
+        as another one, which was not checked and which its key would open too."""
         parts = path.removeprefix("/v1/").split("/")
         if any(
             part.partition(";")[0] in ("", ".", "..") or not set(part).isdisjoint("%\\?#") or not part.isprintable()

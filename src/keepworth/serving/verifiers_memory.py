@@ -1,6 +1,6 @@
-"""A memory in environments of `verifiers` (its version 1): what is recalled stands in prompts, and rewards teach the memory.
+"""Adds a memory to environments of `verifiers` (version 1): prompts show what it recalls, and it learns from the rewards.
 
-A file `my_env.py` makes of a plain task set one with a memory (`--env.id my_env`):
+A file `my_env.py` that adds a memory to a plain task set (`--env.id my_env`):
 
     import verifiers.v1 as vf
     from keepworth import Memory
@@ -25,8 +25,8 @@ from keepworth.serving.trl import shown
 
 
 def add_memory(environment: type[vf.Env], memory: Memory, *, top_k: int = 3) -> type[vf.Env]:
-    """The class of environments, with a memory. Each episode begins with a search for its task's prompt; the memory is told what
-    it earned: the reward of its trace, or the mean where several agents made one. An episode that failed is not told."""
+    """Return a subclass of an environment with a memory. Each episode begins with a search for its task's prompt, and ends by
+    rewarding the memory with the mean reward of its traces. An episode that failed gives no reward."""
     opened: ContextVar[LiveEpisode | None] = ContextVar("keepworth_episode", default=None)
 
     class Remembering(environment):  # type: ignore[misc]
@@ -53,7 +53,7 @@ def add_memory(environment: type[vf.Env], memory: Memory, *, top_k: int = 3) -> 
 
 
 def _with(prompt: Any, shown: str) -> Any:
-    """The prompt, with what is shown behind its last message."""
+    """Return a prompt with `shown` added to its last message."""
     if isinstance(prompt, str):
         return prompt + shown
     last = prompt[-1]

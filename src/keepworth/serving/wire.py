@@ -1,7 +1,6 @@
-"""What memory gives, as JSON and back: what the server sends and `Client` reads.
+"""Turns the results of a memory into JSON and back: the server sends them and `Client` reads them.
 
-Numbers that JSON has no word for, such as the infinite ends of an interval that is not known yet, are the texts "inf", "-inf"
-and "nan".
+Numbers that JSON does not have, such as the infinite ends of an interval, are the texts "inf", "-inf" and "nan".
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from keepworth.memory.search.search import Hit, Hits
 
 
 def plain(value: Any) -> Any:
-    """As `json.dumps` takes it."""
+    """Return a value as plain data, which `json.dumps` takes."""
     if isinstance(value, Item):
         return to_record(value)
     if isinstance(value, Hits):
@@ -46,11 +45,7 @@ def plain(value: Any) -> Any:
 
 
 def read(kind: Any, value: Any) -> Any:
-    """What `plain` made of a value, as it was.
-
-    Args:
-        kind: The type, as annotations say it.
-    """
+    """Return the value that `plain` turned into plain data. `kind` is its type, as an annotation gives it."""
     inside = [arg for arg in get_args(kind) if arg is not NoneType]
     if kind is NoneType or value is None:
         return None
@@ -78,7 +73,7 @@ def read(kind: Any, value: Any) -> Any:
 
 
 def result_of(method: Callable[..., Any]) -> Any:
-    """The type of what a method gives."""
+    """Return the type of a method's result, from its annotation."""
     return _hints(method)["return"]
 
 

@@ -1,1 +1,1 @@
-"""Loaders, fixed splits, verifiers and text metrics: used by training and evaluation alike."""
+"""Loaders, fixed splits, verifiers and text metrics, which training and evaluation share."""

@@ -1,8 +1,7 @@
-"""Benchmarks: what there is to measure a memory on, behind one interface. Each gives tasks with a haystack to remember, a
-question and the hidden key; who measures never knows where they came from.
+"""Benchmarks to measure a memory on, behind one interface. Each gives tasks with a haystack to remember, a question and the
+hidden key, so that the measurement does not depend on their origin.
 
-    tasks = load("longmemeval", "test", distractors=50)
-"""
+    tasks = load("longmemeval", "test", distractors=50)"""
 
 from __future__ import annotations
 
@@ -23,25 +22,25 @@ from keepworth.tasks.metrics import normalise
 from keepworth.tasks.splits import SPLITS
 
 Kind = Literal["answer", "choice", "stream"]
-"""answer: a reader answers in words; choice: it chooses among `Task.options`; stream: tasks that reward what was done."""
+"""answer: a reader answers in words; choice: it chooses among `Task.options`; stream: tasks that reward actions."""
 
 
 class LeakingSplit(KeepworthError):
-    """A question, or a session that holds its evidence, stands on two sides of a split."""
+    """A question, or a session that holds its evidence, is in two splits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """What a method of kind "benchmark" has as `make`: called with a split, it gives the tasks.
+    """The `make` of a method of kind "benchmark": returns the tasks of a split.
 
     Attributes:
         name: The name of the method.
-        load: Split -> tasks, with the settings as keywords; `data` where the set is not shipped.
-        kind: How it is answered.
-        metric: The headline, as `keepworth.evaluation.harness` names it.
-        licence: Of the data.
-        shipped: Whether the data comes with the package; else `--data` says where it is.
-        dials: The settings that a variant of it is.
+        load: Loads the tasks of a split, with the settings as keywords, and `data` where the set is not shipped.
+        kind: How questions are answered.
+        metric: The main metric, as `keepworth.evaluation.harness` names it.
+        licence: The licence of the data.
+        shipped: Whether the data comes with the package; else `--data` names its place.
+        dials: Settings that define a variant.
     """
 
     name: str
@@ -53,7 +52,7 @@ class Benchmark:
     dials: Mapping[str, Any] = field(default_factory=dict)
 
     def settings(self) -> dict[str, inspect.Parameter]:
-        """What can be set, by name: the keywords of its loader but `data`."""
+        """Returns the settings by name: the keywords of its loader except `data`."""
         parameters = inspect.signature(self.load).parameters.items()
         return {
             name: parameter
@@ -62,13 +61,13 @@ class Benchmark:
         }
 
     def __call__(self, split: str, *, data: Path | None = None, **dials: Any) -> list[Task]:
-        """The tasks of one split. `dials` come before those of the benchmark itself.
+        """Returns the tasks of one split. `dials` override those of the benchmark.
 
         Raises:
-            UnknownName: Of the split or a setting.
+            UnknownName: The split or a setting does not exist.
             MissingData: The data is not shipped and was not found.
             WrongFormat: The data is not of this set.
-            LeakingSplit: A question stands on two sides.
+            LeakingSplit: A question is in two splits.
         """
         require_known("split", split, SPLITS)
         settings = self.settings()
@@ -91,14 +90,15 @@ SIZES = Path(__file__).parent / "data" / "benchmark_sizes.json"
 
 
 def sizes() -> dict[str, Any]:
-    """What is known of the size of each benchmark, by name: questions of each side, haystacks and entries, and hashes. Counted by
-    `python -m benchmarks.catalogue.sizes`; sets that nobody here has are not in it."""
+    """Returns the known sizes of benchmarks by name: questions of each split, haystacks and entries, and hashes. They are counted
+    by `python -m benchmarks.catalogue.sizes`; sets that were not available are missing."""
     content: dict[str, Any] = json.loads(SIZES.read_text(encoding="utf-8"))
     return content
 
 
 def read_settings(parameters: Mapping[str, inspect.Parameter], assignments: Iterable[str], of: str) -> dict[str, Any]:
-    """`name=value` words as settings, of the type of their annotations. of: whose they are. Raises KeepworthError."""
+    """Parses `name=value` words as settings, by the types of their annotations. `of` names their owner in errors. Raises
+    KeepworthError."""
     values = dict[str, Any]()
     for word in assignments:
         name, equals, value = word.partition("=")
@@ -124,22 +124,22 @@ def _as(annotation: str, value: str, name: str) -> Any:
     return tuple(value.split(",")) if annotation.startswith("Sequence") else value
 
 
-# What of a task is remembered.
+# The entries of a task that are remembered.
 
 
 def haystack(task: Task, words: int = 60) -> list[MemoryEntry]:
-    """Everything that was said, by everybody, in order of time, in windows of at most `words` words. The key is left out: no
-    system learns from it what is evidence."""
+    """Returns all turns of all speakers, in order of time, in windows of at most `words` words. The marks of evidence are part of
+    the hidden key; a system must not read them."""
     return entries(task, words, everybody(task))
 
 
 def place(entry: MemoryEntry) -> str:
-    """The id of an entry: session, turn and window."""
+    """Returns the id of an entry: session, turn and window."""
     return f"{entry.session}/{entry.turn}.{entry.window}"
 
 
 def turn_of(place: str) -> str:
-    """The turn that an entry's id speaks of."""
+    """Returns the turn of an entry's id."""
     return place.rpartition(".")[0]
 
 
@@ -148,8 +148,8 @@ def session_of(place: str) -> str:
 
 
 def sharing(tasks: Sequence[Task]) -> list[list[int]]:
-    """Places of tasks by haystack, in the order in which haystacks are first met: who reads a conversation once may be asked all
-    its questions."""
+    """Groups the indices of tasks by haystack, in order of appearance, so that a conversation is read once for all its
+    questions."""
     groups: dict[tuple[tuple[str, int], ...], list[int]] = {}
     for number, task in enumerate(tasks):
         groups.setdefault(tuple((session.id, len(session.turns)) for session in task.sessions), []).append(number)
@@ -157,12 +157,13 @@ def sharing(tasks: Sequence[Task]) -> list[list[int]]:
 
 
 def cluster_of(task: Task) -> str:
-    """What a question is one draw of: questions over one conversation are alike, so whole conversations are resampled."""
+    """Returns the cluster of a question. Questions about one conversation are alike, so whole conversations are resampled."""
     return str(task.tags.get("cluster") or task.tags.get("conversation") or task.key)
 
 
 def digest(tasks: Sequence[Task]) -> str:
-    """A hash of all that tasks ask, hold and accept: equal data has equal ones. How answers are judged is in `scoring`."""
+    """Returns a hash of all questions, haystacks and answers of tasks; equal data has equal hashes. `scoring` hashes how answers
+    are judged."""
     whole = hashlib.sha256()
     cache: dict[int, bytes] = {}
     for task in tasks:
@@ -181,15 +182,17 @@ def digest(tasks: Sequence[Task]) -> str:
 
 
 def scoring(tasks: Sequence[Task]) -> str:
-    """A hash of how answers to tasks are judged and summed up: verifiers, clusters and labels."""
+    """Returns a hash of how answers to tasks are judged and summarised: verifiers, clusters and labels."""
     judged = [[task.key, task.verifier, cluster_of(task), sorted(task.tags.items())] for task in tasks]
     return hashlib.sha256(json.dumps(judged).encode()).hexdigest()
 
 
 def refuse_leaks(sides: Mapping[str, Sequence[Task]]) -> None:
-    """Raises LeakingSplit where a session with evidence is on two sides, or a question, in whatever spelling, with its answer:
-    what holds the answer on one side (the evidence, or all that was said where none is marked) is told to the other. Two who
-    were told different things are no leak if they ask alike; where one was told nothing, the question alone holds the answer."""
+    """Raises LeakingSplit where a session with evidence is in two splits, or a question with its answer, however it is spelled.
+
+    A question leaks where the text that holds the answer in one split (the evidence, or the whole haystack where none is marked)
+    is part of the haystack in the other. Equal questions about different texts are no leak. A task without a haystack leaks by
+    its question alone."""
     places: dict[str, list[tuple[str, Task]]] = {}
     shown: dict[str, tuple[str, str]] = {}
     for side, tasks in sides.items():
@@ -211,7 +214,7 @@ def refuse_leaks(sides: Mapping[str, Sequence[Task]]) -> None:
 
 
 def _one_source(one: Task, other: Task) -> bool:
-    """Whether what holds the answer to one question was told to who is asked the other."""
+    """Whether the text that holds the answer to one question is in the haystack of the other."""
     texts = [{normalise(turn.text) for session in task.sessions for turn in session.turns} for task in (one, other)]
     marked = [
         {normalise(turn.text) for session in task.sessions for turn in session.turns if turn.evidence}
@@ -225,12 +228,12 @@ def _one_source(one: Task, other: Task) -> bool:
 
 
 def benchmarks() -> dict[str, Benchmark]:
-    """Every benchmark by name."""
+    """Returns every benchmark by name."""
     return {name: cast(Benchmark, declared.make) for name, declared in methods("benchmark").items()}
 
 
 def named(name: str) -> Benchmark:
-    """Raises UnknownName; WrongFormat where it is a file."""
+    """Returns the benchmark of that name. Raises UnknownName; WrongFormat where it is a file."""
     if Path(name).is_file() or Path(name).suffix in (".json", ".csv", ".parquet", ".gz"):
         raise WrongFormat(
             f"{name} is no name of a benchmark, and no file of JSON lines.",

@@ -5,10 +5,9 @@
     {"prompt": "...", "completion": "...", "rating": 4}
     {"request": {"messages": [...]}, "response": {"choices": [{"message": {...}}]}, "feedback": "up"}
 
-A line is a conversation; `session` and `user` (see `SESSION`, `PERSON`) name it and whose it is. A reward (see `REWARD`) is of
-the answer that it stands in; that of a line is of its last answer. Nobody can reward an answer that is not in the log: so logged
-rewards choose what is imitated (`method = supervised`) and are not used for reinforcement.
-"""
+A line is a conversation; `session` and `user` (see `SESSION`, `PERSON`) name the conversation and its user. A reward (see
+`REWARD`) belongs to the answer that contains it; that of a line belongs to its last answer. A log has no rewards of answers that
+were not given, so its rewards choose what is imitated (`method = supervised`) and are not used for reinforcement."""
 
 from __future__ import annotations
 
@@ -43,21 +42,21 @@ WORDS: Mapping[str, float] = {
     **dict.fromkeys(("down", "thumbs_down", "👎", "bad", "negative", "dislike", "no", "incorrect"), 0.0),
 }
 OFTEN, SHARE = 10, 0.05
-"""A question in more sessions than OFTEN, and in more than this share of them, is a greeting: answers to it are left out, since
-it would tie everything to one side."""
+"""A question in more sessions than OFTEN, and in more than this share of them, is a greeting. Answers to it are left out, because
+it would tie almost all sessions to one split."""
 
 
 def rewarded_tasks(rows: Iterable[tuple[str, Mapping[str, Any]]], name: str) -> OwnTasks:
-    """The answers with more reward than the average, each as a task with the conversation before it.
+    """Makes a task of each answer with more reward than the average, with the conversation before it as the prompt.
 
-    Sides share no session, no person (where there are several) and no question.
+    Splits share no session, no user (where there are several) and no question.
 
     Args:
-        rows: Conversations, each with where it stands.
-        name: Of where they come from.
+        rows: Conversations, each with its place in the file.
+        name: The name of their source.
 
     Raises:
-        WrongFormat: A line cannot be read, or the rewards do not say which answers are better.
+        WrongFormat: A line cannot be read, or all rewards are equal.
     """
     answers = {}
     for place, row in rows:
@@ -87,7 +86,7 @@ def rewarded_tasks(rows: Iterable[tuple[str, Mapping[str, Any]]], name: str) -> 
 
 
 def _answers(row: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
-    """The rewarded answers of a conversation, as rows of tasks."""
+    """Yields the rewarded answers of a conversation, as rows of tasks."""
     messages = [_message(message, f"{place}, message {n}") for n, message in enumerate(_messages(row, place), start=1)]
     if not any(message["content"] for message in messages):
         raise WrongFormat(f"{place} has no message with text.", "Leave the conversation out.")
@@ -113,7 +112,7 @@ def _answers(row: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
 
 
 def _messages(row: Mapping[str, Any], place: str) -> Sequence[Any]:
-    """The messages of a row, whatever its form."""
+    """Returns the messages of a row, whatever its format."""
     field = next((name for name in MESSAGES if name in row), "")
     request, response = row.get("request"), row.get("response")
     prompt = row.get("prompt") or row.get("question")
@@ -143,7 +142,8 @@ def _messages(row: Mapping[str, Any], place: str) -> Sequence[Any]:
 
 
 def _message(given: Any, place: str) -> dict[str, Any]:
-    """role, content ("" where there is no text to read), reward, and whether it answers: a call of a tool does, too."""
+    """Returns role, content ("" where there is no text), reward, and whether the message answers, as a call of a tool also
+    does."""
     if not isinstance(given, Mapping):
         raise WrongFormat(f"{place} is {given!r:.60}.", 'Write {"role": "user", "content": "..."}.')
     speaker = next((given[name] for name in SPEAKER if name in given), None)

@@ -1,4 +1,4 @@
-"""Files of data that are not shipped: where they are looked for, and how they are read."""
+"""Finds and reads files of data that are not shipped."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ VARIABLE = "KEEPWORTH_DATA"
 
 
 class MissingData(KeepworthError, FileNotFoundError):
-    """A data set that is not shipped was not found where it was looked for."""
+    """A data set that is not shipped was not found."""
 
 
 class WrongFormat(KeepworthError):
-    """A file of questions that cannot be read as one."""
+    """A file of questions cannot be read as one."""
 
 
 def text_of(path: Path) -> str:
-    """A text file, packed or not. Raises WrongFormat."""
+    """Reads a text file, which may be gzipped. Raises WrongFormat."""
     packed = path.read_bytes()
     try:
         return (gzip.decompress(packed) if path.suffix == ".gz" else packed).decode("utf-8-sig")
@@ -33,8 +33,8 @@ def text_of(path: Path) -> str:
 
 
 def rows_of(path: Path) -> Sequence[tuple[str, dict[str, Any]]]:
-    """The objects of a file, each with where it stands: JSON lines, a JSON list, or an object of objects, whose names are then in
-    the field `id`. Raises WrongFormat, which names the line."""
+    """Reads the objects of a file, each with its place: JSON lines, a JSON list, or an object of objects, whose names become the
+    field `id`. Raises WrongFormat, which names the line."""
     if not path.is_file():
         raise WrongFormat(f"{path} is no file.", "Give the path of a file with one JSON object a line.")
     return _rows(path, path.stat().st_mtime_ns)

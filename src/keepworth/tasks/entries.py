@@ -1,4 +1,4 @@
-"""What of a conversation is remembered: its sentences, and entries of a memory."""
+"""Divides conversations into sentences and memory entries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from keepworth.memory.sentences import sentences
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.splits import draw_order
 
-# Words that carry no topic: grammar, and the words that questions about one's own past are made of.
+# Words without a topic: grammar, and the words that questions about one's own past consist of.
 _GRAMMAR_TEXT = """
 about after ago all also am and any are as at be been before by can current currently day days did do does during each
 ever far first for from get go got had has have he her his hours how i in into is it its ive last long made many me mention
@@ -28,10 +28,8 @@ _GRAMMAR = frozenset(_GRAMMAR_TEXT.split())
 
 @dataclass(frozen=True, slots=True)
 class MemoryEntry:
-    """One window of one turn. turn: index in the session; window: index in the turn; date: ISO 8601, of the turn.
-
-    evidence: whether the turn is marked as evidence. It belongs to the hidden key: for scoring retrieval, never for
-    choosing."""
+    """One window of one turn. `turn` is the index in the session, `window` the index in the turn, `date` the turn's in ISO 8601.
+    `evidence`, whether the turn is marked as evidence, is part of the hidden key: for scoring retrieval, never for choosing."""
 
     text: str
     session: str
@@ -43,10 +41,10 @@ class MemoryEntry:
 
 
 def entries(task: Task, words: int = 60, speakers: Collection[str] | None = None) -> list[MemoryEntry]:
-    """Every window of the haystack, in order of date, turn and window: what a bank holds when retrieval is real.
+    """Returns every window of the haystack, in order of date, turn and window: the content of a bank when retrieval is real.
 
-    The cut never looks at the question or the answer. speakers: whose turns; None is the user's only, or everybody's
-    for questions about what the assistant said and for conversations without a speaker called "user"."""
+    The cut never depends on the question or the answer. `speakers` are those whose turns count; None is the user only, or
+    everybody for questions about what the assistant said and for conversations without a speaker called "user"."""
     if speakers is None:
         speakers = everybody(task)
         if "user" in speakers and task.tags.get("type") != "single-session-assistant":
@@ -55,22 +53,21 @@ def entries(task: Task, words: int = 60, speakers: Collection[str] | None = None
 
 
 def everybody(task: Task) -> set[str]:
-    """Who speaks in the haystack."""
+    """Returns the speakers of the haystack."""
     return {turn.speaker for session in task.sessions for turn in session.turns}
 
 
 def candidates(task: Task, count: int, seed: int, words: int = 60) -> list[MemoryEntry]:
-    """At most `count` entries: the evidence, and distractors from the rest of the haystack, in seeded order.
+    """Returns at most `count` entries: the evidence, and distractors from the rest of the haystack, in seeded order.
 
-    This is the "evidence plus distractors" setting and uses oracle information twice: evidence turns are always
-    present, and each is represented by the one window that holds all words of an answer, else by the one with most
-    topic words of question and answers, else by the earliest. Scores in it say how well a reader uses a memory, not
-    how well the memory is found: for that, put `entries` into a bank and use a retriever.
+    This is the "evidence plus distractors" setting and uses oracle information twice: evidence turns are always present, and each
+    is represented by the one window that holds all words of an answer, else by the one with most topic words of question and
+    answers, else by the earliest. Its scores measure how well a reader uses a memory, not how well the memory is found: for that,
+    put `entries` into a bank and use a retriever.
 
-    Where more turns are evidence than `count`, those are kept that add most answer words not yet held, then the
-    latest. Distractors come from turns that are not evidence, each text once; fewer than `count` are returned where
-    the haystack has no more. The order depends only on (seed, task key), so that the place of the evidence says
-    nothing."""
+    Where more turns are evidence than `count`, the turns that add most new answer words are taken, then the latest. Distractors
+    come from turns that are not evidence, each text once; fewer than `count` are returned where the haystack has no more. The
+    order depends only on (seed, task key), so that the place of the evidence is uninformative."""
     if count < 1:
         raise ValueError(f"count={count}: a candidate set has at least one entry")
     by_turn: dict[tuple[str, int], list[MemoryEntry]] = {}
@@ -100,7 +97,7 @@ def candidates(task: Task, count: int, seed: int, words: int = 60) -> list[Memor
 
 
 def topic_words(text: str) -> frozenset[str]:
-    """The normalised tokens of `text` that carry a topic: no grammar, none of the words every such question is made of."""
+    """Returns the normalised tokens of `text` that carry a topic: without grammar and the words of every such question."""
     return frozenset(tokens(text)) - _GRAMMAR
 
 
@@ -111,9 +108,7 @@ def covers(answer: str, texts: Iterable[str]) -> bool:
 
 
 def windows_of(text: str, words: int = 60) -> list[str]:
-    """`text` in pieces of at most `words` white-space words: whole sentences packed greedily; a longer sentence is
-    cut hard.
-
+    """Divides `text` into pieces of at most `words` white-space words: whole sentences packed greedily; a longer sentence is cut.
     No word is lost or repeated: joining the pieces gives the words of `text` in order."""
     if words < 1:
         raise ValueError(f"words={words}: a window has at least one word")

@@ -1,4 +1,4 @@
-"""Questions of your own: a file of JSON lines, one haystack a line with its questions.
+"""Questions of the user: a file of JSON lines, with one haystack and its questions on each line.
 
     {"id": "chat-7",
      "writes": [{"id": "a", "text": "I moved to Leeds.", "speaker": "user", "time": "2026-01-03T10:00"}],
@@ -8,23 +8,22 @@
 | of | name | what it is |
 | --- | --- | --- |
 | a line | id | names the line |
-| | writes | what is to be remembered, in order of time |
-| | questions | what is asked afterwards |
+| | writes | the texts to remember, in order of time |
+| | questions | the questions that are asked afterwards |
 | | split | train, dev or test; in a file without any, every line is test |
-| | cluster | what lines are alike in, such as a user: intervals resample these; by default lines with the same writes |
-| a write | text | what was said |
+| | cluster | what lines have in common, such as a user: intervals resample these; by default lines with the same writes |
+| a write | text | the text |
 | | id | names it within the line, for `evidence` |
-| | speaker | who said it |
-| | time | when, in ISO 8601; by default as the write before it in its session |
-| | session | in which conversation; writes of one session stand together |
-| a question | text | what is asked |
-| | answers | each of them is right |
-| | options | what there is to choose from; the answers are among them |
-| | unanswerable | true: nothing that was written says it; the right answer is to say so, and `answers` may be left out |
-| | evidence | ids of the writes that hold the answer; without them nobody can say where points go |
-| | type, time | a label for tables; when it is asked |
-| | verifier | how an answer is judged: token_f1 (default), exact_match, numeric, ... |
-"""
+| | speaker | its speaker |
+| | time | its time, in ISO 8601; by default that of the write before it in its session |
+| | session | its conversation; writes of one session are kept together |
+| a question | text | the question |
+| | answers | the right answers; any of them counts |
+| | options | the choices; the answers are among them |
+| | unanswerable | true: no write holds the answer; the right answer is to say so, and `answers` may be left out |
+| | evidence | ids of the writes that hold the answer; without them nothing shows where points are lost |
+| | type, time | a label for tables; the time of the question |
+| | verifier | how an answer is judged: token_f1 (default), exact_match, numeric, ... |"""
 
 from __future__ import annotations
 
@@ -48,12 +47,12 @@ LINE = ("id", "writes", "questions", "split", "cluster")
 WRITE = ("text", "id", "speaker", "time", "session")
 QUESTION = ("text", "answers", "options", "unanswerable", "evidence", "type", "time", "verifier", "id")
 DECLINED = ("I don't know",)
-"""What is shown as the right answer where there is none and the file has no words for it."""
+"""The right answer that is shown for an unanswerable question where the file gives none."""
 
 
 def json_lines(split: str, *, data: Path | None = None) -> list[Task]:
-    """The questions of one split. Raises WrongFormat, which names the file, the line and the field, and LeakingSplit where a line
-    id stands on two sides."""
+    """Reads the questions of one split. Raises WrongFormat, which names the file, the line and the field, and LeakingSplit where
+    a line's id is in two splits."""
     if data is None:
         raise WrongFormat("no file of questions was named.", "Give the path of a .jsonl file.")
     lines = rows_of(data)
@@ -77,7 +76,7 @@ def json_lines(split: str, *, data: Path | None = None) -> list[Task]:
                 f"{where}: the id {id!r:.60} is that of {numbers[id]}.", "Give each line an id of its own."
             )
         tasks_of_line = _tasks(line, id, side, data.stem, where)
-        # Copies say nothing twice: what has the same writes is one draw, under whatever ids.
+        # Copies are not independent: lines with the same writes are one cluster, whatever their ids.
         writes = tuple(_fold(turn.text) for session in tasks_of_line[0].sessions for turn in session.turns)
         alike = writes or tuple(_fold(task.input) for task in tasks_of_line)
         cluster = str(_of(line, "cluster", (str, int), where, "")) or clusters.get(alike, id)
@@ -158,14 +157,14 @@ def _tasks(line: Mapping[str, Any], id: str, side: str, source: str, where: str)
 
 
 def sessions_of(row: Mapping[str, Any], id: str, where: str) -> list[Session]:
-    """The `writes` of a row as sessions. Raises WrongFormat."""
+    """Returns the `writes` of a row as sessions. Raises WrongFormat."""
     return _sessions(_list(row, "writes", where), id, where)[0]
 
 
 def _sessions(
     writes: Sequence[Mapping[str, Any]], id: str, where: str
 ) -> tuple[list[Session], dict[str, tuple[str, int]]]:
-    """The writes as sessions in order of their first write, and where each id is."""
+    """Returns the writes as sessions in order of their first write, and the place of each id."""
     turns: dict[str, list[Turn]] = {}
     dates, last = dict[str, str](), dict[str, str]()
     places: dict[str, tuple[str, int]] = {}
@@ -175,7 +174,7 @@ def _sessions(
         text = str(_of(write, "text", str, at))
         if not text.strip():
             raise WrongFormat(f"{at}: its text is empty.", "Leave it out, or say something.")
-        # No id has a slash left in it, so no two lines have a session of one name.
+        # Slashes in ids are escaped, so no two lines have sessions of the same name.
         session = f"{id.replace('%', '%25').replace('/', '%2F')}/{_of(write, 'session', (str, int), at, 0)}"
         turns_of_session = turns.setdefault(session, [])
         time = last[session] = _time(write, at, last.get(session, ""))
@@ -192,8 +191,8 @@ def _sessions(
 
 
 def marked(session: Session, evidence: Collection[int] = ()) -> Session:
-    """The session with the turns of these numbers as the evidence; itself where that changes nothing, so that tasks share it in
-    memory, as they share turns that stay as they are."""
+    """Returns the session with the turns of these numbers marked as evidence. It is the same object where nothing changes, so
+    that tasks share it in memory, as they share unchanged turns."""
     turns = tuple(
         turn if turn.evidence == (turn.index in evidence) else replace(turn, evidence=not turn.evidence)
         for turn in session.turns
@@ -244,7 +243,8 @@ def _time(record: Mapping[str, Any], where: str, default: str) -> str:
 
 
 def _sayable(text: str, name: str, where: str) -> None:
-    """No memory keeps a control character or half of a surrogate pair. White space of every kind is what entries are cut at."""
+    """Raises WrongFormat for a control character or half of a surrogate pair, which no memory stores. All white space separates
+    words."""
     match = UNSAYABLE.search(text)
     if match is not None:
         raise WrongFormat(

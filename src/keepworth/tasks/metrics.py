@@ -18,26 +18,24 @@ _CLOSED = frozenset({"yes", "no", "noanswer"})
 
 
 def exact_match(prediction: str, golds: Sequence[str]) -> float:
-    """1.0 if the normalised prediction equals any normalised gold, else 0.0."""
+    """Returns 1.0 if the normalised prediction equals any normalised gold, else 0.0."""
     wanted = normalise(prediction)
     return float(any(normalise(gold) == wanted for gold in _some(golds)))
 
 
 def token_f1(prediction: str, golds: Sequence[str]) -> float:
-    """Best F1 over the golds of the multisets of normalised tokens: P = c/|prediction|, R = c/|gold|, 2PR/(P+R), 0
-    where c = 0.
-
-    If either side is one of yes, no, noanswer and they differ, that pair scores 0."""
+    """Returns the best F1 over the golds of the multisets of normalised tokens. With c common tokens, P = c/|prediction|, R =
+    c/|gold| and F1 = 2PR/(P+R), 0 where c = 0. If either side is one of yes, no, noanswer and they differ, that pair scores 0."""
     return max(_f1(normalise(prediction), normalise(gold)) for gold in _some(golds))
 
 
 def bleu1(prediction: str, golds: Sequence[str]) -> float:
-    """BLEU with unigrams only over normalised tokens, golds as the references (Papineni et al., ACL 2002).
+    """Returns BLEU with unigrams only over normalised tokens, with the golds as references (Papineni et al., ACL 2002).
 
-    Clipped unigram precision times the brevity penalty exp(1 - r/c) for a prediction of c tokens shorter than r, the
-    reference length nearest to c (the shorter on a tie). Equal to NLTK's `sentence_bleu` with weights (1, 0, 0, 0)
-    and smoothing method 1 on the same tokens: with no unigram in common both are 0, so that the smoothing never
-    shows. Papers tokenise differently: their figures move by some tenths of a point."""
+    It is the clipped unigram precision times the brevity penalty exp(1 - r/c) for a prediction of c tokens shorter than r, the
+    reference length nearest to c (the shorter on a tie). It equals NLTK's `sentence_bleu` with weights (1, 0, 0, 0) and smoothing
+    method 1 on the same tokens: with no unigram in common both are 0, so that the smoothing has no effect. Papers tokenise
+    differently, which changes their figures by some tenths of a point."""
     words = tokens(prediction)
     references = [tokens(gold) for gold in _some(golds)]
     allowed: Counter[str] = Counter()
@@ -87,8 +85,7 @@ _ABSTAINS = re.compile(
 
 
 def abstains(answer: str) -> bool:
-    """Whether an answer says that there is none: "I don't know", "not mentioned", "no information available", or nothing at all.
-
-    By how the answer begins, so it errs: `benchmarks/statistics/verifiers.json` has how often, on answers it was not made for."""
+    """Whether an answer declines: "I don't know", "not mentioned", "no information available", or nothing at all. It depends on
+    how the answer begins, so it errs; `benchmarks/statistics/verifiers.json` has the error rate on other answers."""
     text = normalise(answer)
     return not text or _ABSTAINS.match(text) is not None

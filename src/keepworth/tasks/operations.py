@@ -1,4 +1,4 @@
-"""An operation on memory as one line: how it is written, how a model's text is read as one, and how it is judged."""
+"""An operation on memory as one line: writes it, parses a model's text as one, and judges it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from keepworth.episodes.episode import OperationKind, ParseStatus
 
 
 def written(kind: OperationKind, target: int | None = None) -> str:
-    """The canonical line of an operation: `ADD`, `UPDATE 1`, `DELETE 0`, `NOOP`."""
+    """Returns the canonical line of an operation: `ADD`, `UPDATE 1`, `DELETE 0`, `NOOP`."""
     return kind.value if target is None else f"{kind.value} {target}"
 
 
@@ -37,11 +37,11 @@ _NUMBERED = (OperationKind.UPDATE, OperationKind.DELETE)
 
 
 def read_operation(text: str, shown: int | None = None) -> tuple[OperationKind, int | None, ParseStatus]:
-    """What a model's text asks for: kind, number of the entry, and how well it was said. Never raises.
+    """Parses a model's text as an operation: its kind, the number of its entry, and the parse status. Never raises.
 
-    Only the first line that is not blank counts. OK is the canonical line; REPAIRED has another spelling (`none`,
-    `Update [1].`, `ADD 2`, words after it); everything else is INVALID and means NOOP: no known verb, no number or
-    several where one is needed, or a number that was not among the `shown` entries (None: any number will do)."""
+    Only the first line that is not blank counts. OK is the canonical line; REPAIRED has another spelling (`none`, `Update [1].`,
+    `ADD 2`, words after it). Everything else is INVALID and means NOOP: no known verb, no number or several where one is needed,
+    or a number that was not among the `shown` entries (None allows any number)."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     match = _LINE.match(line)
     if match is None:
@@ -60,6 +60,6 @@ def read_operation(text: str, shown: int | None = None) -> tuple[OperationKind, 
 
 
 def operation(answer: str, answers: Sequence[str]) -> float:
-    """Verifier: 1.0 where `answer` asks for one of `answers`, however it is spelled; otherwise, or where invalid, 0.0."""
+    """Returns 1.0 where `answer` asks for one of `answers`, however it is spelled; 0.0 otherwise, or where it is invalid."""
     kind, target, status = read_operation(answer)
     return float(status is not ParseStatus.INVALID and written(kind, target) in answers)

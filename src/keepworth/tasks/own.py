@@ -1,19 +1,18 @@
-"""Tasks of one's own: rows of data, as a file of JSON lines or handed over, one task each.
+"""Tasks of the user: rows of data, in a file of JSON lines or in Python, one task each.
 
     {"prompt": "What is 3 + 4?", "answer": "7"}
     {"prompt": [{"role": "user", "content": "What is 3 + 4?"}], "solution": "7", "split": "test", "id": "a-17"}
 
 | field | what it is |
 | --- | --- |
-| prompt | what the model is asked: a text, or messages (or `question`, `input`, `problem`, `instruction`, `text`) |
-| answer, answers | what counts as right, where a verifier judges |
-| split | train, dev or test; without it a row's side follows from its key, so that it stays there when rows are added |
-| group | what rows have in common, such as a user: rows of one group are on one side, and intervals resample groups |
+| prompt | the question to the model: a text, or messages (or `question`, `input`, `problem`, `instruction`, `text`) |
+| answer, answers | the right answers, for a verifier |
+| split | train, dev or test; without it a row's split follows from its key, so that it does not change when rows are added |
+| group | what rows have in common, such as a user: rows of one group are in one split, and intervals resample groups |
 | id | names the row; by default its place |
-| writes | what is in memory before the question, as in `keepworth.tasks.json_lines` |
+| writes | the content of memory before the question, as in `keepworth.tasks.json_lines` |
 
-Every other field is for a reward of one's own, which is handed the whole row.
-"""
+Every other field is for the user's reward, which receives the whole row."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ class MissingField(KeepworthError, KeyError):
 
 
 class DataRow(dict[str, Any]):
-    """A row of data that says which of its fields is missing, and where it stands."""
+    """A row of data whose KeyError names the missing field and the row's place."""
 
     place = ""
 
@@ -56,7 +55,13 @@ class DataRow(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class OwnTasks:
-    """Tasks by side. name: of their source. digest: of all rows. cluster: what each task is alike in, by its key."""
+    """Tasks by split.
+
+    Attributes:
+        name: The name of their source.
+        digest: A hash of all rows.
+        cluster: The cluster of each task, by its key.
+    """
 
     name: str
     digest: str
@@ -72,7 +77,7 @@ class OwnTasks:
 def own_tasks(
     source: Path | str | Iterable[Mapping[str, Any] | Task], *, name: str = "", by_row: bool = False
 ) -> OwnTasks:
-    """The tasks of a file, or of rows or tasks that are handed over. by_row: rows with the same prompt are different tasks where
+    """Returns the tasks of a file, or of given rows or tasks. With `by_row`, rows with the same prompt are different tasks where
     another field differs, as where an environment makes worlds of them. Raises WrongFormat naming file, row and field."""
     if isinstance(source, str | Path):
         path = Path(source).expanduser()
@@ -92,7 +97,7 @@ def own_tasks(
         if task.key in marks:
             raise WrongFormat(f"{location}: the key {task.key!r} comes twice.", "Give each row an id of its own.")
         group = str(task.row.get("group", ""))
-        # Rows that ask the same are on one side: what is measured has not been trained on.
+        # Rows with the same question are in one split, so that no question is both trained and measured on.
         marks[task.key] = {f"asks\x1f{_ask(task, by_row)}", *([f"group\x1f{group}"] if group else [])}
         if split := str(task.tags.get("split", "")):
             named[task.key] = split
@@ -105,7 +110,7 @@ def own_tasks(
     by_side, note = (named, "") if named else divide(marks)
     by_split = {split: tuple(_on(task, split) for task in tasks if by_side[task.key] == split) for split in SPLITS}
     _require_apart(by_split, marks)
-    # The first so many are measured on, and files are often sorted by what is asked.
+    # Shuffled, because only the first of them may be measured, and files are often sorted by question.
     for split in ("dev", "test"):
         by_split[split] = tuple(sorted(by_split[split], key=lambda task: draw_order(task.key.removeprefix(f"{name}/"))))
     digest = hashlib.sha256()
@@ -122,7 +127,7 @@ def _ask(task: Task, by_row: bool) -> str:
     if by_row and fields:
         return json.dumps(fields, sort_keys=True, default=str)
     messages = messages_of(task)
-    if len(messages) > 1:  # what is asked last may be the same in other conversations
+    if len(messages) > 1:  # other conversations may end with the same question
         return json.dumps(
             [(message.get("role"), " ".join(str(message.get("content")).split())) for message in messages]
         )
@@ -130,8 +135,8 @@ def _ask(task: Task, by_row: bool) -> str:
 
 
 def divide(marks: Mapping[str, Iterable[str]]) -> tuple[dict[str, str], str]:
-    """The side of each task, by the fixed rule; where that leaves a side empty, the last set of tied tasks of the largest one
-    goes there."""
+    """Assigns each task to a split by the fixed rule, and describes the result. Where the rule leaves a split empty, the last set
+    of tied tasks of the largest split goes there."""
     smallest = tied(marks)
     split_by_root = {value: side(value) for value in set(smallest.values())}
     for split in ("train", "test", "dev"):
@@ -145,7 +150,7 @@ def divide(marks: Mapping[str, Iterable[str]]) -> tuple[dict[str, str], str]:
 
 
 def _require_apart(by_split: Mapping[str, Sequence[Task]], marks: Mapping[str, set[str]]) -> None:
-    """Raises WrongFormat where a prompt or a group is on the training side and on another."""
+    """Raises WrongFormat where a prompt or a group is in the training split and in another."""
     trained = {mark: task.key for task in by_split["train"] for mark in marks[task.key]}
     for split in ("dev", "test"):
         for task in by_split[split]:
@@ -163,7 +168,7 @@ def _on(task: Task, split: str) -> Task:
 
 
 def _whole_file(path: Path, name: str) -> OwnTasks:
-    """A file of haystacks with their questions, whose lines name their splits or are divided by their writes."""
+    """Reads a file of haystacks with their questions. Lines without splits are divided by their writes."""
     sides_of = {split: tuple(json_lines(split, data=path)) for split in SPLITS}
     cluster = {task.key: task.tags["cluster"] for split in SPLITS for task in sides_of[split]}
     note = ""
@@ -220,19 +225,19 @@ def _task(row: Mapping[str, Any], place: str, key: str, source: str) -> Task:
 
 
 def messages_of(task: Task) -> tuple[Mapping[str, Any], ...]:
-    """The conversation that the task's row asks with; nothing where it asks with one text."""
+    """Returns the conversation of the task's prompt; an empty tuple where the prompt is one text."""
     prompt = next((task.row[name] for name in PROMPTS if task.row.get(name)), "")
     return () if isinstance(prompt, str) else tuple(prompt)
 
 
 def last_said(row: Mapping[str, Any]) -> str:
-    """The last text of the row's prompt; "" where it has none."""
+    """Returns the last text of the row's prompt; "" where it has none."""
     prompt = next((row[name] for name in PROMPTS if row.get(name)), "")
     return prompt if isinstance(prompt, str) else str(prompt[-1].get("content", ""))
 
 
 def _last_asked(prompt: Any, where: str) -> str:
-    """The last text of a user in a conversation. Raises WrongFormat."""
+    """Returns the last text of a user in a conversation. Raises WrongFormat."""
     if not isinstance(prompt, list | tuple) or not prompt:
         raise WrongFormat(f"{where} is {prompt!r:.60}.", "Write a text, or a list of messages.")
     for number, message in enumerate(prompt, start=1):

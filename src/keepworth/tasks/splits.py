@@ -1,9 +1,8 @@
-"""Fixed splits: which side a question is on follows from its id alone, and no conversation is on two sides.
+"""Fixed splits: a question's split follows from its id alone, and no conversation is in two splits.
 
-Rule: sha256(question id) mod 10; 0 to 5 train, 6 dev, 7 to 9 test. Questions that share a mark (a session, a turn)
-are tied together; a tied set goes to the side of its smallest question id (in code point order), so that adding a
-question never moves a smaller one.
-"""
+Rule: sha256(question id) mod 10; 0 to 5 train, 6 dev, 7 to 9 test. Questions that share a mark (a session, a turn) are tied
+together; a tied set goes to the split of its smallest question id (in code point order), so that adding a question never moves a
+smaller one."""
 
 from __future__ import annotations
 
@@ -14,14 +13,13 @@ SPLITS = ("train", "dev", "test")
 
 
 def side(identifier: str) -> str:
-    """The side of one id taken alone: "train", "dev" or "test"."""
+    """Returns the split of one id taken alone: "train", "dev" or "test"."""
     last = int(hashlib.sha256(identifier.encode()).hexdigest(), 16) % 10
     return "train" if last < 6 else "dev" if last == 6 else "test"
 
 
 def tied(marks: Mapping[str, Iterable[Hashable]]) -> dict[str, str]:
-    """For each id, the smallest id of its tied set: ids with a mark in common, directly or through others
-    (union-find)."""
+    """Returns for each id the smallest id of its tied set: ids with a mark in common, directly or through others (union-find)."""
     parent = {identifier: identifier for identifier in marks}
 
     def root(identifier: str) -> str:
@@ -39,9 +37,8 @@ def tied(marks: Mapping[str, Iterable[Hashable]]) -> dict[str, str]:
 
 
 def draw_order(*parts: object) -> str:
-    """A sort key for seeded draws that is the same on every machine, Python version and hash seed: sha256 of the
-    parts.
+    """Returns a sort key for seeded draws (sha256 of the parts), which is the same on every machine, Python version and hash
+    seed.
 
-    Sorting by `draw_order(seed, owner, member)` and taking the first n draws n members; a larger n only adds to a
-    smaller one."""
+    Sorting by `draw_order(seed, owner, member)` and taking the first n draws n members; a larger n only adds to a smaller one."""
     return hashlib.sha256("\x1f".join(map(str, parts)).encode()).hexdigest()

@@ -1,7 +1,7 @@
-"""Episodes as lines of JSON for other programs, and for `train(tasks=...)`: a prompt is a task, what was said is beside it.
+"""Episodes as lines of JSON for other programs, and for `train(tasks=...)`: the prompt is a task, with the model's texts next to
+it.
 
-{"id": "...", "prompt": [messages], "completion": [messages], "reward": 1.0, "rewards": {"name": 1.0}, "answers": ["..."]}
-"""
+{"id": "...", "prompt": [messages], "completion": [messages], "reward": 1.0, "rewards": {"name": 1.0}, "answers": ["..."]}"""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from keepworth.episodes.episode import Episode
 
 
 def write_traces(path: Path | str, episodes: Iterable[Episode]) -> int:
-    """Write episodes as lines of JSON; returns how many. What the environment said after its question is in the record as tokens
-    alone, so of several turns only what the model said is written."""
+    """Writes episodes as lines of JSON, and returns how many. Later observations are recorded as tokens only, so of several turns
+    only the model's texts are written."""
     lines = [json.dumps(row_of(episode), ensure_ascii=False) for episode in episodes]
     Path(path).expanduser().write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return len(lines)
 
 
 def row_of(episode: Episode) -> dict[str, Any]:
-    """One episode, as a line says it."""
+    """Converts one episode to the record of a line."""
     texts = [segment.text for segment in episode.segments] or [exchange.done for exchange in episode.exchanges]
     return {
         "id": episode.id,

@@ -1,4 +1,4 @@
-"""Verifiers: how an answer is judged. The functions that a task may name, and the reading of numbers that some need."""
+"""Verifiers: the functions that a task may name to judge an answer, and the parsing of numbers that some need."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from keepworth.tasks.operations import operation
 
 
 def last_value(text: str) -> str:
-    """What stands after the last `=` of the first line, blanks collapsed: the value of the last step."""
+    """Returns the text after the last `=` of the first line, with blanks collapsed: the value of the last step."""
     lines = text.strip().splitlines()
     return " ".join(lines[0].rpartition("=")[2].split()) if lines else ""
 
 
 def same_words(prediction: str, golds: Sequence[str]) -> float:
-    """1.0 if the value at the end of `prediction` is a gold's words in order. Nothing is normalised away but blanks."""
+    """Returns 1.0 if the value at the end of `prediction` equals a gold's words in order. Only blanks are normalised."""
     return float(last_value(prediction) in {" ".join(gold.split()) for gold in golds})
 
 
@@ -33,10 +33,10 @@ _SIGNS = re.compile(r"[,./\-_*^()]")
 
 
 def contains_answer(prediction: str, golds: Sequence[str]) -> float:
-    """1.0 if one of `golds` occurs in `prediction` as whole words, whatever its letter case and the signs , . / - _ * ^ ( ).
+    """Returns 1.0 if one of `golds` occurs in `prediction` as whole words, ignoring letter case and the signs , . / - _ * ^ ( ).
 
-    The rule by which the Berkeley Function-Calling Leaderboard scores memory (`agentic_checker`), but for an accepted string that
-    begins or ends with another sign, such as `$49.99`: theirs then never says yes."""
+    The Berkeley Function-Calling Leaderboard scores memory by this rule (`agentic_checker`), except for an accepted string that
+    begins or ends with another sign, such as `$49.99`, which its version never accepts."""
     text = _SIGNS.sub("", prediction).lower().replace("'", '"')
     wanted = (_SIGNS.sub("", gold).lower().replace("'", '"') for gold in golds)
     return float(any(re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", text) for gold in wanted if gold.strip()))
@@ -44,7 +44,7 @@ def contains_answer(prediction: str, golds: Sequence[str]) -> float:
 
 # Numbers as answers: read out of text exactly, compared exactly.
 #
-# Strict on purpose: a reward that says yes to anything that looks right is learned from (a list of guesses, say). Where
+# Strict on purpose: a policy learns to exploit a reward that accepts anything which looks right (a list of guesses, say). Where
 # both can read an answer, `numeric` agrees with the package math-verify; the tests check that where it is installed.
 
 
@@ -60,36 +60,35 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]
     ast.Div: operator.truediv,
 }
 _LONGEST = 200
-"""Characters of an expression; digits of what it comes to."""
+"""The most characters of an expression, and the most digits of its value."""
 
 
 def numeric(prediction: str, golds: Sequence[str]) -> float:
-    """1.0 if the answer in `prediction` is the number of one of `golds`, as an exact fraction; else 0.0.
+    """Returns 1.0 if the answer in `prediction` is the number of one of `golds`, as an exact fraction; else 0.0.
 
-    The answer is the only number of the last line that has one; after a marker (`####`, `=`, `answer:`, `\\boxed{}`) it is
-    the only number behind the last marker. Two different numbers there are no answer. Thousands separators, currency
-    signs, units, percent signs (dropped), fractions and decimals are read. Never raises on a prediction."""
+    The answer is the only number of the last line that has one; after a marker (`####`, `=`, `answer:`, `\\boxed{}`) it is the
+    only number behind the last marker. Two different numbers there are no answer. Thousands separators, currency signs, units,
+    percent signs (dropped), fractions and decimals are read. Never raises on a prediction."""
     number = number_in(prediction)
     return float(number is not None and any(number == _gold(gold) for gold in golds))
 
 
 def expression(prediction: str, golds: Sequence[str]) -> float:
-    """1.0 if the first line of `prediction`, computed, is the number of one of `golds`; else 0.0.
+    """Returns 1.0 if the first line of `prediction`, computed, is the number of one of `golds`; else 0.0.
 
-    The line is an expression of numbers, + - * / and brackets, up to an `=` if there is one. A number alone is an
-    expression too. Never raises on a prediction."""
+    The line is an expression of numbers, + - * / and brackets, up to an `=` if there is one. A number alone is an expression too.
+    Never raises on a prediction."""
     lines = prediction.strip().splitlines()
     value = computed(lines[0].split("=")[0]) if lines else None
     return float(value is not None and any(value == _gold(gold) for gold in golds))
 
 
 def math_verify(prediction: str, golds: Sequence[str]) -> float:
-    """1.0 if the package math-verify finds one of `golds` in `prediction`: numbers, fractions, sets, LaTeX; else 0.0.
-
-    Errors: MissingExtra where the package is not installed."""
+    """Returns 1.0 if the package math-verify finds one of `golds` in `prediction`: numbers, fractions, sets, LaTeX; else 0.0.
+    Raises MissingExtra where the package is not installed."""
     require("math", "The verifier math_verify")
     package = import_module("math_verify")
-    # Its own limit of time works by signals, which only the main thread may have: whoever runs rewards limits them.
+    # Its own limit of time uses signals, which only the main thread may have; the caller of rewards limits their time.
     parsed = package.parse(prediction, parsing_timeout=None)
     return float(
         any(package.verify(package.parse(gold, parsing_timeout=None), parsed, timeout_seconds=None) for gold in golds)
@@ -97,7 +96,7 @@ def math_verify(prediction: str, golds: Sequence[str]) -> float:
 
 
 def number_in(text: str) -> Fraction | None:
-    """The one number that `text` gives as its answer; None where there is none, or more than one."""
+    """Returns the one number that `text` gives as its answer; None where there is none, or more than one."""
     after = re.split(r"####|=|(?i:answer(?:\s+is)?\s*:?)|\\boxed\{", text)[-1] if _mark(text) else text
     lines = [line for line in after.splitlines() if _NUMBER.search(_spaced(line))]
     if not lines:
@@ -108,7 +107,7 @@ def number_in(text: str) -> Fraction | None:
 
 
 def computed(text: str) -> Fraction | None:
-    """The exact value of an arithmetic expression, or None: no names, no powers, nothing that could run for long."""
+    """Returns the exact value of an arithmetic expression, or None: no names, no powers, nothing that could run for long."""
     cleaned = re.sub(r"(?<=\d),(?=\d{3}\b)|[$€£%]", "", text).replace("×", "*").replace("÷", "/").replace("−", "-")
     if not cleaned.strip() or len(cleaned) > _LONGEST:
         return None
@@ -120,7 +119,7 @@ def computed(text: str) -> Fraction | None:
 
 
 def shown(value: Fraction) -> str:
-    """A number as people write it: `3`, `2.5`, `1/3`."""
+    """Formats a number as people write it: `3`, `2.5`, `1/3`."""
     if value.denominator == 1:
         return str(value.numerator)
     decimal = f"{float(value):.10g}"
@@ -143,7 +142,7 @@ def _mark(text: str) -> bool:
 
 
 def _spaced(line: str) -> str:
-    """`5kg` as `5 kg`, so that a unit does not hide its number."""
+    """Separates units from numbers, `5kg` to `5 kg`, so that a number is found before its unit."""
     return _UNITS.sub(" ", line)
 
 
@@ -167,12 +166,13 @@ _UNIT = re.compile(r"\\(?:text|mathrm|mbox)\{[^{}]*\}\s*$|\^\{?\\circ\}?|\\?%|\\
 
 
 def latex(prediction: str, golds: Sequence[str]) -> float:
-    """1.0 if the answer in `prediction` is one of `golds` once both are normalised as LaTeX, or both are one number; else 0.0.
+    """Returns 1.0 if the answer in `prediction` is one of `golds` once both are normalised as LaTeX, or both are one number; else
+    0.0.
 
-    The answer is what stands in the last `\\boxed{}`, else behind the last marker (`####`, `answer is`, `=`), else the last line.
-    Normalised: blanks, sizes of brackets, units, degrees, signs of dollar and percent, and other spellings of fractions and
-    roots are no difference (the rules that are usual for MATH, Hendrycks et al., arXiv 2103.03874, appendix). Two spellings of
-    one expression differ: `math_verify` reads more."""
+    The answer is the content of the last `\\boxed{}`, else the text after the last marker (`####`, `answer is`, `=`), else the
+    last line. Normalisation ignores blanks, sizes of brackets, units, degrees, dollar and percent signs, and other spellings of
+    fractions and roots (the usual rules for MATH, Hendrycks et al., arXiv 2103.03874, appendix). Two spellings of one expression
+    differ: `math_verify` accepts more."""
     answer = _latex_answer(prediction)
     forms = {_plain_latex(answer), _plain_latex(answer.rpartition("=")[2])} - {""}
     numbers = {_latex_number(form) for form in forms} - {None}
@@ -206,7 +206,7 @@ def _plain_latex(text: str) -> str:
 
 
 def _latex_number(plain: str) -> Fraction | None:
-    """The number that it is, and nothing else."""
+    """Returns the number that the whole text is, or None."""
     text = re.sub(r"\\frac\{(\d+)\}\{(\d+)\}", r"\1/\2", plain)
     return number_in(text) if _NUMBER.fullmatch(text) else None
 
@@ -215,10 +215,10 @@ _TIMESTAMP = re.compile(r"(?<!\d)(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d))?(?!\d)")
 
 
 def interval_iou(prediction: str, golds: Sequence[str]) -> float:
-    """How much of two intervals of time is common: minutes in both, divided by minutes in one at least; the best over `golds`.
+    """Returns the overlap of two intervals of time: minutes in both, divided by minutes in either; the best over `golds`.
 
-    An interval is two moments in ISO 8601, whatever stands between: `2020-04-01T00:00/2020-04-09T23:59`. Both ends are part
-    of it; a day alone begins at 00:00 and ends at 23:59. Other than two moments in `prediction` are no answer."""
+    An interval is two moments in ISO 8601, with any text between: `2020-04-01T00:00/2020-04-09T23:59`. Both ends are part of it;
+    a day alone begins at 00:00 and ends at 23:59. A `prediction` with more or fewer moments than two scores 0."""
     predicted = _interval(prediction)
     if predicted is None:
         return 0.0
@@ -236,7 +236,7 @@ def interval_iou(prediction: str, golds: Sequence[str]) -> float:
 
 
 def interval_match(prediction: str, golds: Sequence[str]) -> float:
-    """1.0 if both ends are those of one of `golds`, to the minute; else 0.0."""
+    """Returns 1.0 if both ends are those of one of `golds`, to the minute; else 0.0."""
     return float(interval_iou(prediction, golds) == 1.0)
 
 
@@ -255,10 +255,10 @@ def _interval(text: str) -> tuple[datetime, datetime] | None:
 
 
 def set_f1(prediction: str, golds: Sequence[str]) -> float:
-    """F1 of two sets of things, the best over `golds`: in each, things stand between semicolons or lines, or else commas.
+    """Returns F1 of two sets of items, the best over `golds`. Items are separated by semicolons or lines, or else by commas.
 
-    Things are equal if their normalised words are. The empty set is written `none`: it is right alone, or it is wrong
-    (the score of the "Tulving" benchmark of episodic memory, arXiv 2501.13121, where no event matches)."""
+    Items are equal if their normalised words are. The empty set is written `none`: it is right alone, or it is wrong (the score
+    of the "Tulving" benchmark of episodic memory, arXiv 2501.13121, where no event matches)."""
     things = set(_things(prediction))
     best = 0.0
     for gold in golds:
@@ -269,9 +269,8 @@ def set_f1(prediction: str, golds: Sequence[str]) -> float:
 
 
 def in_order(prediction: str, golds: Sequence[str]) -> float:
-    """Kendall's tau of the order in which things are listed, against a gold's; 0 unless exactly its things are, or below 0.
-
-    Of one thing alone it is 1 (arXiv 2501.13121: the chronological score)."""
+    """Returns Kendall's tau of the order of items against a gold's; 0 where it is negative, or where the items are not exactly
+    the gold's. For a single item it is 1 (arXiv 2501.13121: the chronological score)."""
     things = _things(prediction)
     best = 0.0
     for gold in golds:
@@ -317,24 +316,24 @@ ABSTAINED = "abstained"
 
 
 def abstained(task: Task, prediction: str) -> float:
-    """1.0 if `prediction` says that there is no answer, as `abstains` reads it. Nothing said earns nothing."""
+    """Returns 1.0 if `prediction` says that there is no answer, as `abstains` decides. An empty prediction scores 0."""
     return float(bool(normalise(prediction)) and abstains(prediction))
 
 
 TASK_VERIFIERS: Mapping[str, Callable[[Task, str], float]] = MappingProxyType({ABSTAINED: abstained})
-"""Those for which an answer key of text says too little."""
+"""Verifiers that need the task, because its texts of answers are not enough."""
 
 
 def verifier(name: str) -> Verifier:
-    """The function (prediction, answers) -> reward in [0, 1] of that name. UnknownName, with the nearest one,
-    otherwise."""
+    """Returns the verifier of that name, which maps (prediction, answers) to a reward in [0, 1]. Raises UnknownName with the
+    nearest."""
     if name not in VERIFIERS:
         raise UnknownName("verifier", name, VERIFIERS)
     return VERIFIERS[name]
 
 
 def verify(task: Task, prediction: str) -> float:
-    """The reward of `prediction` on `task`, in [0, 1], by the verifier that the task names."""
+    """Returns the reward of `prediction` on `task`, in [0, 1], by the verifier that the task names."""
     if task.verifier in TASK_VERIFIERS:
         return TASK_VERIFIERS[task.verifier](task, prediction)
     return verifier(task.verifier)(prediction, task.answers)

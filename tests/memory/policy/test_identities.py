@@ -54,7 +54,7 @@ def test_rewarders_survive_opening_again_and_can_be_undone_by_name(tmp_path: Pat
 def test_unknown_rewarders_and_names_that_are_none_are_refused(tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem")
     play(memory, "a torn shirt arrived", "refund", 1.0)
-    with pytest.raises(InvalidPolicy, match="nobody by name"):
+    with pytest.raises(InvalidPolicy, match="No reward here has a name"):
         memory.rollback(rewarder="mallory")
     for bad in (5, " ", "a\nb", None):
         with pytest.raises(InvalidPolicy, match="no name"):

@@ -322,7 +322,7 @@ def test_candidates_of_a_policy_go_through_the_stages_of_a_search(policy: str, t
     fitting = memory.search("a torn shirt number 2", fits=lambda hits: [hit for hit in hits if hit.id == first])
     assert [hit.id for hit in fitting] == [first]
     explained = memory.search("a torn shirt number 2", explain=True)
-    assert all(hit.why is not None and hit.why.dense_rank and "shirt" in hit.why.terms for hit in explained)
+    assert all(hit.why.dense_rank and "shirt" in hit.why.terms for hit in explained)
     newest = memory.search("a torn shirt number 2", half_life=30.0)
     assert newest[0].text == "a torn shirt number 3"
     reranked = memory.search(

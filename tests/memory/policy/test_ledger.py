@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from keepworth import Memory
 from keepworth.cli.memory import app
+from keepworth.memory.errors import InvalidFilter
 from keepworth.memory.policy import ledger
 from keepworth.memory.policy.default import default
 from keepworth.memory.policy.hashed_words import HashedWords
@@ -258,7 +259,8 @@ def test_what_helps_is_told_from_what_does_not_and_the_interval_is_in_why(well_k
     assert [account.item for account in memory.ledger(source="manual").accounts] == [
         account.item for account in statement.accounts
     ]
-    assert memory.ledger(source="another").accounts == ()
+    with pytest.raises(InvalidFilter, match=r"no source 'another' in this scope. Known: .*manual"):
+        memory.ledger(source="another")
 
 
 def test_once_the_interval_is_clear_the_item_is_withheld_no_more(well_known: Memory) -> None:

@@ -30,7 +30,7 @@ from keepworth.cli.memory.group import (
     item_line,
     opened,
 )
-from keepworth.cli.output import Personal, Secrets, confirm, say, say_json, working
+from keepworth.cli.output import Personal, Secrets, confirm, say, say_json, stopping, working
 from keepworth.episodes.errors import require_known
 from keepworth.episodes.text import one_line, terminal
 from keepworth.memory.errors import InvalidText, MemoryProblem
@@ -184,7 +184,7 @@ def import_(
         identity = encoder_of(lines.readline()) if encoder == "default" else None
     with opened(file, encoder, make=True, identity=identity) as memory, open(source, encoding="utf-8") as lines:
         memory.store.scan = scan_of(secrets, personal)
-        with working("reading"):
+        with stopping("Nothing was imported."), working("reading"):
             items = imported(memory.store, lines)
         quarantined = memory.store.with_status(memory.scope, Status.QUARANTINED)
         held = [item for item in quarantined if HELD_FOR in item.metadata]
@@ -208,10 +208,10 @@ def _take_foreign(
         raise InvalidText(
             f"{source} is not UTF-8 text ({error}).", "Convert it first, with iconv for example; nothing was imported."
         ) from error
-    records = list(read(text))
     memory.store.scan = scan
     head = memory.store.head()
-    with working("reading"):
+    with stopping("Nothing was imported."), working("reading"):
+        records = list(read(text))
         items, bad = take(memory, records, where=str(source), skip_bad=skip_bad, **bounds)
     yield from (NoteLine(f"Left out: {line}") for line in bad)
     new = list({item.id: item for item in items if int(item.id[1:]) > head}.values())  # the file may say it twice
@@ -226,7 +226,7 @@ def _take_foreign(
 
 
 def _in_quarantine(held: list[Item]) -> str:
-    """How many, and for which kinds of secrets."""
+    """Describes how many items are in quarantine, and for which kinds of secrets."""
     from keepworth.memory.scan import HELD_FOR
 
     kinds = Counter(kind for item in held for kind in str(item.metadata.get(HELD_FOR, "")).split())
@@ -402,7 +402,8 @@ def remove_token(
 
 
 def _tokens(file: MemoryPlace) -> Tokens:
-    """Raises NotAMemoryFile: tokens beside a memory that is not there open nothing, and a mistyped name would not be seen."""
+    """Returns the tokens of a memory. Raises NotAMemoryFile where the memory does not exist, so that a mistyped name is
+    noticed."""
     from keepworth.serving.access import Tokens, tokens_of
 
     check_there(file)

@@ -1,4 +1,5 @@
-"""The group `keepworth memory`: what its commands share. Each is a function of the open memory that yields what it prints."""
+"""The group `keepworth memory` and the parts that its commands share. Each is a function of the open memory that yields its
+output."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ READ, WRITE, LEARN, UNDO, FILE = "Find", "Write", "Learn from rewards", "Undo", 
 """The headings under which its help lists the verbs."""
 DEFAULT = MemoryPlace("keepworth.mem")
 POLICY = "default"
-"""What chooses and learns where the file does not say otherwise, as of `Memory`."""
+"""The policy of a memory whose file names none, as in `Memory`."""
 
 # -- arguments and options --------------------------------------------------------------------------------------------
 
@@ -72,14 +73,15 @@ _BOUNDS = {"user": User, "agent": Agent, "session": Session}
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One result: its record with --json, else its text, which may be something of rich. None where there is none of the two."""
+    """One result: its record with --json, else its text, which may be a renderable of rich; None where there is nothing to
+    print."""
 
     record: Any
     text: Any = None
 
 
 class NoteLine(str):
-    """What standard error says beside the results: what is missing, and what to do next."""
+    """A remark on standard error besides the results: what is missing, and what to do next."""
 
 
 Lines = Iterator[Line | NoteLine]
@@ -97,10 +99,10 @@ def command(
     context_settings: dict[str, Any] | None = None,
     **settings: Any,
 ) -> Callable[[Callable[..., Lines]], Callable[..., Lines]]:
-    """Makes a command of a function that yields what it prints.
+    """Makes a command of a function that yields its output.
 
-    The function is given what it names of `memory` (open), `file`, `encoder`, `bounds` (user_id, agent_id and session_id) and
-    `as_json`. Its other parameters are arguments and options.
+    The function receives those that it names of `memory` (open), `file`, `encoder`, `bounds` (user_id, agent_id and session_id)
+    and `as_json`. Its other parameters are arguments and options.
 
     Args:
         place: A heading of the group's help, or a group in it.
@@ -176,13 +178,13 @@ def opened(
     writer: bool = False,
     **bounds: Any,
 ) -> Iterator[Memory]:
-    """A memory, open.
+    """Opens a memory.
 
     Args:
-        make: Whether it is made where it is not there.
+        make: Whether to make it where it does not exist.
         identity: The encoder to use where the file has no vectors yet and none was named.
-        writer: Whether one is needed that reads messages: it takes time to load, and may be a model that costs money.
-        bounds: Of the scope, and further options of `Memory`.
+        writer: Whether a writer that reads messages is needed: it takes time to load, and may be a model that costs money.
+        bounds: The bounds of the scope, and further options of `Memory`.
     """
     import keepworth
 
@@ -209,8 +211,8 @@ def opened(
 
 
 def check_there(file: MemoryPlace, make: bool = False) -> bool:
-    """Whether a memory is there. Raises NotAMemoryFile where none is, unless it is to be made.
-    A server is asked only where none is to be made."""
+    """Returns whether a memory exists. Raises NotAMemoryFile where it does not, unless it is to be made. A server is asked only
+    where none is to be made."""
     if file.on_server:
         from keepworth.memory.store.opening import is_there
 
@@ -227,7 +229,7 @@ def check_there(file: MemoryPlace, make: bool = False) -> bool:
 
 
 def _instead_of(file: Path) -> str:
-    """What to type where a file is not there: whoever has one beside it most likely means that one."""
+    """Suggests what to type where a file does not exist, most likely the name of a memory next to it."""
     others = sorted(path for path in file.parent.glob("*.mem") if path.is_file())
     if not others:
         serve = f"keepworth serve --memory {shlex.quote(str(file))}"
@@ -240,12 +242,12 @@ def _instead_of(file: Path) -> str:
 
 
 def again(file: MemoryPlace, *words: str) -> str:
-    """A command to copy, which names the memory without a password."""
+    """Returns a command to copy, which names the memory without a password."""
     return shlex.join(["keepworth", "memory", *words, *(["--file", str(file)] if file != DEFAULT else [])])
 
 
 def read_lines() -> list[str]:
-    """The texts of standard input, one a line. Raises InvalidText."""
+    """Reads the texts of standard input, one a line. Raises InvalidText."""
     try:
         texts = [line.rstrip("\n") for line in sys.stdin if line.strip()]
     except UnicodeDecodeError as error:
@@ -259,7 +261,7 @@ def read_lines() -> list[str]:
 
 
 def every_page(page_after: Callable[[str], list[Item]]) -> Iterator[Item]:
-    """Items page by page, each asked for after the last id of the one before."""
+    """Yields items page by page, each requested after the last id of the previous one."""
     after = ""
     while page := page_after(after):
         yield from page
@@ -274,7 +276,7 @@ def item_line(item: Item, **more: Any) -> Line:
 
 
 def plain(value: Any) -> Any:
-    """As JSON, as the server says it."""
+    """Converts a value to JSON as the server does."""
     from keepworth.serving.wire import plain
 
     return plain(value)
@@ -285,7 +287,7 @@ def mark(item: Item) -> str:
 
 
 def nothing_found(memory: Memory, file: MemoryPlace, *, narrowed: bool) -> NoteLine:
-    """What to do where nothing was found. narrowed: options left something out."""
+    """Suggests what to do where nothing was found. `narrowed` says that options left items out."""
     there = len(memory)
     if not there:
         return NoteLine(f"Nothing found: {file} is empty. `keepworth memory add TEXT` puts something in.")

@@ -1,4 +1,4 @@
-"""`keepworth memory search` to `rollback`: what finds, writes, corrects and undoes."""
+"""`keepworth memory search` to `rollback`: commands that find, write, correct and undo."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ def search(
 def hit_line(hit: Hit, explain: bool = False) -> Line:
     other = f"  (otherwise: {', '.join(hit.conflicts)})" if hit.conflicts else ""
     text = f"{hit.score:8.4f}  {hit.id:>6}  {one_line(hit.passage)}{other}"
-    if hit.why is not None and hit.why.learned:
+    if hit.why.learned:
         text += f"\n          {hit.why.learned}"
-    if explain and hit.why is not None:
+    if explain:
         terms = ", ".join(f"{term} {part:.3f}" for term, part in hit.why.terms.items())
         cosine = "not found" if hit.dense is None else f"cosine {hit.dense:.4f}"
         text += f"\n          words: {terms or 'not found'}; meaning: {cosine}"
@@ -271,7 +271,7 @@ def forget(
 
 
 def _older(memory: Memory, days: float, *, everything: bool) -> list[str]:
-    """Ids of what was written so long ago; everything: what is superseded or deleted, too."""
+    """Returns the ids of items that were written at least `days` ago; with `everything` also of superseded or deleted ones."""
     from datetime import datetime, timedelta
 
     until = (datetime.now(UTC).replace(tzinfo=None) - timedelta(days=days)).isoformat()
@@ -332,7 +332,7 @@ def diff(
 
 
 def _state(item: Item) -> str:
-    """With what tells two states of one text apart, too."""
+    """Formats the state of an item, with what distinguishes two states of the same text."""
     shown = f", shown {item.values.shown} times" if item.values.shown else ""
     return f"{one_line(item.text)}{mark(item)}{shown}"
 

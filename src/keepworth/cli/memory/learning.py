@@ -1,4 +1,4 @@
-"""`keepworth memory reward` and `episode`, and what rewards say: `pending`, `worth` and `ledger`."""
+"""`keepworth memory reward` and `episode`, and estimates from rewards: `pending`, `worth` and `ledger`."""
 
 from __future__ import annotations
 
@@ -117,14 +117,14 @@ def show_episode(memory: Memory, episode: EpisodeId) -> Lines:
     from keepworth.episodes.episode import episode_to_json
 
     record = memory.episode_record(episode)
-    yield Line(episode_to_json(record), episode_panel(record, []))
+    yield Line(episode_to_json(record), episode_panel(record, [record.task]))
 
 
 @command(
     LEARN,
     examples="""
     keepworth memory reward e4f0c1 1
-    keepworth memory reward e4f0c1 -0.5
+    keepworth memory reward e4f0c1 0.5
     keepworth memory reward d12 0 --by ana
     """,
     encoder=True,
@@ -235,7 +235,7 @@ def _account_lines(account: Account, text: str, wide: bool) -> str:
 
 
 def _plain(record: Account | Balance) -> dict[str, Any]:
-    """As JSON: what is not known is null."""
+    """Converts to JSON, with null for unknown values."""
     listed = [part.name for part in fields(record) if part.name != "accounts"]
     listed += [name for name in ("verdict", "needed", "gross", "gain", "net") if hasattr(record, name)]
     values = {name: getattr(record, name) for name in listed}

@@ -1,4 +1,4 @@
-"""How sampler and learner share the machine: how far one may run ahead, and what an episode may take."""
+"""How sampler and learner share the machine: how far the sampler may run ahead, and how long an episode may take."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ from keepworth.learning.objective.parts import Count, checked
 
 # How far the sampler may run ahead of the learner: which groups may be started, and which are trained next.
 #
-# Staleness is bounded where a group is started, not by throwing finished work away (AReaL, arXiv 2505.24298, section 4.2):
+# Staleness is bounded when a group is started, not by discarding finished work (AReaL, arXiv 2505.24298, section 4.2):
 # with B groups per update, S versions of lag allowed and v updates made, a group starts only while
 #
 #     accepted + running < (S + v + 1) * B,
 #
-# `accepted` counting every group that was ever finished and kept. The bound is on groups, so one slow group can still outlive
-# it; `Staleness.choose` says for which groups the next update has to wait so that none does.
+# where `accepted` counts every group that was ever finished and kept. The bound is on groups, so one slow group can still exceed
+# it; `Staleness.choose` makes the next update wait for groups so that none does.
 
 
 @checked(AdmissionError)
 class Staleness:
-    """groups: trained per update. max_staleness: by how many versions a trained token may be behind the learner; 0 is
-    synchronous, asynchronous training uses 1 to 8. pipeline_depth: groups started and not yet trained, in batches: 1.5 asks for
-    half a batch more than is needed and goes on with the rest in the next round (APRIL, arXiv 2509.18521).
+    """How far the sampler may run ahead of the learner. Raises AdmissionError.
 
-    Raises AdmissionError.
+    Attributes:
+        groups: Groups trained per update.
+        max_staleness: The most versions by which a trained token may be behind the learner. 0 is synchronous; asynchronous
+            training uses 1 to 8.
+        pipeline_depth: Groups started and not yet trained, in batches. 1.5 starts half a batch more than is needed, and continues
+            the rest in the next round (APRIL, arXiv 2509.18521).
     """
 
     groups: Count
@@ -44,19 +47,18 @@ class Staleness:
             )
 
     def capacity(self, *, version: int, accepted: int, running: int, consumed: int) -> int:
-        """How many groups may be started now. All arguments are counts of groups, but `version`, which counts updates."""
+        """Returns how many groups may be started now. All arguments count groups, except `version`, which counts updates."""
         within = (self.max_staleness + version + 1) * self.groups - (accepted + running)
         ahead = math.ceil(self.pipeline_depth * self.groups) - (accepted + running - consumed)
         return max(0, min(within, ahead))
 
     def choose(self, version: int, finished: Mapping[int, int], running: Mapping[int, int]) -> list[int] | None:
-        """The groups of the update from `version`, oldest first; None where it has to wait for one that runs.
+        """Returns the groups of the update from `version`, oldest first; None where it has to wait for a running group.
 
-        finished, running: the version under which each group was started, by its index. Every group has a last version from
-        which it can be trained, and an update waits unless, after it, all that is left can still be trained in time at `groups`
-        per update. Taking what is ready is else free to leave more old groups behind than one later update can hold. Admission
-        keeps it possible.
-        """
+        `finished` and `running` map each group's index to the version under which it was started. Every group has a last version
+        from which it can be trained. An update waits unless all groups that are left after it can still be trained in time, at
+        `groups` per update: taking any ready groups could leave more old groups than one later update can hold. Admission keeps
+        that possible."""
         if len(finished) < self.groups:
             return None
         chosen = sorted(finished, key=lambda index: (finished[index], index))[: self.groups]
@@ -73,13 +75,16 @@ class Staleness:
 class Asynchrony:
     """How sampler and learner share the machine.
 
-    mode: "overlap", the sampler goes on in a thread of its own while the learner computes; "turns", they alternate on
-    the same cores, and what is unfinished is parked meanwhile; "serial", in step with the learner (max_staleness = 0), where
-    whole calls are drawn once every episode waits for one, so that a run repeats exactly, and continues exactly after a kill.
-    group_size: episodes per group. slots: sequences decoded together, whatever the group size; None is 32. It has no effect in
-    serial mode, and is refused there.
-    call_seconds, episode_seconds: how long a call of an environment or reward, and a whole episode, may take.
-    retries: how often a failed episode is begun anew. patience: failed groups in a row that end the run.
+    Attributes:
+        mode: "overlap" samples in a thread of its own while the learner computes. In "turns" they alternate on the same cores,
+            and unfinished samples are parked meanwhile. "serial" samples only between updates (max_staleness = 0): whole calls
+            are drawn once every episode waits for one, so that a run repeats exactly, also after a kill.
+        group_size: Episodes per group.
+        slots: Sequences decoded together, whatever the group size; None is 32. Refused in serial mode, where it has no effect.
+        call_seconds: The longest that a call of an environment or reward may take.
+        episode_seconds: The longest that a whole episode may take.
+        retries: How often a failed episode is started again.
+        patience: Failed groups in a row that end the run.
     """
 
     staleness: Staleness
@@ -106,24 +111,23 @@ class Asynchrony:
 
     @property
     def serial(self) -> bool:
-        """Whether this process draws whole calls in the place of single tokens. It is faster in step with the learner, because
-        a group's prompt is kept once."""
+        """Whether this process draws whole calls instead of single tokens. That is faster where sampler and learner alternate,
+        because a group's prompt is stored once."""
         return self.mode == "serial"
 
     @property
     def width(self) -> int:
-        """Sequences decoded together."""
+        """The number of sequences decoded together."""
         return 32 if self.slots is None else self.slots
 
     @property
     def enough(self) -> int:
-        """Whole episodes that make a group where others failed."""
+        """The number of complete episodes that make a group where others failed."""
         return min(2, self.group_size)
 
 
 def synchronous(groups: int, group_size: int, *, seed: int = 0) -> Asynchrony:
-    """Synchronous training: `groups` groups are sampled for each update, with the weights as they are. It repeats exactly.
-
-    An episode has a day, because every episode takes as long as its step."""
+    """Returns settings of synchronous training: `groups` groups are sampled for each update with the current weights. It repeats
+    exactly. An episode may take a day, because every episode takes as long as its step."""
     staleness = Staleness(groups, max_staleness=0, pipeline_depth=1.0)
     return Asynchrony(staleness, group_size, mode="serial", seed=seed, episode_seconds=86_400.0)

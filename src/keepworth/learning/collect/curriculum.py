@@ -1,4 +1,4 @@
-"""Which tasks are sampled for each step, and in what order: functions of the position and the seed, with no state to lose."""
+"""Which tasks are sampled for each step, and in what order. Both are functions of the position and the seed, without state."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from keepworth.episodes.errors import KeepworthError
 
 T = TypeVar("T")
 
-# The index of a group: its position in the training and, a billion each, which candidate for that position it is.
+# The index of a group: its position in the training, plus a billion times the number of the candidate for that position.
 #
-# Position p is the p-th group (from 0) that the training asks for; with B groups an update it belongs to step p // B. Its own
-# group is candidate 0. Where that is rejected or fails, the position is retried with a later candidate, and positions after it
-# stay what they are. So the task and the seeds of a group are functions of its index.
+# Position p is the p-th group (from 0) that the training asks for; with B groups an update it belongs to step p // B. Its first
+# group is candidate 0. Where that is rejected or fails, the position is retried with a later candidate, and later positions do
+# not change. So the task and the seeds of a group are functions of its index.
 
 SPAN = 10**9
 """More positions than any training has: position 3 with candidate 4 is the group 4000000003."""
 CANDIDATES = 4
-"""How many tasks are looked at for one try of a position, where the step has them already."""
+"""Candidates that one retry of a position considers, to find a task that the step does not have already."""
 OTHERS = 64
-"""At most so many candidates are looked at for one position: its own, and others in place of those that were rejected."""
+"""The most candidates for one position: the first, and those that replace rejected ones."""
 
 
 class AdmissionError(KeepworthError, ValueError):
-    """Settings of asynchronous training that cannot take effect."""
+    """Settings of asynchronous training would have no effect."""
 
 
 def group_at(position: int, candidate: int = 0) -> int:
-    """The index of a candidate for a position."""
+    """Returns the index of a candidate for a position."""
     return candidate * SPAN + position
 
 
@@ -44,17 +44,17 @@ def candidate_of(group: int) -> int:
 
 
 def retry_of(group: int) -> int:
-    """How many groups of this position came to nothing before."""
+    """Returns how often this position was retried before."""
     return candidate_of(group) // CANDIDATES
 
 
 def draw_seed(seed: int, step: int, group: int) -> int:
-    """Of the draws of a step's groups (step from 0); of those that come in the place of others, another."""
+    """Returns the seed of the draws of a step's groups (step from 0). Groups that replace others get another."""
     return seed * 1_000_003 + step + retry_of(group) * 7_919_000_003
 
 
 class GroupOrder:
-    """Which group is started next: what is owed to positions whose groups came to nothing, then the next position."""
+    """Decides which group is started next: a replacement for a position whose group failed, else the next position."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -67,7 +67,7 @@ class GroupOrder:
         return group_at(self._next - 1)
 
     def replace(self, group: int) -> None:
-        """The group came to nothing: exactly one other, the first candidate of the next retry, is owed to its position."""
+        """Notes that the group failed: its position gets exactly one other group, the first candidate of the next retry."""
         bisect.insort(self._owed, (position_of(group), (retry_of(group) + 1) * CANDIDATES))
 
     def state(self) -> dict[str, Any]:
@@ -79,15 +79,16 @@ class GroupOrder:
 
 
 def batch(items: Sequence[T], size: int, step: int, seed: int | str) -> list[T]:
-    """The items of step `step` (from 0): each once per pass, every pass in another seeded order.
-
-    Raises KeepworthError where there are none."""
+    """Returns the items of step `step` (from 0): each once per pass, every pass in another seeded order. Raises KeepworthError
+    where there are none."""
     return [_drawn(items, position, f"{seed}") for position in range(step * size, (step + 1) * size)]
 
 
 def balanced(items: Sequence[T], kind_of: Callable[[T], str], size: int, step: int, seed: int | str) -> list[T]:
-    """The same with kinds in turn: over any stretch of the training their counts differ by one at most, however many items
-    each kind has; within a kind each item comes once per pass. A kind with few items is repeated more often than the others."""
+    """Returns the items of a step as `batch` does, with kinds in turn.
+
+    Over any stretch of the training the counts of kinds differ by at most one, however many items each kind has. Within a kind
+    each item comes once per pass, so a kind with few items is repeated more often."""
     by_kind: dict[str, list[T]] = {}
     for item in items:
         by_kind.setdefault(kind_of(item), []).append(item)
@@ -101,10 +102,8 @@ def balanced(items: Sequence[T], kind_of: Callable[[T], str], size: int, step: i
 
 
 def drawn_task(items: Sequence[T], kind_of: Callable[[T], str] | None, seed: int, group: int) -> T:
-    """The task of the group with an index: a position's own in the order of `batch`, or of `balanced`; others, seeded apart, in
-    its place.
-
-    kind_of: the type of a task, where as many of each are wanted."""
+    """Returns the task of the group with this index. Candidate 0 of a position follows the order of `batch`, or of `balanced`
+    with the types from `kind_of`; later candidates follow an order with another seed."""
     position, candidate = position_of(group), candidate_of(group)
     order, at = (f"{seed}/others", position * OTHERS + candidate) if candidate else (f"{seed}", position)
     (task,) = batch(items, 1, at, order) if kind_of is None else balanced(items, kind_of, 1, at, order)
@@ -121,7 +120,7 @@ def _drawn(items: Sequence[T], position: int, seed: str) -> T:
 
 
 def without_signal(group: Group) -> bool:
-    """Whether a group teaches nothing to whoever compares its members."""
+    """Whether a group's rewards are all equal, so that comparing its members teaches nothing."""
     roles = {term.role for episode in group.episodes for term in episode.rewards if term.role} or {""}
     return all(
         len({episode.reward_of(role) if role else episode.reward for episode in group.episodes}) < 2 for role in roles

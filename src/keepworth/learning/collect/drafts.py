@@ -1,4 +1,4 @@
-"""Drafts: samples that several callers ask for, drawn together, each to an end of its own."""
+"""Decodes samples that several callers asked for in one batch. Each ends by itself."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from keepworth.models.inprocess import InProcessModel
 
 @dataclass(slots=True)
 class _Drafts:
-    """What is drawn of some drafts, in the order of its branches."""
+    """A running decode, with its drafts in the order of its branches."""
 
     drawing: Drawing
     drafts: list[PartialSample]
 
 
 _AT_ONCE = 2
-"""Drawings that go on beside each other: each reads all weights for its tokens."""
+"""The most decodes at a time: each reads all weights for its tokens."""
 
 
 class DraftBatch:
-    """Drafts in, finished drafts out.
+    """Draws drafts together until they end.
 
     When new weights arrive, `interrupt` drops the keys and values of the old ones; every unfinished draft is read again under the
-    new weights and goes on (interruptible generation: AReaL, arXiv 2505.24298, section 4.1). What was drawn before keeps its
-    log-probabilities and its version.
+    new weights and continues (interruptible generation: AReaL, arXiv 2505.24298, section 4.1). Tokens drawn before keep their
+    log-probabilities and their version.
 
     Args:
-        model: Draws.
-        order: Which draft comes first, the smallest key.
-        slots: Drafts that are drawn at once, one token a `step`; None draws all that wait to their ends in one step, where
-            everybody waits for everybody and the weights do not change meanwhile.
+        model: The model that draws.
+        order: The key by which drafts are started, smallest first.
+        slots: Drafts that are drawn at once, one token a `step`. None draws all waiting drafts to their ends in one step, during
+            which the weights must not change.
     """
 
     def __init__(
@@ -53,7 +53,8 @@ class DraftBatch:
         self._drawings: list[_Drafts] = []
 
     def add(self, draft: PartialSample) -> None:
-        """Raises ContextOverflow where it could outgrow the model's window, ValueError where it asks for nothing."""
+        """Adds a draft. Raises ContextOverflow where it could exceed the model's window, ValueError where it asks for no
+        token."""
         if not draft.prompt or draft.params.max_tokens < 1 or draft.params.n != 1:
             raise ValueError("a draft continues a prompt of at least one token, by one sample of at least one token")
         self.model.check([draft.prompt], draft.params)
@@ -61,7 +62,7 @@ class DraftBatch:
 
     @torch.inference_mode()
     def remove(self, draft: PartialSample) -> None:
-        """Forget a draft; one that has ended or was never added is no error."""
+        """Removes a draft. One that has ended or was never added is ignored."""
         if draft in self.waiting:
             self.waiting.remove(draft)
         for drawing in self._drawings:
@@ -70,7 +71,7 @@ class DraftBatch:
 
     @property
     def live(self) -> list[PartialSample]:
-        """Those of which tokens were drawn and more will be."""
+        """The drafts that are being drawn and have not ended."""
         return [drawing.drafts[branch] for drawing in self._drawings for branch in _going(drawing.drawing)]
 
     @property
@@ -78,12 +79,12 @@ class DraftBatch:
         return bool(self.waiting or self.live)
 
     def unfinished(self) -> int:
-        """Tokens of drafts that have not ended."""
+        """Returns the number of tokens in drafts that have not ended."""
         live = sum(int(drawing.drawing.drawn[~drawing.drawing.ended].sum()) for drawing in self._drawings)
         return live + sum(len(draft.ids) for draft in (*self.waiting, *self.live))
 
     def interrupt(self) -> None:
-        """Call before the weights change: what is unfinished will be read again under the new ones."""
+        """Moves unfinished drafts back to the waiting ones, to be read again. Call it before the weights change."""
         drawings, self._drawings = self._drawings, []
         for drawing in drawings:
             for branch in _going(drawing.drawing):
@@ -92,7 +93,8 @@ class DraftBatch:
 
     @torch.inference_mode()
     def step(self) -> list[PartialSample]:
-        """One token for every draft that is drawn, or, without slots, everything that waits to its end; the drafts that ended."""
+        """Draws one token for every running draft, or without slots all waiting drafts to their ends. Returns the drafts that
+        ended."""
         if self.slots is None:
             drafts, self.waiting = sorted(self.waiting, key=self.order), []
             for begun in self._begin(drafts):
@@ -107,7 +109,7 @@ class DraftBatch:
         return [draft for drawing in self._drawings for draft in self._step(drawing)]
 
     def _begin(self, drafts: Sequence[PartialSample]) -> Iterator[_Drafts]:
-        """In as few drawings as their settings allow. A prompt that a group shares is read and kept once."""
+        """Starts the drafts in as few decodes as their settings allow. A prompt that a group shares is read and stored once."""
         by_prompt: dict[tuple[SamplingParams, int, Tokens], list[PartialSample]] = {}
         for draft in drafts:
             left = draft.params.max_tokens - len(draft.ids)

@@ -1,8 +1,7 @@
-"""A group of episodes on its way: what its rollouts are given, the group while it is open, and once it is finished.
+"""Groups of episodes: the context that their rollouts get, the group while it is open, and the finished group.
 
-A rollout is a coroutine that asks its context for whatever takes time. The same context serves rollouts in this process and in
-workers: only where it draws differs.
-"""
+A rollout is a coroutine that calls its context for whatever takes time. Rollouts in this process and in workers use the same
+context; only the sampler behind it differs."""
 
 from __future__ import annotations
 
@@ -42,23 +41,23 @@ T = TypeVar("T")
 
 
 class CallFailed(KeepworthError):
-    """A call of an environment, a tool or a reward raised; `stop` says how the episode ends."""
+    """A call of an environment, a tool or a reward raised. `stop` is the stop reason of the episode."""
 
     stop = StopReason.ENVIRONMENT_ERROR
 
 
 class CallTimedOut(CallFailed):
-    """A call did not answer in time. One that runs in a thread is left to itself: Python cannot end it."""
+    """A call did not return in time. One that runs in a thread keeps running, because Python cannot end it."""
 
     stop = StopReason.TIMEOUT
 
 
 Draw = Callable[[PartialSample], Awaitable[Sample]]
-"""Goes on with a draft until it ends; the draft holds what was drawn, also while it is waited for."""
+"""Continues a draft until it ends. The draft holds the tokens drawn so far at any time."""
 
 
 class Companions:
-    """What the members of a group do together. missing: counts those that are not done."""
+    """Calls that the members of a group make together. `missing` counts the members that are not done."""
 
     def __init__(self, missing: Callable[[], int], changed: Callable[[], None] = lambda: None) -> None:
         self._missing, self._changed = missing, changed
@@ -69,11 +68,11 @@ class Companions:
 
     @property
     def waiting(self) -> int:
-        """Members that wait for the others."""
+        """The number of members that wait for the others."""
         return sum(len(asked) for asked in self._asked.values())
 
     async def share(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What the function returns, called once; again only where it failed."""
+        """Returns the function's result. The function is called once for all members, and again only where it failed."""
         if name not in self._made:
             self._made[name] = asyncio.ensure_future(made(function, *arguments))
         future = self._made[name]
@@ -87,7 +86,7 @@ class Companions:
     async def ask_together(
         self, name: str, member: int, call: Callable[[Sequence[Any]], Awaitable[Sequence[Any]]], item: Any
     ) -> Any:
-        """This member's part of what `call` makes of the items of all members that are not done, in their order."""
+        """Calls `call` with the items of all members that are not done, in order, and returns this member's result."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._calls[name] = call
         self._asked.setdefault(name, {})[member] = item, future
@@ -101,7 +100,7 @@ class Companions:
                 self._changed()
 
     def look(self) -> None:
-        """Begin what nobody is missing for. To be called whenever a member is done."""
+        """Starts the calls that no member is missing from. Call it whenever a member is done."""
         for name, asked in self._asked.items():
             if asked and len(asked) >= self._missing():
                 self._asked[name] = {}
@@ -127,8 +126,7 @@ async def _answer(
 
 
 class EpisodeContext:
-    """The `RolloutContext` of an episode that is trained on. `id` is the episode's; `seed` differs between episodes and
-    between tries."""
+    """The `RolloutContext` of a training episode. `id` is the episode's; `seed` differs between episodes and tries."""
 
     def __init__(self, draw: Draw, group: OpenGroup, member: int, settings: Asynchrony, tries: int = 0) -> None:
         self.id = f"{group.index}/{member}"
@@ -139,8 +137,8 @@ class EpisodeContext:
         self._calls = 0
 
     async def sample(self, prompt: Tokens, params: SamplingParams) -> Sample:
-        """One sample. Its draws depend on the training's seed, the group, the member, the try and the number of the call:
-        never on who is sampled beside it, nor on `params.seed`."""
+        """Draws one sample. Its random numbers depend on the training's seed, the group, the member, the try and the number of
+        the call, never on which samples are drawn with it, nor on `params.seed`."""
         step, position = divmod(position_of(self.group), self._settings.staleness.groups)
         again = (self.tries, self._calls) if self.tries or self._calls else ()
         self._calls += 1
@@ -149,15 +147,17 @@ class EpisodeContext:
         return await self._draw(draft)
 
     async def shared(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What the function returns, called once for all members of the group. It may be asynchronous; one that is not runs
-        on the loop, so it has to be quick."""
+        """Returns the function's result, which is computed once for all members of the group. A plain function must be quick,
+        because it runs on the event loop; it may also be asynchronous."""
         return await self._companions.share(name, function, *arguments)
 
     async def with_group(
         self, name: str, function: Callable[[Sequence[Any]], Sequence[Any]], item: Any, seconds: float | None = None
     ) -> Any:
-        """A call for all members of the group at once, each of whom hands in an item: `function` returns one result for each,
-        in their order. Who is done is not waited for; the time of the wait does not count."""
+        """Calls `function` once for all members of the group, each of which passes an item, and returns this member's result.
+
+        `function` returns one result for each item, in order. Members that are done are not waited for, and the wait does not
+        count towards `seconds`."""
 
         async def ask(items: Sequence[Any]) -> Sequence[Any]:
             return await self.call(function, items, seconds=seconds, name=name)
@@ -167,12 +167,12 @@ class EpisodeContext:
     async def call(
         self, function: Callable[..., T | Awaitable[T]], *arguments: Any, seconds: float | None = None, name: str = ""
     ) -> T:
-        """An environment's, a tool's or a judge's answer. A plain function runs in a thread of its own; what is asynchronous,
-        an object whose call is included, is awaited.
+        """Calls an environment, a tool or a judge. A plain function runs in a thread; an asynchronous one, or an object with an
+        asynchronous `__call__`, is awaited.
 
         Raises:
-            CallTimedOut: After `seconds`.
-            CallFailed: The function raises.
+            CallTimedOut: It did not return within `seconds`.
+            CallFailed: The function raised.
         """
         limit = self._settings.call_seconds if seconds is None else seconds
         what = f"{name or getattr(function, '__name__', type(function).__name__)} of episode {self.id}"
@@ -193,7 +193,8 @@ class EpisodeContext:
         weight: float = 1.0,
         seconds: float | None = None,
     ) -> RewardTerm:
-        """What the function returns, as a term. Raises CallFailed where it raises, hangs or returns no finite number."""
+        """Calls the function and returns its result as a reward term. Raises CallFailed where it raises, does not return in time
+        or returns no finite number."""
         value = await self.call(function, *arguments, seconds=seconds, name=name)
         try:
             return RewardTerm(name, finite_number(value), weight)
@@ -202,21 +203,21 @@ class EpisodeContext:
 
 
 TrainedRollout = Callable[[Task, EpisodeContext], Awaitable[Episode]]
-"""Runs one episode of a task: awaits the context for every model call and whatever else takes time."""
+"""Runs one episode of a task, and awaits the context for every model call and whatever else takes time."""
 
 GroupRollout = Callable[[Task, EpisodeContext, "InProcessModel"], Awaitable[Sequence[Episode]]]
-"""(task, context, the model that reads) -> all episodes of a group at once, such as the paths of a tree that it owns. What is
-drawn, the context draws; the episodes get their ids from the group."""
+"""Maps (task, context, model) to all episodes of a group at once, such as the paths of a tree. The model only scores and encodes;
+the context samples. The episodes get their ids from the group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """What a `regroup` may do with a group that has ended.
+    """What a `regroup` may use to change a group that has ended.
 
     Attributes:
-        index: Of the group, which is the same whenever it is sampled: to draw by.
-        play: (variations, rollout) -> one further episode of the task for each variation, None for one that is played like the
-            others. Those that failed are left out. A rollout in the place of the training's may start from another memory.
+        index: The group's index, which is the same whenever it is sampled; use it as a seed.
+        play: Maps (variations, rollout) to one more episode of the task for each variation; None is a variation without a change.
+            Episodes that failed are left out. A rollout that replaces the training's may start from another memory.
     """
 
     index: int
@@ -224,15 +225,15 @@ class Again:
 
 
 Regroup = Callable[[Task, Group, Again], Awaitable["Group | Sequence[Group] | None"]]
-"""(task, the group, what may be done) -> the group that is trained on, or that and others beside it, whose members are compared
-with each other; None samples another one in its place.
+"""Maps (task, group, again) to the group that is trained on, or to several, the members of each compared with each other; None
+samples another group instead.
 
-It may ask for further members, put in episodes of a pool, leave members out, or reward them anew. What it does has to depend on
-its arguments, and on what a `Source` holds, alone: then a run that is killed repeats it."""
+It may play more members, add episodes of a pool, leave members out, or change their rewards. The result may depend only on its
+arguments and on the content of a `Source`: then a run that is killed repeats it."""
 
 
 async def run_rollout(rollout: TrainedRollout, task: Task, context: EpisodeContext, seconds: float) -> Episode:
-    """The rollout's episode, or one without segments whose `stop` and `errors` say what went wrong: errors are values."""
+    """Runs a rollout and returns its episode. A failure returns an episode without segments, with `stop` and `errors` set."""
     try:
         episode = await within(rollout(task, context), seconds)
         return _check(episode, task, context.id)
@@ -254,7 +255,7 @@ async def run_member(
     settings: Asynchrony,
     note_failed: Callable[[Episode], None],
 ) -> None:
-    """Run one member of a group to its end, and again where it fails. note_failed: receives the tries that came to nothing."""
+    """Runs one member of a group to its end, and again where it fails. `note_failed` receives the failed tries."""
     for tries in range(settings.retries + 1):
         context = EpisodeContext(draw, group, member, settings, tries)
         episode = await run_rollout(rollout, group.task, context, settings.episode_seconds)
@@ -267,7 +268,7 @@ async def run_member(
 async def run_whole_group(
     group: OpenGroup, rollout: GroupRollout, draw: Draw, settings: Asynchrony, model: InProcessModel
 ) -> None:
-    """Run a rollout that makes all episodes of a group: those that it returns are the group's members."""
+    """Runs a rollout that makes all episodes of a group. The episodes it returns become the group's members."""
 
     async def make(task: Task, context: EpisodeContext) -> Episode:
         episodes = list(await rollout(task, context, model))
@@ -288,12 +289,12 @@ async def run_whole_group(
 
 
 def has_failed(episode: Episode) -> bool:
-    """Whether there is nothing to train on, or an ending that says nothing about the policy."""
+    """Whether an episode has no segments, or ended for a reason that does not depend on the policy."""
     return not episode.segments or episode.stop in UNSOUND
 
 
 def _check(episode: object, task: Task, id: str) -> Episode:
-    """The episode with its rewards as plain floats. Raises CallFailed where it is not what a rollout has to return."""
+    """Returns the episode with its rewards as plain floats. Raises CallFailed where it is not a valid result of a rollout."""
     if not isinstance(episode, Episode):
         raise CallFailed(f"The rollout of episode {id} returned {type(episode).__name__}, not an Episode.")
     if (episode.id, episode.task) != (id, task.key):
@@ -310,7 +311,7 @@ def _check(episode: object, task: Task, id: str) -> Episode:
 
 
 def failed_episode(task: Task, id: str, stop: StopReason, why: str) -> Episode:
-    """An episode without segments that says why."""
+    """Makes an episode without segments, with `why` as its error."""
     return Episode(
         id=id,
         task=task.key,
@@ -329,9 +330,14 @@ def failed_episode(task: Task, id: str, stop: StopReason, why: str) -> Episode:
 
 @dataclass(slots=True)
 class OpenGroup:
-    """A group while it is sampled. born: the version of the weights at its start. waiting_elsewhere: members that are done
-    in a worker, or wait for the others there. variations: of members that a `regroup` asked for. changed: is called whenever
-    more members are done or wait for the others."""
+    """A group while it is sampled.
+
+    Attributes:
+        born: The version of the weights when it was started.
+        waiting_elsewhere: Members that are done in a worker, or wait there for the others.
+        variations: Variations of members that a `regroup` asked for.
+        changed: Is called whenever more members are done or wait for the others.
+    """
 
     index: int
     born: int
@@ -348,7 +354,7 @@ class OpenGroup:
 
     @property
     def waiting(self) -> int:
-        """Members that wait for the others."""
+        """The number of members that wait for the others."""
         return self.companions.waiting + self.waiting_elsewhere
 
     def end(self, member: int, episode: Episode) -> None:
@@ -357,19 +363,19 @@ class OpenGroup:
         self.changed()
 
     def missing(self) -> list[int]:
-        """Members that are not done."""
+        """Returns the members that are not done."""
         return [member for member in range(self.size) if member not in self.done]
 
     def add(self, variations: Sequence[Variation | None]) -> list[int]:
-        """Further members, one for each variation; their positions."""
+        """Adds one member for each variation, and returns their positions."""
         members = list(range(self.size, self.size + len(variations)))
         self.variations.update(zip(members, variations, strict=True))
         self.size += len(variations)
         return members
 
     def outcome(self) -> tuple[tuple[Episode, ...], list[Episode]]:
-        """Of a group whose members are all done: episodes to train on, which start from the memory that most of them start
-        from, because a baseline compares like with like; and those that are left out."""
+        """Divides the episodes of a group whose members are all done into those to train on and those that are left out. Those to
+        train on start from the most common memory snapshot, because a baseline must compare episodes of one snapshot."""
         episodes = [self.done[member] for member in range(self.size)]
         snapshots = Counter(episode.memory_snapshot for episode in episodes if not has_failed(episode))
         common = snapshots.most_common(1)[0][0] if snapshots else ""
@@ -379,15 +385,20 @@ class OpenGroup:
 
 
 def reason_of(episodes: Sequence[Episode]) -> str:
-    """Why a group came to nothing, in the words of one of its members."""
+    """Returns why a group failed, from the errors of one of its members."""
     errors = (episode.errors[-1] for episode in episodes if episode.errors)
     return next(errors, "its episodes start from different memories")
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedGroup:
-    """A group that waits to be trained. index: see `keepworth.learning.collect.curriculum`. born: the version of the weights
-    when it was: no token of it is older. groups: the group, then those that a `regroup` made beside it."""
+    """A group that waits to be trained on.
+
+    Attributes:
+        index: See `keepworth.learning.collect.curriculum`.
+        born: The version of the weights when it was started; no token of it is older.
+        groups: The group, then those that a `regroup` made from it.
+    """
 
     index: int
     born: int
@@ -395,13 +406,13 @@ class FinishedGroup:
 
 
 def finished_to_json(finished: FinishedGroup) -> dict[str, Any]:
-    """A record that `finished_from_json` reads."""
+    """Converts a group to a record that `finished_from_json` reads."""
     groups = [[episode_to_json(episode) for episode in group.episodes] for group in finished.groups]
     return {"group": finished.index, "born": finished.born, "groups": groups}
 
 
 def finished_from_json(record: Mapping[str, Any]) -> FinishedGroup:
-    """The group that `finished_to_json` wrote."""
+    """Reads a record of `finished_to_json`."""
     groups = (
         Group(episodes[0].task, episodes[0].memory_snapshot, episodes)
         for episodes in (tuple(map(episode_from_json, rows)) for rows in record["groups"])

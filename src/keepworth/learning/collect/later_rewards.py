@@ -1,8 +1,7 @@
-"""Rewards that come after the episode: a judge, a rubric, an encoder or a frozen reader says what a group's episodes are worth.
+"""Rewards that are computed after the episodes of a group have ended, by a judge, a rubric, an encoder or a frozen reader.
 
-A `LaterReward` sees a whole group at once and asks services. A service answers texts and is remembered by (its version, the
-text): the same question is asked once in a run, and a run that is continued gets the answers that it had.
-"""
+A `LaterReward` gets a whole group at once and asks services. Answers of services are cached by (version, text): a run asks the
+same question once, and a run that is continued gets the same answers."""
 
 from __future__ import annotations
 
@@ -24,11 +23,11 @@ Answerer = Callable[[Sequence[str]], Sequence[Any] | Awaitable[Sequence[Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What answers texts, many at once, such as a judge or an encoder.
+    """A model or function that answers many texts at once, such as a judge or an encoder.
 
     Attributes:
-        version: Names the model and its prompt; it stands beside each reward, and another version asks anew.
-        answer: Texts -> one JSON value for each; it may be asynchronous, else it runs in a thread.
+        version: Names the model and its prompt. It is stored with each reward, and another version asks again.
+        answer: Maps texts to one JSON value each. It may be asynchronous; else it runs in a thread.
     """
 
     version: str
@@ -36,7 +35,7 @@ class Service:
 
 
 class Services:
-    """Services by name, with their answers kept in a file. asked: how many texts were really answered."""
+    """Services by name, with a file that caches their answers. `asked` counts the texts that were not in the cache."""
 
     def __init__(self, services: Mapping[str, Service], file: Path | None = None) -> None:
         self._services, self._file = dict(services), file
@@ -49,12 +48,13 @@ class Services:
             self._known = {record["key"]: record["answer"] for record in map(json.loads, whole.splitlines())}
 
     def version(self, name: str) -> str:
-        """The version of a service. Raises UnknownName."""
+        """Returns the version of a service. Raises UnknownName."""
         require_known("service", name, self._services)
         return self._services[name].version
 
     async def ask(self, name: str, texts: Sequence[str]) -> list[Any]:
-        """One answer for each text. Raises UnknownName, and KeepworthError where the service gives another number of them."""
+        """Returns one answer for each text. Raises UnknownName, and KeepworthError where the service returns another number of
+        answers."""
         version = self.version(name)
         keys = [hashlib.sha256(f"{name}\x1f{version}\x1f{text}".encode()).hexdigest() for text in texts]
         async with self._asking:
@@ -77,7 +77,7 @@ class Services:
 
 
 Score = Callable[[Task, Sequence[Episode], Services], Awaitable[Sequence[float | None]]]
-"""(task, the episodes of its group, services) -> a number for each episode; None where it has nothing to say."""
+"""Maps (task, episodes of its group, services) to a number for each episode, None for no reward."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +85,11 @@ class LaterReward:
     """A reward term of every episode of a group, computed once all of them have ended.
 
     Attributes:
-        name: Of the term.
-        score: What it is worth.
-        weight: Of the term.
-        combine: "sum" adds it. "gate" adds it with weight 0 and lets the other terms count only where it is at least
-            `threshold`. "condition" lets it count only where the term `given` is at least `threshold`.
-        threshold: Of a gate or a condition.
+        combine: "sum" adds the term. "gate" adds it with weight 0 and sets the other terms' weights to 0 where it is below
+            `threshold`. "condition" gives it weight 0 where the term `given` is below `threshold`.
+        threshold: The threshold of a gate or a condition.
         given: The term that a condition reads.
-        service: Whose version stands beside the term.
+        service: The service whose version is stored with the term.
         shaping: See `RewardTerm`.
     """
 
@@ -115,9 +112,8 @@ class LaterReward:
 
 
 async def rewarded(task: Task, group: Group, later: Sequence[LaterReward], services: Services) -> Group:
-    """The group with the later terms of each episode, in their order.
-
-    Raises KeepworthError where a score gives another number of values than there are episodes, or no finite number."""
+    """Returns the group with the later terms added to each episode, in order. Raises KeepworthError where a score returns another
+    number of values than there are episodes, or no finite number."""
     for reward in later:
         values = await reward.score(task, group.episodes, services)
         if len(values) != len(group.episodes):

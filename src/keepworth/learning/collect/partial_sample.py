@@ -1,4 +1,4 @@
-"""A sample in the making, as plain data: what it is drawn with, and what of it was drawn."""
+"""An unfinished sample as plain data: its prompt and settings, and the tokens drawn so far."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Token
 
 @dataclass(slots=True, eq=False)
 class PartialSample:
-    """A sample in the making: all that is needed to go on with it here or in another process.
+    """An unfinished sample, with all that is needed to continue it here or in another process.
 
-    stream: what its draws are seeded with beside `params.seed`; (prompt index, sample index) draws what
-    `InProcessModel.sample` draws. group: index of the group it is sampled for. spans: under which weights its tokens were drawn.
+    Attributes:
+        stream: Seeds the draws together with `params.seed`; (prompt index, sample index) draws what `InProcessModel.sample`
+            draws.
+        group: The index of the group that it is sampled for.
+        spans: The versions of the weights that its tokens were drawn under.
     """
 
     prompt: Tokens
@@ -29,14 +32,14 @@ class PartialSample:
     _draws: npt.NDArray[np.float64] | None = None
 
     def draws(self) -> npt.NDArray[np.float64]:
-        """Numbers in [0, 1) at which its next tokens are drawn, one for each that it may still have."""
+        """Returns the random numbers in [0, 1) for the tokens that it may still draw."""
         if self._draws is None:
             generator = np.random.default_rng((self.params.seed, *self.stream))
             self._draws = generator.random(self.params.max_tokens)
         return self._draws[len(self.ids) :]
 
     def append(self, drawn: Sample) -> None:
-        """Go on with what was drawn. It ends where `drawn` ended, which it has not where that was interrupted (ABORTED)."""
+        """Appends drawn tokens. The sample ends where `drawn` ended; `drawn` that was interrupted (ABORTED) does not end it."""
         start = len(self.ids)
         self.ids += drawn.ids
         self.logprobs += drawn.logprobs
@@ -49,5 +52,5 @@ class PartialSample:
             self.finish = FinishReason.LENGTH
 
     def sample(self) -> Sample:
-        """What has been drawn so far; ABORTED where it has not ended."""
+        """Returns the tokens drawn so far as a sample, ABORTED where it has not ended."""
         return Sample(tuple(self.ids), tuple(self.logprobs), self.finish or FinishReason.ABORTED, tuple(self.spans))

@@ -1,15 +1,14 @@
-"""The pipeline: groups for the trainer's loop, in step with the learner or ahead of it.
+"""The pipeline: collects groups for the trainer's loop, either while the learner waits or ahead of it.
 
-Every group has an index; its task is a function of it. Rollouts are coroutines on one loop; their model calls go
-to a sampler: in this process, or engines behind HTTP. Groups are started as `Staleness` allows, trained oldest first among
-those that are ready, and nothing that is unfinished when a batch is complete is thrown away: it goes on under the next
-weights (AReaL, arXiv 2505.24298; APRIL, arXiv 2509.18521). With staleness 0 that is synchronous training: a step's groups are
-started when the step asks for them, and all of them end in it.
+Every group has an index, of which its task is a function. Rollouts are coroutines on one event loop. Their model calls go to a
+sampler, which is in this process or behind HTTP. Groups are started as `Staleness` allows, and trained oldest first among those
+that are ready. A group that is unfinished when a batch is complete is not discarded: it continues under the next weights (AReaL,
+arXiv 2505.24298; APRIL, arXiv 2509.18521). With staleness 0 the training is synchronous: a step's groups are started when the
+step asks for them, and all of them end in it.
 
-    checkpoints/step-000012/pipeline.json     the finished groups that wait, and which were under way
+    checkpoints/step-000012/pipeline.json     the finished groups that wait, and the indices of unfinished ones
 
-A run that is continued trains on the finished groups of its checkpoint, and begins those that were under way again.
-"""
+A run that is continued trains on the finished groups of its checkpoint, and starts the unfinished ones again."""
 
 from __future__ import annotations
 
@@ -66,8 +65,7 @@ PIPELINE_STATE = "pipeline.json"
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What one update trains on; episodes that came to nothing, with their errors; how the collecting went, and lines for people
-    about it."""
+    """The groups that one update trains on, the episodes that failed, metrics of the collection, and notes to display."""
 
     groups: list[Group]
     failed: tuple[Episode, ...] = ()
@@ -76,25 +74,28 @@ class Collected:
 
 
 class Episodes(Protocol):
-    """What a recipe says about its training."""
+    """What a recipe implements for its training."""
 
     def task(self, group: int) -> Task:
-        """The task of the group with this index; the same whenever it is asked for."""
+        """Returns the task of the group with this index, always the same."""
         ...
 
     async def rollout(self, task: Task, context: EpisodeContext) -> Episode:
-        """One episode, called `context.id`. Raise whatever went wrong: it becomes an episode that says so."""
+        """Returns one episode with the id `context.id`. It may raise: the error is then recorded in an episode."""
         ...
 
     def evaluate(self, step: int) -> None:
-        """Measure the learner's model after `step` updates and write the measurements to the run."""
+        """Measures the learner's model after `step` updates and writes the measurements to the run."""
         ...
 
 
 class EventLoop:
-    """changed: set by whoever finishes something that may be waited for, or begins to wait, and by every task that fails.
+    """An event loop for the pipeline, in the caller's thread or in one of its own.
 
-    broken: the first failure of a task; whoever waits is to raise it (`require_alive`)."""
+    Attributes:
+        changed: Is set when something that may be waited for is finished, when a member starts to wait, and when a task fails.
+        broken: The first failure of a task, which `require_alive` raises in whatever waits.
+    """
 
     def __init__(self) -> None:
         self.changed = asyncio.Event()
@@ -104,18 +105,18 @@ class EventLoop:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def go_on_by_itself(self) -> None:
-        """From now on it runs in a thread of its own, also between calls of `do`."""
+        """Starts running the loop in a thread, so that it also runs between calls of `do`."""
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="sampler")
         self._thread.start()
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` on the loop and wait for what it returns or raises."""
+        """Runs `work` on the loop, and returns or raises its outcome."""
         if self._thread is None:
             return self._loop.run_until_complete(work)
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begin `work` beside whatever runs. Called on the loop."""
+        """Starts `work` as a task. Call it on the loop."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._end)
@@ -125,10 +126,10 @@ class EventLoop:
             raise self.broken
 
     def close(self) -> None:
-        """Cancel everything and wait for its end. Called twice, it does nothing."""
+        """Cancels all tasks and waits for their end. A second call does nothing."""
         if self._loop.is_closed():
             return
-        if self._thread is None:  # at once: an interruption leaves behind who was waited for, about to go on
+        if self._thread is None:  # at once: after an interruption the awaited task would go on
             for task in asyncio.all_tasks(self._loop):
                 task.cancel()
         self.do(self._end_all())
@@ -152,21 +153,23 @@ class EventLoop:
 
 
 class Pipeline:
-    """Collects what updates train on. Everything but `begin`, `collect`, `publish`, `save` and `close`, which the trainer's
-    thread calls, happens on the event loop, so that nothing here needs a lock.
+    """Collects the groups that updates train on.
+
+    The trainer's thread calls `begin`, `collect`, `publish`, `save` and `close`. Everything else runs on the event loop, so no
+    lock is needed.
 
     Args:
-        engines: Sample in place of this process.
-        workers: Run the rollouts in the place of this process.
-        refill: How often other tasks are sampled in the place of groups without a signal (dynamic sampling: DAPO, arXiv
+        engines: Engines that sample instead of this process.
+        workers: Workers that run the rollouts instead of this process.
+        refill: How often groups without a signal are replaced by groups of other tasks (dynamic sampling: DAPO, arXiv
             2503.14476).
-        regroup: Makes of a group that has ended another one, and may sample for it.
-        group_rollout: Makes all episodes of a group at once, in the place of one rollout for each.
-        sources: What an update trains on besides, and what becomes of the groups that were sampled.
+        regroup: Replaces a group that has ended by another, and may sample for it.
+        group_rollout: Makes all episodes of a group at once, instead of one rollout for each.
+        sources: Add groups to an update, and review the sampled ones.
 
     Raises:
-        AdmissionError: Settings that engines cannot honour, or that contradict each other.
-        ObjectiveError: An objective that would take stale tokens for its own policy's.
+        AdmissionError: Engines cannot honour the settings, or the settings contradict each other.
+        ObjectiveError: The objective has no correction for stale tokens.
     """
 
     def __init__(
@@ -211,21 +214,20 @@ class Pipeline:
     # -- called by the trainer --------------------------------------------------------------------------------------
 
     def begin(self, checkpoint: Checkpoint | None) -> None:
-        """Called once, after the learner has its weights. checkpoint: what this training continues from."""
+        """Starts the pipeline, once the learner has its weights. The training continues from `checkpoint` where there is one."""
         if self.settings.mode == "overlap":
             self._loop.go_on_by_itself()
         self._loop.do(self._begin(checkpoint, self.sampler.outgoing()))
 
     def collect(self, step: int) -> Collected:
-        """What the step (from 0) trains on: the oldest groups that are ready, once there are enough, and what the sources add.
-
-        Raises KeepworthError where group after group comes to nothing, and whatever broke the sampler."""
+        """Returns what step `step` (from 0) trains on: the oldest groups that are ready, once there are enough, and those of the
+        sources. Raises KeepworthError where group after group fails, and any error that stopped the sampler."""
         collected = self._loop.do(self._collect())
         groups, metrics = self._sources.mix(collected.groups, step)
         return replace(collected, groups=groups, metrics=collected.metrics | metrics)
 
     def publish(self) -> dict[str, float]:
-        """The learner has taken a step: what is sampled from here on is sampled from its weights. Returns metrics."""
+        """Gives the sampler the weights of the step that the learner took, and returns metrics."""
         measured = self._sources.keep()
         receipt = self._loop.do(self._publish(self.sampler.outgoing()))
         if receipt is None:
@@ -233,11 +235,11 @@ class Pipeline:
         return {**measured, "seconds/publish": receipt.seconds, "publish/probe_gap": receipt.probe_gap}
 
     def save(self, folder: Path) -> None:
-        """Add to a checkpoint what collecting continues from."""
+        """Writes the state that collecting continues from to a checkpoint's folder."""
         write_json(folder / PIPELINE_STATE, self._loop.do(self._state()))
 
     def close(self) -> None:
-        """Called at the end, however the training ends."""
+        """Ends the pipeline, however the training ended."""
         self._loop.close()
 
     # -- the same, on the event loop --------------------------------------------------------------------------------
@@ -278,7 +280,7 @@ class Pipeline:
                 **{f"pipeline/{name}": float(count) for name, count in self._counts.items()},
                 "seconds/wait": time.perf_counter() - begun,
             }
-        # Where no group teaches anything, the step is measured by what there is.
+        # Where no group has a signal, the step uses all groups.
         telling = [finished for finished in taken if not (self._refill and without_signal(finished.groups[0]))]
         groups = [finished.groups[0] for finished in telling or taken]
         groups += [group for finished in telling for group in finished.groups[1:]]
@@ -288,13 +290,13 @@ class Pipeline:
         receipt = await self.sampler.publish(sent)
         self._taken = []
         self._updates += 1
-        if self.settings.mode == "overlap":  # in turns nobody would go on with them before the next batch is asked for
+        if self.settings.mode == "overlap":  # in "turns" nothing is drawn before the next batch is asked for
             self._start_groups()
         self.sampler.wake()
         return receipt
 
     def _refilled(self) -> dict[str, float]:
-        """Of the groups that ended since the last update, where some are replaced."""
+        """Returns metrics of the groups that ended since the last update, where groups may be replaced."""
         ended, self._ended = self._ended, []
         if not self._refill:
             return {}
@@ -341,8 +343,8 @@ class Pipeline:
             self._begin_group(self._group(*self._admit(self._group_order.take())))
 
     def _admit(self, group: int) -> tuple[int, Task]:
-        """The group to start, and its task; where it is to replace another, a later candidate for the same position if the step
-        has its task already."""
+        """Returns the group to start and its task. A group that replaces another gets the first candidate whose task the step
+        does not have."""
         task = self._episodes.task
         count = self.settings.staleness.groups
         first = position_of(group) // count * count
@@ -363,7 +365,7 @@ class Pipeline:
         self._loop.spawn(self._run_group(group))
 
     async def _run_group(self, group: OpenGroup) -> None:
-        """Run the missing members of a group, here or in a worker, to their ends."""
+        """Runs the missing members of a group, here or in a worker, to their ends."""
         if self._workers is not None:
             version = self._learner.model.version
             await self._workers.run_group(group, self.settings, version, self.sampler.sample, self._note_failed)
@@ -383,7 +385,7 @@ class Pipeline:
         self._loop.changed.set()
 
     async def _regrouped(self, group: OpenGroup, ended: Group, regroup: Regroup) -> tuple[Group, ...]:
-        """What a recipe makes of a group that has ended; further members are sampled as the first ones were."""
+        """Returns what the recipe's `regroup` makes of a group that has ended. More members are sampled like the first ones."""
 
         async def play(variations: Sequence[Variation | None], rollout: TrainedRollout | None = None) -> list[Episode]:
             members = group.add(variations)
@@ -417,7 +419,7 @@ class Pipeline:
         self._counts["retried"] += 1
 
     def _end_group(self, group: OpenGroup, groups: tuple[Group, ...], left_out: list[Episode]) -> None:
-        """Keep what was made of it; a group that comes to nothing makes room for exactly one other."""
+        """Stores the groups that were made. One that failed is replaced by exactly one other."""
         if not groups:
             self._counts["failed_groups"] += 1
             self._failures += 1
@@ -441,7 +443,7 @@ class Pipeline:
         self._start_groups()
 
     def _choose(self) -> list[int] | None:
-        """The groups of the next update; None where some are still missing."""
+        """Returns the groups of the next update; None where some are still missing."""
         finished = {index: group.born for index, group in self._waiting.items()}
         running = {index: group.born for index, group in self._open.items()}
         return self.settings.staleness.choose(self.sampler.version, finished, running)
@@ -449,11 +451,11 @@ class Pipeline:
     # -- sampling ---------------------------------------------------------------------------------------------------
 
     def _may_draw(self) -> bool:
-        """In turns, nothing is drawn but while a batch is being collected."""
+        """Whether tokens may be drawn now. In "turns" they may only while a batch is being collected."""
         return self.settings.mode == "overlap" or (self._collecting and self._choose() is None)
 
     async def _settle(self) -> None:
-        """In serial mode, let everything go on until every unfinished episode waits for the model, or for others of its group."""
+        """Waits, in serial mode, until every unfinished episode waits for the model or for others of its group."""
         while self.settings.serial and self._loop.broken is None:
             waiting = self.sampler.waiting_episodes() + sum(group.waiting for group in self._open.values())
             missing = [len(group.missing()) for group in self._open.values()]

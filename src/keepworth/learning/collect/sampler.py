@@ -1,11 +1,10 @@
-"""Where a pipeline's tokens come from: the model in this process, or engines behind HTTP.
+"""Samplers of a pipeline: the model in this process, or engines behind HTTP.
 
-At engines each draft is one request, and the engines go on sampling while the learner learns. The members of a group go to one
-engine, which keeps the beginning that they share. New weights are written to the run's folder, each engine loads them from there
-and each publication is proven by itself (`keepworth.models.http_engine`). What runs meanwhile goes on under the adapter it began
-with. `version` is that of the oldest weights in service, and every group is born under it: so no token of a group is older
-than the group.
-"""
+At engines each draft is one request, and the engines continue sampling while the learner learns. The members of a group go to one
+engine, which caches their common prefix. New weights are written to the run's folder; each engine loads them from there and each
+publication is verified separately (`keepworth.models.http_engine`). Requests that run meanwhile finish under the adapter that
+they began with. `version` is that of the oldest weights in service, and every group is born under it, so no token of a group is
+older than the group."""
 
 from __future__ import annotations
 
@@ -36,7 +35,8 @@ if TYPE_CHECKING:
 
 
 class Sampler(ABC):
-    """All but `outgoing` is called on the pipeline's event loop. waiting: drafts that somebody waits for."""
+    """Draws the samples of a pipeline. All methods but `outgoing` are called on the pipeline's event loop. `waiting` holds the
+    drafts that are being waited for."""
 
     def __init__(self) -> None:
         self.waiting: dict[int, PartialSample] = {}
@@ -44,30 +44,30 @@ class Sampler(ABC):
     @property
     @abstractmethod
     def version(self) -> int:
-        """Of the weights in service."""
+        """The version of the weights in service."""
 
     @abstractmethod
     def outgoing(self) -> Any:
-        """What `publish` receives. Called in the learner's thread, where no step is being made."""
+        """Returns what `publish` receives. It is called in the learner's thread, when no step is being made."""
 
     @abstractmethod
     async def begin(self, sent: Any) -> None:
-        """The first publication: of what the run begins with, or continues with."""
+        """Publishes the weights that the run begins or continues with."""
 
     @abstractmethod
     async def publish(self, sent: Any) -> Receipt | None:
-        """Bring new weights into service and prove that they arrived; None where the learner's own are in service. The learner
-        waits meanwhile."""
+        """Puts new weights into service and verifies that they arrived; returns None where the sampler uses the learner's own
+        weights. The learner waits meanwhile."""
 
     @abstractmethod
     async def run(self) -> None:
-        """Draw, until cancelled."""
+        """Draws until cancelled."""
 
     def wake(self) -> None:  # noqa: B027 - engines need no waking
-        """Whether tokens may be drawn may have changed."""
+        """Notes that the answer to whether tokens may be drawn may have changed."""
 
     async def sample(self, draft: PartialSample) -> Sample:
-        """Go on with a draft until it ends; it holds what was drawn also while it is waited for."""
+        """Continues a draft until it ends, and returns its sample. The draft holds the tokens drawn so far at any time."""
         self.waiting[id(draft)] = draft
         try:
             await self._draw(draft)
@@ -79,27 +79,27 @@ class Sampler(ABC):
     async def _draw(self, draft: PartialSample) -> None: ...
 
     def waiting_episodes(self) -> int:
-        """Episodes that wait for drafts. One may have asked for several at once, whose streams begin alike: position and
+        """Returns how many episodes wait for drafts. Drafts of one episode have streams that begin alike, with position and
         member."""
         return len({(draft.group, *draft.stream[:2]) for draft in self.waiting.values()})
 
     def unfinished(self) -> int:
-        """Tokens of drafts that have not ended."""
+        """Returns the number of tokens in drafts that have not ended."""
         return sum(len(draft.ids) for draft in self.waiting.values())
 
     def news(self) -> tuple[dict[str, float], tuple[str, ...]]:
-        """Since the last call: what drawing took, as metrics, and lines for people about what happened."""
+        """Returns metrics of the drawing since the last call, and notes to display."""
         return {}, ()
 
 
 class LocalSampler(Sampler):
-    """A decoder in this process: whole calls on the learner's own weights where the settings allow it, else a token at a time on
-    a copy of them.
+    """A decoder in this process. It draws whole calls with the learner's own weights in serial mode, else one token at a time
+    with a copy of them.
 
     Args:
         may_draw: Whether a token may be drawn now.
-        settle: Waits until nothing else would go on by itself.
-        changed: Is called whenever somebody begins to wait for a draft.
+        settle: Waits until no other task can continue by itself.
+        changed: Is called whenever a caller starts to wait for a draft.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class LocalSampler(Sampler):
                 self.batch.remove(draft)
 
     async def run(self) -> None:
-        """One step for all at a time; between two steps everybody else has a turn."""
+        """Steps the batch repeatedly, and lets other tasks run between two steps."""
         while True:
             await self._settle()
             if not self.batch.busy or not self._may_draw():
@@ -186,16 +186,16 @@ def _order(draft: PartialSample) -> tuple[int, tuple[int, ...]]:
 
 PUBLISHED = "published"
 TRIES = 3
-"""How often a draft is asked for at an engine before the engine leaves."""
+"""How often a draft is requested from an engine before the engine is dropped."""
 PAUSE = 0.2
-"""Seconds before a request that broke is made again, and as many more each time."""
+"""Seconds before a failed request is repeated; the pause grows by as much each time."""
 _OF_THE_REQUEST = (400, 413, 422)
-"""Statuses of refusals that say nothing against the engine."""
+"""Statuses of refusals that are due to the request, not to the engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedWeights:
-    """Weights on disk, for the engines to load."""
+    """Weights on disk, which the engines load."""
 
     folder: Path
     version: int
@@ -203,7 +203,8 @@ class SavedWeights:
 
 @dataclass(slots=True, eq=False)
 class SampledEngine:
-    """An engine that is sampled at. free: of its slots. running: drafts that it draws, or that wait for a slot."""
+    """An engine that is sampled from. `free` guards its slots; `running` counts the drafts that it draws or that wait for a
+    slot."""
 
     model: HttpModel
     free: asyncio.Semaphore
@@ -211,12 +212,11 @@ class SampledEngine:
 
 
 class HttpSampler(Sampler):
-    """Engines behind HTTP. One that breaks is left for the rest of the run, and what it was drawing goes on elsewhere.
+    """Engines behind HTTP. An engine that fails is dropped for the rest of the run, and its drafts continue at another.
 
     Raises:
-        MissingCapability: Of an engine.
-        EngineError: The engines are not several of one kind.
-        EngineError: Once all have left. Continuing the run asks all of them again.
+        MissingCapability: An engine cannot load adapters.
+        EngineError: The engines differ in kind; or later, all have been dropped. Continuing the run tries all of them again.
     """
 
     def __init__(
@@ -251,9 +251,8 @@ class HttpSampler(Sampler):
         return SavedWeights(folder, model.version)
 
     async def begin(self, sent: SavedWeights) -> None:
-        """Where nothing has been learned yet, both sides must say the same; else the engines get what was learned.
-
-        Either way weights are loaded once before anything is sampled: an engine that takes none ends the run here."""
+        """Checks that engines and learner agree where nothing has been learned yet, else publishes the learned weights. Either
+        way weights are loaded once before anything is sampled, so that an engine which refuses them ends the run here."""
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         witness = await in_thread(self._witness)
         before = witness if sent.version == 0 else None
@@ -288,7 +287,7 @@ class HttpSampler(Sampler):
         return Receipt(sent.version, max(gaps), time.perf_counter() - begun)
 
     async def run(self) -> None:
-        """Requests run by themselves; this waits for the end. Raises EngineError once no engine is left."""
+        """Waits, because requests run by themselves. Raises EngineError once no engine is left."""
         await self._gone
 
     async def _draw(self, draft: PartialSample) -> None:
@@ -308,7 +307,7 @@ class HttpSampler(Sampler):
                 engine.running -= 1
 
     def _engine_for(self, group: int) -> SampledEngine:
-        """That which draws for the group already, else the one with the fewest drafts."""
+        """Returns the engine that draws for the group already, else the one with the fewest drafts."""
         if not self._engines:
             self._gone.result()
         if self._homes.get(group) not in self._engines:
@@ -327,7 +326,8 @@ class HttpSampler(Sampler):
             raise EngineError(f"{engine.model.url} ended a sample by itself.", "Is it shutting down?")
 
     async def _wait_after(self, engine: SampledEngine, tries: int, error: EngineError) -> int:
-        """Leave the engine after a few tries; returns how many tries the next engine has had."""
+        """Waits after a failed request, or drops the engine after a few tries. Returns the number of tries so far, 0 for a new
+        engine."""
         if tries >= TRIES:
             self._leave(engine, error)
             return 0
@@ -351,7 +351,8 @@ class HttpSampler(Sampler):
         return {"pipeline/engines": float(len(self._engines))}, notes
 
     def _witness(self, of_base: bool = False) -> _Witness:
-        """of_base: with the adapter off, which is what an engine has before the first publication."""
+        """Scores the engines' probes with the learner's model. `of_base` switches the adapter off, as engines are before the
+        first publication."""
         model, probes = self._learner.model, {engine.model.probe for engine in self._engines}
         if not of_base:
             return _Witness(model, probes)
@@ -360,7 +361,7 @@ class HttpSampler(Sampler):
 
 
 class _Witness:
-    """What the learner's model says of the engines' probes: computed once while it holds still, for all engines."""
+    """The learner's log-probabilities of the engines' probes, computed once for all engines while no step is being made."""
 
     def __init__(self, model: InProcessModel, probes: set[tuple[Tokens, Tokens]]) -> None:
         self._scores = {(prompt, branch): model.score([prompt], [[branch]])[0][0] for prompt, branch in probes}

@@ -1,9 +1,8 @@
-"""Sources: what an update trains on besides the groups that were sampled for it.
+"""Sources: further groups that an update trains on besides those sampled for it.
 
-Replay of one's own successes, demonstrations, what another run solved: each is a `Source` with a share of the update's groups.
-A source is told of the groups of every update once it has been made, so that what it holds depends on finished steps alone,
-and it is in every checkpoint: a run that is killed repeats exactly what it would have taken.
-"""
+Replay of successes, demonstrations and another run's solutions are each a `Source` with a share of the update's groups. A source
+receives the groups of every update after the update, so its content depends on finished steps only, and it is saved in every
+checkpoint: a run that is killed repeats exactly."""
 
 from __future__ import annotations
 
@@ -18,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class Source:
-    """What has something to say about the groups of an update; each hook here does nothing.
+    """The base class of sources, whose hooks do nothing.
 
     Attributes:
-        name: Its episodes' `origin`.
-        share: Of an update's groups that come from it, below 1.
-        replays: Whether episodes of earlier weights come from it.
+        name: The `origin` of its episodes.
+        share: The share of an update's groups that come from it, below 1.
+        replays: Whether its episodes were drawn by earlier weights.
     """
 
     name: str
@@ -31,30 +30,31 @@ class Source:
     replays: bool = True
 
     def prepare(self, model: InProcessModel) -> None:
-        """Called once, when the model is loaded. Raises KeepworthError where nothing can ever come from it."""
+        """Is called once, when the model is loaded. Raises KeepworthError where the source can never supply anything."""
 
     def review(self, groups: list[Group], step: int) -> list[Group]:
-        """The sampled groups of the update `step` as they are to be trained on: with further rewards, or without some of them."""
+        """Returns the sampled groups of update `step` as they are to be trained on: with more rewards, or without some groups."""
         return groups
 
     def take(self, step: int, count: int) -> list[Group]:
-        """At most `count` groups for the update `step` (from 0): a function of the step and of what `keep` was told."""
+        """Returns at most `count` groups for update `step` (from 0): a function of the step and of the groups that `keep`
+        received."""
         return []
 
     def keep(self, groups: Sequence[Group], step: int) -> dict[str, float]:
-        """The update `step` has been made of these sampled groups. Returns metrics."""
+        """Receives the sampled groups of update `step` after the update, and returns metrics."""
         return {}
 
     def state(self) -> Any:
-        """What a checkpoint keeps of it, as JSON."""
+        """Returns the state for a checkpoint, as JSON."""
         return None
 
     def load(self, state: Any) -> None:
-        """Go on from what `state` gave."""
+        """Continues from the result of `state`."""
 
 
 class Sources:
-    """The sources of a training, for its pipeline."""
+    """The sources of a training, as its pipeline uses them."""
 
     def __init__(self, sources: Sequence[Source], model: InProcessModel) -> None:
         self._sources = tuple(sources)
@@ -65,7 +65,7 @@ class Sources:
             source.prepare(model)
 
     def mix(self, groups: list[Group], step: int) -> tuple[list[Group], dict[str, float]]:
-        """The groups of the update `step` (from 0), made of those that were sampled, and metrics."""
+        """Returns the groups of update `step` (from 0), made from the sampled ones and the sources, and metrics."""
         for source in self._sources:
             groups = source.review(groups, step)
         self._sampled, self._step = groups, step
@@ -73,7 +73,7 @@ class Sources:
         mixed, metrics = list(groups), {}
         for source in self._sources:
             wanted = len(groups) * source.share / free
-            # Over many steps the counts add up to the share: what is left of one step's fraction is counted in the next.
+            # Over many steps the counts add up to the share: the rest of one step's fraction is counted in the next.
             taken = source.take(step, int(wanted * (step + 1) + 1e-9) - int(wanted * step + 1e-9))
             if source.share:
                 metrics[f"sources/{source.name}_groups"] = float(len(taken))
@@ -81,7 +81,7 @@ class Sources:
         return mixed, metrics
 
     def keep(self) -> dict[str, float]:
-        """The update of `mix` has been made. Returns metrics."""
+        """Tells the sources that the update of `mix` has been made, and returns metrics."""
         measured: dict[str, float] = {}
         for source in self._sources:
             measured |= source.keep(self._sampled, self._step)
@@ -97,7 +97,7 @@ class Sources:
 
 
 def require_sources(sources: Sequence[Source]) -> None:
-    """Raises KeepworthError where two sources have one name, or nothing would be left to sample."""
+    """Raises KeepworthError where two sources have one name, or their shares leave no room for sampled groups."""
     names = [source.name for source in sources]
     if len(set(names)) < len(names):
         raise KeepworthError(f"Two sources are called {max(names, key=names.count)!r}.", "Give each its own name.")

@@ -1,9 +1,8 @@
 """Rollouts in other processes: `RolloutWorkers` is the controller's side, `Rollouts` the worker's.
 
 A worker runs whole groups as this process would, with their environments, tools and rewards; only tokens are drawn by the
-controller. Of a worker that dies the groups begin again in another one; draws depend on whose call it is alone, so that they are
-drawn as they were.
-"""
+controller. The groups of a worker that dies start again in another one. Draws depend only on whose call they are for, so they are
+the same again."""
 
 from __future__ import annotations
 
@@ -36,10 +35,10 @@ if TYPE_CHECKING:
     from keepworth.models.text_side import TextSide
 
 DEATHS = 5
-"""So many workers may die while they work on one group; its episodes that are not done then fail."""
+"""The most workers that may die while they run one group; its unfinished episodes then fail."""
 
-# Each group is a call, `run`, that returns once its members are done. Beside it, messages are tuples whose first part is one of
-# these words, whose second is the number of the group's run.
+# Each group is a call, `run`, that returns once its members are done. Meanwhile messages are sent: tuples whose first part is one
+# of these words, and whose second is the number of the group's run.
 #
 #     controller to worker                      worker to controller
 #     ANSWER  n, question, Sample or error      DRAW    n, question, PartialSample
@@ -51,7 +50,7 @@ Message = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class GroupRun:
-    """What a worker needs to run a group. version: of the weights now."""
+    """What a worker needs to run a group. `version` is that of the current weights."""
 
     index: int
     task: Task
@@ -64,11 +63,7 @@ class GroupRun:
 
 
 class Rollouts:
-    """What a worker's process holds: runs groups, and says what they ask for.
-
-    Args:
-        text: Is given the version of new weights.
-    """
+    """The object in a worker's process: runs groups, and requests samples from the controller. It sets the version of `text`."""
 
     def __init__(self, rollout: TrainedRollout, text: TextSide | None = None) -> None:
         self._rollout, self._text = rollout, text
@@ -79,14 +74,14 @@ class Rollouts:
         self._numbers = itertools.count()
 
     async def heard(self) -> list[Message]:
-        """What the controller is to do, once there is something."""
+        """Waits until there are messages for the controller, and returns them."""
         await self._something.wait()
         self._something.clear()
         messages, self._messages = self._messages, []
         return messages
 
     def tell(self, messages: Sequence[Message]) -> None:
-        """Take in what the controller says."""
+        """Handles the controller's messages."""
         for word, number, *rest in messages:
             if word == ANSWER:
                 self._answer(*rest)
@@ -98,7 +93,7 @@ class Rollouts:
         self._something.set()
 
     async def run(self, number: int, run: GroupRun) -> tuple[list[str], list[str]]:
-        """Run the members of a group to their ends; their episodes, and the tries that failed, as JSON."""
+        """Runs the members of a group to their ends. Returns their episodes, and the tries that failed, as JSON."""
         if self._text is not None:
             self._text.version = run.version
         group = OpenGroup(run.index, run.version, run.task, run.size)
@@ -128,7 +123,7 @@ class Rollouts:
 
     def _answer(self, question: int, value: Sample | Exception) -> None:
         answer = self._questions.get(question)
-        if answer is None or answer.done():  # whoever asked has given up
+        if answer is None or answer.done():  # the caller has been cancelled
             return
         if isinstance(value, Exception):
             answer.set_exception(value)
@@ -145,7 +140,7 @@ def _written(episode: Episode) -> str:
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """A group that runs in a worker. drawing: what was asked for and is not answered yet."""
+    """A group that runs in a worker. `drawing` holds the tasks of samples that were requested and not answered yet."""
 
     group: OpenGroup
     draw: Draw
@@ -153,7 +148,7 @@ class _Run:
 
 
 class _LiveWorker:
-    """One of the workers, from its start to its death."""
+    """A worker, from its start to its death."""
 
     def __init__(self, worker: Worker, note: Callable[[str], None]) -> None:
         self.worker = worker
@@ -165,8 +160,8 @@ class _LiveWorker:
         self._sending: asyncio.Task[None] | None = None
 
     async def run(self, group: OpenGroup, run: GroupRun, draw: Draw) -> list[Episode]:
-        """Until every member of the group is done; returns the tries that failed. Raises WorkerDied where the worker does not
-        live to its end."""
+        """Runs a group in the worker until every member is done, and returns the tries that failed. Raises WorkerDied where the
+        worker dies first."""
         number = next(self._numbers)
         running = self.runs[number] = _Run(group, draw)
         try:
@@ -187,7 +182,7 @@ class _LiveWorker:
         return [episode_from_json(json.loads(record)) for record in failed]
 
     def tell(self, *message: Any) -> None:
-        """Send it with whatever else is to be sent meanwhile: one call at a time, so that messages arrive in order."""
+        """Sends a message together with others that wait. There is one call at a time, so that messages arrive in order."""
         self._outgoing.append(message)
         if self._sending is None:
             self._sending = asyncio.get_running_loop().create_task(self._send())
@@ -202,13 +197,13 @@ class _LiveWorker:
             self._sending = None
 
     def _die(self, died: WorkerDied) -> None:
-        """Say once that the worker died, whichever call is the first to meet its death."""
+        """Reports the worker's death once, whichever call notices it first."""
         if self.died is None:
             self.died = died
             self._note(f"{died.message} Its groups begin again.")
 
     async def listen(self) -> None:
-        """Do what the worker asks for, until it dies."""
+        """Serves the worker's requests until it dies."""
         while True:
             try:
                 messages = await asyncio.wrap_future(self.worker.call("heard"))
@@ -235,9 +230,9 @@ class _LiveWorker:
 
 
 class RolloutWorkers:
-    """So many workers of a cluster that run groups. Made before the loop runs; all else is called on it.
+    """A number of workers of a cluster that run groups. It is made before the loop runs; all methods are called on the loop.
 
-    part: what a worker is made of. note: is called with a line about every worker that dies. Raises what `Cluster.spawn`
+    `part` says how a worker is made; `note` is called with a line about every worker that dies. Raises what `Cluster.spawn`
     raises."""
 
     def __init__(
@@ -258,7 +253,7 @@ class RolloutWorkers:
         self._back = asyncio.Condition()
 
     async def listen(self) -> None:
-        """Until cancelled, hear what the workers say, and go on with those that were started again after their death."""
+        """Serves the workers until cancelled, including those that were restarted after their death."""
         await asyncio.gather(*(self._keep(number) for number in range(len(self._workers))))
 
     async def run_group(
@@ -269,8 +264,8 @@ class RolloutWorkers:
         draw: Draw,
         note_failed: Callable[[Episode], None],
     ) -> None:
-        """Run the members of a group to their ends, whatever becomes of the workers meanwhile: it runs in the one with the
-        fewest groups, and in another one, from its start, if that dies."""
+        """Runs the members of a group to their ends, even if workers die. The group runs in the worker with the fewest groups,
+        and if that dies from its start in another one."""
         run = GroupRun(group.index, group.task, group.size, settings, version)
         for _ in range(DEATHS):
             async with self._back:

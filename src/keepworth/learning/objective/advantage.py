@@ -1,8 +1,7 @@
 """Advantages: from the rewards of episodes to a number for each token that the policy drew.
 
-Which groups count; credit inside an episode; baseline and scale between episodes; which tokens the loss keeps. All of it is
-detached, and zero where the policy drew nothing.
-"""
+This module decides which groups count, computes credit inside an episode and baseline and scale between episodes, and selects the
+tokens that the loss keeps. All results are detached, and zero where the policy drew nothing."""
 
 from __future__ import annotations
 
@@ -25,11 +24,10 @@ from keepworth.learning.objective.parts import Advised, KlReward, OverlongMask, 
 
 
 def kept_groups(scores: Mapping[int, Sequence[float]], objective: Objective) -> tuple[tuple[int, ...], dict[int, str]]:
-    """(kept group ids, rejected group id -> reason), from each group's unshaped scores, one a finished episode.
+    """Decides from each group's unshaped scores, one for each finished episode, which groups are trained on.
 
-    Use the raw metric, not the shaped reward: a length penalty makes every group look mixed.
-    Whatever the objective's filter, one that compares within groups drops a group of one.
-    """
+    Returns the ids of kept groups, and the reason for each rejected one. Use the raw metric, not the shaped reward: a length
+    penalty makes every group look mixed. An objective that compares within groups drops a group of one, whatever its filter."""
     reasons = {group: _rejection(values, objective) for group, values in scores.items()}
     selected = tuple(group for group, reason in reasons.items() if not reason)
     return selected, {group: reason for group, reason in reasons.items() if reason}
@@ -52,7 +50,7 @@ def _rejection(values: Sequence[float], objective: Objective) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """Where each drawn token goes: row, column, line (episode), place (position in the episode), all [N]."""
+    """Maps each of N drawn tokens from its cell (row, column) to its line (episode) and its place in the episode, all [N]."""
 
     row: Tensor
     column: Tensor
@@ -65,27 +63,27 @@ class Packing:
         return int(self.lengths.max()) if len(self.lengths) else 0
 
     def pack(self, values: Tensor) -> Tensor:
-        """[B,T] -> [E,L] float64, zero past an episode's end."""
+        """Copies [B,T] to [E,L] float64, with zeros after an episode's end."""
         packed = torch.zeros(len(self.lengths), self.width, dtype=torch.float64, device=values.device)
         packed[self.line, self.place] = values[self.row, self.column].to(torch.float64)
         return packed
 
     def total(self, values: Tensor) -> Tensor:
-        """[B,T] -> [E,L] float64: the sum over tokens that share a place."""
+        """Sums the tokens that share a place: [B,T] -> [E,L] float64."""
         packed = torch.zeros(len(self.lengths), self.width, dtype=torch.float64, device=values.device)
         return packed.index_put_(
             (self.line, self.place), values[self.row, self.column].to(torch.float64), accumulate=True
         )
 
     def unpack(self, packed: Tensor, shape: tuple[int, int]) -> Tensor:
-        """[E,L] -> [B,T], zero where the policy drew nothing."""
+        """Copies [E,L] to [B,T], with zeros where the policy drew nothing."""
         values = torch.zeros(shape, dtype=packed.dtype, device=packed.device)
         values[self.row, self.column] = packed[self.line, self.place]
         return values
 
 
 def lines_of(steps: Steps, table: EpisodeTable) -> Tensor:
-    """[S]: the line of the episode table a step belongs to."""
+    """Returns the line of the episode table that each step belongs to, [S]."""
     line = torch.searchsorted(table.ids, steps.episode).clamp(max=len(table.ids) - 1)
     if bool((table.ids[line] != steps.episode).any()):
         stray = steps.episode[table.ids[line] != steps.episode][0].item()
@@ -96,7 +94,8 @@ def lines_of(steps: Steps, table: EpisodeTable) -> Tensor:
 def scaled(
     advantage: Tensor, rewards: Tensor, group: Tensor, scale: Scale | None, task: Tensor | None = None
 ) -> Tensor:
-    """advantage / (std + epsilon), all [E], the sample std (ddof 1) of the raw rewards in the clusters that the scale takes."""
+    """Returns advantage / (std + epsilon), all [E]. The std is the sample std (ddof 1) of the raw rewards in the clusters of the
+    scale."""
     stats = None if scale is None else scale.statistics(rewards, group, task)
     if scale is None or stats is None:
         return advantage
@@ -106,8 +105,8 @@ def scaled(
 
 @dataclass(frozen=True)
 class CreditTable:
-    """What advantages are made of. reward [E]: of the table's episodes, float64; penalty [B,T]: is taken off token by token,
-    the KL to the reference, or None."""
+    """The quantities that advantages are computed from: `reward` [E] float64 of each episode of the table, and `penalty` [B,T],
+    which is subtracted token by token (the KL to the reference), or None."""
 
     batch: Batch
     table: EpisodeTable
@@ -116,7 +115,7 @@ class CreditTable:
 
     @cached_property
     def packed(self) -> Packing:
-        """Where each drawn token of an episode goes."""
+        """The place of each drawn token in its episode."""
         batch, table = self.batch, self.table
         row, column = torch.nonzero(batch.mask > 0, as_tuple=True)
         line = table.of_row[row]
@@ -129,7 +128,7 @@ class CreditTable:
 
     @cached_property
     def turns(self) -> Packing:
-        """Where each drawn token's turn goes: [E,L] with turns in the place of tokens."""
+        """The place of each drawn token's turn in its episode: [E,L] counts turns instead of tokens."""
         packed = self.packed
         step = self.batch.require("step", "credit of turns")[packed.row, packed.column]
         begins = torch.ones_like(step, dtype=torch.bool)
@@ -140,31 +139,31 @@ class CreditTable:
         return Packing(packed.row, packed.column, packed.line, position, lengths)
 
     def state_values(self, part: Advised) -> Tensor:
-        """[B,T]: the critic's values before each token, or before the first of its turn."""
+        """Returns the critic's values before each token, or before the first token of its turn, [B,T]."""
         values = self.batch.require("values", part)
         return values.gather(1, turn_ends(self.batch)[0]) if part.by_turn else values
 
     def action_values(self, part: Advised) -> Tensor:
-        """[B,T]: the critic's values of each token's turn, once it is taken."""
+        """Returns the critic's values of each token's turn once it is taken, [B,T]."""
         return self.batch.require("action_values", part).gather(1, turn_ends(self.batch)[1])
 
     def unpack(self, values: Tensor) -> Tensor:
-        """[E,L] -> [B,T]."""
+        """Copies [E,L] to [B,T]."""
         return self.packed.unpack(values, self.batch.shape)
 
     def spread(self, values: Tensor) -> Tensor:
-        """[E] -> [B,T]: one number for all tokens of an episode."""
+        """Copies each episode's value to all its tokens: [E] -> [B,T]."""
         return values[self.table.of_row][:, None].expand(self.batch.shape)
 
     def reward_less_penalty(self) -> Tensor:
-        """[E]: the reward minus the sum of the penalty."""
+        """Returns the reward minus the sum of the penalty, [E]."""
         if self.penalty is None:
             return self.reward
         return self.reward.index_add(0, self.table.of_row, -self.penalty.to(torch.float64).sum(1))
 
     def token_rewards(self, reward: Tensor) -> Tensor:
-        """[E,L] float64: each turn's reward on the turn's last token, the rest of the episode's `reward` [E] on its last, minus
-        the penalty, token by token (the KL to the reference)."""
+        """Distributes rewards to tokens, [E,L] float64. Each turn's reward goes to the turn's last token, the rest of the
+        episode's `reward` [E] to its last token. The penalty (the KL to the reference) is subtracted token by token."""
         batch, table, packed, penalty = self.batch, self.table, self.packed, self.penalty
         rewards = torch.zeros(len(table.ids), packed.width, dtype=torch.float64, device=reward.device)
         rest = reward.clone()
@@ -187,14 +186,15 @@ class CreditTable:
     def compare(
         self, reward: Tensor, baseline: str | None, scale: Scale | None, weight: Tensor | None = None
     ) -> Tensor:
-        """[E]: centred and scaled rewards of whole episodes. weight [E]: of each in its group's mean, equal where None."""
+        """Returns the centred and scaled rewards of whole episodes, [E]. `weight` [E] weighs each episode in its group's mean;
+        None weighs them equally."""
         batch, table = self.batch, self.table
         task = None if batch.task_type is None else table.first(batch.task_type)
         return scaled(centered(reward, table.group, baseline, weight), reward, table.group, scale, task)
 
 
 def credit_of(batch: Batch, objective: Objective) -> CreditTable:
-    """The overlong penalty included; with the KL to the reference as penalty for a `KlReward`."""
+    """Builds the credit table: the reward includes the overlong penalty, and a `KlReward` gives the penalty of tokens."""
     table = episode_table(batch)
     reward, penalty = table.reward, None
     if objective.overlong is not None:
@@ -207,10 +207,8 @@ def credit_of(batch: Batch, objective: Objective) -> CreditTable:
 
 
 def advantages(batch: Batch, objective: Objective) -> Tensor:
-    """[B,T], detached, in the dtype of lp_behaviour; zero where the mask is.
-
-    Every statistic is over episodes of the whole optimiser step, so call it on the whole batch, never on a micro-batch.
-    """
+    """Returns the advantages, [B,T], detached and in the dtype of lp_behaviour; zero where the mask is. Every statistic is over
+    the episodes of the whole optimiser step, so call it on the whole batch, never on a micro-batch."""
     per_token = torch.where(batch.mask > 0, objective.advantage.tokens(credit_of(batch, objective)), 0.0)
     scale = objective.advantage.scale
     if isinstance(scale, Whitened):
@@ -221,7 +219,7 @@ def advantages(batch: Batch, objective: Objective) -> Tensor:
 
 
 def value_targets(batch: Batch, objective: Objective, *, of: Literal["states", "actions"] = "states") -> Tensor:
-    """[B,T]: what the critic's values of states, or of turns once taken, are trained towards; zero outside the mask."""
+    """Returns the targets of the critic's values of states, or of turns once taken, [B,T]; zero outside the mask."""
     advantage = objective.advantage
     assert isinstance(advantage, Advised)
     credit = credit_of(batch, objective)
@@ -242,10 +240,8 @@ def select(
     controls: Controls | None = None,
     generator: torch.Generator | None = None,
 ) -> Batch:
-    """The batch with `keep` [B,T] (and `teacher_rows` [B]) filled in; call it once, on the whole optimiser step.
-
-    A keep between 0 and 1 is a shared tree node counted once.
-    """
+    """Returns the batch with `keep` [B,T] (and `teacher_rows` [B]) filled in. Call it once, on the whole optimiser step. A keep
+    between 0 and 1 is a shared tree node that is counted once."""
     keep = (batch.mask > 0).to(batch.lp_behaviour.dtype)
     if objective.selection is not None:
         keep = (keep * objective.selection.keep(batch, generator)).to(keep.dtype)

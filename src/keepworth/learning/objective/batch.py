@@ -1,8 +1,7 @@
 """Batch: the padded rows of one optimiser step, as tensors.
 
-An episode may have several rows (its context was rewritten between two model calls); its rows stand in the order in
-which they happened. B rows, T columns, E episodes, S steps (turns).
-"""
+An episode may have several rows (its context was rewritten between two model calls); its rows are in order of time. B rows, T
+columns, E episodes, S steps (turns)."""
 
 from __future__ import annotations
 
@@ -18,12 +17,15 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Turns of the batch's episodes, for credit finer than the episode; all tensors are [S].
+    """The turns of the batch's episodes, for credit finer than the episode. All tensors are [S].
 
-    episode: id as in `Batch.episode`; index: 0, 1, 2 ... within the episode; reward: what the environment gave for
-    the turn; state: integer key of the environment's state before acting, equal for equal states (it leaves out step
-    counters and timestamps), -1 for a state that is never compared; duration: seconds that the turn's action took, NaN where
-    nobody measured them, None where no turn was measured.
+    Attributes:
+        episode: Its id, as in `Batch.episode`.
+        index: 0, 1, 2 ... within the episode.
+        reward: The environment's reward for the turn.
+        state: An integer key of the environment's state before acting. Equal states have equal keys (step counters and timestamps
+            are left out); -1 is never compared.
+        duration: Seconds that the turn's action took, NaN where it was not measured; None where no turn was.
     """
 
     episode: Tensor
@@ -35,22 +37,20 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What an objective reads.
+    """The fields that an objective reads.
 
-    mask [B,T]: 1 exactly at tokens the policy drew. lp_behaviour [B,T]: log-probabilities under the policy that drew
-    them, at the sampling temperature. lp_proximal [B,T]: recomputed by the trainer before its first optimiser step
-    on this batch. lp_reference, lp_teacher, values [B,T]: the reference model, a teacher, the critic, without
-    gradient. action_values [B,T]: the critic's, of each token's turn once it is taken. rewards [B]: the episode's
-    combined reward, the same on each of its rows. group, episode, task_type [B]: integer ids, not necessarily
-    contiguous. version_lag [B,T]: trainer's version minus the token's. step [B,T]:
-    position in `steps` of the turn a token belongs to, -1 where none. ids [B,T]: sampled token ids.
-    truncated [B]: the answer hit the length limit. metric [B]: score before shaping (1 is right), for teacher
-    masks; the reward where absent. bootstrap [B]: critic's value after a truncated end. soft_value [B]: the task's
-    optimal value under the reference. score_norm [B]: ||grad log pi(episode)||, the same on each row. branch [B]:
-    0 for whole rollouts, 1 for local re-rolls.
+    mask [B,T]: 1 exactly at tokens the policy drew. lp_behaviour [B,T]: log-probabilities under the policy that drew them, at the
+    sampling temperature. lp_proximal [B,T]: recomputed by the trainer before its first optimiser step on this batch.
+    lp_reference, lp_teacher, values [B,T]: by the reference model, a teacher, the critic, without gradient. action_values [B,T]:
+    the critic's value of each token's turn once it is taken. rewards [B]: the episode's combined reward, the same on each of its
+    rows. group, episode, task_type [B]: integer ids, not necessarily contiguous. version_lag [B,T]: trainer's version minus the
+    token's. step [B,T]: position in `steps` of the turn a token belongs to, -1 where none. ids [B,T]: sampled token ids.
+    truncated [B]: whether the answer hit the length limit. metric [B]: score before shaping (1 is right), for teacher masks; the
+    reward where absent. bootstrap [B]: critic's value after a truncated end. soft_value [B]: the task's optimal value under the
+    reference. score_norm [B]: ||grad log pi(episode)||, the same on each row. branch [B]: 0 for whole rollouts, 1 for local
+    re-rolls.
 
-    keep [B,T] and teacher_rows [B] are written by `select`.
-    """
+    keep [B,T] and teacher_rows [B] are written by `select`."""
 
     mask: Tensor
     lp_behaviour: Tensor
@@ -94,7 +94,7 @@ class Batch:
             raise ValueError(f"Batch.rewards is not finite for episodes {bad}: drop them or give them a stated reward")
 
     def require(self, name: str, by: object) -> Tensor:
-        """The field of that name. Raises ValueError where it is not there; by: who reads it."""
+        """Returns the field of that name. Raises ValueError, which names the reader `by`, where the batch does not have it."""
         value = getattr(self, name)
         if value is None:
             raise ValueError(f"{by} needs Batch.{name}")
@@ -106,7 +106,7 @@ class Batch:
         return self.mask.shape[0], self.mask.shape[1]
 
     def rows(self, index: Tensor | Sequence[int] | slice) -> Batch:
-        """The rows of a micro-batch; `steps` stays whole because `step` points into it."""
+        """Returns the rows of a micro-batch; `steps` stays whole because `step` points into it."""
         where = torch.as_tensor(index, device=self.mask.device) if isinstance(index, Sequence) else index
         return replace(self, **{name: value[where] for name, value in _tensors(self).items()})
 
@@ -134,8 +134,8 @@ _PER_ROW = frozenset(
 
 
 def turn_ends(batch: Batch) -> tuple[Tensor, Tensor]:
-    """(first, last) [B,T]: the columns of the first and the last drawn token of each drawn token's turn, which is part of one
-    row; a token's own column where it belongs to no turn."""
+    """Returns the columns, each [B,T], of the first and the last drawn token of each drawn token's turn. A turn lies within one
+    row. A token that belongs to no turn gets its own column."""
     step = batch.require("step", "credit of turns")
     columns = torch.arange(batch.shape[1], device=step.device).expand(batch.shape)
     inside = (batch.mask > 0) & (step >= 0)
@@ -150,7 +150,12 @@ def turn_ends(batch: Batch) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeTable:
-    """One line per episode. of_row [B]: the line of a row; ids, reward, group, tokens [E]."""
+    """One line per episode.
+
+    Attributes:
+        of_row: [B], the line of each row.
+        ids, reward, group, tokens: [E], of each episode.
+    """
 
     of_row: Tensor
     ids: Tensor
@@ -159,7 +164,7 @@ class EpisodeTable:
     tokens: Tensor
 
     def first(self, per_row: Tensor) -> Tensor:
-        """[B] -> [E]: the value on an episode's first row."""
+        """Returns the value at each episode's first row: [B] -> [E]."""
         count, rows = len(self.ids), len(self.of_row)
         position = torch.full((count,), rows, dtype=torch.long, device=self.of_row.device)
         order = torch.arange(rows, device=self.of_row.device)
@@ -168,10 +173,8 @@ class EpisodeTable:
 
 
 def episode_table(batch: Batch) -> EpisodeTable:
-    """Collapse rows to episodes, so that an episode of many rows counts once in every statistic.
-
-    Raises ValueError if the rows of one episode disagree on its reward or its group.
-    """
+    """Collapses rows to episodes, so that an episode of many rows counts once in every statistic. Raises ValueError if the rows
+    of one episode disagree on its reward or its group."""
     ids, of_row = torch.unique(batch.episode, return_inverse=True)
     tokens = torch.zeros(len(ids), dtype=torch.float64, device=batch.mask.device)
     tokens.index_add_(0, of_row, batch.mask.to(torch.float64).sum(1))

@@ -18,11 +18,10 @@ def gae(
     trace_decay: float,
     bootstrap: Tensor | None = None,
 ) -> Tensor:
-    """Generalised advantage estimation on packed episodes [E,L]; bootstrap [E] is the value after a truncated end.
+    """Computes generalised advantage estimates on packed episodes [E,L]; bootstrap [E] is the value after a truncated end.
 
     delta_t = r_t + discount V_{t+1} - V_t;  A_t = delta_t + discount trace_decay A_{t+1}.
-    Source: High-Dimensional Continuous Control Using Generalized Advantage Estimation, arXiv 1506.02438.
-    """
+    Source: High-Dimensional Continuous Control Using Generalized Advantage Estimation, arXiv 1506.02438."""
     advantages = torch.zeros_like(rewards)
     after = torch.zeros(len(rewards), dtype=rewards.dtype, device=rewards.device)
     value_after = after.clone() if bootstrap is None else bootstrap.to(rewards.dtype)
@@ -37,7 +36,7 @@ def gae(
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Statistics of clusters, each read back at the members [N]. std has ddof 1; constant: all members are equal."""
+    """Statistics of clusters, each repeated at all members [N]. std has ddof 1; constant: whether all members are equal."""
 
     mean: Tensor
     std: Tensor
@@ -46,7 +45,7 @@ class Moments:
 
 
 def moments(values: Tensor, cluster: Tensor) -> Moments:
-    """Mean, sample standard deviation and size of each cluster. values, cluster [N]; a cluster of one has std 0."""
+    """Returns mean, sample standard deviation and size of each cluster. values, cluster [N]; a cluster of one has std 0."""
     unique, index = torch.unique(cluster, return_inverse=True)
     count = len(unique)
     size = torch.bincount(index, minlength=count).to(values.dtype)
@@ -60,13 +59,12 @@ def moments(values: Tensor, cluster: Tensor) -> Moments:
 
 
 def centered(rewards: Tensor, group: Tensor, rule: str | None, weight: Tensor | None = None) -> Tensor:
-    """rewards minus a baseline; rewards, group, weight [E].
+    """Returns the rewards minus a baseline; rewards, group, weight [E].
 
-    group: the group's mean (GRPO, arXiv 2402.03300), weighted where there is a weight. leave_one_out: mean of the others, equal
-    to G/(G-1) times the group's (RLOO, arXiv 2402.14740). batch: mean of all. A group whose rewards are all equal gives exactly
-    zero.
-    Raises ValueError on a group of one, which has nothing to be compared with.
-    """
+    The rule "group" subtracts the group's mean (GRPO, arXiv 2402.03300), weighted where there is a weight; "leave_one_out" the
+    mean of the others, which gives G/(G-1) times the group's difference (RLOO, arXiv 2402.14740); "batch" the mean of all. A
+    group whose rewards are all equal gives exactly zero.
+    Raises ValueError for a group of one, which cannot be compared with anything."""
     if rule is None:
         return rewards.clone()
     if rule == "batch":
@@ -92,10 +90,8 @@ def centered(rewards: Tensor, group: Tensor, rule: str | None, weight: Tensor | 
 
 
 def whitened(values: Tensor, mask: Tensor, epsilon: float) -> Tensor:
-    """Mean 0, variance 1 over the drawn tokens of the batch (REINFORCE++, arXiv 2501.03262); [B,T].
-
-    Population variance, as the sum runs over all tokens there are. Constant values become zero.
-    """
+    """Scales values [B,T] to mean 0 and variance 1 over the drawn tokens of the batch (REINFORCE++, arXiv 2501.03262). It takes
+    the population variance, because the sum runs over all tokens. Constant values become zero."""
     inside = mask > 0
     drawn = values[inside]
     if drawn.numel() == 0 or bool((drawn == drawn[0]).all()):

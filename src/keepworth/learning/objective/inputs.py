@@ -1,7 +1,6 @@
-"""Inputs: what an objective reads and what it expects of a run, so that a run can refuse it before it starts.
+"""Which inputs an objective needs of a run, so that a run can refuse it before it starts.
 
-Free of torch.
-"""
+Free of torch."""
 
 from __future__ import annotations
 
@@ -12,12 +11,11 @@ from keepworth.learning.objective.presets import presets
 
 
 def inputs(objective: Objective) -> tuple[str, ...]:
-    """Fields of `Batch` beyond those every objective reads, then duties of the trainer.
+    """Returns the fields of `Batch` that the objective reads beyond those that all read, then the duties it puts on the trainer.
 
-    Duties: critic (train values with value_loss), group_filter (reject groups with kept_groups), reference_reset
-    (honour Controls.reset), learning_rate_scale, adapter_decay, whole_episodes (all rows of an episode in one
-    micro-batch), reward_term (refuse episodes without the named term), length_budget (set on the objective).
-    """
+    Duties: critic (train values with value_loss), group_filter (reject groups with kept_groups), reference_reset (honour
+    Controls.reset), learning_rate_scale, adapter_decay, whole_episodes (all rows of an episode in one micro-batch), reward_term
+    (refuse episodes without the named term), length_budget (set on the objective)."""
     wanted = (
         ("lp_proximal", objective.ratio.anchor == "proximal"),
         ("branch", objective.local_weight is not None),
@@ -37,11 +35,11 @@ _FIXES = {
     "values (reference_values).",
     "adapter_decay": "It decays an adapter's weights: train with LoRA, or set adapter_decay=0.",
 }
-"""How to provide what depends on the run; the rest the learner always gives."""
+"""How to provide the inputs that depend on the run. The learner always provides the others."""
 
 
 def require_inputs(objective: Objective, provided: Mapping[str, bool], who: str) -> None:
-    """Raises ObjectiveError naming every input that `who` does not provide, and how to provide it."""
+    """Raises ObjectiveError, which names every input that `who` does not provide and how to provide it."""
     missing = [name for name in inputs(objective) if name in _FIXES and not provided.get(name)]
     if missing:
         raise ObjectiveError(
@@ -51,16 +49,15 @@ def require_inputs(objective: Objective, provided: Mapping[str, bool], who: str)
 
 
 def episode_inputs(objective: Objective) -> tuple[str, ...]:
-    """What the episodes themselves must hold besides rewards of whole episodes, in words.
-
-    states of turns: `Segment.state`. rewards of turns: terms of the scope "segment". re-rolls: episodes with a `parent`."""
+    """Returns, in words, what the episodes must hold besides rewards of whole episodes. states of turns: `Segment.state`. rewards
+    of turns: terms of the scope "segment". re-rolls: episodes with a `parent`."""
     inputs = [words for part in objective.all_parts for words in part.episodes]
     inputs += ["re-rolls"] * (objective.local_weight is not None)
     return (*inputs, *([] if objective.reward_term is None else [f"a reward term {objective.reward_term!r}"]))
 
 
 def require_episodes(objective: Objective, provided: Collection[str], who: str) -> None:
-    """Raises ObjectiveError naming what the objective needs of its episodes and those of `who` do not hold."""
+    """Raises ObjectiveError, which names what the objective needs of its episodes and what those of `who` do not hold."""
     missing = [name for name in episode_inputs(objective) if name not in provided]
     if missing:
         raise ObjectiveError(
@@ -80,13 +77,11 @@ _HOLDERS = {
 
 
 def require_off_policy(objective: Objective, passes: int, minibatches: int = 1, *, max_staleness: int = 0) -> None:
-    """Raises ObjectiveError where tokens were drawn by another policy than the one that is trained, and nothing in the
-    objective takes that into account.
+    """Raises ObjectiveError where another policy drew the tokens than the one that is trained, and the objective ignores that.
 
-    From the second optimiser step of an update on (`passes`, `minibatches`), the policy has moved: that needs a ratio to an
-    anchor that stays, or a correction at every step. Tokens up to `max_staleness` updates old need a correction, or a ratio
-    to the policy that drew them: a ratio to the proximal policy begins where the update begins.
-    """
+    From the second optimiser step of an update on (`passes`, `minibatches`), the policy has moved: that needs a ratio to a fixed
+    anchor, or a correction at every step. Tokens up to `max_staleness` updates old need a correction, or a ratio to the policy
+    that drew them: a ratio to the proximal policy begins where the update begins."""
     if passes * minibatches > 1 and not objective.takes_passes:
         given = {"passes": passes, "minibatches": minibatches}
         several = [f"{name} = {count}" for name, count in given.items() if count > 1]
@@ -106,7 +101,7 @@ def require_off_policy(objective: Objective, passes: int, minibatches: int = 1, 
 
 
 def idle_clip(objective: Objective, passes: int, minibatches: int = 1) -> str:
-    """Why the objective's clip cannot change anything; "" where it can, or where there is none."""
+    """Returns why the objective's clip cannot change anything; "" where it can, or where there is none."""
     if objective.ratio.anchor != "proximal" or passes * minibatches > 1 or not objective.surrogate.clips:
         return ""
     return (
@@ -116,8 +111,8 @@ def idle_clip(objective: Objective, passes: int, minibatches: int = 1) -> str:
 
 
 def require_clip(objective: Objective, passes: int, minibatches: int = 1) -> str:
-    """`idle_clip` of a preset as it was published, for whoever starts a training to say. Raises ObjectiveError where the
-    clip was chosen: an option that cannot take effect is an error."""
+    """Returns `idle_clip` of a published preset, so that the caller can warn of it. Raises ObjectiveError where the clip was set
+    by the user: an option that cannot take effect is an error."""
     idle = idle_clip(objective, passes, minibatches)
     published = presets().get(objective.name)
     changed = published is None or published.surrogate != objective.surrogate

@@ -1,15 +1,14 @@
 """Objective: what a policy update optimises, as data. Free of torch, so that it can be listed and checked anywhere.
 
-Everything here is an instance of one formula, summed over the rows i and tokens t of an optimiser step:
+Every objective is an instance of one formula, summed over the rows i and tokens t of an optimiser step:
 
     L = Agg[ keep * weight * -Surrogate(ratio, A) ]
         + kl      * Agg[ KL(lp, lp_reference) ]
         - entropy * Agg[ H ]
         + teacher * Agg[ k2(lp, lp_teacher) on some episodes ]
 
-One field per axis; what stands there is a part with its own numbers (`parts.py`). What parts can still say that could not take
-effect is refused when the objective is made.
-"""
+There is one field per axis, which holds a part with its own numbers (`parts.py`). An objective whose parts could not take effect
+together is refused when it is made."""
 
 from __future__ import annotations
 
@@ -28,9 +27,8 @@ from keepworth.learning.objective.parts import Reset
 class Objective(BaseModel):
     """One policy-gradient (or regression) objective.
 
-    `None` means that an axis is not used. A number that is given and unused raises ValueError. `length_budget` alone may stay
-    None in a preset: it is the run's generation limit, and `denominators` or `advantages` ask for it by name when they need it.
-    """
+    `None` means that an axis is not used. A number without effect raises ValueError. Only `length_budget` may stay None in a
+    preset: it is the run's generation limit, and `denominators` or `advantages` ask for it by name when they need it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
 
@@ -82,7 +80,7 @@ class Objective(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _part(cls, value: Any, info: ValidationInfo) -> Any:
-        """A part, as it is or as text. A field that may be left out takes None."""
+        """Converts a part from text where it is text, and checks that the field takes it. An optional field takes None."""
         field = cls.model_fields[str(info.field_name)]
         kinds = parts.kinds_in(field.annotation)
         if not kinds:
@@ -112,7 +110,7 @@ class Objective(BaseModel):
 
     @property
     def all_parts(self) -> tuple[parts.Part, ...]:
-        """What it is made of, parts of parts included."""
+        """The parts, with the parts inside them."""
         outer = [getattr(self, name) for name in type(self).model_fields]
         inner = [getattr(part, name, None) for part in outer for name in ("scale", "reset", "anneal")]
         return tuple(part for part in (*outer, *inner) if isinstance(part, parts.Part))
@@ -123,7 +121,7 @@ class Objective(BaseModel):
 
     @property
     def reset(self) -> parts.Reset | None:
-        """When the reference becomes the policy; None where it stays."""
+        """The rule by which the reference becomes the policy; None where it never does."""
         return None if self.kl is None else self.kl.reset
 
     @property
@@ -136,7 +134,7 @@ class Objective(BaseModel):
 
     @property
     def compares(self) -> bool:
-        """True if an episode is compared with others of its group, so that a group of one says nothing."""
+        """True if an episode is compared with others of its group, so that a group of one is useless."""
         return self.advantage.compares or getattr(self.advantage, "baseline", None) in ("group", "leave_one_out")
 
     @property
@@ -150,7 +148,7 @@ class Objective(BaseModel):
 
     @property
     def shares_nodes(self) -> bool:
-        """True if only tokens at which a group's answers part are trained on, each distinct one once."""
+        """True if only tokens at which a group's answers diverge are trained on, each distinct one once."""
         return type(self.advantage).keep is not parts.Advantage.keep
 
     @property
@@ -178,12 +176,12 @@ class Objective(BaseModel):
 
     @property
     def corrects_staleness(self) -> bool:
-        """True if tokens that an older policy drew are weighed or dropped for it."""
+        """True if tokens that an older policy drew are weighed or dropped because of that."""
         return self.correction is not None or (self.ratio.acts and self.ratio.anchor == "behaviour")
 
     @property
     def budget(self) -> int:
-        """The length_budget. Raises ObjectiveError where it is needed and not set."""
+        """The length_budget, or 0. Raises ObjectiveError where it is needed and not set."""
         if self.needs_length_budget and self.length_budget is None:
             raise ObjectiveError(f"objective {self.name!r} divides by the generation limit: set length_budget.")
         return self.length_budget or 0
@@ -194,13 +192,13 @@ class Objective(BaseModel):
 
 
 def _regresses_whole(o: Objective) -> bool:
-    """Whether all that a regression of whole episodes needs is there, and nothing that it would not read."""
+    """Whether a regression of whole episodes has all that it needs, and nothing that it would ignore."""
     parts_fit = o.surrogate.regresses and o.needs_soft_values and not o.ratio.acts
     return parts_fit and o.correction is None and o.aggregation == "seq-mean-token-sum"
 
 
 def _problems(o: Objective) -> list[str]:
-    """Why the parts of `o` cannot take effect together; empty if they can."""
+    """Returns why the parts of `o` cannot take effect together; an empty list if they can."""
     rules = (
         (
             (o.surrogate.regresses or o.needs_soft_values) and not _regresses_whole(o),
@@ -257,9 +255,15 @@ def _problems(o: Objective) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """positives_only: AEPO's gate. teacher_coefficient: its value at this step.
-    reset: the reference is to become a copy of the policy and the optimiser is to forget. best, waited: the highest
-    validation score so far and the number of checks since."""
+    """The numbers of an objective that change from step to step.
+
+    Attributes:
+        positives_only: The state of AEPO's gate.
+        teacher_coefficient: The teacher's coefficient at this step.
+        reset: Whether the reference becomes a copy of the policy and the optimiser's state is cleared.
+        best: The highest validation score so far.
+        waited: Validations since then.
+    """
 
     step: int = 0
     positives_only: bool = False
@@ -280,11 +284,13 @@ def advanced(
     kl: float | None = None,
     validation: float | None = None,
 ) -> Controls:
-    """The controls of the next update; call it once per optimiser step.
+    """Returns the controls of the next update. Call it once per optimiser step.
 
-    entropy: mean token entropy, in nats, of the batch about to be trained on, or of the last one (a lag of one step),
-    for the gate.
-    kl: mean KL to the reference (for a `Reset`). validation: a score, higher is better, at steps that measured one.
+    Args:
+        entropy: For the gate: mean token entropy, in nats, of the batch about to be trained on, or of the last one (a lag of one
+            step).
+        kl: For a `Reset`: mean KL to the reference.
+        validation: A score, higher is better, at steps that measured one.
     """
     following = replace(controls, step=controls.step + 1, reset=False)
     if objective.negatives is not None:
@@ -300,8 +306,8 @@ def advanced(
 
 
 def _reset(controls: Controls, rule: Reset, kl: float, validation: float | None) -> Controls:
-    """ProRL, arXiv 2505.24864: reset the reference (and the optimiser's state) when the KL has grown to dominate or
-    validation has stopped improving. Its numeric triggers are not published; these are explicit options."""
+    """Resets the reference (and the optimiser's state) when the KL is too large or validation has stopped improving. Source:
+    ProRL, arXiv 2505.24864. Its numeric triggers are not published; here they are explicit options."""
     best, waited = controls.best, controls.waited
     if validation is not None:
         best, waited = (validation, 0) if validation > best else (best, waited + 1)

@@ -1,10 +1,9 @@
-"""Parts: what an objective is made of. Each holds its own numbers, so that no number can be written where nothing reads it.
+"""Parts: what an objective is made of. Each holds its own numbers, so no number can be set where nothing reads it.
 
-A part is written alike in Python, in a configuration and on the command line: `Clip(0.2, 0.28)`. Free of torch. A new part is one
-decorated class: it derives from the class of its axis, has the function of that axis, and says in `needs` what it reads; nothing
-else has to know of it. The first paragraph of a part's description is its row in docs/objectives.md; its numbers are `names`
-there.
-"""
+A part is written alike in Python, in a configuration and on the command line: `Clip(0.2, 0.28)`. This module is free of torch. A
+new part is one decorated class: it derives from the class of its axis, implements the function of that axis, and lists in `needs`
+what it reads; no other code has to change. The first paragraph of a part's docstring is its row in docs/objectives.md; names in
+backticks there are its fields."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ C = TypeVar("C")
 
 
 class ObjectiveError(KeepworthError, ValueError):
-    """An objective that cannot be, or that a run does not give what it needs."""
+    """An objective contradicts itself, or a run lacks what it needs."""
 
 
 PARTS: dict[str, type] = {}
@@ -53,7 +52,7 @@ PARTS: dict[str, type] = {}
 
 
 class Part:
-    """What parts of an axis have in common.
+    """The base class of all parts.
 
     Attributes:
         needs: What it reads beyond what every objective reads: fields of `Batch`, then duties of the trainer.
@@ -65,11 +64,11 @@ class Part:
 
 
 class Advantage(Part):
-    """What an episode, a turn or a token is compared with.
+    """The axis that says what an episode, a turn or a token is compared with.
 
     Attributes:
-        compares: Whether an episode is compared with others of its group, so that a group of one says nothing.
-        takes_penalty: Whether a KL that is taken off the reward has an effect.
+        compares: Whether an episode is compared with others of its group, so that a group of one is useless.
+        takes_penalty: Whether a KL penalty that is subtracted from the reward has an effect.
         reads_proximal: Whether it reads log-probabilities from before the update.
     """
 
@@ -79,31 +78,31 @@ class Advantage(Part):
     scale: Any = None
 
     def sources(self, learner: Learner, episodes: Any, group_size: int, seed: int) -> tuple[Source, ...]:
-        """What the updates of a recipe need besides the groups that it samples."""
+        """Returns the sources that a recipe's updates need besides the groups that it samples."""
         return ()
 
     def measure(self, learner: Learner, rows: Rows, temperature: float) -> dict[str, Any]:
-        """Fields of the batch by name that only models can say, once the learner has filled in its own."""
+        """Returns, by name, fields of the batch that only models can compute, once the learner has filled in its own."""
         return {}
 
     def tokens(self, credit: CreditTable) -> Tensor:
-        """[B,T] float64: the advantage of every token, before it is whitened."""
+        """Returns the advantage of every token, [B,T] float64, before it is whitened."""
         raise NotImplementedError(f"{type(self).__name__} has no tokens(credit)")
 
     def keep(self, credit: CreditTable) -> Tensor | None:
-        """[B,T]: how much of each token is trained on; None for all of all."""
+        """Returns how much of each token is trained on, [B,T]; None where all tokens count fully."""
         return None
 
 
 class Advised(Advantage):
-    """An advantage that a critic gives, and what the critic learns for it.
+    """An advantage that is computed from a critic's values, with the targets that the critic learns.
 
     Attributes:
-        heads: How many values are learned apart from each other; the least of them is the advice.
+        heads: How many values are learned separately; their minimum is used.
         values_actions: Whether the critic also values a turn once it is taken, Q(s, a).
-        by_turn: Whether there is one value for all tokens of a turn, that of the state before its first one.
-        leads: Whether the critic learns from an update's episodes before it advises on them.
-        target_rate: Share of the critic's weights that enters the averages its targets come from, a step; None: no averages.
+        by_turn: Whether all tokens of a turn share one value, that of the state before its first token.
+        leads: Whether the critic learns from an update's episodes before it values them.
+        target_rate: The rate of the weight averages that its targets come from, per step; None for no averages.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("values", "critic")
@@ -117,115 +116,117 @@ class Advised(Advantage):
     bootstrap: Any = False
 
     def state_targets(self, credit: CreditTable) -> Tensor:
-        """[B,T] float64: what the values of states are taught."""
+        """Returns the targets of the values of states, [B,T] float64."""
         raise NotImplementedError(f"{type(self).__name__} has no state_targets(credit)")
 
     def action_targets(self, credit: CreditTable) -> Tensor:
-        """[B,T] float64: what the values of turns are taught, where there are such."""
+        """Returns the targets of the values of turns, [B,T] float64, where turns have values."""
         raise NotImplementedError(f"{type(self).__name__} has no action_targets(credit)")
 
 
 class Weight(Part):
-    """What the gradient of each token is multiplied by, once its advantage is known."""
+    """The axis of factors by which the gradient of each token is multiplied, once its advantage is known."""
 
     def weigh(self, batch: Batch) -> Tensor:
-        """[B,T] float64. It is computed on the whole batch."""
+        """Returns the factors, [B,T] float64, computed on the whole batch."""
         raise NotImplementedError(f"{type(self).__name__} has no weigh(batch)")
 
 
 class Ratio(Part):
-    """How far the policy has moved from the anchor."""
+    """The axis of ratios between the policy and the anchor."""
 
     acts: ClassVar[bool] = True
     anchor: Any = "proximal"
 
     def log(self, gap: Gap) -> Tensor:
-        """[B,T] with gradient: log of the ratio that each token is given. gap: of the policy over the anchor."""
+        """Returns the log-ratio of each token, [B,T] with gradient. `gap` is that of the policy over the anchor."""
         raise NotImplementedError(f"{type(self).__name__} has no log(gap)")
 
 
 class Surrogate(Part):
-    """What is maximised at a token. All tensors [B,T]."""
+    """The axis of terms that are maximised at each token. All tensors are [B,T]."""
 
     clips: ClassVar[bool] = True
-    """Whether ratios away from 1 are treated otherwise than by r A."""
+    """Whether the term differs from r A for ratios away from 1."""
     regresses: ClassVar[bool] = False
-    """Whether it is a regression of whole episodes (`whole`), in the place of a surrogate (`value`)."""
+    """Whether it is a regression of whole episodes (`whole`) instead of a surrogate of tokens (`value`)."""
 
     def value(self, lp: Tensor, log_ratio: Tensor, advantage: Tensor) -> Tensor:
-        """From the token's log-probability, its log-ratio, and its (detached) advantage."""
+        """Returns the term of each token from its log-probability, its log-ratio and its detached advantage."""
         raise NotImplementedError(f"{type(self).__name__} has no value(lp, log_ratio, advantage)")
 
     def whole(self, lp: Tensor, advantages: Tensor, batch: Batch, denominators: Denominators) -> Tensor:
-        """Scalar: the loss of whole episodes. lp, advantages: [B,T]."""
+        """Returns the loss of whole episodes, a scalar. lp and advantages are [B,T]."""
         raise NotImplementedError(f"{type(self).__name__} has no whole(lp, advantages, batch, denominators)")
 
     def cut(self, ratio: Tensor, advantage: Tensor) -> dict[str, Tensor]:
-        """[B,T] bool by name: tokens whose gradient was cut, or whose weight was capped, for the run's metrics."""
+        """Returns by name, as [B,T] bool, which tokens' gradients were cut or weights capped, for the run's metrics."""
         return {}
 
 
 class Correction(Part):
-    """What is done about the gap between the policy that drew and the anchor: rho = anchor / behaviour."""
+    """The axis of corrections for the gap between the policy that drew and the anchor: rho = anchor / behaviour."""
 
     def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
-        """(weight, keep) [B,T] of every token; None where it does not weigh, or drops nothing."""
+        """Returns (weight, keep) of every token, [B,T]; None for a part of the pair that changes nothing."""
         raise NotImplementedError(f"{type(self).__name__} has no weigh(gap)")
 
 
 class Selection(Part):
-    """Which tokens are trained on."""
+    """The axis that selects the tokens to train on."""
 
     def keep(self, batch: Batch, generator: Any = None) -> Tensor:
-        """[B,T]: 0 for what is left out; above 1 where what is kept stands for more."""
+        """Returns each token's factor, [B,T]: 0 where it is left out, above 1 where it stands for several."""
         raise NotImplementedError(f"{type(self).__name__} has no keep(batch, generator)")
 
 
 class Overlong(Part):
-    """What becomes of answers that the length limit ends."""
+    """The axis that says how answers that hit the length limit are treated."""
 
     reads_budget: ClassVar[bool] = False
 
     def shape(self, reward: Tensor, tokens: Tensor, budget: int) -> Tensor:
-        """[E]: the rewards of episodes with so many drawn tokens."""
+        """Returns the rewards of episodes, [E], with `tokens` drawn tokens each."""
         return reward
 
 
 class Distillation(Part):
-    """A coefficient times k2(lp, lp_teacher), averaged like the loss, on some episodes."""
+    """The axis of a coefficient times k2(lp, lp_teacher), averaged like the loss, on some episodes."""
 
     needs: ClassVar[tuple[str, ...]] = ("lp_teacher",)
 
     def coefficient_at(self, step: int) -> float:
-        """At an update."""
+        """Returns the coefficient at update `step`."""
         raise NotImplementedError(f"{type(self).__name__} has no coefficient_at(step)")
 
     def rows(self, batch: Batch) -> Tensor:
-        """[B] bool: rows that the teacher acts on beside the reward."""
+        """Returns the rows that the teacher term applies to, [B] bool, besides the reward."""
         raise NotImplementedError(f"{type(self).__name__} has no rows(batch)")
 
 
 class Gate(Part):
-    """Whether episodes with a negative advantage are left out of the next update."""
+    """The axis that decides whether episodes with a negative advantage are left out of the next update."""
 
     def closed(self, before: bool, entropy: float) -> bool:
-        """From what it was, and the mean token entropy of the batch in nats, at the training temperature."""
+        """Returns whether they are left out, from the last decision and the batch's mean token entropy at the training
+        temperature, in nats."""
         raise NotImplementedError(f"{type(self).__name__} has no closed(before, entropy)")
 
 
 class StepControl(Part):
-    """How large a step is."""
+    """The axis that scales a step."""
 
     needs: ClassVar[tuple[str, ...]] = ("learning_rate_scale",)
 
     def scale(self, ess: float) -> float:
-        """What the step's learning rate is multiplied by. ess: the effective sample size of the whole step, a share in (0, 1]."""
+        """Returns the factor of the step's learning rate, from the effective sample size of the whole step, a share in (0, 1]."""
         raise NotImplementedError(f"{type(self).__name__} has no scale(ess)")
 
 
 @dataclass_transform(frozen_default=True)
 def checked(raises: type[KeepworthError]) -> Callable[[type[C]], type[C]]:
-    """A frozen dataclass that checks what it is made of: making one raises an error that names it and the number."""
+    """Returns a decorator that makes a frozen dataclass which checks its fields' values. Making one with a bad value raises
+    `raises`, which names the class and the value."""
 
     def decorate(cls: type[C]) -> type[C]:
         settings = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid", arbitrary_types_allowed=True)
@@ -247,7 +248,8 @@ def checked(raises: type[KeepworthError]) -> Callable[[type[C]], type[C]]:
 
 @dataclass_transform(frozen_default=True)
 def part(cls: type[C]) -> type[C]:
-    """A `checked` dataclass that is written as it is made, without what stands at its default. Raises ObjectiveError."""
+    """Makes a `checked` dataclass whose repr is the code that makes it, without fields at their defaults. It raises
+    ObjectiveError."""
     made = checked(ObjectiveError)(cls)
     if not cls.__name__.startswith("_"):
         PARTS[cls.__name__] = made
@@ -295,12 +297,12 @@ Baseline = Literal["group", "leave_one_out", "batch"]
 
 
 class Scale(Part):
-    """What an advantage is divided by."""
+    """The axis of what an advantage is divided by."""
 
     epsilon: Any
 
     def statistics(self, rewards: Tensor, group: Tensor, task: Tensor | None) -> Moments | None:
-        """Those of the rewards [E] in whose spread each advantage is measured; None where it is measured over tokens."""
+        """Returns statistics of the rewards, [E], whose spread divides each advantage; None where the spread is over tokens."""
         return None
 
 
@@ -311,7 +313,7 @@ class GroupStd(Scale):
     epsilon: Positive = 1e-6
 
     def statistics(self, rewards: Tensor, group: Tensor, task: Tensor | None) -> Moments:
-        """Source: GRPO, arXiv 2402.03300."""
+        """Returns statistics of each group. Source: GRPO, arXiv 2402.03300."""
         moments: Moments = _rules().moments(rewards, group)
         return moments
 
@@ -323,7 +325,7 @@ class BatchStd(Scale):
     epsilon: Positive = 1e-6
 
     def statistics(self, rewards: Tensor, group: Tensor, task: Tensor | None) -> Moments:
-        """Source: Lite PPO, arXiv 2508.08221."""
+        """Returns statistics of the whole batch. Source: Lite PPO, arXiv 2508.08221."""
         moments: Moments = _rules().moments(rewards, group * 0)
         return moments
 
@@ -381,7 +383,7 @@ class Gae(Advised):
         return self._estimate(credit, self.trace_decay)
 
     def state_targets(self, credit: CreditTable) -> Tensor:
-        """Two traces: decoupled GAE of VAPO, arXiv 2504.05118."""
+        """Returns targets with a trace of their own: the decoupled GAE of VAPO, arXiv 2504.05118."""
         decay = self.trace_decay if self.target_decay is None else self.target_decay
         return self._estimate(credit, decay) + credit.state_values(self)
 
@@ -403,7 +405,7 @@ LOG_LIMIT, GEOMETRIC_LOG_LIMIT = 20.0, 10.0
 # -- ratios: how far the policy has moved from an anchor ----------------------------------------------------------------------
 
 Unit = Literal["episode", "row"]
-"""What a sequence is."""
+"""The unit of a sequence: all rows of an episode, or one row."""
 Anchor = Literal["proximal", "behaviour", "current"]
 """The policy before the update, the sampler's, or the policy itself, at which every ratio is 1."""
 
@@ -437,7 +439,7 @@ class Sequence(Ratio):
     unit: Unit = "row"
 
     def log(self, gap: Gap) -> Tensor:
-        """Source: GSPO, arXiv 2507.18071."""
+        """Returns the mean log-ratio of the sequence at each of its tokens. Source: GSPO, arXiv 2507.18071."""
         return gap.mean(gap.log_rho, self.unit).clamp(-LOG_LIMIT, GEOMETRIC_LOG_LIMIT).expand_as(gap.log_rho)
 
 
@@ -461,7 +463,7 @@ class Plain(Surrogate):
     clips = False
 
     def value(self, lp: Tensor, log_ratio: Tensor, advantage: Tensor) -> Tensor:
-        """At r = 1 its gradient is REINFORCE's."""
+        """Returns r A. At r = 1 its gradient is REINFORCE's."""
         return log_ratio.exp() * advantage
 
 
@@ -473,10 +475,8 @@ class Clip(Surrogate):
     high: Amount
 
     def value(self, lp: Tensor, log_ratio: Tensor, advantage: Tensor) -> Tensor:
-        """A > 0 has a gradient iff r < 1 + high, A < 0 iff r > 1 - low.
-
-        Source: Proximal Policy Optimization Algorithms, arXiv 1707.06347, eq. 7; unequal bounds from DAPO, arXiv 2503.14476.
-        """
+        """Returns min(r A, clip(r) A). A > 0 has a gradient iff r < 1 + high, A < 0 iff r > 1 - low. Source: Proximal Policy
+        Optimization Algorithms, arXiv 1707.06347, eq. 7; unequal bounds from DAPO, arXiv 2503.14476."""
         return clipped(log_ratio, advantage, self.low, self.high)
 
     def cut(self, ratio: Tensor, advantage: Tensor) -> dict[str, Tensor]:
@@ -489,12 +489,12 @@ Ceiling = Annotated[float, Field(ge=1)]  # a range of ratios holds 1, or tokens 
 
 
 def truncated(log_rho: Tensor, high: float) -> Tensor:
-    """min(rho, high): truncated importance sampling (TIS). Works on tokens or on sequence sums."""
+    """Returns min(rho, high): truncated importance sampling (TIS). It works on tokens or on sequence sums."""
     return log_rho.clamp(-LOG_LIMIT, LOG_LIMIT).exp().clamp(max=high)
 
 
 def within(log_rho: Tensor, low: float, high: float) -> Tensor:
-    """1 where low <= rho <= high, else 0. With the weight rho itself this is IcePop's M(rho), arXiv 2510.18855."""
+    """Returns 1 where low <= rho <= high, else 0. With the weight rho itself this is IcePop's M(rho), arXiv 2510.18855."""
     rho = log_rho.clamp(-LOG_LIMIT, LOG_LIMIT).exp()
     return ((rho >= low) & (rho <= high)).to(log_rho.dtype)
 
@@ -574,7 +574,7 @@ class Mixed(Part):
     needs = ("group_filter",)
 
     def rejection(self, scores: tuple[float, ...]) -> str:
-        """Why a group of these scores is rejected; "" where it is kept. Source: DAPO, arXiv 2503.14476."""
+        """Returns why a group with these scores is rejected; "" where it is kept. Source: DAPO, arXiv 2503.14476."""
         return f"all {len(scores)} scores are {scores[0]:g}" if min(scores) == max(scores) else ""
 
 
@@ -582,14 +582,14 @@ Kl = KlReward | KlLoss
 
 
 def _rules() -> Any:
-    """The formulas on tensors, which need torch: only what computes asks for them."""
+    """Returns the formulas on tensors. They need torch, so they are imported only where they are used."""
     from keepworth.learning.objective import formulas
 
     return formulas
 
 
 def kinds_in(annotation: Any) -> tuple[type, ...]:
-    """The parts that an annotation such as `Kl | None` takes."""
+    """Returns the kinds of parts that an annotation such as `Kl | None` allows."""
     if annotation in PARTS.values():
         return (annotation,)
     if isinstance(annotation, type) and issubclass(annotation, Part):
@@ -598,21 +598,21 @@ def kinds_in(annotation: Any) -> tuple[type, ...]:
 
 
 def inside(kinds: tuple[type, ...]) -> tuple[type, ...]:
-    """The parts that parts of these kinds are made of: GroupStd and others of Outcome."""
+    """Returns the kinds of parts that parts of these kinds may hold: GroupStd and others for Outcome."""
     nested = (kind_inside for kind in kinds for hint in get_type_hints(kind).values() for kind_inside in kinds_in(hint))
     return tuple(dict.fromkeys(nested))
 
 
 def signature(kind: type) -> str:
-    """How a part is written: `Clip(low, high)`."""
+    """Returns how a part of this kind is written: `Clip(low, high)`."""
     return f"{kind.__name__}({', '.join(field.name for field in fields(kind))})"
 
 
 def read(text: str) -> Any:
-    """A part as it is written in Python, `Clip(0.2, 0.28)`; without numbers also `Plain`. A word inside may go without quotes:
-    `KlLoss(k3, 0.001)`. `none` is None.
+    """Parses a part as it is written in Python, `Clip(0.2, 0.28)`, or without numbers `Plain`. `none` is None.
 
-    Raises UnknownName with the nearest part, or ObjectiveError for what is none."""
+    A word inside may go without quotes: `KlLoss(k3, 0.001)`. Raises UnknownName with the nearest part, or ObjectiveError for text
+    that is not a part."""
     try:
         part = _made(ast.parse(text.strip(), mode="eval").body)
         if isinstance(part, str):
@@ -625,7 +625,7 @@ def read(text: str) -> Any:
 
 
 def _parts(name: str) -> dict[str, type]:
-    """All parts; those that files of objectives declare are loaded where `name` is none of the others."""
+    """Returns all parts. Those in files of objectives are loaded only where `name` is none of the others."""
     if name not in PARTS and name[:1].isupper():
         methods("objective")
     return PARTS

@@ -22,7 +22,7 @@ from keepworth.learning.objective.parts import LOG_LIMIT, Advised, KlLoss, Ratio
 
 
 def unit_of(batch: Batch, unit: str) -> Tensor:
-    """[B]: index of the sequence each row belongs to, counted from 0: the row itself, or its episode."""
+    """Returns the index from 0, [B], of the sequence that each row belongs to: the row itself, or its episode."""
     if unit == "row":
         return torch.arange(batch.shape[0], device=batch.mask.device)
     index: Tensor = torch.unique(batch.episode, return_inverse=True)[1]
@@ -30,7 +30,7 @@ def unit_of(batch: Batch, unit: str) -> Tensor:
 
 
 def unit_sum(values: Tensor, unit: Tensor) -> Tensor:
-    """[B,T] -> [B]: sum over all tokens of a row's sequence, read back at each of its rows."""
+    """Sums [B,T] over all tokens of each sequence, and returns the sum at each of its rows, [B]."""
     per_row = values.sum(1)
     count = int(unit.max()) + 1 if len(unit) else 0
     total = torch.zeros(count, dtype=per_row.dtype, device=per_row.device).index_add(0, unit, per_row)
@@ -39,7 +39,7 @@ def unit_sum(values: Tensor, unit: Tensor) -> Tensor:
 
 
 def anchor_log_probs(objective: Objective, lp: Tensor, batch: Batch) -> Tensor:
-    """[B,T], detached: what the ratio is taken against."""
+    """Returns the log-probabilities, [B,T] and detached, that the ratio is taken against."""
     if objective.ratio.anchor == "current":
         return lp.detach()
     if objective.ratio.anchor == "behaviour":
@@ -48,7 +48,7 @@ def anchor_log_probs(objective: Objective, lp: Tensor, batch: Batch) -> Tensor:
 
 
 def log_ratio(lp: Tensor, anchor: Tensor, batch: Batch, ratio: Ratio) -> Tensor:
-    """[B,T] with gradient to every token of the sequence: log of the ratio each token is given."""
+    """Returns the log-ratio of each token, [B,T], with gradient to every token of its sequence."""
     drawn = batch.mask > 0
     raw = torch.where(drawn, lp - anchor, 0.0)
     return torch.where(drawn, ratio.log(Gap(raw, drawn, batch)), 0.0)
@@ -63,32 +63,37 @@ def log_ratio(lp: Tensor, anchor: Tensor, batch: Batch, ratio: Ratio) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """What a correction or a ratio is made of. log_rho [B,T]: of the anchor over the behaviour policy, or of the policy over the
-    anchor, 0 where nothing was drawn; drawn [B,T]."""
+    """The log-ratios of a batch that a correction or a ratio is computed from.
+
+    Attributes:
+        log_rho: [B,T], of the anchor over the behaviour policy, or of the policy over the anchor; 0 where nothing was drawn.
+        drawn: [B,T], whether the policy drew the token.
+    """
 
     log_rho: Tensor
     drawn: Tensor
     batch: Batch
 
     def sum(self, values: Tensor, unit: str) -> Tensor:
-        """[B,1]: over the drawn tokens of a row's sequence, which is the row or its episode."""
+        """Returns the sum over the drawn tokens of each row's sequence (the row or its episode), [B,1]."""
         return unit_sum(values.to(self.log_rho.dtype), unit_of(self.batch, unit))[:, None]
 
     def total(self, unit: str) -> Tensor:
-        """[B,T]: log_rho of the whole sequence, at each of its tokens."""
+        """Returns the log_rho of the whole sequence at each of its tokens, [B,T]."""
         return self.sum(self.log_rho, unit).expand_as(self.log_rho)
 
     def length(self, unit: str) -> Tensor:
-        """[B,1]: drawn tokens of the sequence, 1 at least."""
+        """Returns the number of drawn tokens of the sequence, at least 1, [B,1]."""
         return self.sum(self.drawn, unit).clamp(min=1)
 
     def mean(self, values: Tensor, unit: str) -> Tensor:
-        """[B,1]: over the drawn tokens of the sequence."""
+        """Returns the mean over the drawn tokens of the sequence, [B,1]."""
         return self.sum(values, unit) / self.length(unit)
 
 
 def correction(objective: Objective, anchor: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Weight >= 0 and keep in {0, 1} of every token, [B,T] without gradient; 1 and 1 where the objective corrects nothing."""
+    """Returns each token's weight >= 0 and whether to keep it, 0 or 1, both [B,T] without gradient. Both are 1 everywhere where
+    the objective has no correction."""
     mask = batch.mask > 0
     log_rho = torch.where(mask, (anchor - batch.lp_behaviour.to(anchor.dtype)).detach(), 0.0)
     ones = torch.ones_like(log_rho)
@@ -99,17 +104,15 @@ def correction(objective: Objective, anchor: Tensor, batch: Batch) -> tuple[Tens
 
 
 def effective_sample_size(log_weight: Tensor) -> Tensor:
-    """(sum w)^2 / (N sum w^2) of sequence weights [N], between 1/N and 1; its collapse is the early alarm of staleness.
-
-    Source: Stable Asynchrony (VCPO), arXiv 2602.17616. Taken before any truncation.
-    """
+    """Returns (sum w)^2 / (N sum w^2) of sequence weights [N], between 1/N and 1. A collapse is an early sign of staleness.
+    Source: Stable Asynchrony (VCPO), arXiv 2602.17616. It is taken before any truncation."""
     # A common factor cancels, so the largest weight may be scaled to 1: no overflow.
     weight = (log_weight.to(torch.float64) - log_weight.max()).exp()
     return weight.sum() ** 2 / (len(weight) * (weight**2).sum())
 
 
 def clip_shares(objective: Objective, log_ratio: Tensor, advantage: Tensor, mask: Tensor) -> dict[str, Tensor]:
-    """Shares of drawn tokens whose gradient the surrogate cut (for cispo: whose weight it capped), by bound."""
+    """Returns the share of drawn tokens whose gradient the surrogate cut (for cispo: whose weight it capped), for each bound."""
     tokens = mask.sum().clamp(min=1)
     cut = objective.surrogate.cut(log_ratio.detach().exp(), advantage)
     shares = {name: (tokens_cut * mask).sum() / tokens for name, tokens_cut in cut.items()}
@@ -138,7 +141,7 @@ def k2(lp: Tensor, lp_reference: Tensor) -> Tensor:
 
 
 def k3(lp: Tensor, lp_reference: Tensor) -> Tensor:
-    """Never negative, unbiased: the one to watch."""
+    """The k3 estimator, which is never negative and unbiased: the one to monitor."""
     x = (lp - lp_reference).clamp(-LOG_LIMIT, LOG_LIMIT)
     return (torch.exp(-x) - 1 + x).clamp(max=K3_LIMIT)
 
@@ -148,10 +151,13 @@ def k3(lp: Tensor, lp_reference: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Denominators:
-    """Constants of one optimiser step, over all its rows on all machines.
+    """The denominators of one optimiser step, which count all its rows on all machines.
 
-    tokens, units [branches]: counted tokens and sequences of each branch. ids, lengths [U]: the episodes and their counted
-    tokens.
+    Attributes:
+        tokens: [branches], counted tokens of each branch.
+        units: [branches], sequences of each branch.
+        ids: [U], the episodes.
+        lengths: [U], counted tokens of each episode.
     """
 
     tokens: Tensor
@@ -167,12 +173,11 @@ def _branch(batch: Batch, objective: Objective) -> Tensor:
 
 
 def denominators(batch: Batch, objective: Objective) -> Denominators:
-    """Computed once from the whole optimiser step and handed to every micro-batch.
+    """Computes the denominators of a whole optimiser step, once; every micro-batch is given the same.
 
-    denominator='original' counts every drawn token, so what a mask drops shrinks the gradient; 'kept' counts what
-    survives `select` and the correction, so the survivors weigh more. A sequence with nothing left still counts as
-    one of the units. Under 'kept', a correction with anchor 'current' is not known beforehand and is not counted.
-    """
+    denominator='original' counts every drawn token, so a token that a mask drops makes the gradient smaller. 'kept' counts the
+    tokens that `select` and the correction leave, so these weigh more. A sequence with none left still counts as one of the
+    units. Under 'kept', a correction with anchor 'current' is not known beforehand and is not counted."""
     branch = _branch(batch, objective)
     per_row = _counted(batch, objective)
     ids, inverse = torch.unique(batch.episode, return_inverse=True)
@@ -186,7 +191,7 @@ def denominators(batch: Batch, objective: Objective) -> Denominators:
 
 
 def _counted(batch: Batch, objective: Objective) -> Tensor:
-    """[B] float64: the tokens of a row that its denominators count."""
+    """Returns how many tokens of each row the denominators count, [B] float64."""
     counted = (batch.mask > 0).to(torch.float64)
     if objective.denominator == "kept":
         if batch.keep is not None:
@@ -197,12 +202,11 @@ def _counted(batch: Batch, objective: Objective) -> Tensor:
 
 
 def row_weights(batch: Batch, objective: Objective, denominators: Denominators) -> Tensor:
-    """[B] float64: what one token's term is multiplied by before everything is summed.
+    """Returns the factor, [B] float64, by which the term of each of a row's tokens is multiplied before the sum.
 
-    token-mean: 1 / all tokens (DAPO, arXiv 2503.14476). seq-mean-token-mean: 1 / (sequences * the sequence's tokens)
-    (GRPO, arXiv 2402.03300). seq-mean-token-sum: 1 / sequences (RLOO, arXiv 2402.14740). constant:
-    1 / (sequences * length budget) (Dr. GRPO, arXiv 2503.20783). Two branches are aggregated apart and added.
-    """
+    token-mean: 1 / all tokens (DAPO, arXiv 2503.14476). seq-mean-token-mean: 1 / (sequences * the sequence's tokens) (GRPO, arXiv
+    2402.03300). seq-mean-token-sum: 1 / sequences (RLOO, arXiv 2402.14740). constant: 1 / (sequences * length budget) (Dr. GRPO,
+    arXiv 2503.20783). Two branches are aggregated separately and added."""
     branch = _branch(batch, objective)
     if objective.aggregation == "token-mean":
         weight = 1 / denominators.tokens.clamp(min=1)[branch]
@@ -221,11 +225,11 @@ def row_weights(batch: Batch, objective: Objective, denominators: Denominators) 
 
 
 def aggregate(values: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
-    """Scalar: sum over drawn tokens of values [B,T] times the row's weight [B]; what is masked cannot leak a NaN."""
+    """Sums values [B,T] times the row's weight [B] over the drawn tokens, to a scalar. A NaN at a masked token has no effect."""
     return (torch.where(mask > 0, values, 0.0).sum(1) * weights.to(values.dtype)).sum()
 
 
-# The loss: all of them put together.
+# The loss: ratio, correction, KL and aggregation combined.
 
 
 _MAXIMA = ("ratio_max", "mismatch_max", "lag_max")
@@ -241,12 +245,17 @@ def loss(
     denominators: Denominators,
     controls: Controls | None = None,
 ) -> tuple[Tensor, dict[str, float]]:
-    """Scalar to minimise, and numbers to log; the losses of a step's micro-batches add up to the step's loss.
+    """Returns the scalar to minimise and the metrics to log. The losses of a step's micro-batches add up to the step's loss.
 
-    lp [B,T]: log-probabilities of the drawn tokens under the current weights, with gradient. entropy [B,T]: of the
-    current distribution, with gradient if the objective has an entropy term, else None or anything to be logged.
-    advantages [B,T]: these rows of `advantages(...)`. denominators: of the whole step. Raises ValueError naming what
-    the objective needs and the batch lacks.
+    Args:
+        lp: [B,T], log-probabilities of the drawn tokens under the current weights, with gradient.
+        entropy: [B,T], entropies of the current distribution: with gradient if the objective has an entropy term, else None or
+            values to log.
+        advantages: [B,T], the result of `advantages(...)` for these rows.
+        denominators: Those of the whole step.
+
+    Raises:
+        ValueError: The batch lacks a field that the objective needs; the message names it.
     """
     controls = initial(objective) if controls is None else controls
     if objective.needs_selection and batch.keep is None:
@@ -336,8 +345,8 @@ def _metrics(
 
 
 def merge_metrics(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """A step's metrics from its micro-batches': losses and tokens add, maxima take the largest, the rest is averaged
-    by tokens (ess too: `mismatch` gives the whole step's)."""
+    """Combines the metrics of a step's micro-batches. Losses and tokens are added, maxima take the largest, the rest is averaged
+    by tokens (ess too; `mismatch` gives the whole step's)."""
     tokens = sum(part["tokens"] for part in parts) or 1.0
     result = {}
     for name in parts[0]:
@@ -353,10 +362,10 @@ def merge_metrics(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 @torch.no_grad()
 def mismatch(parts: Sequence[tuple[Batch, Tensor]]) -> dict[str, float]:
-    """How far the learner's log-probabilities [B,T] are from those that the tokens were drawn with, in nats a token: mean and
-    largest. ess: that of all rows together.
+    """Measures how far the learner's log-probabilities [B,T] are from those that the tokens were drawn with.
 
-    Under the weights that drew them, what is left is the arithmetic of two batch shapes, or of two machines."""
+    Returns the mean and the largest gap, in nats a token, and the ess of all rows together. Under the weights that drew the
+    tokens, the gap is the rounding of two batch shapes, or of two machines."""
     gap = torch.cat([(lp - batch.lp_behaviour)[batch.mask > 0].abs() for batch, lp in parts])
     drift = torch.cat([torch.where(batch.mask > 0, lp - batch.lp_behaviour, 0.0).sum(1) for batch, lp in parts])
     return {
@@ -367,7 +376,7 @@ def mismatch(parts: Sequence[tuple[Batch, Tensor]]) -> dict[str, float]:
 
 
 def group_metrics(batch: Batch) -> dict[str, float]:
-    """Groups of the step whose rewards are all equal, as a share, and split into all right and all wrong by sign."""
+    """Returns statistics of the rewards, and the share of groups whose rewards are all equal, in all and split by sign."""
     table = episode_table(batch)
     stats = moments(table.reward, table.group)
     groups = len(torch.unique(table.group))
@@ -386,11 +395,10 @@ def group_metrics(batch: Batch) -> dict[str, float]:
 def value_loss(
     values: Tensor, targets: Tensor, batch: Batch, objective: Objective, denominators: Denominators
 ) -> Tensor:
-    """`value_coefficient` * 0.5 * max((V - target)^2, (V_old + clip(V - V_old) - target)^2), aggregated; [B,T] in. A value of a
-    turn counts once, at its first token.
+    """Returns `value_coefficient` * 0.5 * max((V - target)^2, (V_old + clip(V - V_old) - target)^2), aggregated from [B,T].
 
-    Source: PPO, arXiv 1707.06347, in the clipped form of its released code. targets: from `value_targets`.
-    """
+    A value of a turn counts once, at its first token. `targets` come from `value_targets`. Source: PPO, arXiv 1707.06347, in the
+    clipped form of its released code."""
     chosen = objective.advantage
     assert isinstance(chosen, Advised)
     error = (values - targets) ** 2
@@ -404,7 +412,7 @@ def value_loss(
 
 
 def valued_tokens(batch: Batch, part: Advised) -> Tensor:
-    """[B,T]: 1 where a value is learned, at each drawn token or at the first of each turn."""
+    """Returns 1 at tokens where a value is learned, [B,T]: at each drawn token, or at the first of each turn."""
     if not part.by_turn:
         return batch.mask
     columns = torch.arange(batch.shape[1], device=batch.mask.device)

@@ -12,10 +12,8 @@ from keepworth.registry import Method, method, methods
 
 
 def varied(objective: Objective, **changes: Any) -> Objective:
-    """A copy with some options changed, checked like a new one; None takes a number away again.
-
-    Raises ObjectiveError naming what cannot take effect.
-    """
+    """Returns a copy with some options changed, checked like a new one. None removes an option. Raises ObjectiveError, which
+    names what cannot take effect."""
     try:
         return Objective(**{**{name: getattr(objective, name) for name in objective.model_fields_set}, **changes})
     except ValidationError as error:
@@ -35,9 +33,14 @@ def _complaint(entry: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """status: "code" (checked against the method's public code), "text" (its paper or documentation) or "secondary"
-    (descriptions by others only). unverified: what could not be confirmed, our own choices among it; confirm it before
-    publishing a comparison. needs: what the run must hand in beyond rewards and log-probabilities."""
+    """Where an objective comes from.
+
+    Attributes:
+        status: "code" (checked against the method's public code), "text" (its paper or documentation) or "secondary"
+            (descriptions by others only).
+        unverified: What could not be confirmed, our own choices among it; confirm it before publishing a comparison.
+        needs: What the run must provide beyond rewards and log-probabilities.
+    """
 
     title: str
     arxiv: str
@@ -49,7 +52,7 @@ class Citation:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """What a method of kind "objective" has as `make`: changes of options -> the objective."""
+    """The `make` of a method of kind "objective": returns the objective with options changed."""
 
     objective: Objective
     source: Citation
@@ -61,24 +64,24 @@ class Preset:
 def preset_method(
     title: str, about: str, objective: Objective, source: Citation, claim: str = "", differs: str = ""
 ) -> Method:
-    """What a file of `keepworth.methods.objectives` declares. Its name is the objective's, its paper the source's, and what could
-    not be confirmed is said."""
+    """Returns the `METHOD` that a file of `keepworth.methods.objectives` declares. Its name is the objective's, its paper the
+    source's; what could not be confirmed becomes `differs` where none is given."""
     paper = "; ".join(f"arXiv {number}" for number in source.arxiv.split(", ") if number)
     make = Preset(objective, source)
     return Method("objective", objective.name, title, about, make, paper, claim, differs or " ".join(source.unverified))
 
 
 def presets() -> dict[str, Objective]:
-    """Every published objective by name."""
+    """Returns every published objective by name."""
     return {name: declared.make() for name, declared in methods("objective").items()}
 
 
 def preset(name: str, **changes: Any) -> Objective:
-    """The objective of that name, with options changed. Raises UnknownName or ObjectiveError."""
+    """Returns the objective of that name, with options changed. Raises UnknownName or ObjectiveError."""
     objective: Objective = method("objective", name).make(**changes)
     return objective
 
 
 def source_of(name: str) -> Citation:
-    """Where the objective of that name comes from. Raises UnknownName."""
+    """Returns the citation of the objective of that name. Raises UnknownName."""
     return cast(Preset, method("objective", name).make).source

@@ -1,7 +1,6 @@
-"""What the episodes of a step say about themselves, as numbers: by reward term, by source, by policy version.
+"""Metrics of the episodes of a step: by reward term, by source, by policy version.
 
-What only the weights can tell (entropy, effective sample size, gap between sampler and learner) is measured by the learner.
-"""
+Metrics that need the weights (entropy, effective sample size, gap between sampler and learner) are computed by the learner."""
 
 from __future__ import annotations
 
@@ -11,16 +10,16 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from keepworth.episodes.episode import DecisionKind, Episode, Group, ParseStatus, StopReason, is_silent
 
 ALWAYS = (StopReason.MAX_TOKENS, StopReason.PARSE_ERROR)
-"""Endings whose share is logged where it is 0, too: a curve of them should begin at 0."""
+"""Endings whose share is logged even where it is 0, so that its curve begins at 0."""
 
 
 def episode_metrics(
     groups: Sequence[Group], version: int | None = None, optional: Collection[str] = ()
 ) -> dict[str, float]:
-    """Means over the step's episodes; names with a slash form families. Shares are between 0 and 1.
+    """Returns means over the step's episodes. Names with a slash form families; shares are between 0 and 1.
 
-    version: the learner's, for the lag of the weights that drew the tokens. optional: reward terms that may have nothing to say
-    of an episode, which then is none of theirs; others are 0 there. Raises ValueError without an episode."""
+    `version` is the learner's, for the lag of the weights that drew the tokens. `optional` names reward terms that may be absent
+    from an episode, which their means then leave out; other terms count as 0 there. Raises ValueError without an episode."""
     episodes = [episode for group in groups for episode in group.episodes]
     if not episodes:
         raise ValueError("a step without an episode has nothing to measure")
@@ -40,17 +39,18 @@ def episode_metrics(
 
 
 def source_of(task: str) -> str:
-    """The data set of a task, the first part of its key: `longmemeval` of `longmemeval/3f2a`. "" where there is none."""
+    """Returns the data set of a task, the first part of its key: `longmemeval` of `longmemeval/3f2a`. "" where there is none."""
     return task.split("/", 1)[0] if "/" in task else ""
 
 
 def is_right(episode: Episode) -> bool:
-    """At least half of the most that the episode's reward terms could add up to, were each at most 1."""
+    """Whether the reward is at least half of the most that its terms could add up to, if each were at most 1."""
     return episode.reward >= 0.5 * sum(max(0.0, term.weight) for term in episode.rewards)
 
 
 def _lengths(episodes: Sequence[Episode]) -> dict[str, float]:
-    """tokens: every prompt once and every drawn token, which is what the learner computes."""
+    """Returns statistics of lengths. `tokens` counts every prompt once and every drawn token, which is what the learner
+    computes."""
     prompts = {s.context for episode in episodes for s in episode.segments}
     lengths = [_drawn(episode) for episode in episodes]
     metrics = {
@@ -73,7 +73,7 @@ def _endings(episodes: Sequence[Episode]) -> dict[str, float]:
 
 
 def _memory(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Reads and writes per episode, and what an episode earned with something shown to it and with nothing."""
+    """Returns reads and writes per episode, and the mean reward of episodes with and without items shown."""
     metrics = {}
     if any(episode.shown or episode.decisions for episode in episodes):
         metrics["memory/shown"] = _mean(len(e.shown) for e in episodes)
@@ -100,7 +100,7 @@ def _operations(episodes: Sequence[Episode]) -> dict[str, float]:
 
 
 def _sources(groups: Sequence[Group]) -> dict[str, float]:
-    """The same few numbers for each source, so that a mixed run can be taken apart."""
+    """Returns the same few metrics for each source, so that a mixed run can be analysed."""
     by_source: dict[str, list[Group]] = {}
     for group in groups:
         if group.episodes and (source := group.episodes[0].source or source_of(group.task)):
@@ -121,14 +121,14 @@ def _sources(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def _lags(episodes: Sequence[Episode], version: int) -> dict[str, float]:
-    """Versions between drawing and learning, by each episode's oldest token."""
+    """Returns the 95th percentile of versions between drawing and learning, by each episode's oldest token."""
     drawn = [[span.version for segment in episode.segments for span in segment.spans] for episode in episodes]
     lags = [version - min(versions) for versions in drawn if versions]
     return {"lag_p95": _at(0.95, lags)} if lags else {}
 
 
 def _reads(episode: Episode) -> int:
-    """Recorded searches; where none was recorded, one if something was shown."""
+    """Returns the number of recorded searches; where none was recorded, 1 if something was shown."""
     return sum(d.kind is DecisionKind.SEARCH for d in episode.decisions) or int(bool(episode.shown))
 
 
@@ -143,7 +143,7 @@ def _split(
     no: str,
     value: Callable[[Episode], float],
 ) -> dict[str, float]:
-    """Means of `value` over the episodes that pass the test and over those that do not; a name without any is left out."""
+    """Returns means of `value` over the episodes that pass the test and over the others. A name without episodes is left out."""
     halves = {yes: [value(e) for e in episodes if test(e)], no: [value(e) for e in episodes if not test(e)]}
     return {name: _mean(values) for name, values in halves.items() if values}
 
@@ -154,5 +154,5 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def _at(quantile: float, values: Sequence[float]) -> float:
-    """The smallest value that at least this share of the values does not exceed."""
+    """Returns the smallest value that is not exceeded by at least this share of the values."""
     return float(sorted(values)[max(0, math.ceil(quantile * len(values)) - 1)])

@@ -1,4 +1,4 @@
-"""What a long command shows while it runs: the time left, and one live table."""
+"""The display of a long command: the time left, and one live table."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Sequence[float], scale: tuple[float, float] | None = None, width: int | None = None) -> str:
-    """A curve in one line of text, on `scale` (low, high) or from its own lowest value to its highest.
-
-    width: at most so many characters; a longer curve is averaged in as many stretches."""
+    """Draws a curve in one line of text, on `scale` (low, high) or from its lowest value to its highest. It has at most `width`
+    characters; a longer curve is averaged over stretches."""
     finite = [value for value in values if math.isfinite(value)]
     if not finite:
         return ""
@@ -38,21 +37,21 @@ def sparkline(values: Sequence[float], scale: tuple[float, float] | None = None,
 
 
 def averaged(values: Sequence[float], width: int) -> list[float]:
-    """At most `width` means of consecutive stretches that are as equal in length as can be. All values enter one of them."""
+    """Returns at most `width` means of consecutive stretches of nearly equal length, which cover all values."""
     count = min(width, len(values))
     edges = [round(index * len(values) / count) for index in range(count + 1)]
     return [sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]
 
 
 def short(value: float) -> str:
-    """Three significant digits, without an exponent where a person would not write one."""
+    """Formats three significant digits, without an exponent where a person would not write one."""
     if float(value).is_integer() and abs(value) < 1e6:
         return str(int(value))
     return f"{value:.3f}" if 1e-3 <= abs(value) < 100 else f"{value:.3g}"
 
 
 def duration(seconds: float) -> str:
-    """`42 s`, `3 min 20 s`, `1 h 05 min`."""
+    """Formats a duration as `42 s`, `3 min 20 s`, `1 h 05 min`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -61,31 +60,30 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-# Progress: how a long run says where it is. A live display on a terminal, one plain line per step elsewhere.
+# Progress of a long run: a live display on a terminal, one plain line per step elsewhere.
 
 
 class Progress:
-    """What a trainer tells. It says nothing itself: for tests, and for callers with a display of their own.
-
-    `start` may be called again for the next half of a run; `finish` is called once, at the end."""
+    """Receives the progress of a trainer. This one displays nothing: for tests, and for callers with a display of their own.
+    `start` may be called again for the next part of a run; `finish` is called once, at the end."""
 
     def start(self, total_steps: int, title: str) -> None: ...
 
     def phase(self, name: str) -> None:
-        """What is being done now (`loading the model`, `evaluating`): shown until the next call."""
+        """Shows what is being done (`loading the model`, `evaluating`) until the next call."""
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        """`step` of `total_steps` is done. Families by slash: `reward/f1`, `seconds/sample`."""
+        """Shows that `step` of `total_steps` is done. Names of metrics form families by slash: `reward/f1`, `seconds/sample`."""
 
     def note(self, text: str) -> None:
-        """A line that stays."""
+        """Shows a line that stays."""
 
     def finish(self) -> None: ...
 
 
 class _TimedProgress(Progress):
-    """Knows the time left, from the steps seen since the first one. What came before it (loading, measuring,
-    an earlier process) says nothing about a step's time."""
+    """Estimates the time left from the steps since the first one. Earlier work (loading, measuring, an earlier process) does not
+    count."""
 
     def __init__(self) -> None:
         self._total = 0
@@ -100,7 +98,7 @@ class _TimedProgress(Progress):
         self._first = self._first or self._last
 
     def _left(self) -> float | None:
-        """Seconds; None where nothing can be said yet, or nothing is left."""
+        """Returns the seconds left; None where they are not known yet, or no step is left."""
         if self._first is None or self._last is None or not self._first[0] < self._last[0] < self._total:
             return None
         per_step = (self._last[1] - self._first[1]) / (self._last[0] - self._first[0])
@@ -108,7 +106,7 @@ class _TimedProgress(Progress):
 
 
 class PlainProgress(_TimedProgress):
-    """One line per step, flushed: for files, pipes, continuous integration."""
+    """Writes one line per step and flushes it: for files, pipes, continuous integration."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         super().__init__()
@@ -126,21 +124,21 @@ class PlainProgress(_TimedProgress):
         left = self._left()
         time_left = [f"left {duration(left)}"] if left is not None else []
         line, width = f"step {step}/{self._total}", shutil.get_terminal_size().columns
-        # What does not fit on a line of the terminal is in metrics.jsonl.
+        # Metrics that do not fit on a line of the terminal are in metrics.jsonl.
         for name, value in headline(metrics).items():
             longer = f"{line}  {name} {short(value)}"
             line = longer if len("  ".join([longer, *time_left])) <= width else line
         self.note("  ".join([line, *time_left]))
 
     def note(self, text: str) -> None:
-        # Looked up at each call: whoever captures standard output may have replaced it since.
+        # Looked up at each call: it may have been replaced to capture standard output.
         stream = self._stream or sys.stdout
         stream.write(printable(text) + "\n")
         stream.flush()
 
 
 class RichProgress(_TimedProgress):
-    """A live table: what is being done, the time left, and the curves so far."""
+    """Shows a live table: the current phase, the time left, and the curves so far."""
 
     def __init__(self, console: Console | None = None) -> None:
         super().__init__()
@@ -194,18 +192,18 @@ class RichProgress(_TimedProgress):
 
 
 def progress_for(stream: TextIO | None = None) -> Progress:
-    """RichProgress where people watch a terminal, PlainProgress everywhere else."""
+    """Returns a RichProgress for a terminal, else a PlainProgress."""
     target = stream or sys.stdout
     return RichProgress() if target.isatty() else PlainProgress(stream)
 
 
 _WORTH_A_GLANCE = ("entropy", "response_length", "invalid_operations", "zero_variance_groups", "mismatch_mean")
 _WITHOUT_REWARD = ("loss", "gradient_norm")
-"""Beside a reward the loss says nothing: on policy it is about 0 by construction, however well it goes."""
+"""Shown only without a reward: on policy the loss is about 0 by construction, however well training goes."""
 
 
 def headline(metrics: Mapping[str, float], limit: int = 7) -> dict[str, float]:
-    """The numbers worth a glance: the reward and its terms, then those that say whether learning is healthy."""
+    """Returns the most informative metrics: the reward and its terms, then those that show whether learning is healthy."""
     rewards = [name for name in metrics if name == "reward" or name.startswith("reward/")]
     others = _WORTH_A_GLANCE if rewards else (*_WORTH_A_GLANCE, *_WITHOUT_REWARD)
     chosen = [*rewards, *(name for name in others if name in metrics)]

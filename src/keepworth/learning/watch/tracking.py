@@ -1,4 +1,4 @@
-"""The numbers of a run, step by step, in a function of yours (`--track`)."""
+"""Sends the metrics of a run, step by step, to a function of the user (`--track`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Track = Callable[[int, Mapping[str, float]], None]
 
 @contextlib.contextmanager
 def tracked(run: RunFolder, track: Track | None) -> Iterator[None]:
-    """Inside, every row that is appended to the run's metrics goes to the tracker, where there is one."""
+    """Sends every row that is appended to the run's metrics inside the block to the tracker, where there is one."""
 
     def send(file: str, row: Row) -> None:
         numbers = {

@@ -1,8 +1,8 @@
-"""What others keep memories in, read: mem0's lists, markdown, lines of JSON. The last are also written.
+"""Reads memories from other formats: mem0's lists, markdown, and lines of JSON, which are also written.
 
-Each is read into records, one for a memory, whose fields are the arguments of `Memory.add`. Markdown holds texts alone. History,
-supersessions and what was learned are in our own export (`keepworth.memory.store.transfer`) and in no other. The shape of
-mem0's list is what `Memory.get_all` of mem0 2 gives.
+Each memory becomes one record, whose fields are the arguments of `Memory.add`. Markdown holds texts alone. History,
+supersessions and what was learned are only in this package's own export (`keepworth.memory.store.transfer`). A mem0 list has
+the form that `Memory.get_all` of mem0 2 returns.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from keepworth.episodes.episode import Operation, OperationKind
+from keepworth.episodes.errors import nearest
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import Item, ItemKind, Provenance, checked_provenance, checked_text, to_record
 from keepworth.memory.memory import Memory
@@ -22,12 +23,12 @@ from keepworth.memory.operations import Draft
 Record = dict[str, Any]
 SCOPES = {"user_id": "user", "agent_id": "agent", "session_id": "session"}
 KEPT = ("kind", "key", "event_time", "valid_from", "valid_to", "expires_at", "trust", "metadata")
-"""What is written of an item beside its text, scope and provenance."""
+"""The fields of an item that are written beside its text, scope and provenance."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRecord:
-    """place: where it stands, such as "line 3", for people."""
+    """A record with the place where it stands in the file, such as "line 3", for messages."""
 
     place: str
     record: Record
@@ -39,11 +40,17 @@ class FoundRecord:
 def take(
     memory: Memory, records: Iterable[FoundRecord], *, where: str = "the file", skip_bad: bool = False, **bounds: str
 ) -> tuple[list[Item], list[str]]:
-    """(the items, what was left out and why). All in one transaction: where one record is bad none is taken, unless `skip_bad`.
-    One that the scan of the memory refuses is bad.
+    """Import records in one transaction. What the memory holds already is not stored again. A record that the memory's scan
+    refuses counts as bad. Raises MemoryProblem, InvalidScope, StorageFull.
 
-    What a memory holds already is not stored again. bounds: user_id, agent_id and session_id of records that name none. Raises
-    MemoryProblem, InvalidScope, StorageFull."""
+    Args:
+        where: The name of the file in messages.
+        skip_bad: Leave bad records out. Otherwise one bad record means that none is imported, and MemoryProblem is raised.
+        bounds: user_id, agent_id and session_id of records that name none.
+
+    Returns:
+        The items, and a line for each record that was left out.
+    """
     acts: list[tuple[Operation, Draft]] = []
     bad: list[str] = []
     for record in records:
@@ -54,7 +61,7 @@ def take(
             if memory.store.scan is not None:
                 memory.store.scan.screened(operation, draft)  # raises RefusedText
             acts.append((operation, draft))
-        except (ValueError, TypeError) as error:  # all that is wrong with a value
+        except (ValueError, TypeError) as error:  # every error about a value is one of the two
             bad.append(f"{record.place}: {error}")
     if bad and not skip_bad:
         more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
@@ -72,6 +79,9 @@ def _act(memory: Memory, record: Record, bounds: Mapping[str, str]) -> tuple[Ope
     for name in ("metadata", "provenance"):
         if not isinstance(options.get(name, {}), Mapping):
             raise ValueError(f"{name} must be an object, got {options[name]!r:.40}: give names and values")
+    if "text" not in record:
+        near = nearest("text", record)
+        raise ValueError(f"it has no field 'text': {f'is it {near!r}? Rename it' if near else 'give it one'}")
     text = checked_text(options.pop("text", None))
     source = checked_provenance(Provenance(**options.pop("provenance", {})))
     return Operation(OperationKind.ADD, text=text), replace(memory.drafted(options), provenance=source)
@@ -81,7 +91,7 @@ def _act(memory: Memory, record: Record, bounds: Mapping[str, str]) -> tuple[Ope
 
 
 def _record(item: Item) -> Record:
-    """What is not as usual."""
+    """Return an item as a record without the fields that have their default values."""
     filed, record = to_record(item), Record(text=item.text)
     record |= {name: value for name, part in SCOPES.items() if (value := getattr(item.scope, part))}
     record |= {name: filed[name] for name in KEPT if name in filed}
@@ -96,7 +106,7 @@ def _record(item: Item) -> Record:
 
 
 def read_lines(text: str) -> Iterator[FoundRecord]:
-    """A text, or an object with `text` (or `memory`, or `content`) and the fields of `Memory.add`, on each line."""
+    """Read lines that each hold a text, or an object with `text` (or `memory`, or `content`) and the fields of `Memory.add`."""
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             yield FoundRecord(f"line {number}", _object(lambda line=line: json.loads(line)))  # type: ignore[misc]
@@ -130,7 +140,7 @@ _MEM0_SCOPES = {"user_id": "user_id", "agent_id": "agent_id", "run_id": "session
 
 
 def read_mem0(text: str) -> Iterator[FoundRecord]:
-    """What `get_all` gives, as JSON: {"results": [...]}, or the list alone."""
+    """Read what mem0's `get_all` returns, as JSON: {"results": [...]}, or the list alone."""
     try:
         whole = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -160,12 +170,12 @@ _COMMENT_OR_TAG = re.compile(rf"<!--.*?-->|{_TAG.pattern}", re.S)
 
 
 def read_markdown(text: str) -> Iterator[FoundRecord]:
-    """Each entry of a list, each paragraph and each block of code is a memory; the headings above it are its metadata."""
+    """Read markdown: each list entry, paragraph and code block is a memory, with the headings above it as its metadata."""
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
     headings, parts, start, before = list[str](), list[str](), 0, ""
-    # What is inside of lines is left as it is, and whatever says something is text: an underlined line and a reference are, too.
+    # Markup inside lines is left as it is. Underlined headings and link references are read as text, so that no words are lost.
     reader = MarkdownIt("commonmark", {"maxNesting": 100}).disable(["inline", "text_join", "lheading", "reference"])
     tokens = reader.parse(text.removeprefix("\ufeff"))
     for token in (*tokens, Token("end", "", 0)):
@@ -185,7 +195,7 @@ def read_markdown(text: str) -> Iterator[FoundRecord]:
 
 
 def _without_tags(html: str) -> str:
-    """Comments and tags are left out. A comment that never ends is text: behind the last end none is looked for."""
+    """Remove comments and tags. A comment that never ends is text, so after the last "-->" only tags are removed."""
     ended, end, rest = html.rpartition("-->")
     return _COMMENT_OR_TAG.sub("", ended + end) + _TAG.sub("", rest)
 

@@ -20,20 +20,20 @@ from keepworth.memory.search.where import parsed
 
 AGENT = "langgraph"
 WIDE = 1000
-"""Candidates of a search, among which those under a prefix that meet a filter are looked for."""
+"""How many hits of a search are looked through for those that are under a prefix and meet a filter."""
 Namespace = tuple[str, ...]
 Found = list[tuple[Item, float | None]]
 TextsAt = Callable[[Any, str], list[str]]
-"""(value, path) -> the texts that a path such as "m.text" or "c[*].t" leads to."""
+"""A function from a value and a path, such as "m.text" or "c[*].t", to the texts at that path."""
 
 
 def as_langgraph_store(memory: Any, *, fields: Sequence[str] | None = None) -> Any:
-    """A store whose items live in `memory` under agent_id "langgraph", one session per namespace.
+    """Return a store whose items are held in `memory` under agent_id "langgraph", with a session for each namespace.
 
     Args:
-        memory: A `Memory`, or a `Client` of one that is served. A search with a filter looks among the 1,000 nearest.
-        fields: Paths of what searches read where a put names none, as in LangGraph's index configuration; None for the whole
-            value.
+        memory: A `Memory`, or a `Client` of a served one. A search with a filter looks among the 1,000 nearest items.
+        fields: Paths of the texts that searches read, unless a put names others, as in LangGraph's index configuration; None for
+            the whole value.
     """
     try:
         base: Any = import_module("langgraph.store.base")
@@ -45,8 +45,8 @@ def as_langgraph_store(memory: Any, *, fields: Sequence[str] | None = None) -> A
             self._entries = _Entries(memory, base.get_text_at_path, fields)
 
         def batch(self, ops: Iterable[Any]) -> list[Any]:
-            """What each operation gives, in order. As in LangGraph's own stores, all is read before anything is put, and of
-            several puts of one key the last counts."""
+            """Carry out operations and return their results in order. As in LangGraph's own stores, all reads come before all
+            puts, and of several puts of one key the last counts."""
             operations = list(ops)
             results = [None if isinstance(op, base.PutOp) else self._read(op) for op in operations]
             puts = {(tuple(op.namespace), op.key): op for op in operations if isinstance(op, base.PutOp)}
@@ -73,7 +73,7 @@ def as_langgraph_store(memory: Any, *, fields: Sequence[str] | None = None) -> A
 
 
 class _Entries:
-    """Values by namespace and key, over verbs that `Memory` and `Client` have alike."""
+    """Stores values by namespace and key, through methods that both `Memory` and `Client` have."""
 
     def __init__(self, memory: Any, texts_at: TextsAt, fields: Sequence[str] | None = None) -> None:
         self._memory, self._texts_at, self._fields = memory, texts_at, fields
@@ -89,8 +89,8 @@ class _Entries:
         value: Mapping[str, Any] | None,
         index: Sequence[str] | bool | None = None,
     ) -> None:
-        """value: None deletes; index: paths of what searches read, None for the store's, False for nothing. Raises InvalidText
-        for a value that is not plain data."""
+        """Store a value, or delete the old one if `value` is None. `index` holds the paths of the texts that searches read: None
+        for those of the store, False for none. Raises InvalidText for a value that is not plain data."""
         old = self.get(namespace, key)
         if value is None:
             if old is not None:
@@ -117,7 +117,7 @@ class _Entries:
             self._memory.supersede(old.id, text, key=read, metadata=metadata)
 
     def _searched(self, value: Mapping[str, Any], index: Sequence[str] | bool | None) -> str:
-        """The texts that searches read, each on a line: those at the given paths, or the whole value. "" for nothing."""
+        """Return the texts that searches read, one on each line: those at the given paths, or those of the whole value."""
         if index is False:
             return ""
         paths = self._fields if index is None or index is True else index
@@ -127,7 +127,7 @@ class _Entries:
         return worded("\n".join(texts)[:LONGEST_WORDING], "what searches read").strip()
 
     def search(self, prefix: Namespace, query: str | None, filter: Mapping[str, Any], limit: int, offset: int) -> Found:
-        """With a query the nearest first, and last what searches do not read; without one the last put first."""
+        """Return items under `prefix`: with a query the nearest first and unindexed ones last, without one the latest first."""
         asked = parsed(_asked(filter, "value"), place="filter")
 
         def wanted(item: Item) -> bool:
@@ -147,7 +147,7 @@ class _Entries:
         return ranked[offset : offset + limit]
 
     def _hits(self, query: str, where: Mapping[str, Any]) -> Hits:
-        """Without the policy of a memory that is here: callers give no rewards."""
+        """Search a memory of this process without its policy, as callers give no rewards, or a served one through its client."""
         how: dict[str, Any] = {"top_k": WIDE, "agent_id": AGENT, "where": where}
         if isinstance(self._memory, Memory):
             return self._memory.answer(Ask(query, plain=True), **how)
@@ -161,14 +161,14 @@ class _Entries:
         return sorted(matching)[offset : offset + limit]
 
     def _listed(self, scope: Mapping[str, str], where: Mapping[str, Any]) -> list[Item]:
-        """In order of writing."""
+        """Return the items of the store within a scope, in order of writing."""
         listed = self._memory.get_all(limit=1_000_000, where=where or None, **scope)
         time = now()
         return [item for item in listed if item.visible(time) and "namespace" in item.metadata]
 
 
 def _space(namespace: Namespace) -> dict[str, str]:
-    """The session that holds a namespace."""
+    """Return the scope that holds a namespace."""
     return {"agent_id": AGENT, "session_id": json.dumps(namespace)}
 
 
@@ -177,7 +177,7 @@ def _space_of(item: Item) -> Namespace:
 
 
 def _asked(filter: Mapping[str, Any], inside: str) -> dict[str, Any]:
-    """LangGraph's filter as one of ours, over what lies in a dictionary; one in the place of a value asks for its parts."""
+    """Translate LangGraph's filter into one of `search.where`, with names as paths below `inside`, also for nested filters."""
     out: dict[str, Any] = {}
     for name, value in filter.items():
         parts = isinstance(value, Mapping) and value and not any(part.startswith("$") for part in value)

@@ -1,4 +1,4 @@
-"""The calls of mem0's quick start over a memory of ours, with mem0's defaults and result dictionaries.
+"""The calls of mem0's quick start over a `keepworth.Memory`, with mem0's defaults and result dictionaries.
 
 from keepworth.memory.adapters.mem0 import Memory
 
@@ -34,13 +34,13 @@ EVENTS = {OperationKind.ADD: "ADD", OperationKind.UPDATE: "UPDATE", OperationKin
 BOUNDS = {"user_id": "user_id", "agent_id": "agent_id", "run_id": "session_id"}
 OPERATORS = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "contains", "icontains")
 CONVERSATION = "conversation"
-"""The source of what was stored as it was said."""
+"""The source of messages that were stored word for word."""
 WIDE = 60
-"""Candidates at least, from which those below the threshold are taken out."""
+"""The least number of candidates, from which those below the threshold are removed."""
 
 
 class UnknownMemory(UnknownItem, ValueError):
-    """No memory has this id. It is a ValueError, as in mem0."""
+    """There is no memory with this id. It is a ValueError, as in mem0."""
 
 
 class _Section(BaseModel):
@@ -57,7 +57,7 @@ class _Store(_Section):
 
 
 class _Server(_Section):
-    """A server that speaks OpenAI's protocol; of an encoder, embedding_dims is how many numbers a vector has."""
+    """A server that speaks OpenAI's protocol. For an encoder, `embedding_dims` is the length of its vectors."""
 
     model: str = ""
     api_key: str = ""
@@ -87,7 +87,7 @@ class _Config(_Section):
     custom_instructions: str = ""
 
     def encoder(self) -> Any:
-        """The encoder by its name here, or one behind a URL."""
+        """Return the name of an encoder of this package, or one behind a URL."""
         asked = self.embedder.config
         if self.embedder.provider == "keepworth":
             return asked.model or "default"
@@ -95,7 +95,7 @@ class _Config(_Section):
         return part("hosted encoder")(asked.url, model, api_key=asked.key, dimensions=size, dimension=size)
 
     def writer(self) -> Any:
-        """What says what to keep: the model of the section llm, or rules, or what `keepworth.Memory` takes by default."""
+        """Return the writer: the model of the section llm, "rules", or the default of `keepworth.Memory`."""
         if self.llm is None or self.llm.provider == "keepworth":
             if self.custom_instructions:
                 raise InvalidFilter(
@@ -114,10 +114,10 @@ class _Config(_Section):
 
 
 class Memory:
-    """mem0's `Memory`. run_id is our session_id, and ids are those of `keepworth.Memory`, "m1" and so on.
+    """mem0's `Memory`. Its run_id is the session_id here, and ids are those of `keepworth.Memory`: "m1" and so on.
 
     Args:
-        config: As `from_config` takes it, or a memory that is open, whose writer then finds the facts.
+        config: What `from_config` takes, or an open `keepworth.Memory`, whose writer then finds the facts.
     """
 
     def __init__(self, config: Mapping[str, Any] | engine.Memory | None = None) -> None:
@@ -134,11 +134,8 @@ class Memory:
 
     @classmethod
     def from_config(cls, config_dict: Mapping[str, Any]) -> Memory:
-        """Sections vector_store, llm and embedder, each with provider and config, and custom_instructions.
-
-        Raises:
-            InvalidFilter: Something in it cannot take effect here.
-        """
+        """Open a memory with the sections vector_store, llm and embedder, each with provider and config, and custom_instructions.
+        Raises InvalidFilter if something in it cannot take effect here."""
         return cls(config_dict)
 
     def add(
@@ -151,13 +148,13 @@ class Memory:
         metadata: Mapping[str, Any] | None = None,
         infer: bool = True,
     ) -> dict[str, Any]:
-        """Keep what messages say, as {"results": [{"id", "memory", "event"}]}.
+        """Remember what messages say, and return {"results": [{"id", "memory", "event"}]}.
 
         Args:
             messages: A text, a message, or several.
-            user_id, agent_id, run_id: Whose memory it is; at least one.
-            metadata: It is kept with each item.
-            infer: The writer says what to keep; with False each message is stored, but those of the system.
+            user_id, agent_id, run_id: Whose memory it is; at least one is needed.
+            metadata: Stored with each item.
+            infer: Let the writer decide what to store. With False each message is stored, except for those of the system.
         """
         fields: dict[str, Any] = {"metadata": metadata, **_scope(user_id=user_id, agent_id=agent_id, run_id=run_id)}
         if infer:
@@ -179,12 +176,12 @@ class Memory:
         agent_id: str | None = None,
         run_id: str | None = None,
     ) -> dict[str, Any]:
-        """{"results": [{"id", "memory", "score", ...}]}, without a policy, as mem0 has no rewards.
+        """Search without a policy, as mem0 has no rewards, and return {"results": [{"id", "memory", "score", ...}]}.
 
         Args:
-            filters: mem0's, over metadata (see `translated`), and whose memory it is.
+            filters: mem0's filters on metadata (see `translated`); they may also name user_id, agent_id and run_id.
             threshold: The least cosine of a hit.
-            user_id, agent_id, run_id: Whose memory it is, where filters do not say it.
+            user_id, agent_id, run_id: Whose memory it is, if the filters do not say it.
         """
         scope, where = _split(filters, user_id=user_id, agent_id=agent_id, run_id=run_id)
         by_words = self.memory.store.embedder is None
@@ -201,7 +198,7 @@ class Memory:
         return {"results": [{**record, "score": hit.score} for record, hit in zip(records, hits, strict=True)]}
 
     def get(self, memory_id: str) -> dict[str, Any] | None:
-        """The record of a memory, None for an id that there is not."""
+        """Return the record of a memory, or None for an unknown id."""
         try:
             return {**self._records([self._open(memory_id)])[0], "score": None}
         except UnknownMemory:
@@ -216,21 +213,21 @@ class Memory:
         agent_id: str | None = None,
         run_id: str | None = None,
     ) -> dict[str, Any]:
-        """As `search`, without a query: in order of writing."""
+        """Return records as `search` does, without a query: in order of writing."""
         scope, where = _split(filters, user_id=user_id, agent_id=agent_id, run_id=run_id)
         return {"results": self._records(self.memory.get_all(limit=top_k, where=where, **scope))}
 
     def update(
         self, memory_id: str, text: str | None = None, metadata: Mapping[str, Any] | None = None
     ) -> dict[str, str]:
-        """Reword a memory; metadata are merged into what is there. Raises UnknownMemory, InvalidText."""
+        """Reword a memory, and merge new metadata into the old. Raises UnknownMemory, InvalidText."""
         item = self._open(memory_id)
         merged = None if metadata is None else {**item.metadata, **metadata}
         self.memory.update(memory_id, text, metadata=merged, repeat=True)
         return {"message": "Memory updated successfully!"}
 
     def delete(self, memory_id: str) -> dict[str, str]:
-        """Raises UnknownMemory."""
+        """Delete a memory. Raises UnknownMemory."""
         self._open(memory_id)
         self.memory.delete(memory_id)
         return {"message": "Memory deleted successfully!"}
@@ -238,26 +235,26 @@ class Memory:
     def delete_all(
         self, user_id: str | None = None, agent_id: str | None = None, run_id: str | None = None
     ) -> dict[str, str]:
-        """Raises InvalidScope where none is given: `reset` empties the whole memory."""
+        """Delete all of a user, an agent or a run. Raises InvalidScope if none is given; `reset` empties the whole memory."""
         self.memory.delete_all(**_scope(user_id=user_id, agent_id=agent_id, run_id=run_id))
         return {"message": "Memories deleted successfully!"}
 
     def history(self, memory_id: str) -> list[dict[str, Any]]:
-        """What happened to a memory, oldest first; [] for an id that there is not."""
+        """Return what happened to a memory, oldest first; [] for an unknown id."""
         try:
             revisions = [revision for revision in self.memory.history(memory_id) if revision.kind != "REWARD"]
         except UnknownItem:
             return []
         merged: list[Revision] = []
         for revision in revisions:
-            if merged and merged[-1].at == revision.at:  # one update of text and metadata is two entries of our journal
+            if merged and merged[-1].at == revision.at:  # an update of text and metadata is two entries of the journal
                 merged[-1] = replace(merged[-1], after=revision.after)
             else:
                 merged.append(revision)
         return [_change(memory_id, revision, revisions[0].at) for revision in merged]
 
     def reset(self) -> None:
-        """Erase everything in the memory, or, of one that was opened with bounds, within them, for good."""
+        """Erase everything in the memory for good, or, if it was opened for a user, an agent or a session, all of theirs."""
         self.memory.flush()
         purge.erase(self.memory.store, self.memory.scope, self.memory.scope)
 
@@ -271,7 +268,7 @@ class Memory:
         self.close()
 
     def _open(self, memory_id: str) -> Item:
-        """Raises UnknownMemory for what is not there, or not any more."""
+        """Return an item that is open. Raises UnknownMemory for one that never was, or is superseded or deleted."""
         try:
             item = self.memory.get(memory_id)
         except UnknownItem as error:
@@ -286,7 +283,7 @@ class Memory:
 
 
 class AsyncMemory:
-    """mem0's `AsyncMemory`: the verbs of `Memory`, awaited, and run in threads."""
+    """mem0's `AsyncMemory`: the methods of `Memory`, awaitable. They run in threads."""
 
     def __init__(self, config: Any = None) -> None:
         self.memory = Memory(config)
@@ -306,7 +303,7 @@ class AsyncMemory:
 
 
 def _scope(**bounds: object) -> dict[str, Any]:
-    """Whose memory it is, in our words. Raises InvalidScope where nobody is named."""
+    """Return mem0's bounds under the names of `keepworth.Memory`. Raises InvalidScope if none is given."""
     scope = {BOUNDS[name]: str(value).strip() for name, value in bounds.items() if value is not None}
     if not any(scope.values()):
         raise InvalidScope("at least one of user_id, agent_id, run_id is needed")
@@ -314,7 +311,7 @@ def _scope(**bounds: object) -> dict[str, Any]:
 
 
 def _split(filters: Mapping[str, Any] | None, **bounds: object) -> tuple[dict[str, Any], Filter | None]:
-    """Whose memory it is, and the filter over its metadata. Raises InvalidScope, InvalidFilter."""
+    """Split filters into whose memory it is and the filter on metadata. Raises InvalidScope, InvalidFilter."""
     asked = dict(filters or {})
     for name in BOUNDS:
         bounds[name] = asked.pop(name, bounds[name])
@@ -322,10 +319,10 @@ def _split(filters: Mapping[str, Any] | None, **bounds: object) -> tuple[dict[st
 
 
 def translated(filters: Mapping[str, Any]) -> dict[str, Any]:
-    """mem0's filters in the grammar of `search.where`.
+    """Translate mem0's filters into the grammar of `search.where`.
 
-    Its operators are ours with a $; a list is any of its values; "*" is any value; NOT is met where none of its list is. "ne"
-    and "nin" ask for another value: they are not met without the name. Raises InvalidFilter for an operator mem0 does not have.
+    Operators get a $. A list means any of its values, and "*" any value; NOT is met if nothing in its list is. "ne" and "nin"
+    ask for another value, and are not met by an item without that name. Raises InvalidFilter for an unknown operator.
     """
     out: list[dict[str, Any]] = []
     for name, value in filters.items():
@@ -350,12 +347,12 @@ def _told(item: Item, event: str) -> dict[str, Any]:
 
 
 def utc(time: str) -> str:
-    """A time of ours, as mem0 writes it."""
+    """Return a canonical time as mem0 writes it."""
     return f"{time}+00:00"
 
 
 def _record(item: Item, changed: str) -> dict[str, Any]:
-    """changed: when it was last written to."""
+    """Return an item as mem0's record. `changed` is the time at which it was last written to."""
     speaker = "role" if item.provenance.source == CONVERSATION else "attributed_to"
     named = {
         "user_id": item.scope.user,

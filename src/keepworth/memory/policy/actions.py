@@ -57,7 +57,7 @@ class Actions:
         return number
 
     def offer(self, actions: Sequence[str]) -> None:
-        """These can be done, and each is another: from now on their strings are taken as they are."""
+        """Note that these actions can be done and differ from one another. From now on their strings are compared exactly."""
         for action in actions:
             number = self.number(action)
             self._listed[number] = True
@@ -85,7 +85,7 @@ class Actions:
         return result
 
     def apart(self, numbers: Numbers, others: Numbers) -> Bools:
-        """(n, m): pairs that are known to mean different actions. Of `NONE` nothing is known."""
+        """Return which pairs are known to mean different actions, shape (n, m). Nothing is known about `NONE`."""
         if not (numbers.min(initial=0) >= 0 and others.min(initial=0) >= 0):
             sure: Bools = np.zeros((len(numbers), len(others)), dtype=bool)
             some, others_some = np.flatnonzero(numbers >= 0), np.flatnonzero(others >= 0)
@@ -100,7 +100,7 @@ class Actions:
         return distinct
 
     def _similarity(self, numbers: Numbers, others: Numbers) -> tuple[Floats, float]:
-        """Cosines (n, m), and the mean cosine of two different actions."""
+        """Return the cosines, shape (n, m), and the mean cosine of two different actions."""
         self._encode_all()
         assert self._vectors is not None
         n = len(self._texts)

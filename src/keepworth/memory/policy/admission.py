@@ -21,7 +21,7 @@ LONGEST = 200_000
 
 
 def advice_problem(draft: object) -> str:
-    """What is wrong with a draft."""
+    """Return what is wrong with a draft, or None."""
     if not isinstance(draft, Advice):
         return f"{draft!r:.60} is no draft"
     for name, text in (("text", draft.text), ("key", draft.key)):
@@ -37,13 +37,13 @@ def advice_problem(draft: object) -> str:
 
 
 def advises(item: Item) -> bool:
-    """Whether an item of a file is advice that a policy can follow."""
+    """Return whether a stored item is advice that a policy can follow."""
     data = item.metadata
     return "do" in data and all(isinstance(data.get(name, 0), int) for name in ("born", "of")) and not _problem(data)
 
 
 def plain_names(item: Item) -> dict[str, Any]:
-    """The metadata of an item, with names that slots of a policy read only where a policy wrote them."""
+    """Return an item's metadata. The names that slots of a policy read are left out unless a policy wrote them."""
     if learned(item.provenance.source) or not item.metadata:
         return dict(item.metadata)
     hidden = READ if advises(item) else READ | RESERVED
@@ -90,7 +90,8 @@ def _extra_problem(extra: object) -> str:
 
 
 def checked_proposal(proposed: Advice, episode: str, person: str) -> Advice:
-    """What is offered from outside, or was seen in an episode for `person`, with its source. Raises InvalidAdvice."""
+    """Check advice that was offered from outside, or seen in an episode for `person`, and return it with its source. Raises
+    InvalidAdvice."""
     if episode and isinstance(proposed, Advice):
         proposed = replace(proposed, source=on_word_of(person))
     problem = advice_problem(proposed)

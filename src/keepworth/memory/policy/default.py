@@ -44,7 +44,7 @@ from keepworth.memory.policy.propensity import Independent, Slate
 from keepworth.memory.policy.rewards import Trust
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, lines, need
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
-from keepworth.memory.search.search import Explanation, Hit, Worth
+from keepworth.memory.search.search import UNEXPLAINED, Hit, Worth
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -153,21 +153,26 @@ _WAYS = np.arange(len(SHARES))[:, None]
 AdvicePieces: TypeAlias = "tuple[tuple[str, float, float], ...]"
 """Each (action, 1 for it or -1 against it, how alike the question is where that was so)."""
 _NOTHING: Floats = np.zeros(0)
-_UNEXPLAINED = Explanation(None, None, {})
 UNKNOWN = Worth(0.0, 0.0, 0.0, 0.0, 0.0)
 """Of an item where nothing was rewarded yet."""
 
 
 @dataclass(slots=True)
 class _Near:
-    """What is known near a question.
+    """The rewarded choices near a question.
 
-    rows: those that count for something, in order; distance: of each question that is remembered, its cosine less 1. weight: how
-    much each of `rows` counts, in the ways of `SHARES`; then the same where all rows with one item first count as one at most,
-    since the failures of one item say little of others; then both times the reward; shape (4 * ways, rows). total, earned: sums
-    of the second and the fourth of these, shape (ways, 1). usual: the mean reward of an item first at a question, each pair
-    counting once; mean: that of all rewards; expected: that of the question, whatever is shown; returns: how often the question
-    came before."""
+    Attributes:
+        rows: Their rows, in order. Rows that count for nothing are left out.
+        distance: The cosine of each remembered question with this one, less 1.
+        weight: How much each of `rows` counts, for each of `SHARES`; then the same with all rows of one leading item capped at 1
+            together, since failures of one item say little about others; then both multiplied by the reward. Shape (4 * ways,
+            rows).
+        total, earned: The sums of the second and the fourth of these, shape (ways, 1).
+        usual: Mean reward of an item that stands first at a question, with each pair counted once.
+        mean: Mean of all rewards.
+        expected: Expected reward of this question, whatever is shown.
+        returns: How often the question came before.
+    """
 
     rows: Rows
     distance: Vectors
@@ -182,9 +187,16 @@ class _Near:
 
 @dataclass(slots=True)
 class _Judged:
-    """Of some arms, by ways of giving credit and their models. gain: expected reward less that expected here, overall: the part
-    of it that all uses say, base: the reward expected here, near: how many times, shapes that go with (ways, *_SHAPE, arms);
-    times, earned: near the question, without forgetting, seen: how many rewards an item has anywhere, shape (ways, arms)."""
+    """What the models say about some arms.
+
+    Attributes:
+        gain: Expected reward less that of the question, shape (ways of credit, *_SHAPE, arms).
+        overall: The part of the gain that comes from all uses of an arm.
+        base: The reward expected here without the arm.
+        near: How many rewards near the question the arm has, with forgetting.
+        times, earned: Its number and sum of rewards near the question without forgetting, shape (ways of credit, arms).
+        seen: How many rewards it has anywhere, shape (ways of credit, arms).
+    """
 
     gain: Floats
     overall: Floats
@@ -197,10 +209,14 @@ class _Judged:
 
 @dataclass(slots=True)
 class _Weights:
-    """How much each estimate counts: the two that know no arms, then the models of each way of giving credit.
+    """The weight of each estimate: first the two without arms, then the models of each way of giving credit.
 
-    of_arms: the latter, shape (4, models), 0 where a way of giving credit counts for nothing; counting: whether it does; sure:
-    the probability that rewards say anything of items."""
+    Attributes:
+        all: All weights, which sum to 1.
+        of_arms: Those of the models, shape (4, models); 0 for a way of credit that counts for nothing.
+        counting: Whether each way of credit counts.
+        sure: The probability that rewards depend on items at all.
+    """
 
     all: Floats
     of_arms: Floats
@@ -210,11 +226,17 @@ class _Weights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement(Values):
-    """What rewards say of some candidates.
+    """What rewards say about some candidates.
 
-    searched: what the search says of each, as rewards; faded: what of that still counts; times, earned, seen, sure: see
-    `Worth`; near: the gain by the estimates alone; without: the reward that is expected with another first; accounts: of the
-    ledger, by candidate; bounds: of rewards."""
+    Attributes:
+        searched: The search's scores on the scale of rewards.
+        faded: What still counts of them.
+        times, earned, seen, sure: See `Worth`.
+        near: The gain according to the estimates alone.
+        without: The expected reward with another item first.
+        accounts: The ledger's accounts, by candidate.
+        bounds: The range of rewards.
+    """
 
     searched: Floats
     faded: Floats
@@ -228,11 +250,11 @@ class Judgement(Values):
     bounds: tuple[float, float] = (0.0, 1.0)
 
     def clear(self, index: int) -> bool:
-        """Whether what was learned of it near the question stands clear of chance."""
+        """Return whether a candidate's gain near the question stands clear of chance."""
         return _is_clear(float(self.near[index]), float(self.times[index]))
 
     def worth(self, index: int, overall: Account | None) -> Worth:
-        """Say what is known of one of the candidates. overall: what the ledger says of it, in full."""
+        """Return what is known about a candidate. overall: the ledger's account of it, if there is one."""
         if self.without is None:
             return UNKNOWN
         low, span, other = self.bounds[0], self.bounds[1] - self.bounds[0], float(self.without[index])
@@ -242,10 +264,14 @@ class Judgement(Values):
 
 
 class RewardRecord:
-    """Rewarded choices, and what they say of items and actions. Items are known by id.
+    """Rewarded choices, and what they say about items and actions. Items go by id.
 
-    bandwidth: see `BANDWIDTH`; newest: how many rewarded choices count; bounds: the lowest and the highest reward there can be,
-    where they are not 0 and 1; roles: whether roles of actions count."""
+    Args:
+        bandwidth: See `BANDWIDTH`.
+        newest: How many rewarded choices count.
+        bounds: The lowest and the highest possible reward; None for 0 and 1.
+        roles: Whether roles of actions count.
+    """
 
     def __init__(
         self,
@@ -330,21 +356,22 @@ class RewardRecord:
         stale: bool = False,
         trust: float | None = None,
     ) -> None:
-        """A rewarded choice. A later reward of the same decision counts instead of the earlier one.
+        """Add a rewarded choice. A later reward of the same decision replaces the earlier one.
 
         Args:
-            vector: of the question, as it is on file.
-            reward: as it was given; beyond the bounds it counts as the bound.
-            shown: ids of the items that were shown, in order.
-            action: what was done, "" where nobody said.
-            weight: 1 over how many choices share the reward: how much it says of the estimates.
-            credit: how much it says of what was chosen here, `weight` if not given.
-            odds, expected, unit: see `Ledger.add`.
-            instead: the reward that was expected of the search's own order, where another was shown.
-            by: who gave the reward, "" for the program itself.
-            roles: of the action, where items of the episode name actions.
-            stale: too old to weigh the estimates.
-            trust: what `trusts` had of this choice before, where `weigh` gives what the estimates weigh by now.
+            vector: The question's vector, as it is on file.
+            reward: The reward as given; beyond the bounds it counts as the bound.
+            shown: Ids of the items that were shown, in order.
+            action: What was done; "" if unknown.
+            weight: How much the reward teaches the estimates: 1 over the number of choices that share it.
+            credit: How much of the reward belongs to this choice; `weight` if not given.
+            decision: The id of the decision.
+            odds, expected, unit: See `Ledger.add`.
+            instead: The reward that was expected of the search's own order, if another order was shown.
+            by: Who gave the reward; "" for the program itself.
+            roles: Roles of the action, if items of the episode name actions.
+            stale: Whether the reward is too old to change the weights of the estimates.
+            trust: The entry of `trusts` for this choice, if it was computed before.
         """
         shown = [intern(id) for id in shown]  # many rows name the same items
         roles = roles if self.roles and action and roles is not None else ()
@@ -409,22 +436,23 @@ class RewardRecord:
             self._sum_again(self._first - 1)
 
     def has(self, decision: str, reward: float, by: str) -> bool:
-        """Whether the latest reward of a decision is this one, on the word of the same person."""
+        """Return whether the latest reward of a decision is this one, given by the same person."""
         row = self._places.get(decision, -1)
         same = row >= self._first and self._voice[row] == self._trust.numbers.get(by, -1)
         return bool(same and self._rewards[row] == self._scaled(reward))
 
     def weighed(self) -> tuple[list[float], dict[str, float]]:
-        """By what the estimates weigh, and how far each rewarder is believed: all that a replay would have to judge anew."""
+        """Return the log-likelihoods of the estimates and how far each rewarder is trusted, so that a replay need not compute
+        them again."""
         return self._likelihood.tolist(), dict(self._trust.doubts)
 
     def weigh(self, likelihood: Sequence[float], doubts: Mapping[str, float]) -> None:
-        """Take what `weighed` said after the same rewards."""
+        """Restore what `weighed` returned after the same rewards."""
         self._likelihood, self._trust.doubts = np.array(likelihood), dict(doubts)
         self._weights.clear()
 
     def _count_in(self, row: int, sign: float) -> None:
-        """Add a row to the sums, or take it out."""
+        """Add a row to the sums (sign 1), or take it out (-1)."""
         weight, reward = sign * float(self._weight[row]), float(self._rewards[row])
         pair = int(self._question[row]), int(self._lead[row])
         for turn in (-1.0, 1.0):  # what the pair counted before, and what it counts now
@@ -441,7 +469,7 @@ class RewardRecord:
         self.lost += weight * float(self._lost[row])
 
     def _sum_up(self, entries: Rows) -> None:
-        """Add what these places of `_shown` say to the sums of their items."""
+        """Add entries of `_shown` to the sums of their items."""
         rows, shown = self._ends[: self._count + 1].searchsorted(entries, "right") - 1, self._shown[entries]
         weight, credit, rewards = self._weight[rows], self._credit[rows], self._rewards[rows]
         columns = np.stack([credit, credit * rewards, weight > 0.0, weight, weight * rewards], axis=1)
@@ -450,7 +478,7 @@ class RewardRecord:
         np.add.at(self._sums[:, 3:], shown, columns)
 
     def _sum_again(self, row: int) -> None:
-        """Add up anew what is known of the items of a row that counts no more."""
+        """Compute the sums of a row's items again, after the row stopped counting."""
         begin, shown = self._ends[self._first], self._shown[self._ends[row] : self._ends[row + 1]]
         self._sums[shown], self._place[shown] = 0.0, 0
         entries = (self._place[self._shown[begin : self._ends[self._count]]] == 0).nonzero()[0] + begin
@@ -458,7 +486,7 @@ class RewardRecord:
         self._sum_up(entries)
 
     def _predictions(self, vector: Vectors, shown: Sequence[str], action: str, roles: Sequence[int]) -> Floats:
-        """The probability of a reward of 1, by each estimate."""
+        """Return the probability of a reward of 1 according to each estimate."""
         near = self._near(vector)
         here = near.expected
         chances = [np.array([near.mean, here])]
@@ -483,7 +511,7 @@ class RewardRecord:
         return predictions
 
     def _number_of(self, vector: Vectors) -> int:
-        """The number of a question, a new one where it was not asked before."""
+        """Return the number of a question; a new question gets the next one."""
         key = blake2b(in_eight_bits(vector).tobytes(), digest_size=16).digest() if vector.any() else b""
         number = self._numbers.get(key)
         if number is None:
@@ -494,7 +522,7 @@ class RewardRecord:
         return number
 
     def _number_of_item(self, id: str) -> int:
-        """The number of an item, or of an action that came first: a new one where it did not come up before."""
+        """Return the number of an item, or of an action that stood in for it; a new one gets the next number."""
         number = self._numbered.setdefault(id, len(self._numbered))
         if number >= len(self._sums):
             size = max(64, 2 * number)
@@ -502,7 +530,7 @@ class RewardRecord:
         return number
 
     def _make_room(self) -> None:
-        """Longer columns, without what is older than the newest: rows, questions, items and actions are numbered anew."""
+        """Grow the columns and drop rows older than the newest. Rows, questions, items and actions get new numbers."""
         gone, live = self._first, slice(self._first, self._count)
         size = max(64, 2 * (self._count - gone))
         if gone:
@@ -532,23 +560,23 @@ class RewardRecord:
     # Judging.
 
     def _rows_of(self, action: str) -> Rows:
-        """The rows that count in which an action was taken."""
+        """Return the counting rows in which an action was taken."""
         number = self._actions.get(action) or -1
         rows: Rows = (self._action[self._first : self._count] == number).nonzero()[0] + self._first
         return rows
 
     def _rows_with(self, role: int) -> Rows:
-        """The rows that count in which the action that was taken had a role."""
+        """Return the counting rows in which the action that was taken had a role."""
         rows: Rows = self._roles[self._first : self._count, role].nonzero()[0] + self._first
         return rows
 
     @property
     def weights(self) -> Floats:
-        """How much each estimate counts: the two that know no arms, then the models of each way of giving credit."""
+        """Return the weight of each estimate: the two without arms, then the models of each way of giving credit."""
         return self._weigh(1 + NAMED).all
 
     def _weigh(self, ways: int) -> _Weights:
-        """The same, of the first `ways` ways of giving credit."""
+        """Return the weights with only the first `ways` ways of giving credit."""
         if ways not in self._weights:
             taken, roles = self._action[: self._count], self._roles[: self._count]
             there = [
@@ -571,11 +599,12 @@ class RewardRecord:
 
     @property
     def _usual(self) -> float:
-        """The mean reward of an item first at a question, each pair counting once."""
+        """Return the mean reward of an item that stands first at a question, with each pair counted once."""
         return (self._hoped + 0.5 * HOPE) / (self._tried + HOPE)
 
     def _near(self, vector: Vectors, *, blame: bool = False) -> _Near:
-        """blame: whether steps divide the failure of their episode among them, for which one that is wrong is enough."""
+        """Return the rewarded choices near a question. blame: whether each step of an episode is blamed for a part of its
+        failure, since one wrong step is enough."""
         first, questions, ways = self._first, self._question[self._first : self._count], len(SHARES)
         # One thread: what a second one saves here is less than its start costs.
         distance = np.vecdot(self._questions[: len(self._numbers)], vector.astype(np.float32, copy=False))
@@ -612,7 +641,7 @@ class RewardRecord:
         return _Near(rows, distance, weight, total, earned, self._usual, mean, expected, float(same.sum()))
 
     def _judge(self, near: _Near, keys: Sequence[str], *, actions: bool = False) -> _Judged:
-        """What the models say of items, by what stood first and by all that was shown; or of actions."""
+        """Return what the models say about items, by what stood first and by all that was shown, or about actions."""
         n = len(keys)
         if actions:
             listed = {key: self._rows_of(key) for key in keys}
@@ -633,7 +662,7 @@ class RewardRecord:
         return self._estimate(near, there, seen, times=times[:, None, None, None], earned=earned[:, None, None, None])
 
     def _judge_roles(self, near: _Near, roles: Sequence[int]) -> _Judged:
-        """What the models say of actions that have these roles."""
+        """Return what the models say about actions with these roles."""
         counted = slice(self._first, self._count)
         with_role = self._roles[counted, list(roles)].astype(np.float64)
         credit = self._credit[counted]
@@ -651,12 +680,14 @@ class RewardRecord:
         times: Floats | None = None,
         earned: Floats | None = None,
     ) -> _Judged:
-        """What the models say of arms.
+        """Return what the models say about arms.
 
         Args:
-            there: 1 where a row near the question has an arm, shape (rows, ways of giving credit, arms or more).
-            seen: Of the result, shape (ways of giving credit, arms).
-            overall: The gain over all uses; without it, `times` the arm was used and what those uses `earned`.
+            near: The rewarded choices near the question.
+            there: 1 for a row near the question that has an arm, shape (rows, ways of giving credit, arms or more).
+            seen: How many rewards each arm has anywhere, shape (ways of giving credit, arms).
+            overall: The gain over all uses, if it is computed elsewhere.
+            times, earned: Otherwise, how often each arm was used and the sum of those rewards.
         """
         ways, (credits, n) = len(SHARES), seen.shape
         sums = (near.weight @ there.reshape(len(there), -1)).reshape(4, ways, credits, -1)[..., :n]
@@ -670,7 +701,8 @@ class RewardRecord:
         return _Judged(gain, overall, base, local_times, local_times[:, 0, 0, PLAIN], local[:, 0, 0, PLAIN], seen)
 
     def _occurrences(self, rows: Rows, numbers: Rows) -> Floats:
-        """1 where an item stood first in a row, and where it was shown; shape (rows, 2, items + 1), the last for all others."""
+        """Mark where items stood first in a row, and where they were shown. Shape (rows, 2, items + 1); the last column is for
+        all other items."""
         begins = self._ends[rows]
         lengths = self._ends[rows + 1] - begins
         listed = (begins + lengths - lengths.cumsum()).repeat(lengths)
@@ -684,7 +716,7 @@ class RewardRecord:
         return there
 
     def _regress(self, near: _Near, keys: Sequence[str], arm: Rows, rows: Rows) -> Floats:
-        """What the ridges say of actions beyond what is usual, by model; a shape that goes with (*_SHAPE, actions)."""
+        """Return the gain of actions by the ridge regressions; a shape that broadcasts to (*_SHAPE, actions)."""
         for key in self._unfitted.intersection(keys):
             self._fit(key)
         of_rewards, of_ones = self._pull[:, :, rows]
@@ -697,7 +729,8 @@ class RewardRecord:
         return estimates
 
     def _fit(self, key: str) -> None:
-        """Fit the ridges of an action to its latest rewards, and to ones: what is usual changes with the rewards of others."""
+        """Fit the ridge regressions of an action to its latest rewards, and to ones, because the usual reward changes with other
+        rewards."""
         self._unfitted.discard(key)
         rows = self._rows_of(key)
         self._pull[:, :, rows] = 0.0
@@ -714,18 +747,18 @@ class RewardRecord:
         return self.judge(query.vector, query.text, items, candidates.similarities)
 
     def judge(self, vector: Vectors, situation: str, items: Sequence[Item], scores: Floats | None = None) -> Judgement:
-        """What is known of putting each item first where something is asked.
+        """Estimate the worth of putting each item first at a question.
 
         Args:
-            vector: of the question.
-            situation: the question, for items whose advice depends on it.
-            items: candidates.
-            scores: what the search says of each.
+            vector: The question's vector.
+            situation: The question, for items whose advice depends on it.
+            items: The candidates.
+            scores: The search's score of each; None if there is none.
 
         Returns:
-            A judgement with means, the gain in reward over what is expected here, in the mean of all estimates; better, the
-            probability that each is better than the one that would be first, times how far the question is one that comes back;
-            expected, the reward that is expected here.
+            A judgement. Its means are the gains in reward over what is expected here, averaged over all estimates. Its `better`
+                is the probability that each item is better than the one that would stand first, times how likely the question is
+                to come back.
         """
         n = len(items)
         means, times, earned, seen = np.zeros((4, n))
@@ -827,21 +860,21 @@ class RewardRecord:
         of_items: AdvicePieces = (),
         most: int = MANY,
     ) -> tuple[AdvicePieces, str]:
-        """What should be done where something is asked, by what rewards say of what can be done and by what items advise.
+        """Choose the actions to advise at a question, from rewards of actions and from what items advise.
 
         Args:
-            vector: Of the question.
+            vector: The question's vector.
             actions: What can be done.
-            named: Roles of the actions that items of the episode name; None where they name none.
-            of_items: What the items that are shown advise.
-            most: How many pieces of advice there are at most.
+            named: The roles of each action that items of the episode name; None if they name none.
+            of_items: What the shown items advise.
+            most: The largest number of pieces of advice.
 
         Returns:
-            (action, 1, similarity of the question where it succeeded) for the nearest `VOTES` successes of the action that
-            rewards speak for, or of actions in its role where roles predict better, then (action, -1, similarity) for the nearest
-            failure of each of those that they speak against, the worst first, as far as there is room: the failure of an episode
-            of several steps speaks against none. With `of_items` those that are most like the question, after successes in a
-            role, which hold whatever is asked. And what rewards say of these actions, as lines of a prompt.
+            The advice, as (action, 1 for it or -1 against it, similarity of the question that it comes from), and lines for a
+                prompt that say what rewards say about these actions. Cited are the `VOTES` nearest successes of the best action
+                (or of actions in its role, if roles predict better), then the nearest failure of each action that rewards speak
+                against, the worst first. The failure of an episode of several steps speaks against no single action. Advice of
+                items fills what is left, the most similar first.
         """
         nothing = (nearest_first(of_items, most), "")
         if len(self._actions) == 1 or not actions or not len(self):
@@ -901,19 +934,18 @@ class RewardRecord:
         return chosen, "\n".join(records[action] for action in advised if action in records)
 
     def at_stake(self, expected: float, *, shown: bool) -> float:
-        """The reward that the search's first choice counts for where another stands first.
+        """Return the reward that the search's first choice counts for when another item takes its place.
 
-        Rewards that say nothing of items say nothing against this one either, so that it may be right though all rewards are 0.
-        As long as they are all the same, this grows with each one more; once they differ, what it is worth is seen in their
-        mean, whatever it depends on.
+        Rewards that do not depend on items do not speak against this item either, so it may be right although all rewards are 0.
+        While all rewards are equal, this grows with each of them. Once they differ, its worth shows in their mean.
 
         Args:
             expected: The reward that was expected of it, from 0 to 1 or beyond.
-            shown: Whether it is shown all the same, further down.
+            shown: Whether it is still shown, further down.
 
         Returns:
-            The reward, from 0 to 1: at least `BLIND`, or twice the mean of rewards if that is less, as far as rewards say nothing
-            of items, and half of that if it is shown.
+            The reward, from 0 to 1: at least `BLIND`, or twice the mean reward if that is less, times the probability that
+                rewards do not depend on items; half of that if the item is shown.
         """
         mean = (self._sum + 2.0) / (self._number + 4.0)
         blind = min(BLIND, 2.0 * mean) * float(self.weights[:2].sum())
@@ -923,24 +955,24 @@ class RewardRecord:
 
     @property
     def may_move(self) -> bool:
-        """Whether departing from the search's own order has not cost more than it may."""
+        """Return whether departures from the search's own order have cost no more than they may."""
         bound, slack = (SAME_BOUND, SAME_SLACK) if self.all_same else (BOUND, SLACK)
         return self.lost <= bound + slack * self._number
 
     @property
     def all_same(self) -> bool:
-        """Whether no reward was other than the others so far, so that nothing speaks for one item more than for another."""
+        """Return whether all rewards so far are equal, so that nothing speaks for one item more than for another."""
         return self._number * self._squares - self._sum * self._sum <= 1e-9 * self._number * self._number
 
     # The ledger.
 
     def account(self, item: str) -> Account | None:
-        """What the ledger says of an item, by id; None where chance never decided about it."""
+        """Return the ledger's account of an item, or None if chance never decided about it."""
         return self.ledger.account(item, self.span, since=self._since)
 
     @property
     def range(self) -> tuple[float, float]:
-        """The lowest and the highest reward there can be."""
+        """Return the lowest and the highest possible reward."""
         return self.bounds or (0.0, 1.0)
 
     @property
@@ -950,17 +982,17 @@ class RewardRecord:
 
     @property
     def units(self) -> int:
-        """How many episodes and single choices have a reward that counts."""
+        """Return how many episodes and single choices have a reward that counts."""
         return round(self._number)
 
     @property
     def met(self) -> list[str]:
-        """Items, by id, that were shown with a reward or put to the test."""
+        """Return the ids of the items that were shown with a reward or were under test."""
         names, shown = list(self._numbered), self._shown[: self._ends[self._count]]
         return list(dict.fromkeys([*self.ledger.items, *(names[number] for number in shown.tolist())]))
 
     def accounts(self, items: Iterable[str]) -> list[Account]:
-        """The same of several, beside what a counter of successes says of them."""
+        """Return the accounts of items, with the success rates that a plain counter would give them."""
         usual = self.in_rewards(self._sum / self._number) if self._number > 0.0 else math.nan
         result = []
         for id in items:
@@ -972,14 +1004,14 @@ class RewardRecord:
         return result
 
     def in_full(self, item: str) -> Account:
-        """What the ledger says of an item, with what a counter of successes says of it."""
+        """Return one account as in `accounts`, cached."""
         if item not in self._accounts:
             self._accounts[item] = self.accounts([item])[0]
         return self._accounts[item]
 
     @property
     def _since(self) -> int:
-        """The number, of all that were added, of the oldest choice that counts."""
+        """Return the running number of the oldest choice that counts."""
         return self._total - len(self)
 
     def _bounded(self, reward: float) -> float:
@@ -990,20 +1022,20 @@ class RewardRecord:
         return (self._bounded(reward) - self.range[0]) / self.span
 
     def in_rewards(self, scaled: float) -> float:
-        """A reward on the scale from 0 to 1, as it would be given."""
+        """Map a reward from the scale 0 to 1 to the scale on which it was given."""
         return self.range[0] + scaled * self.span
 
 
 def nearest_first(pieces: AdvicePieces, most: int) -> AdvicePieces:
-    """The pieces of advice that are most like the question."""
+    """Return the `most` pieces of advice that are most like the question."""
     return tuple(sorted(pieces, key=lambda piece: -piece[2])[:most])
 
 
 def _number_anew(numbers: dict[str, int], used: Rows) -> tuple[dict[str, int], Rows, Rows]:
-    """Number those that are used, and "", without gaps.
+    """Number the used names, and "", without gaps.
 
     Returns:
-        The numbers by name; the old number of each new one; the new number of each old one, -1 of those that are not used.
+        The numbers by name; the old number of each new one; the new number of each old one, or -1 if it is not used.
     """
     old, names = np.union1d(used, 0), list(numbers)
     new = np.full(len(names), -1)
@@ -1012,7 +1044,7 @@ def _number_anew(numbers: dict[str, int], used: Rows) -> tuple[dict[str, int], R
 
 
 def in_rewards_of(scores: Floats) -> Floats:
-    """What the search says of each, as rewards: 0 for the best, less for others."""
+    """Map the search's scores to the scale of rewards: 0 for the best, less for others."""
     listed = scores.tolist() or [0.0]
     best, worst = max(listed), min(listed)
     rewards: Floats = SEARCH * (scores - best) / (max(best, -worst) or 1.0)
@@ -1020,17 +1052,16 @@ def in_rewards_of(scores: Floats) -> Floats:
 
 
 def _fade(searched: Floats, times: Floats, sure: float, chances: Floats) -> Floats:
-    """What still counts of the search's score, where some was learned from rewards.
+    """Return what still counts of the search's scores after rewards.
+
+    A score fades with how often its item was rewarded near the question. All scores fade with how often the search's first item
+    failed there, because what is nearly as similar as a failure is not expected to do much better.
 
     Args:
-        searched: What the search says of each item, as rewards: 0 for its first.
-        times: How often each was rewarded near the question.
-        sure: The probability that rewards say anything of items.
-        chances: The reward that is expected of each.
-
-    Returns:
-        The score, less the more often the item was tried; and less of all scores the more often the search's first failed, since
-        what is nearly as like the question as a failure is expected to bring little less than it.
+        searched: The scores on the scale of rewards; 0 for the search's first item.
+        times: How often each item was rewarded near the question.
+        sure: The probability that rewards depend on items at all.
+        chances: The expected reward of each item.
     """
     tried = sure * sure * times / (times + FADE)
     first = int(searched.argmax())
@@ -1039,7 +1070,8 @@ def _fade(searched: Floats, times: Floats, sure: float, chances: Floats) -> Floa
 
 
 def _advised(items: Sequence[Item], situation: str) -> tuple[list[str], Floats]:
-    """The action that each item advises, or warns of, "" for none, and 1, -0.4 or 0: a warning leaves open what is right."""
+    """Return the action that each item advises or warns of ("" for none), and its sign: 1, -0.4 or 0. A warning leaves open what
+    is right, so it counts less."""
     keys, sign = [], np.zeros(len(items))
     for index, item in enumerate(items):
         pairs = advice(item, situation) if "do" in item.metadata else ()
@@ -1050,8 +1082,8 @@ def _advised(items: Sequence[Item], situation: str) -> tuple[list[str], Floats]:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """The search's own order and what rewards say, added up. withhold, least, budget, together: see `WITHHOLD`, `LEAST`, `BUDGET`
-    and `TOGETHER`."""
+    """Orders candidates by the search's score plus what rewards say. withhold, least, budget, together: see `WITHHOLD`, `LEAST`,
+    `BUDGET` and `TOGETHER`."""
 
     record: RewardRecord
     k: int = MANY
@@ -1069,7 +1101,8 @@ class Ranked:
         return self.rank(values)
 
     def rank(self, values: Judgement, most: int = MANY, drawn: int = MANY) -> Independent:
-        """Put candidates in order. most: how many may be shown; drawn: how many tests may fall away, as chance decided before."""
+        """Return the order of the candidates, with the tests and trials that chance may decide. most: how many may be shown;
+        drawn: how many tests may drop out because chance decided about them earlier."""
         gains, searched = values.means, values.searched
         moving = self.record.may_move
         order = tuple(np.argsort(-(values.faded + gains if moving else searched), kind="stable").tolist())
@@ -1093,7 +1126,8 @@ class Ranked:
         return Independent(order, k, tuple(up), tuple(down[: self.together]), self.together, challengers=challengers)
 
     def rate(self, tested: Account | None) -> float:
-        """With which probability chance turns round what would become of an item. tested: what the ledger says of it."""
+        """Return the probability with which chance reverses whether an item is shown. tested: the ledger's account of the item,
+        if there is one."""
         if tested is None:
             return rate(self.withhold, EXPECTED, self.budget)
         return 0.0 if tested.over else rate(self.withhold, tested.withholding_costs, self.budget)
@@ -1102,27 +1136,27 @@ class Ranked:
 def explained(
     hits: Sequence[Hit], values: Judgement, choice: Independent, slate: Slate, record: RewardRecord
 ) -> list[Hit]:
-    """The hits of a slate, with what rewards say where one stands elsewhere than the search put it, or where all is explained."""
+    """Return the hits of a slate. Hits that stand elsewhere than the search put them, or that ask for an explanation, say what
+    rewards say about them."""
     shown, times = [], values.times.tolist()
     for index in slate:
         hit = hits[index]
         position = choice.order.index(index) if values.clear(index) else index
         moved = "up" if position < index else "down" if position > index else ""
-        if moved or (values.seen[index] and (times[index] >= 0.5 or hit.why is not None)):
-            why = hit.why or _UNEXPLAINED
+        if moved or (values.seen[index] and (times[index] >= 0.5 or hit.why is not UNEXPLAINED)):
             worth = values.worth(index, record.in_full(hit.id) if index in values.accounts else None)
-            hit = replace(hit, why=Explanation(why.lexical_rank, why.dense_rank, why.terms, moved, worth))
+            hit = replace(hit, why=replace(hit.why, moved=moved, worth=worth))
         shown.append(hit)
     return shown
 
 
 def _is_clear(gain: float, times: float) -> bool:
-    """Whether a gain that was learned from so many times stands clear of chance."""
+    """Return whether a gain learned from so many rewards stands clear of chance."""
     return bool(times >= 3.0 and abs(gain) * math.sqrt(times) > CLEAR)
 
 
 def situation(goal: str, observation: str) -> str:
-    """What is asked; the task where nothing is."""
+    """Return what is asked, or the task if nothing is."""
     return observation or goal
 
 
@@ -1136,19 +1170,19 @@ def default(
     newest: int = NEWEST,
     without: str = "",
 ) -> Policy:
-    """The default policy.
+    """Make the default policy.
 
     Args:
-        withhold: probability with which an item under test is left out, for the ledger; 0 tests nothing.
-        least: how often an item must have been shown with a reward before it is put to the test.
-        budget: what a test may be expected to cost per episode, of the range of rewards.
-        together: items under test in one search.
-        bandwidth: of nearness of questions, see `BANDWIDTH`.
-        newest: how many rewarded choices are remembered.
-        without: "roles" leaves out what notes of the same episode say of an action.
+        withhold: Probability with which an item under test is left out, for the ledger; 0 tests nothing.
+        least: How often an item must have been shown with a reward before it is tested.
+        budget: Expected cost of a test per episode, as a share of the range of rewards.
+        together: Items under test in one search.
+        bandwidth: How similar questions must be to share evidence, see `BANDWIDTH`.
+        newest: How many rewarded choices are remembered.
+        without: "roles" leaves out what notes of the same episode say about an action.
 
     Raises:
-        InvalidPolicy: There is no such part.
+        InvalidPolicy: There is no such part to leave out.
     """
     if without not in ("", *PARTS):
         raise InvalidPolicy(f"there is no part {without!r} to leave out.", f"Parts: {', '.join(PARTS)}.")

@@ -38,7 +38,7 @@ class Experience:
     """What a policy has learned, and the items it chooses among.
 
     Args:
-        seed: Of the policy's own draws.
+        seed: Seed of the policy's own draws.
     """
 
     def __init__(self, policy: Policy, encoder: Encoder, *, seed: int = 0) -> None:
@@ -105,16 +105,16 @@ class Experience:
         frozen: bool = False,
         by: str = "",
     ) -> Use:
-        """Choose what is shown, of what the policy retrieves. frozen: without exploration, as a memory that no longer learns
-        would. by: for whom."""
+        """Choose what to show among what the policy retrieves. frozen: do not explore, like a memory that no longer learns; by:
+        for whom."""
         query = self.query(goal, observation, actions, step, learning=not frozen, by=by)
         return self.choose(query, self.candidates(query))
 
     def candidates(
         self, query: Query, admits: Callable[[Item], bool] | None = None, *, narrowly: bool = False
     ) -> Candidates:
-        """What the policy retrieves. admits: which items may be shown; narrowly: whether that leaves out many, so that the policy
-        ranks those alone that are admitted."""
+        """Return what the policy retrieves. admits: which items may be shown; narrowly: whether these are few, so that the policy
+        ranks only them."""
         retrieve, items = self.policy.retriever, self.pool.items
         assert retrieve is not None
         with self.pool.narrowed_to(admits) if narrowly and admits is not None else nullcontext():
@@ -122,7 +122,7 @@ class Experience:
         return candidates if admits is None else candidates.among(lambda row: admits(items[row]))
 
     def choose(self, query: Query, candidates: Candidates, most: int | None = None) -> Use:
-        """Choose what is shown of some candidates. most: at most so many."""
+        """Choose at most `most` of the candidates to show."""
         values = self.policy.valuer.estimate(query, candidates, self.pool)
         choice = self.policy.selector(query, candidates, values, self.pool)
         if most is not None:
@@ -137,8 +137,8 @@ class Experience:
         return self.policy.presenter([self.pool.items[row] for row in use.rows], use.query, similarities)
 
     def observe(self, draft: Advice, episode: int | None = None) -> int | None:
-        """Offer one item, which stands as its source does: an observation, or somebody else's record. None where it is no draft.
-        episode: the number of the one that it was seen in."""
+        """Offer one item, which is trusted according to its source: an observation, or a record from elsewhere. Returns None if
+        it is no valid draft. episode: the number of the episode in which it was seen."""
         if advice_problem(draft):
             return None
         number = self.time if episode is None else episode
@@ -187,7 +187,7 @@ class Experience:
         by: str = "",
         alone: bool = False,
     ) -> None:
-        """Learn again from an episode that is on file: what it wrote and retired is there already."""
+        """Learn again from an episode on file. What it wrote and retired is there already."""
         if alone and taken and all(self.has(use.decision, outcome, by) for use, _ in taken):
             return
         with self.pool.frozen():
@@ -198,7 +198,7 @@ class Experience:
         self._move_on(share)
 
     def has(self, decision: str, reward: float, by: str) -> bool:
-        """Whether a choice has just this reward for itself."""
+        """Return whether a choice has just this reward of its own."""
         return self.alone.get(decision) == (reward, by)
 
     def _learned(
@@ -225,11 +225,11 @@ class Experience:
 
     @property
     def usual(self) -> float:
-        """The mean of all rewards that were learned from: what is at least as good came of a success."""
+        """Return the mean of all rewards learned from. A reward at least as high counts as a success."""
         return self._earned / self._count
 
     def settle(self) -> None:
-        """After the last `remember`: let maintainers see the items that are there."""
+        """Let maintainers look at the items, after the last `remember`."""
         with self.pool.frozen():
             self._maintain(None)
 
@@ -238,7 +238,7 @@ class Experience:
             maintain(self.pool, self.policy.valuer, use, self.clock.now)
 
     def restore(self, item: Item, vector: Vectors) -> int:
-        """An item that is on file; its row."""
+        """Add an item that is on file, and return its row."""
         row = self.pool.restore(item, vector)
         if len(self._cache) < CACHED:
             self._cache[item.key] = self.pool.vectors[row].copy()
@@ -251,7 +251,7 @@ class Experience:
 
 
 class AtHand:
-    """The encoder of a memory's search, with the vectors that it has at hand."""
+    """The encoder of a memory's search, with the vectors that it has cached."""
 
     def __init__(self, embedder: Embedder) -> None:
         self.identity, self.encode = embedder.identity, embedder

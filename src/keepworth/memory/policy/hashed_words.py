@@ -24,7 +24,7 @@ def _slot(word: str, dimension: int) -> int:
 
 
 def word_slots(text: str, dimension: int) -> list[int]:
-    """The slot of each word of `text`, in order, repeats kept."""
+    """Return the slot of each word of `text`, in order, with repetition."""
     return [_slot(word, dimension) for word in WORD.findall(text.lower())]
 
 

@@ -60,13 +60,15 @@ ENCODED = 2_000
 
 
 class Learning:
-    """The policy of a scope of a memory, with what it has learned. Thread-safe.
+    """The policy of one scope of a memory, with what it has learned. Thread-safe.
 
     Args:
+        store: The store of the memory.
+        scope: Whose memory it is.
         make: Makes a fresh policy.
-        name: Of the policy.
-        reward_range: Rewards outside are refused.
-        seed: Of draws; None for other draws each time.
+        name: The name of the policy.
+        reward_range: The lowest and the highest reward; others are refused.
+        seed: Seed of its draws; None for different draws each time.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class Learning:
 
     @property
     def experience(self) -> Experience:
-        """What is learned, as the file says now."""
+        """Return what is learned, up to date with the file."""
         with self._lock:
             return self._now()
 
@@ -114,8 +116,16 @@ class Learning:
         *,
         by_words: bool = False,
     ) -> Chosen:
-        """Choose at most `top_k` of what a search found, best first. vector: of what it looked for, where it needed one; head:
-        the entry of the journal up to which it looked; by_words: it needed no vector."""
+        """Choose at most `top_k` of the hits of a search, best first.
+
+        Args:
+            ask: What is asked.
+            hits: The hits, best first.
+            top_k: How many are shown at most.
+            vector: The query's vector, if the search needed one.
+            head: The journal entry up to which the search looked.
+            by_words: Whether it searched by words alone.
+        """
         with self._lock:
             current = head == self._seq and self._embedder is self.store.embedder
             experience = self._experience if current else self._now()
@@ -254,7 +264,7 @@ class Learning:
             return Chosen(shown, listed, partial(details_of, use, top_k), self._packing(query.vector, whole=True))
 
     def _named_in(self, ask: Ask, vector: Vectors | None) -> dict[str, list[int]]:
-        """Of the actions that items name which this episode wrote, the roles."""
+        """Return the roles of the actions that items of this episode name."""
         if ask.number < 0 or not ask.actions:
             return {}
         with self.store.database.reading() as connection:
@@ -268,8 +278,8 @@ class Learning:
         return roles_of(items, ask.actions, similarities)
 
     def _drawn_in(self, number: int) -> log.EpisodeDraws:
-        """What the episode of this number showed and withheld so far, in this process and in others. Chance decides once about
-        an item, and before it is seen, since the episode has one reward."""
+        """Return what an episode has shown and withheld so far, in any process. Chance decides once about an item, before it is
+        seen, because the episode has one reward."""
         drawn = self._drawn.get(number)
         if drawn is None:
             while len(self._drawn) >= LIVE:
@@ -282,7 +292,8 @@ class Learning:
     # Taking in rewards and advice.
 
     def has(self, about: Rewarded, value: float, by: str, source: str) -> bool:
-        """Whether the latest reward of an episode or a decision is this one, by the same person through the same channel."""
+        """Return whether the latest reward of an episode or a decision is this one, from the same person through the same
+        channel."""
         if not about.decision:
             with self.store.database.reading() as connection:
                 return [one[1:] for one in log.rewards_of(connection, about.episode)[-1:]] == [(source, value)]
@@ -300,8 +311,8 @@ class Learning:
             return isinstance(record, RewardRecord) and record.has(about.decision, value, by)
 
     def finish(self, about: Rewarded, value: float, by: str, source: str) -> OperationOutcome:
-        """Take in the final reward of an episode, or the reward of a single decision, and keep what it teaches, in one
-        transaction. by: on whose word, "" for the program's own. Raises ClosedEpisode."""
+        """Take in the final reward of an episode or of one decision, and store what it teaches, in one transaction. by: who gave
+        it, "" for the program itself. Raises ClosedEpisode."""
         with self._lock:
             self._now()
             before, named = self._seq, dict[int, str]()
@@ -348,8 +359,7 @@ class Learning:
             return outcome
 
     def propose(self, proposed: Advice, episode: str = "", number: int | None = None, person: str = "") -> str:
-        """Keep an item from outside, or of what was seen in the episode of this id and number, which is for `person`; its id.
-        Raises InvalidAdvice."""
+        """Store advice from outside, or seen in an episode for `person`, and return its id. Raises InvalidAdvice."""
         proposed = checked_proposal(proposed, episode, person)
         with self._lock:
             experience = self._now()
@@ -366,14 +376,14 @@ class Learning:
             return pool.items[row].id
 
     def _begun(self) -> int:
-        """How many episodes were begun: the number of the next."""
+        """Return how many episodes were begun, which is the number of the next one."""
         with self.store.database.reading() as connection:
             return episode_log.begun(connection)
 
     # Judging.
 
     def worth(self, item: Item, query: str) -> Worth:
-        """Say what showing an item adds where `query` is asked, as far as rewards say."""
+        """Return what showing an item adds where `query` is asked, according to rewards."""
         with self._lock:
             experience = self._now()
             valuer = experience.policy.valuer
@@ -384,9 +394,12 @@ class Learning:
             return judgement.worth(0, valuer.in_full(item.id) if judgement.accounts else None)
 
     def ledger(self, items: Sequence[str] | None = None, *, everything: bool = False) -> Balance:
-        """Say what chance decided and what came of it, read from the log where the policy keeps no ledger. items: by id; None for
-        all current ones that were shown with a reward or put to the test, and of `everything` for those that were not and those
-        that are gone, too."""
+        """Return the ledger: what chance decided, and what came of it. If the policy keeps none, it is computed from the log.
+
+        Args:
+            items: Ids; None for all current items that were shown with a reward or were under test.
+            everything: Also items that were not, and items that are gone.
+        """
         with self._lock:
             policy = self._now().policy
             record = policy.valuer if isinstance(policy.valuer, RewardRecord) else self._from_log()
@@ -402,7 +415,7 @@ class Learning:
             return Balance(tuple(accounts), record.units, record.span)
 
     def _from_log(self) -> RewardRecord:
-        """The evidence in a log that another policy made."""
+        """Build the record of rewards from a log that another policy made."""
         record = RewardRecord(bounds=self.reward_range)
         with self.store.database.reading() as connection:
             gone = log.cancelled(connection)
@@ -414,7 +427,7 @@ class Learning:
     # Keeping up with the file.
 
     def _now(self, connection: AnyConnection | None = None) -> Experience:
-        """What is learned, brought to what the file says."""
+        """Return what is learned, after catching up with the file."""
         if connection is None:
             with self.store.database.reading() as reading:
                 return self._now(reading)
@@ -437,7 +450,7 @@ class Learning:
         return lambda id: self.store.scope_named(connection, id)
 
     def _fresh(self) -> Policy:
-        """A fresh policy, which knows what rewards there can be. Raises InvalidPolicy."""
+        """Make a fresh policy that knows the range of rewards. Raises InvalidPolicy."""
         policy = self._make()
         if isinstance(policy.valuer, RewardRecord):
             policy.valuer.bounds = self.reward_range
@@ -449,7 +462,7 @@ class Learning:
         return policy
 
     def _build(self, connection: AnyConnection, head: int) -> None:
-        """Read everything from the file: items as they are, values learned from the rewards that count."""
+        """Learn everything from the file again: the items as they are, and the rewards that count."""
         policy = self._fresh()
         self._embedder = self.store.embedder
         encoder: Encoder = HashedWords()
@@ -485,7 +498,7 @@ class Learning:
         self._experience.generator = self._generator
 
     def _follow(self, connection: AnyConnection, since: int) -> None:
-        """Take in what others, or other calls, wrote since."""
+        """Take in what other calls and processes wrote since."""
         if self._experience.policy.retriever is not None:
             self._mirror.follow(connection, since)
         news = [
@@ -496,7 +509,7 @@ class Learning:
         self._mine.clear()
 
     def _saved_as(self, record: RewardRecord) -> str:
-        """The name of the saved state: whatever it depends on beside the journal."""
+        """Return the name of the saved state, which holds everything it depends on besides the journal."""
         encoder = "" if self._embedder is None else str(self._embedder.identity)
         likelihood, _ = record.weighed()
         parts = (
@@ -549,8 +562,12 @@ class Learning:
         stale: bool = False,
         trusts: Sequence[float] | None = None,
     ) -> None:
-        """Learn from a reward of the file. stale: too old to be encoded again where its vector is missing; trusts: how far it
-        counts for each choice, where that was judged before."""
+        """Learn from a reward on file.
+
+        Args:
+            stale: Whether it is too old to encode its question again if the vector is missing.
+            trusts: How far it counts for each choice, if that was judged before.
+        """
         experience, valuer = self._experience, self._experience.policy.valuer
         if isinstance(valuer, RewardRecord) and not experience.policy.keeps:
             self._replay().teach(valuer, reward, about, stale=stale, trusts=trusts)
@@ -570,7 +587,7 @@ class Learning:
         return partial(packed_vector, vector, self.store.set_id or 0, whole=whole)
 
     def _scaled(self, reward: float) -> float:
-        """On the scale from 0 to 1; as it was given where the policy knows the range itself."""
+        """Return a reward on the scale 0 to 1, or as given if the policy knows the range itself."""
         if isinstance(self._experience.policy.valuer, RewardRecord):
             return reward
         low, high = self.reward_range
@@ -578,7 +595,7 @@ class Learning:
 
 
 def _alike(hit: Hit) -> float:
-    """How alike a hit is to the question: its cosine; of one that words or a reranker found alone, its score as one."""
+    """Return how similar a hit is to the question: its cosine, or its score as one if only words or a reranker found it."""
     if hit.dense is not None:
         return hit.dense
     return hit.score if abs(hit.score) <= 1.0 else 0.5 + 0.5 * hit.score / (1.0 + abs(hit.score))

@@ -59,13 +59,13 @@ EXPECTED, EXPECTED_ROWS = 0.1, 100.0
 
 
 def scores(a: Floats, p: Floats, y: Floats, g: Floats | float) -> Floats:
-    """psi of each row; all arrays of one shape. The mean along rows is the effect."""
+    """Return psi of each row; all arrays have one shape. The mean over rows is the effect."""
     return (a - p) / (p * (1.0 - p)) * (y - g)
 
 
 def snips(a: Floats, p: Floats, y: Floats) -> float:
-    """Self-normalised ("The Self-Normalized Estimator for Counterfactual Learning", NeurIPS 2015): nan until there are both
-    kinds."""
+    """Return the self-normalised estimate ("The Self-Normalized Estimator for Counterfactual Learning", NeurIPS 2015), or nan
+    without rows of both kinds."""
     shown, withheld = a / p, (1.0 - a) / (1.0 - p)
     if not shown.sum() or not withheld.sum():
         return math.nan
@@ -73,24 +73,27 @@ def snips(a: Floats, p: Floats, y: Floats) -> float:
 
 
 def deviation(n: Any, total: Any, squares: Any, most: Any) -> Any:
-    """The standard deviation of psi that intervals go by. n: rows; total, squares: sums of psi and of its square; most: the
-    mean over rows of the largest variance there can be, (range of rewards)^2 / 4 / (p (1 - p)). Numbers, or arrays of one
-    shape."""
+    """Return the standard deviation of psi that intervals use. Takes numbers or arrays of one shape.
+
+    Args:
+        n: Number of rows.
+        total, squares: Sums of psi and of its square.
+        most: Mean over rows of the largest possible variance, (range of rewards)^2 / 4 / (p (1 - p)).
+    """
     spread = np.maximum(squares - total * total / np.maximum(n, 1), 0.0)
     return np.sqrt((spread + PRIOR * most) / (n + PRIOR))
 
 
 def half_width(n: Any, deviation: Any, alpha: float = ALPHA) -> Any:
-    """Of the interval around the mean of `n` rows that holds at all n at once (arXiv 2103.06476, eq. 10, with rho^2 of its
-    appendix B.2 for `NARROWEST_AT`). n > 0; numbers, or arrays of one shape."""
+    """Return half the width of the interval around the mean of n > 0 rows, which holds at all n at once (arXiv 2103.06476, eq.
+    10, with rho^2 of its appendix B.2 for `NARROWEST_AT`). Takes numbers or arrays of one shape."""
     rho = (-2.0 * math.log(alpha) + math.log(-2.0 * math.log(alpha) + 1.0)) / NARROWEST_AT
     inside = 2.0 * (n * rho + 1.0) / (n * n * rho) * np.log(np.sqrt(n * rho + 1.0) / alpha)
     return deviation * np.sqrt(inside)
 
 
 def rows_needed(effect: float, deviation: float, most: int = 1_000_000) -> int:
-    """How many rows there must be, in all, before the interval of `half_width` is clear of 0 if the effect stays what it is;
-    `most` where it takes at least as many."""
+    """Return how many rows there must be in all before the interval excludes 0 if the effect stays what it is; at most `most`."""
     if abs(effect) <= half_width(float(most), deviation):
         return most
     low, high = 1, most
@@ -101,15 +104,20 @@ def rows_needed(effect: float, deviation: float, most: int = 1_000_000) -> int:
 
 
 def rate(withhold: float, cost: float, budget: float) -> float:
-    """With which probability an item under test is withheld. withhold: at most; cost: what withholding it once is expected to
-    cost, of the range of rewards; budget: what the test may cost per episode. Never below half of `withhold`: slower tests cost
-    no less in all, since they go on for longer."""
+    """Return the probability with which an item under test is withheld. It is never below half of `withhold`: slower tests cost
+    no less in all, because they take longer.
+
+    Args:
+        withhold: The largest probability.
+        cost: Expected cost of withholding it once, as a share of the range of rewards.
+        budget: What the test may cost per episode, in the same unit.
+    """
     return min(max(budget / max(cost, 1e-12), withhold / 2.0), withhold)
 
 
 def expected_cost(n: Any, total: Any, span: float) -> Any:
-    """What withholding an item once is expected to cost, of the range of rewards: the effect, drawn towards `EXPECTED`. n:
-    rows; total: sum of psi. Numbers, or arrays of one shape."""
+    """Return the expected cost of withholding an item once, as a share of the range of rewards: its effect, shrunk towards
+    `EXPECTED`. n: rows; total: sum of psi. Takes numbers or arrays of one shape."""
     return (total / (span or 1.0) + EXPECTED * EXPECTED_ROWS) / (n + EXPECTED_ROWS)
 
 
@@ -149,24 +157,24 @@ class Account:
 
     @property
     def needed(self) -> int:
-        """How many more episodes under test until the interval is clear of 0 if the effect stays what it is; 0 where it is."""
+        """Return how many more tested episodes it takes until the interval excludes 0 if the effect stays what it is."""
         if self.clear or not self.rows or not self.span:
             return 0
         return max(0, rows_needed(self.mean, self.deviation) - self.rows)
 
     @property
     def clear(self) -> bool:
-        """Whether the interval excludes 0."""
+        """Return whether the interval excludes 0."""
         return self.low > 0.0 or self.high < 0.0
 
     @property
     def negligible(self) -> bool:
-        """Whether the effect surely is too small to matter."""
+        """Return whether the effect is surely too small to matter."""
         return self.span > 0.0 and max(-self.low, self.high) <= NEGLIGIBLE * self.span
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left to test."""
+        """Return whether nothing is left to test."""
         return self.clear or self.negligible
 
     @property
@@ -200,8 +208,13 @@ def account(
     expected: Floats | float = 0.0,
     by: Rows | None = None,
 ) -> Account:
-    """From rows in order, each of shape (n,). span: highest reward less lowest; expected: by the situation alone; by: the number
-    of who rewarded, 0 for the program itself."""
+    """Make an account from rows in order, each column of shape (n,).
+
+    Args:
+        span: The highest reward less the lowest.
+        expected: The reward expected from the situation alone.
+        by: The number of who rewarded; 0 for the program itself.
+    """
     n, shown = len(a), int(a.sum())
     if not n:
         return Account(item, 0, 0, 0.0, 0.0, -math.inf, math.inf, 0.0, span, 0.0)
@@ -229,7 +242,7 @@ def account(
 def _whoever_is_left_out(
     interval: tuple[float, float], a: Floats, psi: Floats, most: Floats, by: Rows
 ) -> tuple[float, float]:
-    """The interval with those beside it that are there without the rows of one person; none where too few rows are left."""
+    """Widen an interval to cover those that remain without any one person's rows. There is none if too few rows remain."""
     people = np.unique(by[by > 0])
     n, shown, total, squares, largest = (
         column.sum() - np.bincount(by, column)[people] for column in (np.ones(len(by)), a, psi, psi * psi, most)
@@ -242,8 +255,13 @@ def _whoever_is_left_out(
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """accounts: the best known first; rewarded: episodes and single choices with a reward, about which there are rows or not;
-    span: highest reward less lowest, as declared or, where nobody did, as seen."""
+    """The sums of all accounts.
+
+    Attributes:
+        accounts: The accounts, the best known first.
+        rewarded: Number of episodes and single choices with a reward.
+        span: The highest reward less the lowest, as declared or else as observed.
+    """
 
     accounts: tuple[Account, ...]
     rewarded: int
@@ -251,12 +269,13 @@ class Balance:
 
     @property
     def gross(self) -> float:
-        """Rewards that withholding what helps has cost so far, by the estimated effects, and showing what harms."""
+        """Return the reward that tests have cost so far by withholding what helps and showing what harms, by the estimated
+        effects."""
         return sum(account.cost for account in self.accounts if account.cost > 0.0)
 
     @property
     def gain(self) -> float:
-        """Rewards that withholding what harms has brought, and showing what helps."""
+        """Return the reward that tests have brought by withholding what harms and showing what helps."""
         return -sum(account.cost for account in self.accounts if account.cost < 0.0)
 
     @property
@@ -264,7 +283,7 @@ class Balance:
         return self.gross - self.gain
 
     def points(self, rewards: float) -> float:
-        """A sum of rewards per rewarded episode, in hundredths of the range of rewards."""
+        """Return a sum of rewards per rewarded episode, in percent of the range of rewards."""
         return 100.0 * rewards / (self.rewarded * self.span) if self.rewarded and self.span else 0.0
 
 
@@ -287,7 +306,7 @@ class Ledger:
 
     @property
     def items(self) -> Collection[str]:
-        """Those with rows, by id."""
+        """Return the ids of the items that have rows."""
         return self._columns.keys()
 
     def add(
@@ -303,9 +322,16 @@ class Ledger:
         bounds: tuple[float, float] = (-math.inf, math.inf),
         by: str = "",
     ) -> None:
-        """A rewarded choice. unit: what chance decides once for, an episode or a choice by itself; odds: the probability of
-        being shown, of the items under test; expected: the reward that was expected when it was drawn; at: its number, which
-        grows; bounds: the lowest and the highest reward that were known before; by: who rewards."""
+        """Add a rewarded choice.
+
+        Args:
+            unit: What chance decides once for: an episode, or a choice by itself.
+            odds: The probability of being shown, of each item under test.
+            expected: The reward expected when it was drawn.
+            at: The number of the choice, which grows.
+            bounds: The lowest and the highest possible reward.
+            by: Who gave the reward.
+        """
         evidence = self._units.get(unit)
         if evidence is None:
             if not odds and unit == decision:
@@ -332,7 +358,7 @@ class Ledger:
                 self._known.pop(item, None)
 
     def account(self, item: str, span: float, *, since: int = 0) -> Account | None:
-        """What the rows of one item from number `since` on say; None where there are none."""
+        """Return the account of one item from its rows since number `since`, or None if it has none."""
         columns = self._columns.get(item)
         if columns is None:
             return None
@@ -348,16 +374,16 @@ class Ledger:
         return result
 
     def accounts(self, items: Sequence[str], span: float, *, since: int = 0) -> dict[int, Account]:
-        """The same of several, by place, of those with rows."""
+        """Return the accounts of those items that have rows, by position."""
         accounts = ((index, self.account(item, span, since=since)) for index, item in enumerate(items))
         return {index: one for index, one in accounts if one is not None}
 
     def rows(self, item: str, since: int = 0) -> tuple[Floats, Floats, Floats, Floats]:
-        """a, p, y and g of an item, in order."""
+        """Return the columns a, p, y and g of an item, in order."""
         return self._columns[item].of(since)[:4] if item in self._columns else (_NONE, _NONE, _NONE, _NONE)
 
     def forget(self, before: int) -> None:
-        """Rows older than number `before`."""
+        """Drop rows older than number `before`."""
         moved: dict[tuple[str, int], int] = {}
         for item, columns in list(self._columns.items()):
             recent = [row for row, at in enumerate(columns.at) if at >= before]
@@ -383,8 +409,8 @@ class _Unit:
 
 
 class _Columns:
-    """The rows of one item. by: the number of who rewarded; expected: by the situation alone; g: with what this item's earlier
-    rows were beyond that."""
+    """The rows of one item. by: the number of who rewarded; expected: the reward expected from the situation; g: that plus the
+    mean surprise of the item's earlier rows."""
 
     __slots__ = ("a", "at", "by", "expected", "g", "p", "y")
 
@@ -412,7 +438,8 @@ class _Columns:
         return a, p, y, g, expected
 
     def _beyond(self) -> float:
-        """How far rewards were from what was expected, weighted for g = (1 - p) m1 + p m0, which makes psi vary the least."""
+        """Return the mean difference of rewards from what was expected, weighted so that psi varies the least (g = (1 - p) m1 + p
+        m0)."""
         if not self.at:
             return 0.0
         a, p, y, _, expected = self.of(GONE + 1)

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 class Mirror:
-    """Items of a scope of a file, beside the rows that an experience has for them. rows: by id; metadata: as the file has
-    them, by id, of those that have others in the pool."""
+    """The items of a scope of a file, with the rows that an experience has for them. rows: by id; metadata: as the file has it,
+    by id, of the items whose metadata differs in the pool."""
 
     def __init__(self, store: Store, scope: Scope, experience: Experience) -> None:
         self.store, self.scope, self.experience = store, scope, experience
@@ -45,11 +45,11 @@ class Mirror:
     # From the file.
 
     def read(self, items: Iterable[Item] | None = None) -> None:
-        """Let items wait for their rows; all of the file where none are given."""
+        """Queue items to get rows; all items of the file if none are given."""
         self._waiting = deque(self._pooled(self.store.items(self.scope) if items is None else items))
 
     def restore(self, before: float = math.inf) -> list[int]:
-        """Rows for those that wait and were written before entry `before` of the journal."""
+        """Make rows for the queued items that were written before a journal entry."""
         fresh = []
         while self._waiting and _number(self._waiting[0][0].id) < before:
             item, vector = self._waiting.popleft()
@@ -58,13 +58,13 @@ class Mirror:
         return fresh
 
     def link(self, rows: Iterable[int]) -> None:
-        """Make links of the items in these rows rows, where all of them are there."""
+        """Turn the links of the items in these rows into rows, if all linked items are there."""
         items = self.experience.pool.items
         for row in rows:
             items[row] = self._linked(items[row])
 
     def follow(self, connection: AnyConnection, since: int) -> None:
-        """Take in what was written after entry `since` of the journal."""
+        """Take in what was written after a journal entry."""
         ids = sorted(changed_since(connection, since), key=_number)
         items = [item for item in self.store.fetch(self.scope, ids).values() if item is not None]
         self._waiting.extend(self._pooled(item for item in items if item.id not in self.rows))
@@ -73,7 +73,7 @@ class Mirror:
             self.experience.pool.refresh(self.rows[item.id], self._linked(self._taken_in(item)))
 
     def _pooled(self, items: Iterable[Item]) -> Iterator[tuple[Item, Vectors]]:
-        """Items of the file as the pool has them, with their vectors."""
+        """Return items as the pool has them, with their vectors."""
         listed = list(items)
         vectors = self.store.vectors_for(listed)
         for item in listed:
@@ -82,7 +82,7 @@ class Mirror:
             yield pooled, self.experience.encoder.encode([pooled.key])[0] if filed is None else filed[0]
 
     def _taken_in(self, item: Item) -> Item:
-        """An item as the pool has it."""
+        """Return an item as the pool has it."""
         pooled = as_pooled(item)
         self.metadata.pop(item.id, None)
         if pooled.metadata != item.metadata:
@@ -90,12 +90,12 @@ class Mirror:
         return pooled
 
     def as_filed(self, item: Item) -> Item:
-        """An item of the pool, with its metadata as the file has them, which is what filters are about."""
+        """Return an item of the pool with its metadata as in the file, which filters are about."""
         metadata = self.metadata.get(item.id)
         return item if metadata is None else replace(item, metadata=metadata)
 
     def rows_of(self, items: Sequence[Item]) -> list[int]:
-        """Rows for items that a search found, which are compared with nothing."""
+        """Return rows for the hits of a search; they are compared with nothing."""
         pool = self.experience.pool
         nothing = np.zeros(pool.vectors.shape[1], dtype=np.float32)
         for item in items:
@@ -104,7 +104,7 @@ class Mirror:
         return [self.rows[item.id] for item in items]
 
     def _linked(self, item: Item) -> Item:
-        """The item with links as rows in the pool, which are ids on file."""
+        """Return the item with links as rows of the pool, which are ids in the file."""
         if "links" not in item.metadata or "do" not in item.metadata:
             return item
         links = (self.rows.get(link, link) for link in item.metadata["links"])
@@ -115,8 +115,11 @@ class Mirror:
     # To the file.
 
     def write(self, transaction: Transaction, since: int, now: str, episode: str, by: str) -> dict[int, str]:
-        """Bring the file to the pool's state: one operation per row that changed after version `since` of the pool, whatever
-        happened to it in between. The ids of new rows, which `name` takes once they are committed."""
+        """Write the pool's changes since a version to the file, one operation for each changed row.
+
+        Returns:
+            The ids of new rows, for `name` to take once they are committed.
+        """
         pool, named = self.experience.pool, dict[int, str]()
         changes = pool.history[since:]
         fresh = {change.row for change in changes if change.what == "add"}
@@ -158,7 +161,7 @@ class Mirror:
 
 
 def as_pooled(item: Item) -> Item:
-    """An item of the file as the pool has it: closed ones are archived, each has a key, and lists are tuples."""
+    """Return a stored item as the pool has it: closed ones are archived, each has a key, and lists are tuples."""
     status = item.status if item.open else Status.ARCHIVED
     data, key = plain_names(item), item.key or item.text
     if advises(item):
@@ -169,7 +172,7 @@ def as_pooled(item: Item) -> Item:
 
 
 def _filed(pool: Pool, row: int, named: Mapping[int, str]) -> dict[str, Any]:
-    """Metadata for the file. Links are rows in the pool and ids on file; two numbers say when the item was written."""
+    """Return metadata as the file has it, with links as ids and two numbers that say when the item was written."""
     data = dict(pool.items[row].metadata)
     if "links" in data:
         data["links"] = [named.get(other, pool.items[other].id) for other in data["links"]]
@@ -177,5 +180,5 @@ def _filed(pool: Pool, row: int, named: Mapping[int, str]) -> dict[str, Any]:
 
 
 def _number(id: str) -> int:
-    """The entry of the journal that wrote an item."""
+    """Return the journal entry that wrote an item."""
     return int(id[1:])

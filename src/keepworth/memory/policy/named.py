@@ -27,16 +27,16 @@ OLDEST, NEWEST = 4, 12
 
 
 def roles_of(items: Sequence[Item], actions: Sequence[str], similarities: Sequence[float]) -> dict[str, list[int]]:
-    """Roles of the actions that items name.
+    """Return the roles of the actions that items name.
 
     Args:
         items: What the episode wrote, oldest first.
         actions: What can be done.
-        similarities: Of each item with the question; () where they are not known.
+        similarities: Similarity of each item to the question; () if unknown.
 
     Returns:
-        Of each action that an item names, its roles in order. Items with advice name what they advise to do; of others the text
-        is read.
+        For each action that an item names, its roles in order. Items with advice name what they advise; of others the text is
+            searched.
     """
     naming = [(index, named) for index, item in enumerate(items) if (named := _named_by(item, actions))]
     if not naming:

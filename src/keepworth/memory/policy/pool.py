@@ -26,7 +26,7 @@ COLUMNS = ("vectors", "status", "born", "episode", "good", "content", "warns", "
 
 
 class Change(NamedTuple):
-    """One event. what: "add", "status" or "revise"."""
+    """One event in the pool. what: "add", "status" or "revise"."""
 
     what: str
     row: int
@@ -61,7 +61,7 @@ class Advice:
 
 
 def advice(item: Item, situation: str) -> tuple[tuple[str, float], ...]:
-    """What `item` alone would have its reader do in `situation`: pairs of action and +1 (do) or -1 (avoid)."""
+    """Return what `item` alone would have its reader do in `situation`: pairs of an action and +1 (do it) or -1 (avoid it)."""
     data = item.metadata
     if "do" not in data:
         return ()
@@ -72,10 +72,10 @@ def advice(item: Item, situation: str) -> tuple[tuple[str, float], ...]:
 
 
 class Pool:
-    """Items of the engine, with columns that follow their row numbers.
+    """The items of the memory, with columns that follow their row numbers.
 
     Args:
-        encode: Text to a unit vector of `dimension`.
+        encode: Maps a text to a unit vector of `dimension` numbers.
     """
 
     def __init__(self, encode: Callable[[str], Vectors], dimension: int) -> None:
@@ -101,15 +101,15 @@ class Pool:
 
     @property
     def version(self) -> int:
-        """Grows with every change."""
+        """Return a number that grows with every change."""
         return len(self.history)
 
     def content_of(self, action: str) -> int:
-        """A number per action: items of equal content advise the same action, or warn of the same."""
+        """Return a number that items share if they advise the same action, or warn of the same."""
         return self.actions.number(action)
 
     def speaking_of(self, rows: Rows, actions: Sequence[str]) -> Rows:
-        """Those of `rows` that advise or warn of one of `actions`, or of an answer in free words that may mean one of them; and
+        """Return those of `rows` that advise or warn of one of `actions`, or of a free answer that may mean one of them, and
         those that advise nothing."""
         numbers = np.array([self.content_of(action) for action in actions])
         offered = np.zeros(len(self.actions), dtype=bool)
@@ -124,14 +124,14 @@ class Pool:
         return speaking
 
     def active(self) -> Rows:
-        """Rows that may be shown, oldest first."""
+        """Return the rows that may be shown, oldest first."""
         if self._active is None:
             self._active = self.having(ACTIVE)
         return self._active
 
     @contextmanager
     def narrowed_to(self, admits: Callable[[Item], bool]) -> Iterator[None]:
-        """Inside, only items that are admitted are active, so that a retriever ranks these alone."""
+        """Make only admitted items active inside the block, so that a retriever ranks these alone."""
         before = self.active()
         admitted = np.array([admits(self.items[row]) for row in before.tolist()], dtype=bool)
         self._active = before[admitted]
@@ -141,17 +141,17 @@ class Pool:
             self._active = before
 
     def advising(self) -> Rows:
-        """Those of `active` that advise something: what a policy may retire."""
+        """Return those active rows that advise something, which a policy may retire."""
         rows = self.active()
         advising: Rows = rows[self.content[rows] != NONE]
         return advising
 
     def having(self, code: int) -> Rows:
-        """Rows of this status, oldest first."""
+        """Return the rows of this status, oldest first."""
         return np.flatnonzero(self.status[: len(self.items)] == code)
 
     def add(self, draft: Advice, *, status: Status, time: int, episode: int = -1, id: str = "") -> int:
-        """The row of a new item."""
+        """Add an item and return its row."""
         data = {"do": tuple(draft.do), "avoid": tuple(draft.avoid), "good": bool(draft.good)}
         if draft.trigger:
             data |= {"trigger": draft.trigger, "payload": draft.payload}
@@ -172,8 +172,8 @@ class Pool:
         return row
 
     def restore(self, item: Item, vector: Vectors) -> int:
-        """The row of an item that is on file already. `metadata` says when it was written: `born`, and `of` which episode; of an
-        item that no policy wrote neither."""
+        """Add an item that is on file, and return its row. Its metadata says when it was written (`born`) and in which episode
+        (`of`), if a policy wrote it."""
         data, born, episode = dict(item.metadata), 0, -1
         if "do" in data:
             born, episode = int(data.pop("born", 0)), int(data.pop("of", -1))
@@ -182,7 +182,7 @@ class Pool:
         return row
 
     def refresh(self, row: int, item: Item) -> None:
-        """Take the item of a row as it is on file now; not an event of this pool."""
+        """Replace the item of a row by its state on file. This is no event of the pool."""
         ours = ("born", "of") if "do" in item.metadata else ()
         data: Mapping[str, Any] = {name: value for name, value in item.metadata.items() if name not in ours}
         if data == self.items[row].metadata:
@@ -207,7 +207,7 @@ class Pool:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Inside, nothing changes: what maintainers ask for is already on file."""
+        """Ignore changes inside the block, because what maintainers ask for is on file already."""
         before, self._frozen = self._frozen, True
         try:
             yield
@@ -215,14 +215,14 @@ class Pool:
             self._frozen = before
 
     def set_status(self, row: int, status: Status) -> None:
-        """Give an item another status; what people keep here is not a policy's to retire."""
+        """Give an item another status. Items that people keep are not changed."""
         if self._frozen or self.status[row] == CODES[status] or self.content[row] == NONE:
             return
         self.history.append(Change("status", row))
         self._put_status(row, CODES[status])
 
     def revise(self, row: int, *, key: str | None = None, **data: Any) -> None:
-        """New key or metadata for an item; the vector follows the key at once."""
+        """Give an item another key or other metadata. Its vector follows at once."""
         if self._frozen:
             return
         old = self.items[row]
@@ -232,12 +232,13 @@ class Pool:
         self._put(row, replace(old, key=key, metadata={**old.metadata, **data}, revision=old.revision + 1))
 
     def similarities(self, vector: Vectors, rows: Rows) -> Floats:
-        """Cosines of `vector` with the keys of `rows`, float64. A scan of everything serves the next call with this vector."""
+        """Return the cosines of `vector` with the keys of `rows`, as float64. A scan of all rows is cached for the next call with
+        this vector."""
         cosines: Floats = self.scan(vector, rows).astype(np.float64)
         return cosines
 
     def scan(self, vector: Vectors, rows: Rows) -> Vectors:
-        """The same in float32; not to be written to, since others may be given it too."""
+        """Return the same cosines as float32, in an array that may be shared: do not write to it."""
         n, latest = len(self.items), self._latest
         if latest is None or latest[0] is not vector or not len(rows) or int(rows.max()) >= latest[1]:
             if 2 * len(rows) < n:  # where most items are archived, the others alone are compared
@@ -280,10 +281,11 @@ _PRIVATE: dict[str, int] = {} if sys.platform == "win32" else {"flags": mmap.MAP
 
 
 def grown(column: Any, size: int, width: int = 0) -> Any:
-    """`column` with room for `size` rows, the new ones zero. width: of a row, where there was none to tell it.
+    """Return `column` with room for `size` rows, the new ones zero. width: the length of a row, if the column was empty.
 
-    A large one has memory of its own, which goes back to the system when it is outgrown: a process keeps most of what is freed
-    amid other memory."""
+    A large column is allocated on its own, so that its memory returns to the system when it is outgrown; a process keeps most of
+    what is freed in small pieces.
+    """
     shape = (size, *((width,) if width else column.shape[1:]))
     count = math.prod(shape) * column.dtype.itemsize
     if count < LARGE:

@@ -44,7 +44,7 @@ class Independent:
 
     @cached_property
     def odds(self) -> dict[int, float]:
-        """The probability of being shown, of each candidate under test."""
+        """Return the probability of being shown of each candidate under test."""
         if self.challengers:
             main = self.order[: self.k]
             outside = {index: p for index, p in self.challengers if index not in main}
@@ -69,8 +69,8 @@ class Independent:
         return chances
 
     def draw(self, generator: np.random.Generator) -> tuple[Slate, str]:
-        """The slate, and "main" where it is the policy's own choice, "withheld" where something is left out, "challenged" where
-        a challenger comes first, else "tried"."""
+        """Draw a slate. The second value says how it came about: "main" is the policy's own choice, "withheld" leaves something
+        out, "challenged" puts a challenger first, and "tried" is anything else."""
         if self.challengers:
             chance = generator.random()
             for index, p in self.challengers:
@@ -92,7 +92,7 @@ class Independent:
         return (challenger, *(index for index in self.order if index != challenger))[: self.k]
 
     def slate(self, shown: Mapping[int, bool]) -> Slate:
-        """What is shown where chance decided so of each candidate under test."""
+        """Return what is shown if chance decided so about each candidate under test."""
         main = self.order[: self.k]
         if all(there == (index in main) for index, there in shown.items()):
             return main
@@ -107,7 +107,7 @@ class Independent:
         return (*tried, *rest)
 
     def probability(self, slate: Sequence[int]) -> float:
-        """Of showing exactly `slate` in this order: the product over the candidates under test, drawn before or not."""
+        """Return the probability of showing exactly `slate` in this order, counting earlier draws as well."""
         if self.challengers:
             if tuple(slate) == self.order[: self.k]:
                 return 1.0 - sum(p for _, p in self.challengers)
@@ -125,8 +125,8 @@ class Independent:
         return replace(self, k=min(k, self.k))
 
     def given(self, drawn: Mapping[int, tuple[float, bool]]) -> Independent:
-        """Later in an episode: nothing that was seen or drawn there before is challenged, or challenges, and a challenge brings
-        back nothing that was withheld."""
+        """Return the distribution later in the same episode: what was seen or drawn before is neither challenged nor a
+        challenger, and a challenge brings back nothing that was withheld."""
         if not drawn:
             return self
         main = self.order[: self.k]

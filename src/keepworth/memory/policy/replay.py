@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Reads choices for the experience of a mirror. policy: whose choices kept the vector of the query as it was; set_id: the
-    number of the encoder's set of vectors."""
+    """Reads logged choices for the experience of a mirror. policy: the policy whose choices kept the exact vector of the query;
+    set_id: the id of the encoder's set of vectors."""
 
     mirror: Mirror
     policy: str
@@ -50,8 +50,8 @@ class Replay:
         episode: str,
         scaled: Callable[[float], float],
     ) -> tuple[list[tuple[Use, str]], list[float] | None]:
-        """Choices with their actions, and their rewards where steps have some. What showed an item that is gone teaches nothing,
-        and neither does, where somebody said what was done, a choice after which nothing was."""
+        """Return choices with their actions, and rewards if steps have their own. Choices that showed an item that is gone teach
+        nothing; nor do choices without an action where others have one."""
         if any(choice.action for choice in choices):
             choices = [choice for choice in choices if choice.action]
         if self.experience.policy.retriever is None:
@@ -74,8 +74,12 @@ class Replay:
         stale: bool,
         trusts: Sequence[float] | None = None,
     ) -> None:
-        """Add a reward to the record of the default policy. stale: too old to be encoded again where its vector is missing;
-        trusts: how far it counts for each choice, where that was judged before."""
+        """Add a reward to the record of the default policy.
+
+        Args:
+            stale: Whether it is too old to encode its question again if the vector is missing.
+            trusts: How far it counts for each choice, if that was judged before.
+        """
         task, _, choices = about()
         judged, encoder = iter(trusts or ()), self.experience.encoder
         # What was done before the same was asked again led nowhere. What was done last led to the end.
@@ -108,8 +112,7 @@ class Replay:
             )
 
     def use(self, task: str, person: str, choice: Choice, episode: str) -> Use | None:
-        """The choice that is on file, among the items that are still there; None where one that it showed is not, or where
-        what was asked was erased."""
+        """Return a logged choice among the items that exist, or None if an item that it showed or its question was erased."""
         decision, details, rows = choice.decision, choice.details, self.mirror.rows
         if not decision.query:
             return None
@@ -150,7 +153,7 @@ class Replay:
         )
 
     def _listed(self, choices: Sequence[Choice]) -> list[Item]:
-        """The candidates of choices that are there still."""
+        """Return the candidates of choices that still exist."""
         ids = dict.fromkeys(id for choice in choices for id, _ in choice.decision.candidates)
         items = self.mirror.store.fetch(self.mirror.scope, list(ids)).values()
         return [item for item in items if item is not None]
@@ -171,7 +174,7 @@ class Replay:
         )
 
     def vector(self, choice: Choice, *, exact: bool = False) -> Vectors | None:
-        """The query's, a unit vector of this encoder, as it was where `exact`; None where none is on file."""
+        """Return the query's unit vector, bit for bit if `exact`, or None if none is on file."""
         packed, width = choice.vector, self.experience.encoder.identity.dimension
         if packed is None or struct.unpack_from("<H", packed)[0] != self.set_id:
             return None
@@ -183,7 +186,7 @@ class Replay:
 
 
 def details_of(use: Use, k: int) -> str:
-    """What is logged of a choice of a policy that retrieves, for `Replay.use`. k: how many might be shown."""
+    """Return the details to log of a choice of a policy that retrieves, for `Replay.use`. k: how many might be shown."""
     return compact(
         {
             "observation": use.query.observation,
@@ -201,12 +204,12 @@ def details_of(use: Use, k: int) -> str:
 
 
 def packed_vector(vector: Vectors, set_id: int, *, whole: bool) -> bytes:
-    """The number of the encoder's set of vectors, then the vector: as it is, or (`whole` False) in eight bits a number."""
+    """Pack the id of the encoder's set of vectors and a vector: bit for bit if `whole`, else in eight bits a number."""
     return struct.pack("<H", set_id) + (vector.astype("<f4") if whole else in_eight_bits(vector)).tobytes()
 
 
 def asked_then(task: str, choice: Choice) -> tuple[str, str]:
-    """The task, and what was seen or searched for, "" where that is the task; outside an episode the query is the task."""
+    """Return the task and what was searched for, "" if that was the task. Outside an episode the query is the task."""
     query = choice.decision.query
     return task or query, choice.details.get("observation", query if task and task != query else "")
 
@@ -214,7 +217,8 @@ def asked_then(task: str, choice: Choice) -> tuple[str, str]:
 def rewarded_choices(
     connection: AnyConnection, scope_of: Callable[[int], Scope], about: Rewarded, value: float
 ) -> tuple[str, str, list[Choice] | None]:
-    """The task, for whom it is, and the choices that a reward is about; None where the episode has this reward already."""
+    """Return the task, the person, and the choices that a reward is about. The choices are None if the episode has this reward
+    already."""
     record = log.record(connection, scope_of, about.episode) if about.episode else None
     task, person = (record.task, record.person) if record is not None else ("", "")
     if about.decision:

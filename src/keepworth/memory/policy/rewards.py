@@ -36,7 +36,7 @@ class EpisodeClock:
         return int(self._passed + 1e-9)
 
     def share(self, by: str = "") -> float:
-        """How much an episode that ends now on the word of `by` counts, in (0, 1]. Called once for each."""
+        """Return how much an episode that ends now counts if `by` rewarded it, in (0, 1]. Call it once for each episode."""
         self._people.add(by)
         self._latest.append(by)
         return min(1.0, SHARE * WINDOW / (len(self._people) * self._latest.count(by))) if by else 1.0
@@ -61,18 +61,20 @@ class Trust:
         self.spoken = np.zeros(64)
 
     def number(self, by: str) -> int:
-        """The number of a rewarder, a new one for who gave no reward before."""
+        """Return the number of a rewarder; a new rewarder gets the next one."""
         number = self.numbers.setdefault(by, len(self.numbers))
         if number == len(self.spoken):
             self.spoken = np.pad(self.spoken, (0, number))
         return number
 
     def judge(self, by: str, expected: float, reward: float, usual: float) -> float:
-        """How far a reward counts.
+        """Return how far a reward counts.
 
         Args:
             by: Who gave it.
-            expected: The reward that was expected, usual: that of all that was learned from, both between 0 and 1.
+            reward: The reward, from 0 to 1.
+            expected: The reward that was expected, from 0 to 1.
+            usual: The mean of all rewards, from 0 to 1.
         """
         if not by:
             return 1.0
@@ -87,7 +89,7 @@ class Trust:
         return self.believed(by)
 
     def believed(self, by: str) -> float:
-        """How far a reward of somebody counts, as things stand; 1 of who was not judged yet."""
+        """Return how far a reward of this person counts at present; 1 for a person who was not judged yet."""
         if by not in self.doubts:
             return 1.0
         this, most = (1.0 / (1.0 + math.exp(-doubt)) for doubt in (self.doubts[by], max(self.doubts.values())))

@@ -52,13 +52,13 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """rows of the pool with their cosines, best first."""
+    """Rows of the pool with their cosines, best first."""
 
     rows: Rows
     similarities: Floats
 
     def among(self, admits: Callable[[int], bool]) -> Candidates:
-        """Those of rows that `admits` admits."""
+        """Return those candidates whose rows `admits` admits."""
         admitted = np.array([index for index, row in enumerate(self.rows.tolist()) if admits(row)], dtype=np.intp)
         return Candidates(self.rows[admitted], self.similarities[admitted])
 
@@ -67,8 +67,10 @@ class Candidates:
 class Values:
     """Estimated reward (or advantage, or gain) of showing each candidate, with its standard deviation.
 
-    better: the probability with which each is to be tried first for the sake of learning; expected: the reward that is expected
-    in the situation."""
+    Attributes:
+        better: The probability with which each is tried first in order to learn.
+        expected: The expected reward of the situation.
+    """
 
     means: Floats
     deviations: Floats
@@ -153,7 +155,7 @@ class Finished:
 
     @property
     def choices(self) -> tuple[Use, ...]:
-        """For writers that keep choices. Raises NothingToWrite for messages."""
+        """Return the choices, for writers that keep them. Raises NothingToWrite for messages."""
         if self.messages:
             raise NothingToWrite(
                 "this writer keeps choices of episodes, and messages hold none.",
@@ -163,8 +165,8 @@ class Finished:
 
     @property
     def transcript(self) -> tuple[Mapping[str, Any], ...]:
-        """For writers that read: the messages that say something in words (calls of tools, say, hold none), or each situation of
-        the episode with what was done in it."""
+        """Return, for writers that read, the messages that say something in words, or each situation of the episode with what was
+        done in it."""
         if self.messages:
             contents = ((message, message.get("content")) for message in self.messages)
             return tuple(message for message, text in contents if isinstance(text, str) and text.strip())
@@ -172,7 +174,7 @@ class Finished:
         return tuple({"role": role, "content": text} for pair in steps for role, text in pair if text)
 
     def nearest(self, text: str, k: int) -> list[Item]:
-        """The `k` items of the memory most like `text`."""
+        """Return the `k` items of the memory that are most like `text`."""
         return self.bank().nearest(text, k) if self.bank is not None else []
 
 
@@ -181,7 +183,7 @@ Keyer = Callable[[str, str], str]
 
 
 def whole(goal: str, observation: str) -> str:
-    """Goal and observation together (REMEMBERER's key, and a question's own text)."""
+    """Return goal and observation together, which is REMEMBERER's key and the text of a question."""
     return f"{goal} {observation}".strip()
 
 
@@ -198,17 +200,17 @@ class Slates(Protocol):
     """A distribution over slates, such as `propensity.Mixture`."""
 
     def draw(self, generator: np.random.Generator) -> tuple[Slate, str]:
-        """A slate, and which part of the distribution drew it."""
+        """Draw a slate, and say which part of the distribution it came from."""
         ...
 
     def probability(self, slate: Sequence[int]) -> float: ...
 
     def certain(self) -> Slates:
-        """The same preferences without exploration."""
+        """Return the same preferences without exploration."""
         ...
 
     def at_most(self, k: int) -> Slates:
-        """The same preferences for fewer places."""
+        """Return the same preferences for fewer places."""
         ...
 
 
@@ -231,7 +233,7 @@ Presenter = Callable[[list[Item], Query, Sequence[float]], Presented]
 def combined_advice(
     items: list[Item], query: Query, similarities: Sequence[float]
 ) -> tuple[tuple[str, float, float], ...]:
-    """What the items shown would have their reader do: (action, weight, similarity)."""
+    """Return what the shown items would have their reader do, as (action, weight, similarity)."""
     return tuple(
         (action, weight, near)
         for item, near in zip(items, similarities, strict=True)
@@ -240,21 +242,21 @@ def combined_advice(
 
 
 def lines(items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
-    """One line for each item, in the order in which they are shown."""
+    """Return one line for each item, in the order in which they are shown."""
     return Presented(
         "\n".join(f"- {as_line(item.text)}" for item in items), combined_advice(items, query, similarities)
     )
 
 
 class Writer(Protocol):
-    """Turns what happened (messages, or an episode with its reward) into what memory is to do about it. Advice becomes an item;
-    an operation is carried out as it comes, so that the next is written with what it did in view."""
+    """Turns messages, or an episode with its reward, into what memory does about it: advice becomes an item, and an operation is
+    carried out at once, so that the next one is written with its result in view."""
 
     def __call__(self, finished: Finished) -> Iterable[Advice | Operation]: ...
 
 
 def written(writer: Writer, finished: Finished) -> Iterator[Advice | Operation]:
-    """What a writer answers, one after the other. Raises InvalidAdvice for what is neither advice nor an operation."""
+    """Yield what a writer answers. Raises InvalidAdvice for anything but advice and operations."""
     answer: object = writer(finished)
     if isinstance(answer, (str, bytes, Mapping)) or not isinstance(answer, Iterable):
         raise InvalidAdvice(f"a writer gave {answer!r:.60} instead of operations or advice.", "Let it return a list.")
@@ -291,7 +293,7 @@ class Policy:
 
     @property
     def keeps(self) -> bool:
-        """Whether it writes items of its own when an episode gets its reward."""
+        """Return whether the policy writes items of its own when an episode gets its reward."""
         return self.writer is not None
 
 
@@ -302,8 +304,8 @@ def need(
     positive: dict[str, float] | None = None,
     rate: dict[str, float] | None = None,
 ) -> None:
-    """Raise InvalidPolicy where a count is not a whole number of at least 1, a size not finite and above 0, or a rate not in
-    [0, 1]."""
+    """Raise InvalidPolicy for a count that is not a whole number of at least 1, a size that is not finite and positive, or a rate
+    outside [0, 1]."""
     for values, kind, fits, fix in (
         (count, Integral, lambda value: value >= 1, "It must be a whole number, at least 1."),
         (positive, Real, lambda value: math.isfinite(value) and value > 0.0, "It must be finite and above 0."),

@@ -50,23 +50,27 @@ SENTENCES = (
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """unrelated: mean cosine of texts that have nothing in common, below 1."""
+    """How near an encoder puts unrelated texts.
+
+    Attributes:
+        unrelated: Mean cosine of texts that have nothing in common, below 1.
+    """
 
     unrelated: float
 
     def usual(self, cosine: float) -> float:
-        """A cosine as all-MiniLM-L6-v2 would have it, for which the bounds of searches were chosen."""
+        """Map a cosine of this encoder to the scale of all-MiniLM-L6-v2, for which the thresholds of searches were chosen."""
         return cosine if self == USUAL else 1.0 - (1.0 - cosine) * self.stretch
 
     def usual_of(self, cosines: Sequence[tuple[str, float]]) -> dict[str, float]:
-        """`usual` of each, by id."""
+        """Map the cosines of a list of (id, cosine) to that scale. Returns them by id."""
         if self == USUAL:
             return dict(cosines)
         stretch = self.stretch
         return {id: 1.0 - (1.0 - cosine) * stretch for id, cosine in cosines}
 
     def native(self, cosine: float) -> float:
-        """The other way round."""
+        """Map a cosine on the scale of all-MiniLM-L6-v2 back to this encoder's."""
         return cosine if self == USUAL else 1.0 - (1.0 - cosine) / self.stretch
 
     @property
@@ -84,7 +88,12 @@ _MEASURED: WeakKeyDictionary[Encoder, Background] = WeakKeyDictionary()
 
 
 def background(encoder: Encoder, encode: Callable[[Sequence[str]], npt.NDArray[np.float32]]) -> Background:
-    """encode: texts to unit rows by this encoder, as an `Embedder` does. Measured once for each encoder."""
+    """Return how near an encoder puts unrelated texts. It is measured once for each encoder.
+
+    Args:
+        encoder: Its identity says whether its background is known.
+        encode: Maps texts to unit rows with this encoder, as an `Embedder` does.
+    """
     scale = KNOWN.get(encoder.identity.model)
     with contextlib.suppress(TypeError):  # one that cannot be a key is measured again
         scale = scale or _MEASURED.get(encoder)
@@ -96,6 +105,7 @@ def background(encoder: Encoder, encode: Callable[[Sequence[str]], npt.NDArray[n
 
 
 def measured(encode: Callable[[Sequence[str]], npt.NDArray[np.float32]]) -> Background:
+    """Measure the mean cosine of pairs of `SENTENCES`."""
     import numpy as np
 
     try:

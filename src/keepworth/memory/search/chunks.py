@@ -1,10 +1,11 @@
-"""Where a long text is cut, so that each part has a vector of its own.
+"""Cuts a long text into parts, each of which gets a vector of its own.
 
-An encoder reads the first few hundred pieces of a text and no more, so the one vector of a long note says nothing of its end. A
-long text is cut where lines, sentences or, at the worst, words end; a search by meaning counts the best of its parts.
+An encoder reads the first few hundred word pieces of a text and no more, so the one vector of a long note says nothing of its
+end. A long text is therefore cut at the ends of lines, sentences or, at the worst, words, and a search by meaning scores it by
+its best part.
 
-The best of many cosines is high by chance alone, so a long text would stand before a short one that says as much. A part
-therefore counts less than a whole text: its vector is shorter.
+The best of many cosines is high by chance alone, so a long text would stand before a short one that says as much. The vector of a
+part is therefore shorter than 1.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _GAPS = re.compile(r"\s+")
 
 
 def spans(text: str) -> tuple[tuple[int, int], ...]:
-    """Start and end of each part, in order; () for a text that is not long. Together they are the text.
+    """Return the start and end of each part of a long text, in order; together they cover it. A short text has none.
 
     >>> spans("A short one.")
     ()
@@ -71,12 +72,13 @@ def spans(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def parts(text: str) -> list[str]:
-    """The text, and what its spans hold: what is encoded for it."""
+    """Return the texts to encode for a text: the text itself, then its parts if it is long."""
     return [text, *(text[start:end] for start, end in spans(text))]
 
 
 def _weighed(text: str) -> list[int]:
-    """How many letters there are before each place, wide ones counted as several; one place more than letters."""
+    """Return how many letters stand before each position, wide letters counted as several. There is one position more than
+    letters."""
     if text.isascii():
         return list(range(len(text) + 1))
     weights = [1] * len(text)
@@ -90,18 +92,19 @@ def _weighed(text: str) -> list[int]:
 
 
 def _cuts(text: str, where: re.Pattern[str]) -> list[int]:
+    """Return the positions behind all matches of a pattern."""
     return [match.end() for match in where.finditer(text)]
 
 
 def _last(cuts: list[int], start: int, most: int) -> int:
-    """The last cut after `start` and up to `most`; `start` where there is none."""
+    """Return the last cut after `start` and at most at `most`, or `start` if there is none."""
     index = bisect_left(cuts, most + 1) - 1
     return cuts[index] if index >= 0 and cuts[index] > start else start
 
 
 def part_length(background: Background) -> float:
-    """Length of a part's vector by an encoder with this background: what makes a part as near as the question's answer usually is
-    count as much as by the default encoder."""
+    """Return the length of a part's vector for an encoder with this background. With it, a part that is as near as the usual
+    answer to a question counts as much as with the default encoder."""
     near = background.native(NEAR)
     if background == USUAL or near <= 0.0:
         return PART

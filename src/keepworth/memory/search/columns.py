@@ -34,7 +34,12 @@ Row = tuple[int, Mapping[str, Any] | None]
 
 
 class _Column:
-    """codes: by item number, the place of its value in `values`; -1 where the item is not current. The first value is MISSING."""
+    """The values of all items under one name of metadata.
+
+    Attributes:
+        codes: Maps an item number to the index of its value in `values`; -1 if the item is not current.
+        values: The distinct values. The first is MISSING.
+    """
 
     __slots__ = ("_known", "_sorted", "_tables", "codes", "field", "values")
 
@@ -53,8 +58,14 @@ class _Column:
     def of_texts(
         cls, field: Field, numbers: npt.NDArray[np.int64], texts: Sequence[str], values: Sequence[Any]
     ) -> _Column:
-        """Of all current items at once. texts: what tells the values of these items apart; values: of the distinct texts, in
-        order."""
+        """Build a column for all current items.
+
+        Args:
+            field: The name of metadata.
+            numbers: The item numbers.
+            texts: For each item a text that is equal for items of equal value.
+            values: The values of the distinct texts, in order of first appearance.
+        """
         import numpy as np
 
         column = cls(field, ())
@@ -68,7 +79,7 @@ class _Column:
         return column
 
     def put(self, rows: Iterable[Row]) -> None:
-        """What these items have now."""
+        """Set the values of some items. Metadata of None take an item out."""
         import numpy as np
 
         numbers, codes = [], []
@@ -93,12 +104,12 @@ class _Column:
         self.codes[numbers] = codes
 
     def met(self, condition: Condition) -> Mask:
-        """By item number; of items that are not current it says nothing."""
+        """Return a mask by item number of the items that meet a condition. It means nothing for items that are not current."""
         mask: Mask = self._table(condition)[self.codes]
         return mask
 
     def _table(self, condition: Condition) -> Mask:
-        """By place in `values`."""
+        """Return which of `values` meet a condition, as a mask."""
         import numpy as np
 
         if condition.operator in ("$eq", "$in", "$ne", "$nin"):
@@ -117,7 +128,7 @@ class _Column:
         return table
 
     def _between(self, operator: str, bound: Any) -> Mask:
-        """By place in `values`: one look at the order of all values of the bound's type, however many there are."""
+        """Return which of `values` are within a bound, as a mask, by bisection in the sorted values of the bound's type."""
         import numpy as np
 
         text, values = isinstance(bound, str), self.values
@@ -135,8 +146,8 @@ class _Column:
 
 
 class MetadataColumns:
-    """What items have under the names that filters asked for. The caller knows which entry of the journal it is up to, and holds
-    `lock` while it uses anything else."""
+    """The columns of all names that filters have asked for. The caller knows up to which journal entry they are, and holds `lock`
+    while it uses any other method."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -148,25 +159,25 @@ class MetadataColumns:
         self._since = -1  # changes after this entry are all in `_changed`
 
     def start(self, head: int) -> None:
-        """Begin anew at this entry."""
+        """Drop all columns and start again at a journal entry."""
         self.clear()
         self._since = head
 
     def missing(self, tree: Tree) -> list[Field]:
-        """The names in a filter that are not held."""
+        """Return the names in a filter for which there is no column yet."""
         return [field for field in fields_of(tree) if field not in self._columns]
 
     def build(self, fields: Iterable[Field], rows: list[Row]) -> None:
-        """rows: all current items."""
+        """Build columns from the metadata of all current items."""
         for field in fields:
             self._columns[field] = _Column(field, rows)
 
     def take(self, field: Field, numbers: npt.NDArray[np.int64], texts: Sequence[str], values: Sequence[Any]) -> None:
-        """A column of all current items: see `_Column.of_texts`."""
+        """Build one column for all current items from texts; see `_Column.of_texts`."""
         self._columns[field] = _Column.of_texts(field, numbers, texts, values)
 
     def follow(self, changes: Iterable[tuple[int, int, Mapping[str, Any] | None]]) -> None:
-        """changes: (journal entry, number, metadata as of the newest one) of what changed since."""
+        """Apply changes to all columns. Each is (journal entry, item number, the item's metadata now)."""
         changes = list(changes)
         for column in self._columns.values():
             column.put((number, metadata) for _, number, metadata in changes)
@@ -177,13 +188,13 @@ class MetadataColumns:
             _, self._since = self._changed.popitem(last=False)
 
     def changed_after(self, seq: int) -> list[int] | None:
-        """Numbers of items that entries after `seq` changed; None where it cannot tell."""
+        """Return the numbers of the items that entries after `seq` changed, or None if that is no longer known."""
         if seq < self._since:
             return None
         return [number for number, at in self._changed.items() if at > seq]
 
     def mask(self, tree: Tree) -> Mask:
-        """By item number: whether it is current and meets the filter, of which no name is missing."""
+        """Return a mask by item number of the current items that meet a filter. There must be a column for each of its names."""
         import numpy as np
 
         columns = []
@@ -214,14 +225,15 @@ class MetadataColumns:
 
 
 def fields_of(tree: Tree) -> list[Field]:
-    """Each once."""
+    """Return the distinct names in a filter."""
     if isinstance(tree, Condition):
         return [tree.field]
     return list(dict.fromkeys(field for part in tree.parts for field in fields_of(part)))
 
 
 def corrected(mask: Mask, tree: Tree, rows: Mapping[int, Mapping[str, Any] | None], numbers: Iterable[int]) -> Mask:
-    """`mask` with what these items are taken from `rows`; those not in there are not kept."""
+    """Return `mask` with the entries of some items computed again from their metadata in `rows`. Items that are not in `rows` are
+    masked out."""
     import numpy as np
 
     numbers = list(numbers)

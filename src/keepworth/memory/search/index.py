@@ -1,23 +1,20 @@
-"""Indexes in memory: words (BM25), and vectors with the encoder that makes them, scanned exactly.
+"""In-memory indexes: BM25 over an inverted index, and an exact scan over vectors, with the cache of their encoder.
 
-Okapi BM25 over an inverted index, exact also where the collection is a stack of layers: Robertson and Zaragoza, "The
-Probabilistic Relevance Framework: BM25 and Beyond" (2009), with the non-negative inverse document frequency
-ln(1 + (N - n + 0.5) / (n + 0.5)).
-
-Cosines come from one matrix of all vectors, scanned whole or only where the scope says. It is a cache: its truth is the
-table of vectors, and it follows the journal.
+Okapi BM25 is exact also where the collection is a stack of layers: Robertson and Zaragoza, "The Probabilistic Relevance
+Framework: BM25 and Beyond" (2009), with the non-negative inverse document frequency ln(1 + (N - n + 0.5) / (n + 0.5)). The matrix
+of vectors is a cache of the table of vectors in the file, and follows the journal.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import re
 import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -26,7 +23,7 @@ from keepworth.episodes.vectors import RecentVectors
 from keepworth.memory.errors import InvalidVector
 from keepworth.memory.search.background import Background, background
 from keepworth.memory.search.chunks import part_length, parts
-from keepworth.memory.search.scan import best, cosines, in_mask, threads
+from keepworth.memory.search.scan import begin, best, cosines, in_mask
 from keepworth.memory.search.terms import QueryTerms, terms_and_languages, weight
 
 if TYPE_CHECKING:
@@ -45,7 +42,7 @@ _TOKEN = re.compile(r"[^\W_]+")
 
 
 def tokens(text: str) -> list[str]:
-    """Words as they are written: runs of letters and digits, lower case, without accents."""
+    """Return the words of a text as they are written: runs of letters and digits, in lower case, without accents."""
     if text.isascii():
         return _TOKEN.findall(text.lower())
     decomposed = unicodedata.normalize("NFKD", text.lower())
@@ -54,15 +51,16 @@ def tokens(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class CorpusStatistics:
-    """What BM25 needs to know of the whole collection: documents, words in them, and documents with each query term."""
+    """The statistics of a collection that BM25 needs: its number of documents, their total number of words, and for each query
+    term the number of documents that contain it."""
 
     documents: int
     words: int
     frequency: Mapping[str, int]
 
     def weights(self, terms: Sequence[str]) -> tuple[dict[str, float], float]:
-        """What each term counts, and the mean length of a document (1 where there is none): the inverse document frequency of
-        its group, less of function words."""
+        """Return the weight of each term and the mean length of a document (1 for an empty collection). The weight is the inverse
+        document frequency of the term's group, multiplied by `FUNCTION_WORD` for function words."""
         count = self.documents
         weights: dict[str, float] = {}
         for group in terms.groups if isinstance(terms, QueryTerms) else ((term,) for term in terms):
@@ -73,6 +71,7 @@ class CorpusStatistics:
 
 
 def total(statistics: Iterable[CorpusStatistics]) -> CorpusStatistics:
+    """Add up the statistics of several collections."""
     frequency: Counter[str] = Counter()
     documents = words = 0
     for one in statistics:
@@ -83,9 +82,13 @@ def total(statistics: Iterable[CorpusStatistics]) -> CorpusStatistics:
 
 
 def term_score(count: int, length: int, weight: float, mean_length: float) -> float:
-    """One term's part of a document's BM25 score.
+    """Return one term's share of a document's BM25 score.
 
-    count: occurrences of the term; length: words of the document; weight: inverse document frequency of the term.
+    Args:
+        count: Occurrences of the term in the document.
+        length: Words of the document.
+        weight: Inverse document frequency of the term.
+        mean_length: Mean length of a document in words.
     """
     if count == 0:
         return 0.0
@@ -93,7 +96,8 @@ def term_score(count: int, length: int, weight: float, mean_length: float) -> fl
 
 
 class InvertedIndex:
-    """Rows are numbered in order of `add` and never leave; callers pass the rows that no longer count as `hidden`."""
+    """An inverted index in memory. Rows are numbered in the order of `add` and never removed; callers pass the rows to ignore as
+    `hidden`."""
 
     __slots__ = ("_arrays", "_long", "_mine", "_postings", "languages", "lengths", "words")
 
@@ -107,7 +111,7 @@ class InvertedIndex:
         self.languages: frozenset[str] = frozenset()
 
     def add(self, text: str, latin: str | None = None) -> None:
-        """latin: see `terms`."""
+        """Add a text as the next row. latin: the language of its Latin words, if known; see `terms`."""
         row = len(self.lengths)
         listed, languages = terms_and_languages(text, latin)
         counts = Counter(listed)
@@ -122,7 +126,7 @@ class InvertedIndex:
             self.languages |= languages
 
     def copy(self) -> InvertedIndex:
-        """What is added to either is not in the other."""
+        """Return a copy; later additions to one do not appear in the other."""
         twin = InvertedIndex()
         twin._postings, self._mine = self._postings.copy(), set()
         twin._arrays, twin.lengths, twin.languages = self._arrays.copy(), self.lengths.copy(), self.languages
@@ -130,7 +134,7 @@ class InvertedIndex:
         return twin
 
     def _posting(self, term: str) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]] | None:
-        """Rows and counts of one term; arrays are made when first asked for and again after the list has grown."""
+        """Return the rows and counts of one term, or None. The arrays are cached until the list of the term grows."""
         import numpy as np
 
         entries = self._postings.get(term)
@@ -145,7 +149,7 @@ class InvertedIndex:
         return cached[1], cached[2]
 
     def statistics(self, terms: Sequence[str], hidden: npt.NDArray[np.intp]) -> CorpusStatistics:
-        """Over the rows that are not hidden."""
+        """Return the statistics of the rows that are not hidden."""
         import numpy as np
 
         frequency = {}
@@ -160,7 +164,7 @@ class InvertedIndex:
         return CorpusStatistics(len(self.lengths) - len(hidden), self.words - hidden_words, frequency)
 
     def scores(self, terms: Sequence[str], statistics: CorpusStatistics) -> npt.NDArray[np.float64]:
-        """BM25 of every row, hidden ones included. Shape (rows,); 0 where no term occurs."""
+        """Return the BM25 score of every row, hidden ones included; 0 for rows without a query term. Shape (rows,)."""
         import numpy as np
 
         out = np.zeros(len(self.lengths))
@@ -184,7 +188,12 @@ DEFAULT_CACHE = 4096
 
 
 class Embedder:
-    """Thread-safe. `cached` texts are remembered, least recently used out first; 0 turns the cache off."""
+    """An encoder with a cache of the vectors of recent texts. Thread-safe.
+
+    Args:
+        encoder: The encoder.
+        cached: How many texts to cache; the least recently used goes first, and 0 turns the cache off.
+    """
 
     __slots__ = ("_background", "_recent", "encoder", "identity")
 
@@ -196,21 +205,25 @@ class Embedder:
 
     @property
     def background(self) -> Background:
-        """How near this encoder puts texts that have nothing in common; measured when first asked for."""
+        """Return how near this encoder puts unrelated texts. It is measured on first use."""
         if self._background is None:
             self._background = background(self.encoder, self)
         return self._background
 
     def __call__(self, texts: Sequence[str]) -> Vectors:
-        """Shape (len(texts), dimension), float32, unit rows. Each distinct unknown text is encoded once, in one batch."""
+        """Encode texts as unit rows, shape (len(texts), dimension), float32. Distinct texts that are not cached are encoded in
+        one batch."""
         return self._recent.encode(texts, self._encode_new, lambda: self.identity.dimension)
 
     def _encode_new(self, texts: Sequence[str]) -> list[tuple[Sequence[int], Vectors]]:
         return [(range(len(texts)), unit_rows(self.encoder.encode(texts), len(texts), self.identity))]
 
     def in_parts(self, texts: Sequence[str]) -> list[Vectors]:
-        """Of each text a vector of length 1, and a shorter one for each part of a long one (see
-        `keepworth.memory.search.chunks`). Shapes (1 + parts, dimension)."""
+        """Encode texts and the parts of long texts (see `keepworth.memory.search.chunks`).
+
+        Returns:
+            For each text a matrix of shape (1 + parts, dimension): its unit vector, then the shorter vectors of its parts.
+        """
         import numpy as np
 
         listed = [parts(text) for text in texts]
@@ -223,14 +236,14 @@ class Embedder:
         return out
 
     def begin(self, texts: Sequence[str]) -> Callable[[], Vectors]:
-        """Start encoding on a thread beside the caller's; the returned function waits for the vectors. At once where all
-        are in the cache."""
+        """Start encoding on another thread. The returned function waits for the vectors. If all texts are cached, no thread is
+        used."""
         if self._recent.has(texts):
             return lambda: self(texts)
-        return threads("encode", os.getpid()).submit(self, texts).result
+        return begin("encode", partial(self, texts))
 
     def forget(self, text: str) -> None:
-        """Drop one text's vector from the cache."""
+        """Remove one text's vector from the cache."""
         self._recent.forget(text)
 
 
@@ -239,7 +252,8 @@ TINY = 1e-15
 
 
 def unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
-    """`vectors` as float32 of shape (rows, dimension) with unit rows; a zero row stays zero and matches nothing."""
+    """Return an encoder's output as float32 unit rows of shape (rows, dimension). A zero row stays zero and matches nothing.
+    Raises InvalidVector."""
     import numpy as np
 
     try:
@@ -276,8 +290,8 @@ SCAN_SHARE = 0.3
 
 
 class Block:
-    """Rows that lie side by side: row numbers of items, scope ids, whether the row still counts, and vectors. Where an item has
-    several, they follow one another."""
+    """Vectors side by side in one matrix, each with its item's number and scope id and a flag whether it is alive. The vectors of
+    one item follow one another."""
 
     __slots__ = ("alive", "matrix", "numbers", "scopes", "size")
 
@@ -291,13 +305,13 @@ class Block:
         self.size = 0
 
     def append(self, numbers: npt.ArrayLike, scopes: npt.ArrayLike, vectors: Vectors) -> None:
-        """Rows that count. Grows by doubling, so n appends cost O(n)."""
+        """Append rows that are alive. The block grows by doubling, so n appends cost O(n)."""
         here = self.extended(len(vectors))
         self.matrix[here] = vectors
         self.accept(numbers, scopes)
 
     def extended(self, count: int) -> slice:
-        """Make room for so many rows more; returns where they go. They count once `accept` names them."""
+        """Make room for `count` more rows and return their slice. They count once `accept` gives their numbers."""
         import numpy as np
 
         need = self.size + count
@@ -311,7 +325,7 @@ class Block:
         return slice(self.size, need)
 
     def accept(self, numbers: npt.ArrayLike, scopes: npt.ArrayLike) -> None:
-        """Count the rows after the last, whose vectors are in the matrix."""
+        """Mark the next rows, whose vectors are in the matrix already, as alive."""
         import numpy as np
 
         here = slice(self.size, self.size + len(np.atleast_1d(numbers)))
@@ -322,7 +336,7 @@ class Block:
 
 
 def in_eight_bits(vector: Vectors) -> Bytes:
-    """A unit vector as it is kept, one byte a number."""
+    """Quantise a unit vector to eight bits a number, as it is stored."""
     import numpy as np
 
     most = float(np.abs(vector).max(initial=0.0)) or 1.0
@@ -331,7 +345,7 @@ def in_eight_bits(vector: Vectors) -> Bytes:
 
 
 def of_eight_bits(numbers: Bytes) -> Vectors:
-    """The unit vector that was kept."""
+    """Return the unit vector of a quantised one."""
     import numpy as np
 
     rough = numbers.astype(np.float32)
@@ -340,8 +354,15 @@ def of_eight_bits(numbers: Bytes) -> Vectors:
 
 
 class DenseIndex:
-    """Thread-safe. Rows are vectors of items; `alive` ones are of current items. An item whose vectors change gets new rows; one
-    that has several counts with the best of them. base: what it begins with."""
+    """An exact index over the vectors of items. Thread-safe.
+
+    Rows of current items are alive. An item whose vectors change gets new rows. An item that has several vectors is scored by the
+    best of them.
+
+    Args:
+        dimension: Numbers in a vector.
+        base: Rows to begin with.
+    """
 
     def __init__(self, dimension: int, base: Block | None = None) -> None:
         self.dimension = dimension
@@ -357,8 +378,13 @@ class DenseIndex:
         self._dead = [int((~block.alive[: block.size]).sum()) for block in self._blocks]
 
     def put(self, numbers: Sequence[int], scopes: Sequence[int], vectors: Vectors) -> None:
-        """Add current items, or give them new vectors. vectors: (n, dimension), unit rows; an item that has several has its
-        number as often, one after the other."""
+        """Add items, or replace their vectors.
+
+        Args:
+            numbers: The item number of each row. The rows of one item follow one another.
+            scopes: The scope id of each row.
+            vectors: Unit rows, shape (n, dimension).
+        """
         with self._lock:
             if numbers and min(numbers) <= self._newest:
                 self.drop(numbers)  # a new item is newer than all there are
@@ -372,7 +398,7 @@ class DenseIndex:
                 self._at[number] = (last, first, row + 1)
 
     def drop(self, numbers: Iterable[int]) -> None:
-        """Take items out of search."""
+        """Remove items from the index."""
         with self._lock:
             self._locate()
             for number in numbers:
@@ -383,6 +409,7 @@ class DenseIndex:
                     self._dead[block] += end - first
 
     def has(self, number: int) -> bool:
+        """Return whether an item is in the index."""
         with self._lock:
             self._locate()
             return number in self._at
@@ -395,10 +422,14 @@ class DenseIndex:
         scope_ids: Collection[int] | None,
         mask: npt.NDArray[np.bool_] | None = None,
     ) -> list[list[tuple[int, float]]]:
-        """Per query the `count` best (item number, cosine), best first, ties in order of arrival.
+        """Return for each query the `count` best (item number, cosine), best first; ties keep the order of arrival.
 
-        queries: (q, dimension); scope_ids: which scopes count, None for all; scope: a hashable name for them, for the cache.
-        mask: by item number, which items count; None for all.
+        Args:
+            queries: Shape (q, dimension).
+            count: How many items to return for each query.
+            scope: A hashable name of the scopes, as the key of the cache of their rows.
+            scope_ids: The scopes to search; None for all.
+            mask: By item number, which items may be returned; None for all.
         """
         import numpy as np
 
@@ -432,7 +463,7 @@ class DenseIndex:
             reach *= 4
 
     def _locate(self) -> None:
-        """Where each item's row is. Of the base this is built when first needed: a search alone does not."""
+        """Build the map from item numbers to rows of the base. It is built on first use, because a search does not need it."""
         import numpy as np
 
         if self._known:
@@ -453,7 +484,7 @@ class DenseIndex:
         self._known = True
 
     def _rows_in(self, scope: object, scope_ids: Collection[int]) -> list[Rows]:
-        """Rows of each block in the given scopes; remembered per scope and extended as rows arrive."""
+        """Return the rows of each block that lie in the given scopes. They are cached by scope and extended as rows arrive."""
         import numpy as np
 
         cached = self._by_scope.get(scope)
@@ -485,7 +516,7 @@ class DenseIndex:
 
 
 def _first_of_each(line: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """The best of each item's, best first."""
+    """Keep the best entry of each item, best first."""
     out: dict[int, float] = {}
     for number, score in line:
         out.setdefault(number, score)
@@ -493,7 +524,7 @@ def _first_of_each(line: list[tuple[int, float]]) -> list[tuple[int, float]]:
 
 
 def _scanned(queries: Vectors, count: int, views: list[_View]) -> list[list[tuple[int, float]]]:
-    """All queries against all rows that count."""
+    """Score all queries against all rows that are alive and selected."""
     import numpy as np
 
     numbers, scores = [], []

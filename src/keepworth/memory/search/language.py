@@ -21,8 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """keys: of each length, the runs as numbers, ascending, and the row of the first; rows: the logarithm of how probable each
-    is in each language; first: that of each language."""
+    """The naive Bayes model.
+
+    Attributes:
+        keys: For each length of run, the runs as ascending numbers, and the row of the first.
+        rows: Log-probability of each run in each language.
+        first: Log-prior of each language.
+        tags: The languages.
+    """
 
     keys: dict[int, tuple[npt.NDArray[np.int64], int]]
     rows: npt.NDArray[np.float16]
@@ -45,7 +51,7 @@ def _model() -> _Model:
 
 
 def classify(texts: Sequence[str]) -> list[tuple[str, float]]:
-    """Of each text the tag of the likeliest language, and how probable it is. Of the runs that end at a place the longest
+    """Return the likeliest language of each text, as a tag, and its probability. Where several runs end at one byte, the longest
     counts."""
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""Of facts that say different values of the same of one person, the newer one first."""
+"""Puts the newer of two contradicting facts about one person first."""
 
 from __future__ import annotations
 
@@ -54,12 +54,18 @@ ASKING = BESIDE.union(words("much many kind sort type"))
 
 
 def newer_first(hits: Sequence[Hit], asked: QueryTerms, question: str) -> list[Hit]:
-    """The same hits, each with the ids of others of the same person that say another value of the same: texts that differ in
-    a few words side by side, none of them asked for. Of these the newer has the place and the score of the better, unless the
-    question is about the past. A question with words that the texts lack may mean one of the values: then only near ties change
-    places.
+    """Let newer facts take the places of older facts that they contradict.
 
-    asked: terms of the question."""
+    Two hits contradict if they are about the same person and their texts differ in a few adjacent words that the question does
+    not ask for. The newest of them gets the place and the score of the best, unless the question is about the past. If the
+    question has words that the texts lack, it may mean one of the values; then only hits of nearly equal scores change places.
+    Each hit gets the ids of those that it contradicts.
+
+    Args:
+        hits: The hits, best first.
+        asked: The terms of the question.
+        question: Its text.
+    """
     words_of = [words(hit.item.text) if len(hit.item.text) <= LONGEST else [] for hit in hits]
     groups: list[list[int]] = []
     for index, hit in enumerate(hits):
@@ -92,12 +98,13 @@ def newer_first(hits: Sequence[Hit], asked: QueryTerms, question: str) -> list[H
 
 
 def about_the_past(question: str) -> bool:
-    """Whether an English question asks for what was."""
+    """Return whether an English question asks for something in the past."""
     return not PAST.isdisjoint(tokens(_NOW.sub(" ", question)))
 
 
 def _values(one: list[str], other: list[str]) -> tuple[list[str], list[str]] | None:
-    """What stands in each text between the words that both begin and end with; None where they have too little in common."""
+    """Return the words in which two texts differ, between their common beginning and end, or None if they have too little in
+    common."""
     if not one or not other or (one[0] != other[0] and one[-1] != other[-1]) or len({*one}.intersection(other)) < SAME:
         return None
     one, other = ([word for word in words if word not in BESIDE] for words in (one, other))
@@ -109,7 +116,8 @@ def _values(one: list[str], other: list[str]) -> tuple[list[str], list[str]] | N
 
 
 def _may_mean_one(one: str, other: str, values: tuple[list[str], list[str]], asked: QueryTerms) -> bool | None:
-    """Whether a question for what both texts say may mean the value of one of them; None where it does, or asks for neither."""
+    """Return whether a question may mean the value of one of two contradicting texts. None means that it names one of the values,
+    or asks for something that neither text is about."""
     wanted = [group for group in asked.groups if min(map(weight, group)) == 1.0 and ASKING.isdisjoint(group)]
     language = only_latin(terms_and_languages(one)[1])
     first, second = set(terms(one, language)), set(terms(other, language))
@@ -123,15 +131,15 @@ def _may_mean_one(one: str, other: str, values: tuple[list[str], list[str]], ask
 
 
 def _same_person(one: Item, other: Item) -> bool:
-    """As far as is known, and both about what is, or both about what was."""
+    """Return whether two items may be about the same person, and both about the present or both about the past."""
     speakers = {one.provenance.speaker, other.provenance.speaker} - {""}
     past = about_the_past(one.text) == about_the_past(other.text)
     return one.scope.user == other.scope.user and len(speakers) < 2 and past
 
 
 def _time(item: Item) -> tuple[str, int]:
-    """When it was so, as far as is known; else when it was said or written. Of what was written in one go turns of a conversation
-    have an order, and the parts of a document have none."""
+    """Return when an item became true if that is known, else when it was said or written, and its turn in a conversation, which
+    orders what was written at once."""
     stated = ""
     with suppress(InvalidTime):
         stated = timestamp(item.provenance.date)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,48 +28,62 @@ READERS = min(4, os.cpu_count() or 1)
 
 @cache
 def threads(name: str, process: int) -> ThreadPoolExecutor:
-    """Four threads that outlive one search: some libraries start a team of their own for every thread that calls them.
-    process: id of the process that asks, as threads do not come along into a forked one."""
+    """Return a pool of four threads that outlive one search. Some libraries start a team of threads for every thread that calls
+    them, so the threads are reused.
+
+    Args:
+        name: Of the pool.
+        process: The id of the calling process, because threads do not survive a fork.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
     return ThreadPoolExecutor(4, f"keepworth-{name}")
 
 
-def cosines(queries: Vectors, matrix: Vectors) -> Vectors:
-    """Of each query with each row. Shape (queries, rows).
+def begin(name: str, work: Callable[[], Vectors]) -> Callable[[], Vectors]:
+    """Start work on another thread, and return a function that waits for its result. If no thread can start, because the process
+    is ending or may have no more, that function does the work itself."""
+    try:
+        return threads(name, os.getpid()).submit(work).result
+    except RuntimeError:
+        return work
 
-    A few queries go row by row: that reads the matrix at the speed of memory, where the matrix product of some libraries
-    takes twice as long, and gives equal rows equal scores wherever they stand and whatever the number of threads. From MANY
-    on a matrix product is faster."""
+
+def cosines(queries: Vectors, matrix: Vectors) -> Vectors:
+    """Compute the cosine of each query with each row. Shape (queries, rows).
+
+    A few queries go row by row, which reads the matrix at the speed of memory; the matrix product of some libraries takes twice
+    as long. It also gives equal rows equal scores, wherever they stand and whatever the number of threads. From `MANY` queries on
+    a matrix product is faster.
+    """
     import numpy as np
 
     if len(queries) >= MANY:
         product: Vectors = queries @ matrix.T
         return product
-    out = np.empty((len(queries), len(matrix)), np.float32)
     count = min(READERS, 1 + len(matrix) // SHARE)
     ends = [len(matrix) * share // count for share in range(count + 1)]
-    shares = [(queries, matrix[start:end], out[:, start:end]) for start, end in zip(ends, ends[1:], strict=False)]
-    others = [threads("scan", os.getpid()).submit(_by_rows, *share) for share in shares[1:]]
-    _by_rows(*shares[0])
-    for other in others:
-        other.result()
-    return out
+    shares = [partial(_by_rows, queries, matrix[start:end]) for start, end in pairwise(ends)]
+    others = [begin("scan", share) for share in shares[1:]]
+    return np.concatenate([shares[0](), *(other() for other in others)], axis=1)
 
 
-def _by_rows(queries: Vectors, matrix: Vectors, out: Vectors) -> None:
-    """Several queries go over a part of the rows at a time, which stays in the processor's cache."""
+def _by_rows(queries: Vectors, matrix: Vectors) -> Vectors:
+    """Compute the cosines of the queries with these rows. Several queries share a chunk of rows while it is in the processor's
+    cache."""
     import numpy as np
 
+    out = np.empty((len(queries), len(matrix)), np.float32)
     step = CACHED if len(queries) > 1 else max(1, len(matrix))
     for start in range(0, len(matrix), step):
         part = matrix[start : start + step]
         for query, line in zip(queries, out, strict=True):
             np.vecdot(part, query, out=line[start : start + step])
+    return out
 
 
 def best(scores: npt.NDArray[np.floating], count: int) -> npt.NDArray[np.intp]:
-    """Indices of the `count` largest scores, best first, ties in order of index. Shape (min(count, n),)."""
+    """Return the indices of the `count` largest scores, best first, ties in order of index. Shape (min(count, n),)."""
     import numpy as np
 
     n = len(scores)
@@ -91,7 +107,7 @@ def best(scores: npt.NDArray[np.floating], count: int) -> npt.NDArray[np.intp]:
 
 
 def in_mask(mask: npt.NDArray[np.bool_], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Which of `numbers` are kept; those beyond are not. mask: by number."""
+    """Return which of `numbers` the mask keeps. Numbers beyond its end are not kept."""
     import numpy as np
 
     if not len(mask):

@@ -1,8 +1,8 @@
-"""The words of single scopes, in memory: who asks again in a scope of some thousand items is answered by BM25 over all of them.
+"""Keeps the words of small scopes in memory, so that searching one person's items again need not read the index of everybody's.
 
-The full-text index of the file is ordered by words, and holds everybody's: the more others have written, the more of it is read
-to find what one person said. Here are the items of one scope alone. It is a cache like that of the vectors: its truth is the
-file, it follows the journal, and what it says is looked up there before it is shown.
+The full-text index of the file is ordered by words and holds the items of all: the more others have written, the more of it is
+read to find what one person said. Here an inverted index holds the items of one scope alone. It is a cache that follows the
+journal; hits are looked up in the file before they are shown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ Row = tuple[int, str]
 
 
 class _Scope:
-    """An index of the items of one scope. numbers: of the item in each row; row_of: of each current item."""
+    """The inverted index of one scope.
+
+    Attributes:
+        numbers: The item number of each row.
+        row_of: The row of each current item, by number.
+    """
 
     __slots__ = ("index", "numbers", "row_of")
 
@@ -43,7 +48,7 @@ class _Scope:
 
 
 class ScopeWords:
-    """Thread-safe. Scopes go by the number that the file gives them."""
+    """The inverted indexes of several scopes, by scope id. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -55,11 +60,12 @@ class ScopeWords:
             self._asked: OrderedDict[tuple[int, ...], None] = OrderedDict()
 
     def __len__(self) -> int:
-        """Words held."""
+        """Return the number of words in all indexes."""
         return sum(scope.index.words for scope in self._scopes.values())
 
     def asked_before(self, ids: tuple[int, ...]) -> bool:
-        """Whether these scopes were asked a moment ago: reading them whole pays from the second time on."""
+        """Note a search of these scopes, and return whether they were searched recently. Reading them whole pays from the second
+        search on."""
         with self._lock:
             again = ids in self._asked
             self._asked[ids] = None
@@ -69,11 +75,12 @@ class ScopeWords:
             return again
 
     def missing(self, ids: Iterable[int]) -> list[int]:
+        """Return the scopes that have no index."""
         with self._lock:
             return [id for id in ids if id not in self._scopes]
 
     def put(self, id: int, rows: Iterable[Row], latin: str | None = None) -> None:
-        """All current items of a scope. latin: see `terms`."""
+        """Index all current items of a scope. latin: the language of its Latin words, if known; see `terms`."""
         scope = _Scope()
         for number, text in rows:
             scope.add(number, text, latin)
@@ -84,7 +91,7 @@ class ScopeWords:
                     self._scopes.popitem(last=False)
 
     def change(self, id: int, number: int, text: str | None) -> None:
-        """What an item says now; None where it is not current any more. Nothing where its scope is not held."""
+        """Set an item's text, or remove the item if it is None. A scope without an index is ignored."""
         with self._lock:
             scope = self._scopes.get(id)
             if scope is None:
@@ -103,8 +110,18 @@ class ScopeWords:
         count: int,
         mask: Mask | None = None,
     ) -> list[tuple[int, float]] | None:
-        """The `count` best (item number, BM25), best first, ties by number; the same scores as `InvertedIndex.scores` gives. None
-        where one of the scopes is not held. mask: by item number, those that may be found; all where it is None."""
+        """Return the `count` best (item number, BM25), best first, ties by number. Scores equal those of `InvertedIndex.scores`.
+
+        Args:
+            ids: The scopes to search.
+            terms: Of the query.
+            statistics: Of the whole collection.
+            count: How many items to return.
+            mask: By item number, which items may be returned; None for all.
+
+        Returns:
+            The items, or None if one of the scopes has no index.
+        """
         import numpy as np
 
         scored: list[tuple[int, float]] = []

@@ -82,8 +82,8 @@ class Worth:
 
     @property
     def sentence(self) -> str:
-        """What was learned, to be read: how often it was right where all rewards were for this very question, all or nothing;
-        else what it earned, of 1 where that is the best."""
+        """Say in one sentence what was learned: how often the item was right, if all rewards for this question were all or
+        nothing, else its mean reward."""
         if self.times >= 0.5:
             times, right = max(1, round(self.times)), round(self.earned)
             if max(abs(self.times - times), abs(self.earned - right)) < WHOLE:
@@ -97,12 +97,13 @@ class Worth:
 
     @property
     def tested(self) -> int:
-        """In how many episodes chance decided."""
+        """Return in how many episodes chance decided whether the item was shown."""
         return 0 if self.overall is None else self.overall.rows
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 %, of the effect wherever it came up, and may be looked at after every reward; None where there is none yet."""
+        """Return the 95 % interval of the item's effect over all questions, or None if there is none yet. It holds at any time,
+        so it may be looked at after every reward."""
         limits = None if self.overall is None else self.overall.interval
         return None if limits is None or limits[1] - limits[0] == math.inf else limits
 
@@ -126,6 +127,10 @@ class Explanation:
         return "" if self.worth is None else self.worth.sentence
 
 
+UNEXPLAINED = Explanation(None, None, {})
+"""Stands where no explanation was asked for and rewards say nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hit:
     """An item that a search found, and the score by which it was ranked.
@@ -139,13 +144,13 @@ class Hit:
     score: float
     lexical: float | None = None
     dense: float | None = None
-    why: Explanation | None = field(default=None, compare=False)
+    why: Explanation = field(default=UNEXPLAINED, compare=False)
     conflicts: tuple[str, ...] = field(default=(), compare=False)
     instead_of: str = field(default="", compare=False)
     span: tuple[int, int] | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
-        """Short: a list of hits is printed to be read."""
+        """Return a short form, because lists of hits are printed."""
         text = self.text if len(self.text) <= 100 else f"{self.text[:97]}..."
         return f"Hit({self.id}, {self.score:.4f}, {text!r})"
 
@@ -159,12 +164,12 @@ class Hit:
 
     @property
     def passage(self) -> str:
-        """The part of a long text that was found, or the text."""
+        """Return the part of a long text that matched, or the whole text."""
         return self.text if self.span is None else self.text[slice(*self.span)]
 
     @property
     def utility(self) -> float:
-        """Mean reward of the times it was shown; 0 before the first."""
+        """Return the mean reward of the times the item was shown; 0 before the first."""
         return self.item.values.mean
 
 
@@ -217,17 +222,17 @@ class Ask:
 
     @property
     def text(self) -> str:
-        """What a search looks for."""
+        """Return the text to search for."""
         return self.observation or self.goal
 
     def without_secrets(self, redacted: Callable[[str], str]) -> Ask:
-        """The same in the words that `redacted` leaves of each text."""
+        """Return the same request with `redacted` applied to each text."""
         goal, observation, *actions = map(redacted, (self.goal, self.observation, *self.actions))
         return replace(self, goal=goal, observation=observation, actions=tuple(actions))
 
 
 def asked(ask: Ask, top_k: int, more: Mapping[str, Any] | None = None) -> str:
-    """What is logged of a choice among what a search found."""
+    """Return the details to log of a choice among the hits of a search."""
     details: dict[str, Any] = {"k": top_k, **(more or {})}
     if ask.observation and ask.goal != ask.observation:
         details["observation"] = ask.observation
@@ -250,7 +255,7 @@ class Chosen:
     vector: Callable[[], bytes] | None = None
 
     def decision(self, ask: Ask) -> Decision:
-        """As it is logged, under the id that its hits have."""
+        """Return the decision to log, under the id that its hits have."""
         hits = self.hits
         return Decision(
             id=hits.decision,
@@ -306,7 +311,7 @@ def fuse(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> Ranked:
 
 
 def evidence(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> tuple[dict[str, float], float]:
-    """The sum of each candidate, and how likely it is that the memory knows."""
+    """Return the summed evidence of each candidate, and the probability that the memory knows the answer."""
     words, meaning = dict(lexical), scale.background.usual_of(dense)
     # What a full list leaves out may have as much as its last; what a list that is not full leaves out has nothing.
     fewest, farthest = lexical[-1][1] if len(lexical) >= scale.pool else 0.0, meaning[dense[-1][0]] if dense else 0.0
@@ -322,7 +327,7 @@ def evidence(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> tuple[dict[st
 
 
 def _word(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> float:
-    """`WORD`, for this question."""
+    """Return the weight of words for this question, from `WORD`."""
     nearest = min(max(scale.background.usual(dense[0][1]) if dense else 0.0, SURE), HALF)
     falling = 1.0 - 0.5 * (nearest - SURE) / (HALF - SURE)
     if not lexical or scale.most <= 0:
@@ -345,7 +350,7 @@ CURRENT = (Status.ACTIVE,)
 
 
 class SearchOptions(TypedDict, total=False):
-    """What every search can be told, as `Request` says."""
+    """The options of every search; `Request` describes them."""
 
     mode: str | None
     threshold: float | None
@@ -363,7 +368,7 @@ class SearchOptions(TypedDict, total=False):
 
 
 class ScopedOptions(SearchOptions, total=False):
-    """What a search of a memory can be told beside them: whose memory is searched."""
+    """The options of a search of a memory: those of every search, and whose memory is searched."""
 
     user_id: str
     agent_id: str
@@ -407,42 +412,44 @@ class Request:
 
     @property
     def pool(self) -> int:
-        """Candidates per part: no more than are returned unless something after the ranking chooses among more."""
+        """Return the number of candidates of each ranking: no more than are returned, unless a later stage chooses among more."""
         if self.mode == "hybrid" or self.reranker is not None or self.half_life:
             return max(POOL, 5 * self.k)
         return self.k + self.beyond
 
     @property
     def timed(self) -> bool:
-        """Whether time decides near ties: not where something else gives the order, nor where cosines alone were asked for."""
+        """Return whether newer facts go before older ones that they contradict: not with a reranker, whose order wins, nor by
+        cosine alone."""
         return self.mode != "dense" and self.reranker is None
 
     @property
     def of_others(self) -> bool:
-        """Whether items may be admitted that are not current."""
+        """Return whether items that are not current may be returned."""
         return bool(self.as_of) or self.statuses != CURRENT
 
     @property
     def usual(self) -> bool:
-        """Whether it admits whatever is current and in force, and of that what a `Corpus` finds for `declared`."""
+        """Return whether exactly the current items that meet `declared` may be returned."""
         return not (self.of_others or self.by_function or self.nobody)
 
     @property
     def by_function(self) -> bool:
+        """Return whether the filter has a part that is a function."""
         return self.where is not None and self.where.function is not None
 
     @property
     def declared(self) -> Filter | None:
-        """What can be told of items before they are ranked."""
+        """Return the part of the filters that can be checked before anything is ranked."""
         return narrowed(self.where, [kind.value for kind in self.kinds], self.since, self.until)
 
     @property
     def staged(self) -> bool:
-        """Whether something is asked for that acts on candidates, whoever found them."""
+        """Return whether a stage after the candidates was asked for."""
         return bool(self.half_life or self.reranker or self.explain or self.threshold is not None or self.fits)
 
     def admits(self, item: Item, time: str) -> bool:
-        """Whether the filters let an item through, `time` being now."""
+        """Return whether the filters let an item through at the present `time`."""
         if self.as_of:
             if not item.valid_at(self.as_of):
                 return False
@@ -466,7 +473,7 @@ OPTIONS = tuple(one.name for one in fields(Request) if one.name not in ("k", "mo
 
 
 def checked_number(number: object, name: str, least: int) -> int:
-    """Raise InvalidFilter for what cannot be a number of hits (`least` 1) or of a step (0)."""
+    """Return a valid number of hits (`least` 1) or of a step (`least` 0). Raises InvalidFilter."""
     if not isinstance(number, Integral) or isinstance(number, bool) or not least <= int(number) <= MOST:
         raise InvalidFilter(
             f"{name} must be a whole number from {least} to {MOST:,}, got {number!r:.40}: give such a number"
@@ -474,10 +481,27 @@ def checked_number(number: object, name: str, least: int) -> int:
     return int(number)
 
 
-def requested(k: int, mode: str, options: Mapping[str, Any], beyond: int = 0) -> Request:
-    """A request from what a caller gave. mode: where `options` name none. beyond: see `Request`.
+def checked_switch(value: object, name: str) -> bool:
+    """Return True or False. Raises InvalidFilter for anything else, such as "no"."""
+    if value not in (True, False):
+        raise InvalidFilter(f"{name} must be True or False, got {value!r:.40}: give one of them")
+    return bool(value)
 
-    Raises InvalidFilter, UnknownOption, InvalidTime for what does not exist or cannot take effect."""
+
+def requested(k: int, mode: str, options: Mapping[str, Any], beyond: int = 0) -> Request:
+    """Check what a caller gave and return it as a request.
+
+    Args:
+        k: How many hits to return.
+        mode: The mode if `options` name none.
+        options: The options by name, as in `ScopedOptions`.
+        beyond: See `Request`.
+
+    Raises:
+        InvalidFilter: A value cannot be used, or has no effect beside another.
+        UnknownOption: There is no such option.
+        InvalidTime: A time cannot be read.
+    """
     checked_number(k, "top_k", 1)
     if not options:
         return Request(k, mode, beyond)
@@ -487,7 +511,7 @@ def requested(k: int, mode: str, options: Mapping[str, Any], beyond: int = 0) ->
         raise InvalidFilter(f"mode {mode!r} does not exist: use one of {', '.join(MODES)}")
     unknown = sorted(set(given) - set(OPTIONS))
     if unknown:
-        raise unknown_option("a search", unknown[0], ("top_k", "mode", "user_id", *OPTIONS))
+        raise unknown_option("a search", unknown[0], ("top_k", "actions", "explore", *ScopedOptions.__annotations__))
     if "kinds" in given:
         given["kinds"] = tuple(member(ItemKind, kind) for kind in several(given["kinds"], "kinds", "fact"))
     if "statuses" in given:
@@ -502,7 +526,7 @@ def requested(k: int, mode: str, options: Mapping[str, Any], beyond: int = 0) ->
 
 
 def _check_combination(mode: str, given: Mapping[str, Any]) -> None:
-    """Raise InvalidFilter for numbers and functions that are none, and for what has no effect beside something else."""
+    """Raise InvalidFilter for values of a wrong type, and for options that have no effect together."""
     threshold, half_life = (0.0 if number is None else number for number in map(given.get, ("threshold", "half_life")))
     if not isinstance(threshold, (int, float)) or math.isnan(threshold):
         raise InvalidFilter(f"threshold must be a number, got {threshold!r:.40}: give one, or leave it out")
@@ -518,7 +542,7 @@ def _check_combination(mode: str, given: Mapping[str, Any]) -> None:
 
 
 def checked_query(query: object, number: int = 0) -> str:
-    """Raises InvalidText."""
+    """Return a query that is text of at most `LONGEST_QUERY` characters. Raises InvalidText."""
     if not isinstance(query, str):
         raise InvalidText(f"query number {number} must be text, got {type(query).__name__}: give the words to look for")
     if len(query) > LONGEST_QUERY:
@@ -530,6 +554,7 @@ def checked_query(query: object, number: int = 0) -> str:
 
 
 def several(names: object, what: str, such: str) -> Iterable[Any]:
+    """Return an iterable option that is no single text. Raises InvalidFilter."""
     if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
         raise InvalidFilter(f"{what} takes several, got {names!r:.40}: give a list such as [{such!r}]")
     return names
@@ -543,32 +568,38 @@ class Corpus(Protocol):
     def on_file(self) -> bool: ...
     def fetch(self, ids: Sequence[str]) -> Mapping[str, Item | None]: ...
     def doubtful(self, ids: Sequence[str]) -> Sequence[str]:
-        """Those of `ids` of which it takes a look at the item to say that it is current and in force, and meets a filter."""
+        """Return those of `ids` whose item has to be read to decide whether it is current, in force, and meets the filter."""
         ...
 
     def languages(self) -> frozenset[str]:
-        """Those of which there are stems among the words."""
+        """Return the languages whose stems occur among the words."""
         ...
 
     def vectors_of(self, items: Sequence[Item]) -> Mapping[str, Vectors]:
-        """Of items as they are given, where there are any: of the text and of each part of a long one. Shapes (1 + parts,
-        dimension)."""
+        """Return the vectors of items, by id: of the text and of each part of a long one. Shapes (1 + parts, dimension)."""
         ...
 
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics: ...
     def by_words(self, terms: Sequence[str], count: int, *, where: Filter | None = None) -> Ranked:
-        """The `count` best by BM25; items with none of the terms are left out."""
+        """Return the `count` best items by BM25. Items without a query term are left out."""
         ...
 
     def by_meaning(self, vectors: Vectors, count: int, *, where: Filter | None = None) -> Sequence[Ranked]:
-        """Per query the `count` best by cosine; vectors: (queries, dimension), unit rows."""
+        """Return for each query the `count` best items by cosine. vectors: unit rows, shape (queries, dimension)."""
         ...
 
 
 @dataclass(slots=True)
 class Asked:
-    """One query on its way through a search. lexical, dense: what each part lists; scale: of the fusion; vector: of the
-    query, where there is one."""
+    """The state of one query during a search.
+
+    Attributes:
+        query: Its text.
+        terms: Its terms.
+        lexical, dense: The rankings by words and by meaning.
+        scale: What its BM25 scores are measured against.
+        vector: Its unit vector, if one was needed.
+    """
 
     query: str
     terms: QueryTerms
@@ -583,12 +614,14 @@ Stage = Callable[[Asked, list[Hit]], list[Hit]]
 
 
 class Search:
-    """One request for one or several queries: two rankings, what is made of them, and hits.
+    """One request for one or several queries: two rankings, their fusion, and stages that turn them into hits.
 
     Args:
         corpus: What is searched.
-        time: What "now" means for expiry.
-        searched: `corpus` with items made searchable that are not current, where the request may admit those.
+        embedder: The encoder with its cache; None if there is none.
+        request: The checked options.
+        time: The present time, by which items expire.
+        searched: `corpus` with items that are not current made searchable, if the request may admit those.
     """
 
     def __init__(
@@ -615,8 +648,8 @@ class Search:
         self.vectors: list[Vectors | None] = []
 
     def hits(self, queries: Sequence[str]) -> list[list[Hit]]:
-        """Of each query, best first: candidates, through the stages that the request asks for. `vectors` are those of the queries
-        then, None where there was no need of one."""
+        """Return the hits of each query, best first. Afterwards `vectors` holds the vector of each query, or None if none was
+        needed."""
         request, out = self.request, []
         listed = self._candidates(queries)
         self.vectors = [asked.vector for asked in listed]
@@ -633,13 +666,19 @@ class Search:
         return out
 
     def staged(self, query: str, candidates: Ranked) -> list[Hit]:
-        """Candidates that something else found for a query, through the stages that the request asks for."""
+        """Pass candidates that something else retrieved for a query through the stages that the request asks for."""
         asked = Asked(query, asked_terms(query, self.ranked.languages()), dense=candidates)
         return self._through(asked, candidates)
 
     def _through(self, asked: Asked, ranked: Ranked, first: Sequence[Stage] = (), most: int | None = None) -> list[Hit]:
-        """Hits of a ranking, best first, through the stages that the request asks for. first: stages of hits before the others;
-        most: how many of the ranking become hits at most."""
+        """Turn a ranking into hits and pass them through the stages that the request asks for.
+
+        Args:
+            asked: The query.
+            ranked: The candidates, best first.
+            first: Stages of hits that come before the others.
+            most: How many candidates become hits at most.
+        """
         request = self.request
         if request.half_life:
             ranked = self._age(asked, ranked)
@@ -662,7 +701,7 @@ class Search:
     # Candidates.
 
     def _candidates(self, queries: Sequence[str]) -> list[Asked]:
-        """What words and meaning list for each query, of what the filters admit."""
+        """Rank the admitted items for each query, by words and by meaning."""
         request, ranked, embedder = self.request, self.ranked, self.embedder
         among = ranked.languages()
         listed = [Asked(query, asked_terms(query, among)) for query in queries]
@@ -690,8 +729,14 @@ class Search:
         return listed
 
     def _admit(self, rank: Callable[[int], Ranked], reach: int, first: Ranked | None = None) -> Ranked:
-        """As many of the best as the request pools. Looks deeper while filters thin them out; each item is looked at once. reach:
-        how many to rank at first; first: these, where they are ranked already."""
+        """Return the best admitted candidates, as many as the request pools. It ranks deeper while filters thin them out, and
+        checks each item once.
+
+        Args:
+            rank: Ranks so many candidates.
+            reach: How many to rank at first.
+            first: The first ranking, if it is there already.
+        """
         pool, verdicts = self.request.pool, self._verdicts
         while True:
             ranked, first = rank(reach) if first is None else first, None
@@ -715,7 +760,7 @@ class Search:
     # Stages of a ranking.
 
     def _age(self, asked: Asked, ranked: Ranked) -> Ranked:
-        """Scores halve with age; what is not yet has none."""
+        """Let scores halve with age. A time in the future counts as no age."""
         now, aged = datetime.fromisoformat(self.request.as_of or self.time), dict[str, float]()
         for id, item in self.corpus.fetch([id for id, _ in ranked]).items():
             when = "" if item is None else item.event_time or item.written_at
@@ -724,7 +769,7 @@ class Search:
         return sorted(((id, score * aged[id]) for id, score in ranked), key=lambda pair: -pair[1])
 
     def _rerank(self, asked: Asked, ranked: Ranked) -> Ranked:
-        """In the order of the reranker."""
+        """Sort the candidates by the scores of the reranker."""
         reranker, fetched = self.request.reranker, self.corpus.fetch([id for id, _ in ranked])
         if reranker is None or not ranked:
             return ranked
@@ -737,13 +782,13 @@ class Search:
     # Stages of hits.
 
     def _put_newer_first(self, asked: Asked, hits: list[Hit]) -> list[Hit]:
-        """See `search.newer`. What is returned beyond the k best does not change them."""
+        """Put newer facts first; see `search.newer`. Hits beyond the k best do not change them."""
         near = max(self.request.k, COMPARED)
         placed = [*newer_first(hits[:near], asked.terms, asked.query), *hits[near:]]
         return placed[: self.request.k + self.request.beyond]
 
     def _find_passages(self, asked: Asked, hits: list[Hit]) -> list[Hit]:
-        """Of long texts the part that is nearest to the query."""
+        """Set for each long text the part that is nearest to the query."""
         long = {
             hit.item.id: parts
             for hit in hits
@@ -766,12 +811,12 @@ class Search:
         return [placed(hit) for hit in hits]
 
     def _leave_out(self, asked: Asked, hits: list[Hit]) -> list[Hit]:
-        """Below the threshold."""
+        """Remove hits below the threshold."""
         least = self.request.threshold or 0.0
         return [hit for hit in hits if hit.score >= least]
 
     def _fit(self, asked: Asked, hits: list[Hit]) -> list[Hit]:
-        """Those there is room for."""
+        """Keep the hits for which there is room."""
         assert self.request.fits is not None
         there, fitting = {id(hit) for hit in hits}, list(self.request.fits(hits))
         if not {id(hit) for hit in fitting} <= there:
@@ -779,7 +824,7 @@ class Search:
         return fitting
 
     def _explain(self, asked: Asked, hits: list[Hit]) -> list[Hit]:
-        """Each with what its score was made of."""
+        """Add to each hit the parts of its score."""
         weights, mean_length = self.ranked.statistics(asked.terms).weights(asked.terms)
         by_words, by_meaning = (
             {id: rank for rank, (id, _) in enumerate(part, start=1)} for part in (asked.lexical, asked.dense)
@@ -805,6 +850,6 @@ TOGETHER = 256
 
 
 def chosen_without_policy(ask: Ask, candidates: list[Hit], top_k: int, label: str) -> Chosen:
-    """Without a policy: the best."""
+    """Return the `top_k` best candidates, as chosen without a policy."""
     hits = Hits(candidates[:top_k], policy=label)
     return Chosen(hits, tuple((hit.item.id, hit.score) for hit in candidates), partial(asked, ask, top_k))

@@ -59,9 +59,14 @@ _ENDS, _SCRIPTS = zip(*_NAMED, strict=True)
 
 @dataclass(frozen=True, slots=True)
 class _Languages:
-    """What `languages.json` says. tags, names: of each language, and back; scripts: which stems the words of a script may
-    have, the likeliest language first; votes: for each function word the languages of Latin letters that have it, each
-    with its part of one vote; first: the form whose stem an irregular English word has."""
+    """The content of `languages.json`.
+
+    Attributes:
+        tags, names: The tag of each language name, and the name of each tag.
+        scripts: The languages of the stems of each script, the likeliest first.
+        votes: For each function word the languages with Latin letters that have it, each with its share of one vote.
+        first: For an irregular English form the word whose stem it has.
+    """
 
     tags: Mapping[str, str]
     names: Mapping[str, str]
@@ -89,12 +94,16 @@ def _languages() -> _Languages:
 
 
 def languages() -> frozenset[str]:
-    """All that have stems here."""
+    """Return the names of all languages that have stems here."""
     return frozenset(_languages().tags)
 
 
 class QueryTerms(list[str]):
-    """What a question asks for: all terms of all groups. groups: the terms that stand for one word of it."""
+    """The terms of a question.
+
+    Args:
+        groups: For each word of the question the terms that stand for it.
+    """
 
     __slots__ = ("groups",)
 
@@ -104,25 +113,25 @@ class QueryTerms(list[str]):
 
 
 def terms(text: str, latin: str | None = None) -> list[str]:
-    """Of a stored text, in order, with repetition. latin: the language of its words in Latin letters, where it is known, as
-    telling it takes longer than all else."""
+    """Return the terms of a stored text, in order, with repetition. latin: the language of its Latin words, if known, because
+    detecting it takes longer than everything else."""
     return _terms(text, latin)[0]
 
 
 def only_latin(among: Collection[str]) -> str | None:
-    """The language of all Latin words of texts in these languages; None where it could be one of several."""
+    """Return the language of all Latin words of texts in these languages, or None if it could be one of several."""
     present = [name for name in _languages().scripts["LATIN"] if name in among]
     return present[0] if len(present) == 1 else None
 
 
 def terms_and_languages(text: str, latin: str | None = None) -> tuple[list[str], frozenset[str]]:
-    """`terms`, and the languages whose stems are among them."""
+    """Return `terms`, and the languages whose stems are among them."""
     listed, languages = _terms(text, latin)
     return listed, frozenset(languages)
 
 
 def terms_of_many(texts: Sequence[str]) -> tuple[list[list[str]], set[str]]:
-    """`terms` of each, and the languages whose stems are among them: sooner than one after the other."""
+    """Return the terms of each text, and all languages whose stems are among them. This is faster than one text at a time."""
     out: list[tuple[list[str], Collection[str]]] = []
     unsure: list[int] = []
     for index, text in enumerate(texts):
@@ -139,7 +148,7 @@ def terms_of_many(texts: Sequence[str]) -> tuple[list[list[str]], set[str]]:
 def _terms(
     text: str, latin: str | None = None, words: Sequence[str] | None = None
 ) -> tuple[list[str], Collection[str]]:
-    """words: what `_latin` makes of the text, where that is known."""
+    """Return the terms of a text and their languages. words: what `_latin` makes of the text, if that was done before."""
     if text.isascii():
         words = _latin(text) if words is None else words
         language = latin or _language_by_words(words) or _languages_by_letters([text])[0]
@@ -162,7 +171,7 @@ def _terms(
 
 
 def asked_terms(text: str, among: Iterable[str] | None = None) -> QueryTerms:
-    """Of a question to texts in these languages; None for all."""
+    """Return the terms of a question to texts in these languages; None for all languages."""
     scripts = _languages().scripts
     wanted = languages() if among is None else frozenset(among) | {_PLAIN}
     groups: list[Sequence[str]] = []
@@ -182,7 +191,7 @@ def asked_terms(text: str, among: Iterable[str] | None = None) -> QueryTerms:
 
 
 def _as_it_is(language: str, word: str) -> tuple[str, ...]:
-    """What other forms of the word may have as their stem: Turkish "kutular" has "kutu", and that has "kut"."""
+    """Return the stem that other forms of a word may have: Turkish "kutular" has "kutu", and that has "kut"."""
     return () if language == _PLAIN else (f"{_without_accents(word)}·{_languages().tags[language]}",)
 
 
@@ -210,17 +219,17 @@ def _light_terms() -> frozenset[str]:
 
 
 def weight(term: str) -> float:
-    """1, but for function words and words of asking."""
+    """Return the weight of a term: less than 1 for function words and question words."""
     return FUNCTION_WORD if term in _light_terms() else 1.0
 
 
 def telling(term: str) -> bool:
-    """Whether a term is more than a function word; a word of asking is."""
+    """Return whether a term is more than a function word. Question words are."""
     return term not in _function_terms()
 
 
 def words(text: str) -> list[str]:
-    """Stems of all words as if they were English, in order; single characters where a script has no spaces."""
+    """Return the stems of all words as if they were English, in order; single characters in scripts without spaces."""
     if text.isascii():
         return _terms(text, _PLAIN)[0]
     return [
@@ -231,14 +240,14 @@ def words(text: str) -> list[str]:
 
 
 def term_count(text: str) -> int:
-    """len(terms(text)), sooner."""
+    """Return len(terms(text)) without making the terms."""
     if text.isascii():
         return len(text.encode().translate(_GAPS).split())
     return sum(2 * len(run) - 1 if script == "PAIRS" else 1 for run, script in _runs(text))
 
 
 def _runs(text: str) -> Iterator[tuple[str, str]]:
-    """The runs of letters, marks and digits of one script, each with its script, and single pictures."""
+    """Return the runs of letters, marks and digits of one script, and single emojis, each with its script."""
     if text.isascii():
         yield from ((run, "LATIN") for run in _latin(text))
         return
@@ -274,15 +283,14 @@ def _without_accents(word: str) -> str:
 
 
 def _latin(text: str) -> list[str]:
-    """Its words in Latin letters, without accents."""
+    """Return the words in Latin letters, without accents."""
     if text.isascii():
         return text.encode().translate(_GAPS).decode().split()
     return [_without_accents(run) for run, script in _runs(text) if script == "LATIN"]
 
 
 def _language_by_words(words: Sequence[str]) -> str | None:
-    """The language of Latin words: English where enough of its function words say so, or where there is none; None where it takes
-    a look at the letters."""
+    """Return English if enough function words say so or if no word has letters, or None if the letters have to decide."""
     votes, english = _english_votes(), 0.0
     for word in filter(votes.__contains__, words):  # most words have no vote
         english += votes[word]
@@ -293,7 +301,7 @@ def _language_by_words(words: Sequence[str]) -> str | None:
 
 @cache
 def _english_votes() -> dict[str, float]:
-    """For each function word how much it says that a text is English, and not of another language."""
+    """Return for each function word how much it speaks for English and against other languages."""
     return {
         word: sum((part if language == _PLAIN else -part) for language, part in having)
         for word, having in _languages().votes.items()
@@ -301,8 +309,8 @@ def _english_votes() -> dict[str, float]:
 
 
 def _languages_by_letters(texts: Sequence[str]) -> list[str]:
-    """The language of the Latin words of each text: English where nothing is sure. Remembered by hashes, not by texts, which may
-    have to be erased."""
+    """Return the language of the Latin words of each text, English if none is sure. Results are cached by the hash of the text,
+    because texts may have to be erased."""
     cached = [_BY_LETTERS.get(hash(text)) for text in texts]
     new = [text for text, language in zip(texts, cached, strict=True) if language is None]
     if not new:
@@ -319,7 +327,7 @@ def _languages_by_letters(texts: Sequence[str]) -> list[str]:
 
 
 def _of_letters(script: str, word: str) -> str:
-    """Of a word in a script of several languages: the first, where no letter is of the second alone."""
+    """Return the language of a word in a script of several: the first, unless it has a letter that only the second has."""
     names = _languages().scripts[script]
     marks = {"CYRILLIC": "ђјљњћџ", "ARABIC": "پچژگ", "DEVANAGARI": ""}.get(script, "")
     return names[1] if len(names) > 1 and any(letter in word for letter in marks) else names[0]
@@ -333,7 +341,7 @@ def _stemmer(language: str) -> Stemmer:
 
 
 class _Stems(dict[str, str]):
-    """The stem of each ASCII word of a language, found when first asked for."""
+    """The stems of the ASCII words of a language, computed on first use."""
 
     def __init__(self, language: str) -> None:
         self._language = language
@@ -350,13 +358,13 @@ _stems = cache(_Stems)
 
 
 def _closer(stem: str) -> str:
-    """Snowball leaves "allergi" of allergy and "allerg" of allergic."""
+    """Shorten a stem that Snowball leaves long: "allergi" of allergy, where allergic has "allerg"."""
     return stem[:-1] if len(stem) > 6 and stem[-1] == "i" else stem
 
 
 @lru_cache(maxsize=MOST_KNOWN)
 def _stemmed(language: str, word: str) -> tuple[str, ...]:
-    """The stem of the word as it is written and, where it is another, that of the word without accents."""
+    """Return the stem of a word as it is written and, if it differs, the stem of the word without accents."""
     if language == _PLAIN and word[-1].isdigit():
         return (word,)  # no ending of English is a digit
     stemmer = _stemmer(language)

@@ -47,7 +47,7 @@ MISSING: Any = _Missing()
 
 
 def value_key(value: object) -> object:
-    """Something hashable that two values share just where they are equal; numbers by their value, truth values apart."""
+    """Return a hashable key that two values share only if they are equal. Numbers go by value, and True is not 1."""
     if type(value) is str:
         return value
     if isinstance(value, bool):
@@ -61,13 +61,14 @@ def value_key(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Where a value lies. inside: the dictionaries it is in, from the outside; name: as people write it, dots and all."""
+    """The place of a value in metadata. inside: the dictionaries around it, the outermost first; name: as people write it, with
+    dots."""
 
     name: str
     inside: tuple[Any, ...] = ()
 
     def of(self, metadata: Mapping[str, Any]) -> Any:
-        """MISSING where it is not there."""
+        """Return the value in some metadata, or MISSING."""
         here: Any = metadata
         if not self.inside and self.name in here:
             return here[self.name]
@@ -88,7 +89,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """An operator on one value. operand: with `$in` and `$nin` the set of `value_key`s, with `$eq` and `$ne` one in a set."""
+    """An operator on one value. operand: for `$in` and `$nin` a set of `value_key`s, for `$eq` and `$ne` a set of one."""
 
     field: Field
     operator: str
@@ -98,7 +99,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """parts: all of them ("$and"), one of them at least ("$or"), or the only one not ("$not")."""
+    """Several conditions: all must hold ("$and"), at least one ("$or"), or the only one must not ("$not")."""
 
     joint: str
     parts: tuple[Condition | Joined, ...]
@@ -108,7 +109,7 @@ Tree = Condition | Joined
 
 
 def holds(tree: Tree, metadata: Mapping[str, Any]) -> bool:
-    """Whether `metadata` meets what was parsed."""
+    """Return whether metadata meet a parsed filter."""
     if isinstance(tree, Condition):
         return tree.holds(tree.field.of(metadata))
     if tree.joint == "$not":
@@ -118,14 +119,14 @@ def holds(tree: Tree, metadata: Mapping[str, Any]) -> bool:
 
 
 def with_facts(metadata: Mapping[str, Any], kind: str, when: str) -> dict[Any, Any]:
-    """Metadata, and beside them what `narrowed` asks for."""
+    """Return metadata with the kind and the time that `narrowed` filters by."""
     return {**metadata, ITEM: {"kind": kind, "when": when}}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Filter:
-    """A filter that was read and checked. tree: what it asks of metadata; function: what else an item has to meet. but: ids of
-    items that are let through without a look, as somebody else looks at them."""
+    """A parsed and checked filter. tree: its conditions on metadata; function: a further condition on the item; but: ids of items
+    that pass without a check, because the caller checks them."""
 
     tree: Tree | None = None
     function: Callable[[Item], bool] | None = None
@@ -135,12 +136,12 @@ class Filter:
         return self.meets(item.metadata) and (self.function is None or self.function(item))
 
     def meets(self, metadata: Mapping[str, Any]) -> bool:
-        """Whether metadata, or a dictionary like them, meet the declared part."""
+        """Return whether metadata, or a dictionary like them, meet the conditions of `tree`."""
         return self.tree is None or holds(self.tree, metadata)
 
 
 def parsed(where: Where | Filter, *, place: str = "where") -> Filter | None:
-    """What `where` asks, None where it asks nothing. Raises InvalidFilter, which names the place: what the filter is called."""
+    """Parse a filter; None means no filter. place: its name in messages. Raises InvalidFilter."""
     if where is None or isinstance(where, Filter):
         return where
     if isinstance(where, Mapping):
@@ -154,7 +155,7 @@ def parsed(where: Where | Filter, *, place: str = "where") -> Filter | None:
 
 
 def from_text(text: str, *, place: str = "where") -> dict[str, Any]:
-    """A filter that is written as JSON. Raises InvalidFilter."""
+    """Parse a filter that is written as JSON. Raises InvalidFilter."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -168,8 +169,8 @@ _EXAMPLE = """Write a dictionary, such as {"team": "red"}."""
 
 
 def from_texts(texts: Sequence[str], *, place: str = "where") -> dict[str, Any] | None:
-    """Filters that have to hold together, each as JSON or as NAME=VALUE; None where there are none. VALUE is read as JSON, and is
-    text where it is none. Raises InvalidFilter."""
+    """Parse filters that must all hold, each written as JSON or as NAME=VALUE; None if there are none. VALUE is read as JSON, or
+    as text if it is none. Raises InvalidFilter."""
     filters = []
     for text in texts:
         if text.lstrip().startswith("{"):
@@ -191,8 +192,8 @@ def from_texts(texts: Sequence[str], *, place: str = "where") -> dict[str, Any] 
 
 
 def narrowed(where: Filter | None, kinds: Sequence[str], since: str, until: str) -> Filter | None:
-    """`where`, and of these kinds (all where there are none), and not before `since` nor at `until` or after. Only what is made
-    by `with_facts` can be held against it."""
+    """Return `where` with conditions on the kind (none of `kinds` means any) and on the time: not before `since`, and before
+    `until`. Its metadata must come from `with_facts`."""
     parts: list[Tree] = [] if where is None or where.tree is None else [where.tree]
     if kinds:
         parts.append(_condition(Field("kind", (ITEM,)), "$in", list(kinds), "kinds"))
@@ -205,7 +206,7 @@ def narrowed(where: Filter | None, kinds: Sequence[str], since: str, until: str)
 
 
 def _clause(where: object, place: str, depth: int) -> Tree:
-    """A dictionary of names and joints, which has to hold together."""
+    """Parse a dictionary of names and joints, all of which must hold."""
     if not isinstance(where, Mapping) or not where:
         raise InvalidFilter(
             f"{place} must be a filter, got {where!r:.60}.", "Give a dictionary with a name or a joint."
@@ -236,7 +237,7 @@ def _clause(where: object, place: str, depth: int) -> Tree:
 
 
 def _of_name(name: str, value: object, place: str) -> list[Condition]:
-    """What is asked of one name: operators, or a value that is compared whole."""
+    """Parse the condition on one name: a dictionary of operators, or a value to be equal to."""
     field = Field(name)
     if isinstance(value, Mapping) and any(str(part).startswith("$") for part in value):
         return [_condition(field, str(operator), value[operator], f"{place}[{operator!r:.40}]") for operator in value]
@@ -277,12 +278,12 @@ _OPERANDS: Mapping[str, tuple[tuple[type, ...], str]] = {
 
 
 def _compared(compare: Callable[[Any, Any], bool], bound: Any, value: Any) -> bool:
-    """Numbers are compared with numbers and text with text, by code points."""
+    """Compare numbers with numbers, and text with text by code points."""
     return type(value) in ((str,) if isinstance(bound, str) else (int, float)) and compare(value, bound)
 
 
 def _contains(part: Any, value: object) -> bool:
-    """Text holds a part of it, a list holds an element."""
+    """Return whether a text contains a part, or a list an element."""
     if isinstance(value, str):
         return isinstance(part, str) and part in value
     return isinstance(value, list) and any(value_key(one) == value_key(part) for one in value)
@@ -307,7 +308,7 @@ _TESTS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 def _check_value(value: object, place: str, depth: int = 0) -> None:
-    """Raise InvalidFilter for what metadata never hold."""
+    """Raise InvalidFilter for a value that metadata cannot hold."""
     if depth > DEEPEST:
         raise InvalidFilter(
             f"{place:.60}...: more than {DEEPEST} lists and dictionaries lie in each other.", "Ask for less."

@@ -1,7 +1,7 @@
-"""One memory in whatever database it lies: who may use it, and group commit.
+"""Base class of the databases that hold a memory: access checks, read and write transactions, and group commit.
 
-Writes queue up: those that wait together are carried out in one transaction, each under its own savepoint, so that one sync to
-disk pays for all.
+Writes queue up. Those that wait together run in one transaction, each under its own savepoint, so that a single sync to disk
+makes all of them durable.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ Result = TypeVar("Result")
 FORKED = "{} was open when the process forked, and cannot be used in the child: open it there alone, or start it with 'spawn'"
 
 GATHERING = 0.0005
-"""Seconds a leader waits at most for others to join, where a commit costs a sync of several milliseconds."""
+"""Most seconds that the leader of a group commit waits for others, where a commit costs a sync of several milliseconds."""
 
 
 class QueuedWrite:
-    """A write that waits its turn."""
+    """A write that waits to be carried out, and then its result or its error."""
 
     __slots__ = ("done", "error", "result", "work")
 
@@ -48,18 +48,18 @@ class QueuedWrite:
 
 
 class Backend(ABC):
-    """One memory in a database: whose it is, who may write, what a failure means.
+    """Base class of a database that holds one memory: checks access, runs transactions and translates errors.
 
-    Whoever builds on it says how a transaction begins and ends, and what only its database has words for. durability: "process"
-    survives a killed process, "power" also a lost machine."""
+    Subclasses begin and end transactions, and do what takes SQL of one database alone. With `durability` "process", committed
+    writes survive a killed process, with "power" also a machine that goes down."""
 
     path: str
     errors: tuple[type[Exception], ...]
-    """What the database raises by itself."""
+    """The exceptions that the database's driver raises."""
     place = Path()
-    """Where the file lies; only where it `has_files`."""
+    """Path of the file; only of use where `has_files` is true."""
     in_memory = False
-    """Whether it goes with this process."""
+    """Whether the memory lies in this process alone and ends with it."""
 
     def __init__(self, durability: str, read_only: bool, timeout: float) -> None:
         if durability not in ("process", "power"):
@@ -72,71 +72,71 @@ class Backend(ABC):
         self._write_lock = threading.RLock()
         self._turn = threading.Condition()
         self._queued: list[QueuedWrite] = []
-        self._led = False  # whether a thread carries out what waits
+        self._led = False  # whether a thread is carrying out the queued writes
         self._group = 0  # how many writes the last transaction carried out
-        self._leader = 0  # the thread that is in a transaction
-        # Of each thread. reading: its connection inside `reading`, and known: what was asked there.
+        self._leader = 0  # id of the thread that is in a write transaction; 0 for none
+        # Of each thread: `reading` is its connection inside `reading()`, and `known` what `once` has read there.
         self._local = threading.local()
 
-    # What each database does in its own words.
+    # What each database implements itself.
 
     @abstractmethod
     def _reader(self) -> AnyConnection:
-        """A connection to read from, in a transaction that sees one moment."""
+        """Return a connection to read from, in a transaction that sees one snapshot."""
 
     @abstractmethod
     def _leave(self, connection: AnyConnection) -> None:
-        """Nothing more is read from this connection."""
+        """End the read transaction of this connection."""
 
     @abstractmethod
     def translated(self) -> contextlib.AbstractContextManager[None]:
-        """The database's errors as ours."""
+        """Return a context manager that raises the database's errors as this package's own."""
 
     @abstractmethod
     def _begun(self) -> AnyConnection:
-        """The connection to write with, in a transaction that no other process writes beside; the caller holds the write lock."""
+        """Begin a transaction that excludes all other writers, and return its connection. The caller holds the write lock."""
 
     @abstractmethod
     def _close_connections(self) -> None: ...
 
     @property
     def has_files(self) -> bool:
-        """Whether it is a file, beside which others may lie."""
+        """Whether the memory is a file, beside which other files may belong to it."""
         return False
 
     @abstractmethod
     def pack(self, *, optimise: bool = False) -> bool:
-        """Overwrite and give back what rows left behind. optimise: gather, too, what queries are planned by. False where
-        something stays that this user cannot reach."""
+        """Overwrite and free the space of deleted rows; with `optimise`, also gather the query planner's statistics. Returns
+        False where something deleted remains that this user has no right to remove."""
 
     @abstractmethod
     def truncate_log(self) -> bool:
-        """Empty the log of writes. False where another process prevented it."""
+        """Emptie the write-ahead log. Returns False where another process prevented it."""
 
     @abstractmethod
     def forget_samples(self, connection: AnyConnection) -> None:
-        """Samples of values, which queries are planned by, may quote what is erased."""
+        """Remove or renew the query planner's samples of column values, which may quote what is erased."""
 
     @abstractmethod
     def damage(self, connection: AnyConnection) -> list[str]:
-        """What the database itself finds wrong."""
+        """Return what the database's own integrity check finds wrong."""
 
     @abstractmethod
     def size(self) -> int:
-        """Bytes on disk."""
+        """Return the memory's size on disk in bytes."""
 
     @abstractmethod
     def copy(self, target: Path) -> None:
-        """Write what it holds to the new, empty file `target`."""
+        """Write a copy of the memory to `target`, a new and empty file."""
 
     def made_anew(self) -> EncoderMismatch:
-        """What is raised where vectors are gone that were there."""
+        """Return the error to raise when the vectors in use were replaced by those of another encoder."""
         return EncoderMismatch(
             f"the vectors of {self.path} were made anew with another encoder meanwhile: open the memory again, with that one"
         )
 
     def invalid(self, error: UnicodeEncodeError) -> InvalidText:
-        """What is raised where a text is no Unicode."""
+        """Return the error to raise for a text that is not valid Unicode."""
         return InvalidText(
             f"{error.object!r:.80} is not valid Unicode: decode it with errors='replace'; nothing was done"
         )
@@ -145,7 +145,7 @@ class Backend(ABC):
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Any]:
-        """A connection in a read transaction: everything read inside is of one moment. Nests."""
+        """Yield a connection in a read transaction: everything read inside belongs to one snapshot. Calls nest."""
         self.check_open()
         local = self._local
         present = getattr(local, "reading", None)
@@ -154,7 +154,7 @@ class Backend(ABC):
             return
         with self.translated():
             connection = local.reading = self._reader()
-            # Who reads what lies in memory may write to it meanwhile, on the same connection.
+            # In memory, the same connection may write meanwhile, so nothing that was read is cached.
             local.known = None if self.in_memory else {}
             try:
                 yield connection
@@ -164,18 +164,18 @@ class Backend(ABC):
 
     @property
     def forked(self) -> bool:
-        """Whether it is another process's: this one is a child of that."""
+        """Whether this process is a child of the one that opened the memory."""
         return self._process != os.getpid()
 
     def check_open(self) -> None:
-        """Raise Forked in a child of the process that opened it, and MemoryProblem where it was closed."""
+        """Raise Forked in a child of the process that opened the memory, and MemoryProblem after `close`."""
         if self.forked:
             raise Forked(FORKED.format(self.path))
         if self._closed:
             raise MemoryProblem(f"the memory at {self.path} was closed: open it again")
 
     def once(self, connection: AnyConnection, name: Hashable, read: Callable[[], Result]) -> Result:
-        """What `read` finds through `connection`; inside one `reading`, where nothing changes, it is asked once for each name."""
+        """Return `read()`. Inside one `reading`, where nothing changes, the result is cached under `name`."""
         local = self._local
         asked: dict[Hashable, Any] | None = getattr(local, "known", None)
         if asked is None or connection is not local.reading:
@@ -188,18 +188,19 @@ class Backend(ABC):
     # Writing.
 
     def check_writable(self) -> None:
-        """Raise ReadOnly for a file that was opened so, and where it can be used no more."""
+        """Raise ReadOnly for a memory that was opened read-only, and what `check_open` raises."""
         self.check_open()
         if self.read_only:
             raise ReadOnly(f"{self.path} is open read-only: open it with write access to change it")
 
     def write(self, work: Callable[[AnyConnection], Result]) -> Result:
-        """Run `work` in a durable transaction; concurrent calls share one. If it raises, nothing of it was written."""
+        """Run `work` in a durable transaction and return its result. Concurrent calls share one transaction. If `work` raises,
+        nothing of it is written."""
         self.check_writable()
         if self._leader == threading.get_ident():
             raise MemoryProblem("a write inside a write: do both in one")
         queued = QueuedWrite(work)
-        if self.in_memory:  # whoever reads that holds the lock, and may write meanwhile
+        if self.in_memory:  # a reader holds the write lock: if it queued a write, two threads could wait for each other
             self._commit([queued])
         else:
             self._join(queued)
@@ -209,14 +210,14 @@ class Backend(ABC):
         return result
 
     def _join(self, queued: QueuedWrite) -> None:
-        """Wait until another thread has carried out this write, or lead and carry out all that wait."""
+        """Wait until another thread has carried out this write, or become the leader and carry out all queued writes."""
         with self._turn:
             self._queued.append(queued)
             try:
                 while self._led and not queued.done:
                     self._turn.wait()
             except BaseException:
-                if queued in self._queued:  # what a thread that gave up had asked for is not done later
+                if queued in self._queued:  # the write of an interrupted thread is not done later
                     self._queued.remove(queued)
                 raise
             if queued.done:
@@ -239,7 +240,7 @@ class Backend(ABC):
                 self._turn.notify_all()
 
     def _commit(self, batch: Sequence[QueuedWrite]) -> None:
-        """Carry out a group of writes in one transaction; note the result or the error of each."""
+        """Carry out a group of writes in one transaction and store the result or the error of each."""
         try:
             with self._write_lock, self.translated():
                 connection = self._begun()
@@ -263,14 +264,14 @@ class Backend(ABC):
             queued.done = True
 
     def _run(self, connection: AnyConnection, queued: QueuedWrite) -> None:
-        """One of several in a transaction: what goes wrong with it is its own."""
+        """Carry out one of several writes under a savepoint, so that its failure leaves the others alone."""
         connection.execute("SAVEPOINT one")
         try:
             with self.translated():
                 queued.result = queued.work(connection)
-                connection.execute("RELEASE one")  # a server carries out its writes at the latest now
+                connection.execute("RELEASE one")  # carries out gathered writes at the latest
         except BaseException as error:
-            if isinstance(error, (StorageFull, StorageFailed)):  # everybody's
+            if isinstance(error, (StorageFull, StorageFailed)):  # these concern the whole group
                 raise
             connection.execute("ROLLBACK TO one")
             connection.execute("RELEASE one")
@@ -287,7 +288,7 @@ class Backend(ABC):
     # Coming and going.
 
     def close(self) -> None:
-        """Close every connection; further calls are refused."""
+        """Close every connection; later calls raise MemoryProblem."""
         if self.forked:
             return  # the connections are the parent's
         with self._write_lock:

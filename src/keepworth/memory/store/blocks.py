@@ -1,8 +1,8 @@
 """Copies of the vectors of current items in blocks, which a new process reads three times as quickly as the rows themselves.
 
-The rows of `vectors_<set>` are what is true. A block copies those of a range of item numbers of the set that serves, and is
-written by the transaction that fills the range. `outdated` names the items in blocks that changed since: they are read from the
-rows. A block whose checksum does not fit its content and the set is not believed, and written again.
+The rows of `vectors_<set>` are the source of truth. A block copies the vectors of a range of item numbers of the set that serves,
+and is written by the transaction that fills the range. The table `outdated` lists the items in blocks that have changed since:
+they are read from their rows. A block whose checksum does not match its content and its set is ignored and written again.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 ITEMS = 1024
-"""Items with vectors in a block."""
+"""Number of items with vectors in a block."""
 CHECK_EVERY = 256
-"""Entries of the journal after which a transaction looks whether there is a block to write."""
+"""Number of journal entries after which a transaction checks whether there is a block to write."""
 WORN = 256
-"""Outdated items in a block from which on it is written again."""
+"""Number of outdated items in a block from which on it is written again."""
 BOUNDED = {"mmap_size": 0, "cache_size": -4000}
-"""What SQLite may hold of the file while vectors are read: they need not be in the memory of this process twice."""
+"""Settings of SQLite while vectors are read, so that this process does not hold them in its cache a second time."""
 Range = tuple[int, int]
-"""Item numbers: those above the first, up to the second."""
+"""A range of item numbers: those above the first number, up to and including the second."""
 
 
 def covered(connection: AnyConnection) -> int:
-    """The largest item number that blocks hold; 0 without blocks."""
+    """Return the largest item number that blocks cover, or 0 without blocks."""
     return (scalar(connection, "SELECT max(last) FROM blocks") or 0) if connection.in_file else 0
 
 
 def mark_outdated(connection: AnyConnection, numbers: Iterable[int]) -> None:
-    """Note that blocks are wrong about these items."""
+    """Record that the blocks' vectors of these items are out of date."""
     connection.executemany("INSERT INTO outdated VALUES(?) ON CONFLICT DO NOTHING", [(n,) for n in numbers])
 
 
 def extend(connection: AnyConnection, set_id: int, most: int = -1) -> bool:
-    """Write blocks of what no block holds yet, as far as it fills them, and again those that are worn.
+    """Write blocks for the items that no block covers yet, as far as they fill blocks, and rewrite worn blocks.
 
     Args:
-        connection: One in a write transaction.
+        connection: A connection in a write transaction.
         set_id: The vector set that serves.
         most: How many new blocks to write; all for -1.
 
     Returns:
-        Whether there are more to write.
+        Whether it stopped at `most` while there were more blocks to write.
     """
     if not connection.in_file:
         return False
@@ -76,7 +76,7 @@ def extend(connection: AnyConnection, set_id: int, most: int = -1) -> bool:
 
 
 def write_block(connection: AnyConnection, set_id: int, span: Range) -> None:
-    """Write the block of a range of item numbers from the rows."""
+    """Write the block of a range of item numbers, from the rows."""
     import numpy as np
 
     made, dimension = first(connection, "SELECT made, dimension FROM vector_sets WHERE id = ?", (set_id,))
@@ -94,7 +94,7 @@ def write_block(connection: AnyConnection, set_id: int, span: Range) -> None:
 
 
 def write_again(connection: AnyConnection, numbers: Iterable[int] = ()) -> None:
-    """Write all blocks again that hold one of these items, or are wrong about one."""
+    """Rewrite every block that covers one of these items or has outdated ones."""
     if not connection.in_file:
         return
     mark_outdated(connection, numbers)
@@ -106,10 +106,10 @@ def write_again(connection: AnyConnection, numbers: Iterable[int] = ()) -> None:
 
 
 def load(connection: AnyConnection, set_id: int, made: str, dimension: int) -> tuple[Block, list[Range], int]:
-    """Read the vectors of all current items, from blocks where they fit and from the rows elsewhere.
+    """Read the vectors of all current items, from blocks where these are sound and from the rows elsewhere.
 
     Returns:
-        The vectors, the ranges of blocks that do not fit, and how many vectors came from the rows.
+        The vectors, the ranges of blocks that were rejected, and how many vectors came from the rows.
     """
     import numpy as np
 
@@ -144,14 +144,15 @@ def load(connection: AnyConnection, set_id: int, made: str, dimension: int) -> t
 
 
 def of_items(connection: AnyConnection, set_id: int, dimension: int, which: str, values: str) -> Block:
-    """The vectors of some current items, from the rows. which: SQL over `v`, the rows of the set; values: its parameter."""
+    """Return the vectors of some current items, from the rows. `which` is an SQL condition on `v`, the rows of the set, and
+    `values` its parameter."""
     block = Block(dimension)
     _append_rows(block, connection, set_id, which, (values,))
     return block
 
 
 def problems(connection: AnyConnection) -> list[str]:
-    """What `check` says of the blocks."""
+    """Return a message for each damaged block, for `check`."""
     out: list[str] = []
     served = first(connection, "SELECT id, made, dimension FROM vector_sets WHERE state = 'serving'")
     if not connection.in_file or served is None:
@@ -164,7 +165,7 @@ def problems(connection: AnyConnection) -> list[str]:
 
 
 def _current(connection: AnyConnection, set_id: int, which: str, values: tuple[Any, ...]) -> Any:
-    """Number, scope and vectors of current items. which: SQL over `v`, the rows of the set."""
+    """Select number, scope id and vectors of current items. `which` is an SQL condition on `v`, the rows of the set."""
     return connection.execute(
         f"SELECT v.n, i.scope, v.vector FROM {VECTORS.format(set_id)} v JOIN items i USING(n) WHERE {CURRENT} AND {which} "
         "ORDER BY v.n",
@@ -173,7 +174,7 @@ def _current(connection: AnyConnection, set_id: int, which: str, values: tuple[A
 
 
 def _append_rows(block: Block, connection: AnyConnection, set_id: int, which: str, values: tuple[Any, ...]) -> int:
-    """Append vectors from the rows; returns how many."""
+    """Append vectors from the rows to `block` and return how many there were."""
     import numpy as np
 
     before = block.size
@@ -188,7 +189,8 @@ def _append_rows(block: Block, connection: AnyConnection, set_id: int, which: st
 
 
 def _append_body(connection: AnyConnection, block: Block, stamp: tuple[Any, ...], size: Any, checksum: Any) -> bool:
-    """Append the body of a block; returns False where it is not what was written. stamp: set and range."""
+    """Append the body of a stored block to `block`. Returns False, and appends nothing, where its length or checksum is wrong.
+    `stamp` holds the set's id, its `made`, and the block's range."""
     import numpy as np
 
     dimension = block.matrix.shape[1]
@@ -210,8 +212,8 @@ def _append_body(connection: AnyConnection, block: Block, stamp: tuple[Any, ...]
 def _checksum(
     stamp: tuple[Any, ...], matrix: npt.NDArray[np.float32], ids: npt.NDArray[np.int64], homes: npt.NDArray[np.int32]
 ) -> int:
-    """At the speed of memory: the sums of each column of the vectors, one that tells the order of the rows, and the rest as it
-    is."""
+    """Return a checksum that takes no longer than reading the memory: a CRC of the column sums of the vectors, of a sum that
+    depends on the order of the rows, and of the other arguments as they are."""
     import numpy as np
 
     size, dimension = matrix.shape

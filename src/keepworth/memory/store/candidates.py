@@ -1,9 +1,9 @@
-"""The candidates of a decision as its row has them: what a search considered, best first.
+"""The candidates of a decision, as its row stores them: the items that a search considered, best first.
 
-Three forms are read: "[]" (none, or dropped by `compact`), JSON `[["m7", 0.25], ...]` (what the packed form cannot say), and the
-packed one, which is written: four bytes for the number of each item, then four for each
-score in millionths, lowest byte first. It takes some two fifths of the bytes of JSON. In Postgres, whose columns have one type,
-the packed form is text: \\x and its bytes in hexadecimal digits.
+Three forms are read: "[]" (no candidates, or dropped by `compact`); JSON `[["m7", 0.25], ...]`, for what the packed form cannot
+hold; and the packed form, which is written otherwise: four bytes for the number of each item, then four for each score in
+millionths, lowest byte first. It takes some two fifths of the bytes of JSON. In Postgres, whose columns have one type, the packed
+form is text: \\x and its bytes in hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from keepworth.memory.store.rows import from_json, number_of
 
 Pairs = Sequence[tuple[str, float]]
 DIGITS = 6
-"""Of a score, behind the point."""
+"""Decimal places of a stored score."""
 _ONE = 10**DIGITS
 _WIDTH = 8
-"""Bytes of a candidate."""
+"""Bytes of a candidate in the packed form."""
 _NAMED = re.compile(r'"m(\d+)"')
 
 
 def packed(pairs: Pairs) -> str | bytes:
-    """(id, score) of each candidate as the row has them."""
+    """Return the stored form of (id, score) pairs: packed where possible, else JSON."""
     if not pairs:
         return "[]"
     try:
         numbers = [number_of(id) for id, _ in pairs]
         return struct.pack(f"<{len(pairs)}I{len(pairs)}i", *numbers, *[round(score * _ONE) for _, score in pairs])
-    except (struct.error, ValueError, OverflowError):  # another id, a number that is too large, or none
+    except (struct.error, ValueError, OverflowError):  # another id, or a number too large or not finite
         return as_json(pairs)
 
 
 def unpacked(candidates: str | bytes) -> tuple[tuple[str, float], ...]:
-    """What `packed` was given, scores with DIGITS digits. Raises ValueError or TypeError where no search wrote it."""
+    """Return the pairs that `packed` was given, scores with DIGITS places. Raises ValueError or TypeError for anything else."""
     candidates = _plain(candidates)
     if isinstance(candidates, str):
         return tuple([(item, score) for item, score in from_json(candidates)])
@@ -48,7 +48,7 @@ def unpacked(candidates: str | bytes) -> tuple[tuple[str, float], ...]:
 
 
 def named(listed: str | bytes) -> set[int]:
-    """The numbers of the items in a list of candidates, or in one of ids, also where the row is damaged."""
+    """Return the item numbers in a list of candidates, or in a JSON list of ids, also where the row is damaged."""
     listed = _plain(listed)
     if isinstance(listed, str):
         return set(map(int, _NAMED.findall(listed)))
@@ -56,10 +56,10 @@ def named(listed: str | bytes) -> set[int]:
 
 
 def _plain(listed: str | bytes) -> str | bytes:
-    """The packed form as a file has it."""
+    """Return the packed form as bytes, also where Postgres has it as text; leaves JSON as it is."""
     return bytes.fromhex(listed[2:]) if isinstance(listed, str) and listed.startswith("\\x") else listed
 
 
 def as_json(pairs: Pairs) -> str:
-    """As an export has them, and a row that cannot be packed."""
+    """Return pairs as JSON, which is for exports and for what cannot be packed."""
     return json.dumps([[id, round(score, DIGITS)] for id, score in pairs])

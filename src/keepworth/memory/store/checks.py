@@ -1,4 +1,4 @@
-"""What is wrong with a memory file, in words: everything that is derived from the journal, compared with it."""
+"""Checks of a memory: compares everything that is derived from the journal with the journal, and says in words what is wrong."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from keepworth.memory.store.store import Store
 
 NAMED = 5
-"""How many of many things of one kind are named."""
+"""Most items or entries that one message names."""
 
 
 def check(store: Store, *, deep: bool = True) -> list[str]:
-    """Everything wrong with the file and with those beside it; [] when all is sound. It changes nothing.
+    """Return a message for each problem of the memory, or [] if it is sound; change nothing.
 
-    Always: the database's own check; each scope's count, words and content hash; the numbers by which duplicates are found; which
-    rows the full-text index holds; what is erased; the blocks of vectors. deep: also the journal's chain; the journal replayed
-    as it happened, against every image it keeps, and without what was rolled back, against every item with its values; every word
-    of the full-text index; every vector; every decision, also against the rewards that name it.
+    It always checks: the database's own integrity; each scope's count, words and content hash; the numbers by which duplicates
+    are found; which rows the full-text index holds; the tombstones; the blocks of vectors. With `deep`, also: the journal's
+    chain; the journal replayed as it happened, against every image it keeps, and without what was rolled back, against every item
+    with its values; every word of the full-text index; every vector; every decision, also against the rewards that name it.
     """
     problems: list[str] = []
     with store.database.reading() as connection:
@@ -95,7 +95,7 @@ def _scope_problems(store: Store, connection: AnyConnection, items: dict[str, It
 
 
 def _table_problems(connection: AnyConnection, items: dict[str, Item]) -> Iterator[str]:
-    """Small tables, and columns that follow from others."""
+    """Check small tables, and columns that can be computed from others."""
     head = scalar(connection, "SELECT max(seq) FROM events") or 0
     if scalar(connection, "SELECT count(*) FROM events") != head or scalar(
         connection, "SELECT min(seq) FROM events"
@@ -130,7 +130,7 @@ def _table_problems(connection: AnyConnection, items: dict[str, Item]) -> Iterat
 
 def _row_problems(connection: AnyConnection) -> Iterator[str]:
     where = f"{CURRENT} AND n <= (SELECT through FROM indexed)"
-    # Not with NOT IN: a server compares each with each, where there are more than its working memory holds.
+    # Not with NOT IN, for which Postgres compares every pair of rows when they exceed its working memory.
     missing = select(connection, f"SELECT n FROM items WHERE {where} EXCEPT SELECT rowid FROM words ORDER BY 1")
     extra = select(connection, f"SELECT rowid FROM words EXCEPT SELECT n FROM items WHERE {where} ORDER BY 1")
     yield from _named("full-text index words: missing are", [f"m{n}" for (n,) in missing])
@@ -148,13 +148,12 @@ def _chain_problems(connection: AnyConnection) -> Iterator[str]:
 
 
 def journal_problems(store: Store, connection: AnyConnection) -> list[str]:
-    """Where the journal, as `connection` sees it, does not lead to the items, images and decisions there are. Raises
-    rows.Unreadable."""
+    """Return where the journal, as `connection` sees it, does not lead to the rows of the tables. Raises rows.Unreadable."""
     return [*_journal_problems(store, connection, dict(_all_items(store, connection))), *_decision_problems(connection)]
 
 
 def _journal_problems(store: Store, connection: AnyConnection, items: dict[str, Item]) -> Iterator[str]:
-    """Carries out the journal once more in an empty memory, and compares what that leaves."""
+    """Replay the journal, without what was rolled back and then as it happened, and compare the results with the tables."""
     erased = {f"m{n}" for (n,) in select(connection, "SELECT n FROM tombstones")}
     listed = undo.entries(connection, lambda id: store.scope_named(connection, id), "true", ())
     cancelled = undo.cancelled(connection)
@@ -176,8 +175,9 @@ def _carry_out(
     items: dict[str, Item],
     erased: set[str],
 ) -> list[str]:
-    """Carries out the journal as it happened in an empty memory. What cannot be done again, such as a rollback or what concerned
-    something erased, is taken as it was, from the images that follow."""
+    """Replay the journal as it happened in an empty memory and return where the tables differ from the result.
+
+    What cannot be done again, such as a rollback or what concerned an erased item, is taken from the images that follow."""
     images: dict[str, deque[tuple[int, str | None]]] = defaultdict(deque)
     here: dict[int, list[str]] = defaultdict(list)
     for seq, n, before in connection.execute("SELECT seq, n, before FROM touches WHERE changed ORDER BY n, seq"):
@@ -207,13 +207,13 @@ def _carry_out(
     again = set(done)
 
     def differing(query: str) -> tuple[list[int], list[int]]:
-        """First numbers of rows that are missing, and of those that should not be there."""
+        """Return the first columns of the rows that are missing, and of those that should not be there."""
         there, expected = set(select(connection, query)), set(select(empty, query))
         return sorted({row[0] for row in expected - there}), sorted({row[0] for row in there - expected})
 
     unlike = {seq for part in differing("SELECT seq, content, applied <> 0 FROM events") for seq in part} & again
     lost = again.intersection(differing("SELECT seq, n, changed FROM changes")[0])
-    # Of others than those whose entry is marked as their creation, the journal itself says what they said before.
+    # Only of items whose entry is marked as their creation: for others the former number is in the journal itself.
     created = {seq for (seq,) in select(connection, f"SELECT seq FROM events WHERE applied = {schema.CREATED}")}
     former = [f"m{n}" for n in differing("SELECT n, content FROM former_contents")[0] if n in created]
     return [
@@ -280,9 +280,9 @@ def _unit(blob: bytes, dimension: int) -> bool:
         return False
     vectors = np.frombuffer(blob, np.float32).reshape(-1, dimension).astype(np.float64)
     lengths = np.linalg.norm(vectors, axis=1)
-    least = np.full(len(lengths), PART)  # of parts: how much longer depends on the encoder
+    least = np.full(len(lengths), PART)  # least length of a part's vector: how much longer depends on the encoder
     least[0] = 1.0
-    # An encoder may give zeros, which match nothing.
+    # An encoder may return a vector of zeros, which matches nothing.
     return bool((((lengths > least - 1e-3) & (lengths < 1.0 + 1e-3)) | ~vectors.any(axis=1)).all())
 
 

@@ -1,8 +1,8 @@
-"""What the store asks of a database: statements that SQLite and Postgres both take, and a few things for which each has its own
-words.
+"""What the store needs from a database: statements that both SQLite and Postgres understand, and a few operations that each
+implements in its own way.
 
-Nothing but the modules that implement them knows which database there is: `database` and `fts5` for a file, `postgres` for a
-server. What both have in common is `backend`.
+Only the modules that implement them depend on one database: `database` and `fts5` on SQLite, `postgres` on a server. What both
+have in common is in `backend`.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ class Cursor(Protocol):
 
 
 class FullText(Protocol):
-    """Which current items hold which terms."""
+    """A full-text index of the current items."""
 
     def write(self, connection: AnyConnection, rows: Sequence[tuple[int, str, str]]) -> None:
-        """rows: number, tokens of the scope, terms; tokens and terms are separated by blanks."""
+        """Add rows, each of an item number, the tokens of its scope, and its terms; tokens and terms are separated by blanks."""
 
     def remove(self, connection: AnyConnection, numbers: Sequence[int]) -> None:
-        """Forget these rows."""
+        """Remove these rows from the index."""
 
     def tidy(self, connection: AnyConnection) -> None:
-        """Pack the index, so that nothing is left in it of rows that were removed."""
+        """Pack the index, so that nothing of removed rows is left in it."""
 
     def counts(self, connection: AnyConnection, terms: Sequence[str]) -> list[int | None]:
-        """How many current rows hold each term; None, or 0, where none does."""
+        """Return how many current rows hold each term: None or 0 for a term that no row holds."""
 
     def holds(self, connection: AnyConnection, term: str) -> bool:
-        """Whether a row holds the term."""
+        """Return whether a row holds the term."""
 
     def best(
         self,
@@ -53,25 +53,28 @@ class FullText(Protocol):
         together: bool = False,
         admitted: str = "",
     ) -> list[int]:
-        """Numbers of its `count` best current rows for any of `terms` (together: for all of them) in the scopes, best first.
+        """Return the numbers of the `count` current rows that rank best for the terms, best first.
 
-        scope_tokens: of each scope, none for everywhere. They and terms are runs of letters and digits, so quoting them is
-        enough; values never come from a name.
-        newest_only: look at rows above this number only. admitted: SQL for which ones, as of `admit`.
+        Args:
+            terms: What to look for: runs of letters and digits, so quoting them makes them safe.
+            scope_tokens: The tokens of each scope to look in, none for everywhere. They hold numbers, never names.
+            newest_only: Look at rows above this number only.
+            together: Whether a row must hold all terms, not just any.
+            admitted: An SQL condition that rows must meet, made by `admit`.
         """
 
     def admit(self, connection: AnyConnection, mask: Mask, row: str) -> str:
-        """SQL for whether the column `row` of row numbers is in `mask`, which this connection is told."""
+        """Return an SQL condition for this connection: whether the item number in column `row` is set in `mask`."""
 
     def wrong(self, connection: AnyConnection) -> set[int]:
-        """Rows of which it does not hold just the terms of their texts."""
+        """Return the rows whose terms in the index are not those of their texts."""
 
 
 class AnyConnection(Protocol):
     """A connection in a transaction."""
 
     def execute(self, statements: str, bindings: Sequence[Any] = (), /) -> Cursor:
-        """Values are given for each `?` in turn."""
+        """Execute SQL, with a value for each `?` in turn, and return the rows."""
 
     @property
     def in_transaction(self) -> bool: ...
@@ -79,41 +82,41 @@ class AnyConnection(Protocol):
     def full_text(self) -> FullText: ...
     @property
     def in_file(self) -> bool:
-        """Whether SQLite reads it from a file."""
+        """Whether this is SQLite on a file."""
 
     @property
     def types(self) -> Mapping[str, str]:
-        """What layouts of tables say for SQLite, and what this database has for it."""
+        """Return what to replace in SQLite's table definitions, and with what, for this database."""
 
     def executemany(self, statements: str, bindings: Iterable[Sequence[Any]], /) -> object: ...
 
 
 AMONG = "IN (SELECT value FROM json_each(?))"
-"""SQL for one of several numbers or texts, which are given by `among`."""
+"""SQL for "is one of several numbers or texts"; `among` makes its parameter."""
 
 
 class Listed(str):
-    """Numbers or texts, as JSON: see AMONG."""
+    """Numbers or texts as JSON, the parameter of AMONG."""
 
     __slots__ = ()
 
 
 def among(values: Iterable[int] | Iterable[str]) -> Listed:
-    """The value of AMONG."""
+    """Return the parameter of AMONG for these values."""
     return Listed(json.dumps([*values]))
 
 
 def select(connection: AnyConnection, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    """All rows of a query."""
+    """Return all rows of a query."""
     return connection.execute(query, values).fetchall()
 
 
 def first(connection: AnyConnection, query: str, values: Sequence[Any] = ()) -> Any:
-    """The first row of a query as a tuple, or None."""
+    """Return the first row of a query as a tuple, or None."""
     return connection.execute(query, values).fetchone()
 
 
 def scalar(connection: AnyConnection, query: str, values: Sequence[Any] = ()) -> Any:
-    """The first value of the first row of a query, or None."""
+    """Return the first value of the first row of a query, or None."""
     row = connection.execute(query, values).fetchone()
     return None if row is None else row[0]

@@ -1,7 +1,6 @@
-"""Connections to one memory file: whose it is, who may write, what a failure means, and group commit.
+"""Connections to one memory file: who may use it, and what a failure means.
 
-Readers have a connection per thread and never wait for writers. Writes queue up: those that wait together are carried out in one
-transaction, each under its own savepoint, so that one sync to disk pays for all.
+Readers have a connection per thread and never wait for writers. Writes are committed in groups: see `backend`.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ from keepworth.memory.errors import (
 )
 from keepworth.memory.store import schema
 from keepworth.memory.store.backend import FORKED, Backend
+from keepworth.memory.store.checkpoints import Checkpoints, identity
 from keepworth.memory.store.connection import scalar, select
 from keepworth.memory.store.fts5 import Fts5
 from keepworth.memory.store.rows import Unreadable
@@ -47,16 +47,11 @@ def writable(path: str) -> bool:
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
-def identity(path: str) -> tuple[int, int]:
-    status = os.stat(path)
-    return status.st_dev, status.st_ino
-
-
 def _refuse_strangers(path: str) -> None:
-    """Look at the header before SQLite does, so that a file of another program is never touched."""
+    """Raise NotAMemoryFile by the file's header, before SQLite opens it, so that another program's file is never touched."""
     if Path(path).is_dir():
         raise NotAMemoryFile(f"{path} is a folder: give the path of a file in it")
-    if not os.path.isfile(path):  # opening a pipe waits for whoever writes to it
+    if not os.path.isfile(path):  # opening a pipe waits until a program writes to it
         raise NotAMemoryFile(f"{path} is no file that can hold a memory: give another path")
     try:
         with open(path, "rb") as file:
@@ -98,17 +93,15 @@ def _check_version(path: str, connection: apsw.Connection) -> None:
         )
 
 
-LOG_PAGES = 2000
-"""Pages of 8 kB the write-ahead log grows to before SQLite moves it into the file. Pages that change with every write (the ends
-of tables, the roots of indexes) are moved once per so many, not per thousand."""
 SYNCHRONOUS = {"process": "NORMAL", "power": "FULL"}
 Result = TypeVar("Result")
 
 
 OPEN: Counter[tuple[int, int]] = Counter()
-"""Files this process has open. Opening and closing one of them by other means would drop SQLite's locks on it (POSIX)."""
+"""Files that this process has open for writing. If it opened and closed one of them by other means, POSIX would drop SQLite's
+locks on it."""
 _CARRIED: set[tuple[int, int]] = set()
-"""Files that the parent had open when it forked this process. SQLite would take the parent's locks on them for its own here."""
+"""Files that the parent had open when it forked this process, where SQLite would take the parent's locks for its own."""
 
 
 def _carry() -> None:
@@ -124,8 +117,9 @@ _DATABASES: weakref.WeakSet[Database] = weakref.WeakSet()
 
 
 class _Patience:
-    """Wait for a lock that another process holds. SQLite's own way, to look ever more rarely, lets one that waits starve
-    where others write all the time: with four processes, for seconds."""
+    """Waits for a lock that another process holds, looking again at short random intervals.
+
+    SQLite's own handler waits ever longer between looks: a process can starve for seconds while four others always write."""
 
     __slots__ = ("_begun", "_draw", "_timeout")
 
@@ -140,13 +134,13 @@ class _Patience:
             self._begun = now
         if now - self._begun > self._timeout:
             return False
-        # Uneven steps, so that two that wait do not keep meeting.
+        # Random intervals, so that two waiting processes do not keep colliding.
         time.sleep(self._draw.uniform(0.0002, 0.002 if now - self._begun < 0.5 else 0.01))
         return True
 
 
 class FileConnection(apsw.Connection):
-    """A connection to a memory file: `connection.AnyConnection`."""
+    """A connection to a memory file; implements `connection.AnyConnection`."""
 
     full_text: FullText = Fts5()
     in_file: bool = True
@@ -154,8 +148,10 @@ class FileConnection(apsw.Connection):
 
 
 class _Hold:
-    """Keeps a connection until it goes itself. In a child it never lets go: what a thread had there Python drops at once, and to
-    close it could wait for ever for a lock inside SQLite that a thread of the parent held."""
+    """Keeps a connection open until this object is deleted; in a forked child, for ever.
+
+    The child drops at once what the parent's threads held. To close a connection there could wait for ever for a lock inside
+    SQLite that one of these threads held."""
 
     __slots__ = ("_connection", "_process")
     _all: ClassVar[set[FileConnection]] = set()
@@ -170,7 +166,7 @@ class _Hold:
 
 
 class Database(Backend):
-    """A memory in a file. path: a file, or ":memory:"."""
+    """A memory in a file, or in this process alone if `path` is ":memory:"."""
 
     errors: tuple[type[Exception], ...] = (apsw.Error,)
 
@@ -187,14 +183,15 @@ class Database(Backend):
         self.in_memory = self.path == ":memory:"
         # Connections are opened later, too, and the process may have gone to another folder by then.
         self._where = self.path if self.in_memory else os.path.abspath(self.path)
+        self._checkpoints = Checkpoints(self._where)
         self._identity: tuple[int, int] | None = None
         self.file: tuple[int, int] | None = None  # while it is open, for writing or for reading alone
-        self._damage = ""  # as it was first met
+        self._damage = ""  # the first damage that was found, in words
         self._opened: list[weakref.ref[FileConnection]] = []
         try:
             self._writer: FileConnection | None = self._open_first()
             self._hold = _Hold(self._writer)
-            self.place = Path(os.path.realpath(self.path))  # whatever links lead to it
+            self.place = Path(os.path.realpath(self.path))  # with all links resolved
         except BaseException:
             self._close_connections()
             raise
@@ -209,7 +206,7 @@ class Database(Backend):
                 self.read_only = True
             try:
                 file = identity(self.path)
-            except OSError as error:  # such as links that lead to each other
+            except OSError as error:  # such as a loop of links
                 raise NotAMemoryFile(
                     f"{self.path} cannot be opened ({error.strerror}): check the path and its folder"
                 ) from error
@@ -227,12 +224,13 @@ class Database(Backend):
             self.file = identity(self.path)
             _DATABASES.add(self)
             if not self.read_only:
-                self._identity = self.file
+                self._identity = self._checkpoints.file = self.file
                 OPEN[self._identity] += 1
         return connection
 
     def _make(self) -> None:
-        """A new, empty memory, which appears at its path whole or not at all; or somebody else's, made at the same moment."""
+        """Create an empty memory, which appears at its path whole or not at all, unless another process creates one just
+        then."""
         target = Path(os.path.realpath(self.path))
         try:
             with self.translated(), appearing(target) as part:
@@ -261,7 +259,7 @@ class Database(Backend):
         self._require_in_place()
         name = self._where
         if self.read_only and self._still() is not None:
-            # Beside a file whose folder cannot be written SQLite cannot make the files it shares with writers.
+            # In a folder that cannot be written, SQLite cannot create the files that it shares with writers.
             name = f"file:{quote(self._where)}?immutable=1"
             flags |= apsw.SQLITE_OPEN_URI
         connection = FileConnection(name, flags=flags, statementcachesize=200)
@@ -271,7 +269,7 @@ class Database(Backend):
             connection.set_busy_handler(_Patience(self._timeout))
             if not self.in_memory:
                 connection.pragma("journal_mode", "wal")
-                connection.wal_autocheckpoint(LOG_PAGES)
+                connection.set_wal_hook(self._checkpoints.note)
             connection.pragma("synchronous", SYNCHRONOUS[self._durability])
             connection.pragma("secure_delete", 1)
         connection.pragma("foreign_keys", 1)
@@ -284,15 +282,15 @@ class Database(Backend):
         return connection
 
     def _still(self) -> tuple[int, int] | None:
-        """What tells a file that nobody writes from the same file written since, where its folder cannot be written from here;
-        None where it can, or where somebody has the file open for writing."""
+        """Return modification time (ns) and size (bytes) of a file whose folder this process may not write, to notice later
+        changes. None where it may, or where the file has a write-ahead log, so that it may be open for writing."""
         if self.in_memory or writable(os.path.dirname(self._where)) or os.path.exists(f"{self._where}-wal"):
             return None
         status = os.stat(self._where)
         return status.st_mtime_ns, status.st_size
 
     def _require_in_place(self) -> None:
-        """What is written to a file that was deleted or replaced would be lost with it."""
+        """Raise NotAMemoryFile if the file was deleted or replaced while open, as what is written to it would be lost."""
         if self._identity is None:
             return
         try:
@@ -312,7 +310,7 @@ class Database(Backend):
             return self._writer
         local = self._local
         connection: FileConnection | None = getattr(local, "connection", None)
-        # A connection that was made for a file that stays as it is (see `_still`) ends with that.
+        # A connection for a file that does not change (see `_still`) is replaced when the file has changed.
         if connection is None or (local.still is not None and local.still != self._still()):
             local.still = self._still() if self.read_only else None
             connection = local.connection = self._connect(True)
@@ -323,16 +321,16 @@ class Database(Backend):
     def _leave(self, connection: AnyConnection) -> None:
         if self.in_memory:
             self._write_lock.release()
-        elif connection.in_transaction:  # SQLite ends one by itself where the disk refuses a read
+        elif connection.in_transaction:  # SQLite ends a transaction by itself where the disk refuses a read
             connection.execute("COMMIT")
 
     def _to_write(self) -> FileConnection:
-        """The connection to write with; the caller holds the write lock."""
+        """Return the connection to write with; the caller holds the write lock."""
         assert self._writer is not None
         return self._writer
 
     def check_writable(self) -> None:
-        """Raise ReadOnly, or NotAMemoryFile where damage was met."""
+        """Raise ReadOnly for a memory that is read-only, and NotAMemoryFile where damage was found."""
         super().check_writable()
         if self._damage:
             raise NotAMemoryFile(
@@ -390,13 +388,13 @@ class Database(Backend):
         if self._damage:
             return False
         self.check_open()
-        with self._write_lock, self.translated():
+        with self._write_lock, self._checkpoints.lock, self.translated():
             return not scalar(self._to_write(), "PRAGMA wal_checkpoint(TRUNCATE)")
 
     def exclusive(self, work: Callable[[AnyConnection], Result]) -> Result:
         """Run `work` on the writing connection outside any transaction (VACUUM and the like)."""
         self.check_writable()
-        with self._write_lock, self.translated():
+        with self._write_lock, self._checkpoints.lock, self.translated():
             return work(self._to_write())
 
     @property
@@ -404,7 +402,7 @@ class Database(Backend):
         return not self.in_memory
 
     def pack(self, *, optimise: bool = False) -> bool:
-        # Overwriting what is deleted is not enough, as pages that are balanced keep copies in what they do not use.
+        # To overwrite deleted rows (secure_delete) is not enough: pages that were rebalanced keep copies in their unused space.
         self.exclusive(lambda connection: connection.execute("VACUUM; PRAGMA optimize" if optimise else "VACUUM"))
         return True
 
@@ -440,20 +438,22 @@ class Database(Backend):
                         del OPEN[file]
 
     def _close_connections(self) -> None:
-        # The writer goes last: the last one out takes the write-ahead log with it, and a reader may not. Only who has read
-        # knows that there is one.
+        # The writer is closed last: the last connection removes the write-ahead log, which a reader may not. It has to read
+        # something first, as it does not know of the log before.
         writer = getattr(self, "_writer", None)
         if writer is not None:
             with contextlib.suppress(apsw.Error):
                 select(writer, "SELECT 1 FROM sqlite_schema LIMIT 1")
         self._writer = None
-        for reference in reversed(self._opened):
-            connection = reference()
-            if connection is not None:
-                with contextlib.suppress(apsw.Error):
-                    if self._damage:  # the log stays beside the file: nothing more is written to that
-                        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-                    connection.close(True)
+        with self._checkpoints.lock:
+            self._checkpoints.file = None
+            for reference in reversed(self._opened):
+                connection = reference()
+                if connection is not None:
+                    with contextlib.suppress(apsw.Error):
+                        if self._damage:  # the log stays beside the file: nothing more is written to that
+                            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                        connection.close(True)
         self._opened = []
 
 

@@ -1,13 +1,14 @@
-"""Decisions as the file keeps them: what each search considered and showed, with what probability.
+"""The log of decisions in the file: what each search considered and showed, and with what probability.
 
-Inside an episode a decision is durable before the search returns. Outside, decisions are collected and committed
-together by a background thread; those of the last moments are lost if the process is killed. What is erased meanwhile, by
-whatever handle, does not come back with them: their questions are left out.
+Inside an episode a decision is durable before the search returns. Outside, decisions are collected and committed together by a
+background thread; the newest are lost if the process is killed. If something is erased while decisions wait, through whatever
+handle, their queries are left out of the log.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import logging
 import os
@@ -31,20 +32,21 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("keepworth.memory")
 FLUSH_SECONDS = 0.2
-"""How long a decision outside an episode may wait. Every commit makes readers look at the file anew, so not for each search."""
+"""Most seconds that a decision outside an episode waits. They share commits, each of which makes readers look at the file
+anew."""
 LARGEST_BATCH = 512
 _INSERT = "INSERT INTO decisions VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 SELECT = "SELECT id, kind, query, candidates, chosen, propensity, policy, step"
 KINDS = {kind.value: kind for kind in DecisionKind}
 IN_EPISODE = "episode = ? AND episode <> ''"
-"""SQL: the second half is what lets SQLite use the index, which holds no rows outside episodes."""
+"""SQL condition for the rows of an episode. Its second half lets SQLite use the index, which holds no rows outside episodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """A decision with when it was made, for whom, and in which episode ("" outside one).
+    """A decision with its time, its scope, and its episode ("" outside one).
 
-    details: JSON, what the policy knew; vector: of the query, as the policy packs it."""
+    `details` is JSON of what the policy knew, and `vector` the query's vector as the policy packs it."""
 
     at: str
     scope: Scope
@@ -55,42 +57,50 @@ class Logged:
 
 
 class DecisionLog:
-    """Writes decisions at once, or together with others a moment later."""
+    """Writes decisions to the file, at once or together with others a moment later."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.closed = False
         self._waiting: list[Callable[[], Logged]] = []
-        self._since = 0  # the newest purge when the first of them began to wait
+        self._since = 0  # number of the newest purge when the first of them was queued
         self._wake = threading.Condition()
         self._flushing = threading.Lock()
         self._thread: threading.Thread | None = None
         _OPEN.add(self)
 
     def write(self, entries: Sequence[Logged], since: int | None = None) -> None:
-        """Durable when this returns. since: the newest purge when the first of them began to wait; None if they did not."""
+        """Write decisions durably. `since` is the number of the newest purge when the first was queued, None if none was."""
         if entries:
             self._store.change(entries[0].scope, lambda transaction: self._insert(transaction, entries, since))
 
     def later(self, entry: Callable[[], Logged]) -> None:
-        """Committed with others within a moment, and made only then."""
+        """Queue a decision, which `entry` makes just before it is committed together with others."""
         with self._wake:
             if not self._waiting:
                 with self._store.database.reading() as connection:
                     self._since = newest_purge(connection)
             self._waiting.append(entry)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=_keep_flushing, args=(weakref.ref(self),), name="keepworth-decisions", daemon=True
-                )
-                self._thread.start()
+            flushed = self._thread is not None or self._start()
             if len(self._waiting) >= LARGEST_BATCH:
                 self._wake.notify()
+        if not flushed:
+            self.flush()
+
+    def _start(self) -> bool:
+        """Whether there is a thread now: a process that ends, or may have no more of them, gets none."""
+        thread = threading.Thread(
+            target=_keep_flushing, args=(weakref.ref(self),), name="keepworth-decisions", daemon=True
+        )
+        with contextlib.suppress(RuntimeError):
+            thread.start()
+            self._thread = thread
+        return self._thread is not None
 
     def flush(self) -> None:
-        """Commit what is waiting; also what another thread is committing is on file when this returns."""
+        """Commit all queued decisions, and wait for those that another thread is committing."""
         if self._store.database.forked:
-            return  # what waits is the parent's, and so may be the lock
+            return  # the queue belongs to the parent, one of whose threads may hold the lock
         with self._flushing:
             with self._wake:
                 entries, self._waiting, since = self._waiting, [], self._since
@@ -99,17 +109,18 @@ class DecisionLog:
                 try:
                     made.append(entry())
                 except Exception as error:
-                    # What a policy noted may be nothing that can be written; the others are sound.
+                    # A policy's details may be impossible to write; the other decisions are sound.
                     _LOG.warning("a decision could not be logged: %r", error)
             if made:
                 self._written(made, since)
 
     def _written(self, entries: Sequence[Logged], since: int) -> None:
-        """A search that succeeded must not fail later for its log; rewards for what cannot be logged will be refused."""
+        """Write decisions, and only warn where that fails: a search that succeeded must not fail later for its log. Rewards for
+        decisions that were not logged will be refused."""
         try:
             self.write(entries, since)
         except Exception as error:
-            # Of a value that nothing can hold one decision is the reason: the others are sound.
+            # One decision may hold a value that cannot be stored: the others are written one by one.
             if len(entries) == 1 or (isinstance(error, MemoryProblem) and not isinstance(error, InvalidText)):
                 _LOG.warning("%d decisions could not be logged: %r", len(entries), error)
             else:
@@ -137,26 +148,27 @@ class DecisionLog:
 
 
 def shorten(connection: AnyConnection, through: int) -> None:
-    """Take the candidates from decisions up to `through`."""
+    """Drop the candidates and the details of the decisions with row number up to `through`."""
     query = "UPDATE decisions SET candidates = '[]', details = '' WHERE n <= ? AND candidates <> '[]'"
     connection.execute(query, (through,))
 
 
 def newest_purge(connection: AnyConnection) -> int:
-    """The number of the newest entry that erased something; 0 where nothing was erased."""
+    """Return the number of the newest journal entry that erased something, or 0."""
     return scalar(connection, f"SELECT max(seq) FROM events WHERE {OF_KIND} AND kind = 'PURGE'") or 0
 
 
 def is_erased(connection: AnyConnection, episode: str) -> bool:
-    """Whether this episode was erased, with everything that is of it: what still happens in it is not written any more."""
+    """Return whether this episode was erased; nothing that still happens in it is written."""
     return episode != "" and scalar(connection, "SELECT outcome FROM episodes WHERE id = ?", (episode,)) == "erased"
 
 
 def _without_erased(connection: AnyConnection, entry: Logged, waited: bool) -> list[Logged]:
-    """The entry as erasing would have left it. waited: something was erased after the search and before this."""
+    """Return the decision without what a purge would have removed from it: its query, details and vector if it may quote what
+    was erased; [] if its scope was erased. `waited` says whether something was erased after the search."""
     if waited:
         if scalar(connection, f"SELECT 1 FROM scopes WHERE {OF_SCOPE}", entry.scope.parts()) is None:
-            return []  # a scope that is erased, and nobody has written under its names since
+            return []  # the scope is erased, and nothing was written under its names since
     else:
         considered = among([int(id[1:]) for id, _ in entry.decision.candidates])
         waited = scalar(connection, f"SELECT 1 FROM tombstones WHERE n {AMONG} LIMIT 1", (considered,)) is not None
@@ -165,7 +177,7 @@ def _without_erased(connection: AnyConnection, entry: Logged, waited: bool) -> l
 
 
 def find(connection: AnyConnection, id: str) -> tuple[Decision, str, int] | None:
-    """(decision, episode, scope id), or None."""
+    """Return (decision, episode, scope id) by the decision's id, or None."""
     row = first(connection, f"{SELECT}, episode, scope FROM decisions WHERE id = ?", (id,))
     return None if row is None else (decision(row), row[8], row[9])
 
@@ -178,7 +190,7 @@ def of_episode(connection: AnyConnection, episode: str) -> list[Decision]:
 
 
 def decision(row: tuple[Any, ...]) -> Decision:
-    """A row of SELECT, whatever comes after its columns. Raises rows.Unreadable."""
+    """Return the decision in a row of SELECT, which may have more columns. Raises rows.Unreadable."""
     id, kind, query, candidates, chosen, propensity, policy, step, *_ = row
     with readable(f"decision {id!r:.40}"):
         considered = unpacked(candidates)
@@ -205,7 +217,8 @@ def _row(transaction: Transaction, entry: Logged) -> tuple[Any, ...]:
 
 
 def _keep_flushing(reference: weakref.ref[DecisionLog]) -> None:
-    """Holds the log only while it works, so that a forgotten memory can be collected."""
+    """Flushe the log at intervals until it is closed. Between them it holds only a weak reference, so that a memory that is no
+    longer used can be collected."""
     while True:
         log = reference()
         if log is None or log.closed:
@@ -219,7 +232,7 @@ def _keep_flushing(reference: weakref.ref[DecisionLog]) -> None:
 
 _OPEN: weakref.WeakSet[DecisionLog] = weakref.WeakSet()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_OPEN.clear)  # what waits is the parent's to write
+    os.register_at_fork(after_in_child=_OPEN.clear)  # the parent writes its queued decisions
 
 
 @atexit.register

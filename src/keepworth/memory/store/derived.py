@@ -1,6 +1,6 @@
-"""What a process holds of a memory that follows its journal: vectors, words of scopes, columns of metadata, and what is counted.
+"""What a process caches of a memory: vectors, words of scopes, columns of metadata, and counts.
 
-All of it can be made again from the file, and is brought up to the state that a connection sees when it is asked for.
+All of it can be made again from the file, and follows the journal to the state that a connection sees when it asks.
 """
 
 from __future__ import annotations
@@ -42,11 +42,15 @@ _LOG = logging.getLogger("keepworth.memory")
 
 @dataclass(slots=True)
 class CorpusState:
-    """What a file says after its newest entry: asked once, and again when there is a newer one.
+    """Facts about all scopes together after the newest journal entry, read once per entry.
 
-    state: what tells it from another; seq, name: of the newest entry, and of the state after it; documents, words: current items
-    of all scopes, and words in them; tail: the current items that the full-text index does not hold yet, as (scope id, text, its
-    terms) by row number; languages: those of which there are stems among the terms."""
+    Attributes:
+        state: A tuple that changes whenever one of the facts may have changed.
+        seq, name: The number of the newest entry, and the name of the state after it.
+        documents, words: The number of current items, and of the words in them.
+        tail: Current items that the full-text index does not hold yet: (scope id, text, its terms) by item number.
+        languages: The languages that have stems among the terms.
+    """
 
     state: tuple[Any, ...]
     seq: int
@@ -57,22 +61,22 @@ class CorpusState:
     languages: frozenset[str]
 
 
-# Subqueries: one row also where there is no event, or no set any more.
+# Subqueries, so that there is one row even without an event or a vector set.
 _STATE = (
     "SELECT e.seq, e.chain, (SELECT through FROM indexed), (SELECT made FROM vector_sets WHERE id = ?) FROM (SELECT 1) AS one "
     "LEFT JOIN (SELECT seq, chain FROM events ORDER BY seq DESC LIMIT 1) AS e ON true"
 )
 
 FEW = 5000
-"""Items whose vectors are read from their rows sooner than all from blocks."""
+"""Most items whose vectors are read from their rows sooner than all vectors from blocks."""
 _COUNT = f"SELECT coalesce(sum(count), 0) FROM scopes WHERE id {AMONG}"
 
 _FOLLOWED = f"c.changed AND NOT EXISTS (SELECT 1 FROM events AS e WHERE e.seq = c.seq AND e.kind = '{rows.REWARD}')"
-"""SQL for the changes `c` that vectors, words and columns follow. A reward changes none of what these hold of an item."""
+"""SQL condition for the changes `c` that vectors, words and columns follow: not rewards, which change no text or metadata."""
 
 
 class Derived:
-    """Thread-safe. What is erased is forgotten with the whole of it: see `Store.reset_caches`."""
+    """All caches of one store. Thread-safe. When something is erased, the whole object is replaced: see `Store.reset_caches`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -83,7 +87,7 @@ class Derived:
         self._dense_at = Follower()
         self._dense_set: tuple[Any, ...] = ()
         self._dense_state: tuple[Any, ...] = ()
-        self._asked = False  # for anything by meaning
+        self._asked = False  # whether there was a search by meaning yet
         self._to_keep = False  # whether there are blocks of vectors to write
         self._unfit: list[blocks.Range] = []
         self.scope_words = ScopeWords()
@@ -95,15 +99,15 @@ class Derived:
         self._scope_sums = ScopeSums()
         self._corpus: CorpusState | None = None
 
-    # What the file says after its newest entry.
+    # Facts about all scopes together.
 
     def corpus(self, connection: AnyConnection) -> CorpusState:
-        """What the file says, as this connection sees it."""
+        """Return the facts about all scopes together, as this connection sees them."""
         return self.database.once(connection, ("corpus", self._store.set_id), lambda: self._corpus_now(connection))
 
     def _corpus_now(self, connection: AnyConnection) -> CorpusState:
         state = first(connection, _STATE, (self._store.set_id,))
-        before = self._corpus  # one read: another thread may put its own there meanwhile
+        before = self._corpus  # read once, as another thread may replace it meanwhile
         if before is not None and before.state == state:
             return before
         seq, name = state[0] or 0, rows.named(state[1]).hex()
@@ -129,7 +133,7 @@ class Derived:
     def near(
         self, vectors: Vectors, count: int, scope: Scope, nobody: bool = False, where: Filter | None = None
     ) -> list[list[tuple[int, float]]] | None:
-        """Per query the `count` best (item number, cosine) of current items; None where there are no vectors."""
+        """Return, for each query, the `count` best current items as (item number, cosine); None if there are no vectors."""
         with self.database.reading() as connection:
             if self._store.set_id is None and not self._store.find_set(connection):
                 return None
@@ -142,8 +146,9 @@ class Derived:
         return result
 
     def _of_few(self, connection: AnyConnection, inside: frozenset[int] | None, mask: Mask | None) -> DenseIndex | None:
-        """At the first question of a process, which may be the last: the vectors of the items that it is about, where they are
-        few. None where they are not, and later."""
+        """Return an index of only the vectors that this search needs, if it is the first by meaning and they are few; else None.
+
+        The process may end after one search, for which it need not load all vectors."""
         import numpy as np
 
         asked, self._asked = self._asked, True
@@ -162,7 +167,7 @@ class Derived:
         return DenseIndex(dimension, block if block.size else None)
 
     def _dimension(self, connection: AnyConnection) -> int:
-        """Of the vectors in use."""
+        """Return the dimension of the vectors in use. Raises EncoderMismatch if another encoder's have replaced them."""
         dimension: int | None = scalar(
             connection, "SELECT dimension FROM vector_sets WHERE id = ?", (self._store.set_id,)
         )
@@ -171,7 +176,7 @@ class Derived:
         return dimension
 
     def _synced(self, connection: AnyConnection) -> DenseIndex:
-        """The dense index, brought up to the journal's head as this connection sees it."""
+        """Return the vector index, brought up to the newest journal entry that this connection sees, or beyond."""
         with self._lock:
             corpus = self.corpus(connection)
             if self._dense is not None and self._dense_state == corpus.state:
@@ -193,7 +198,7 @@ class Derived:
             return self._dense
 
     def _loaded(self, connection: AnyConnection, made: str, dimension: int) -> DenseIndex:
-        """The vectors of all current items."""
+        """Build the vector index of all current items from the file."""
         assert self._store.set_id is not None
         block, self._unfit, loose = blocks.load(connection, self._store.set_id, made, dimension)
         if self._unfit:
@@ -202,7 +207,7 @@ class Derived:
         return DenseIndex(dimension, block if block.size else None)
 
     def _follow(self, connection: AnyConnection, since: int) -> bool:
-        """Apply to the dense index what the journal says changed after entry `since`."""
+        """Update the vector index with what changed after journal entry `since`."""
         import numpy as np
 
         assert self._dense is not None
@@ -226,8 +231,8 @@ class Derived:
         return True
 
     def write_blocks(self) -> None:
-        """Write blocks of vectors that no block holds yet, and again what does not fit, so that the next process reads those. One
-        at a time: who writes meanwhile waits for no more."""
+        """Write new blocks of vectors and rewrite rejected ones, so that the next process loads faster. Each block has its own
+        transaction, so that other writers wait for one block only."""
         unfit, self._unfit = self._unfit, []
         if self._store.set_id is None or self.database.read_only:
             return
@@ -237,7 +242,7 @@ class Derived:
                 self.database.write(lambda connection, span=span: blocks.write_block(connection, set_id, span))  # type: ignore[misc]
             while self.database.write(lambda connection: blocks.extend(connection, set_id, 1)):
                 pass
-        except MemoryProblem as problem:  # the search itself is answered
+        except MemoryProblem as problem:  # the search itself has succeeded
             _LOG.warning("the vectors of %s could not be written in blocks: %s", self.database.path, problem)
 
     # Words of scopes.
@@ -251,15 +256,20 @@ class Derived:
         at_once: bool = False,
         exact: bool = False,
     ) -> ScopeWords | None:
-        """The words of these scopes, as of what this connection sees or of somewhat later (exact: not later); None where they
-        are not held. at_once: hold them at the first question, where the index of the file cannot tell them from others."""
+        """Return the words of these scopes, or None if they are not held in memory.
+
+        Args:
+            at_once: Read them at the first search, not at the second, as the full-text index cannot tell these scopes from
+                others.
+            exact: Refuse words of a newer state than this connection sees.
+        """
         held, ids = self.scope_words, tuple(sorted(inside))
         if not held.asked_before(ids) and not at_once:
             return None
         with self._words_lock:
             follow = partial(self._follow_words, connection, corpus.seq)
             if not self.words_at.reach(connection, corpus.seq, corpus.name, follow, held.clear):
-                # This connection may not read the whole of a scope for it.
+                # The cache is newer than what this connection sees, so a scope read here would not fit in.
                 return None if exact or held.missing(ids) else held
             for id in held.missing(ids):
                 size = scalar(connection, "SELECT count FROM scopes WHERE id = ?", (id,))
@@ -270,7 +280,8 @@ class Derived:
         return held
 
     def _follow_words(self, connection: AnyConnection, seq: int, since: int) -> bool:
-        """Apply to the words of scopes what changed after entry `since`; False where that is much, or cannot be told."""
+        """Update the words of scopes with what changed after entry `since`. Returns False if that is too much or cannot be
+        told."""
         if seq - since > PASSED_STATES or erased_since(connection, since):
             return False
         changed = (
@@ -278,7 +289,7 @@ class Derived:
             f"LEFT JOIN items i USING(n) WHERE c.seq > ? AND {_FOLLOWED}"
         )
         listed = select(connection, changed, (since,))
-        # Of an item whose creation was undone nothing says whose it was.
+        # An item whose creation was undone has no row, so its scope is not known.
         if any(scope is None for _, scope, _ in listed):
             return False
         for n, scope, text in listed:
@@ -288,8 +299,8 @@ class Derived:
     # Columns of metadata.
 
     def mask(self, connection: AnyConnection, where: Filter | None) -> Mask | None:
-        """By item number: whether an item is current and meets what `where` says of metadata, as this connection sees it, or is
-        one that it lets through. None where it says nothing of metadata."""
+        """Return, by item number, whether an item is current and its metadata meet `where`, or `where` exempts it. None if
+        `where` asks nothing of metadata."""
         if where is None or where.tree is None:
             return None
         return self.database.once(connection, ("mask", where), lambda: self._mask(connection, where))
@@ -305,7 +316,7 @@ class Derived:
             later = [] if there else columns.changed_after(corpus.seq)
             missing = columns.missing(where.tree)
             if later is None or (later and missing):
-                # It is ahead of what this connection sees, and what that is it cannot tell: read it for this once.
+                # The cache is newer than what this connection sees and cannot go back: use fresh columns for this call.
                 columns, later = MetadataColumns(), []
                 missing = columns.missing(where.tree)
             for field in list(missing) if connection.in_file else ():
@@ -327,7 +338,7 @@ class Derived:
         return mask
 
     def _follow_columns(self, connection: AnyConnection, since: int) -> bool:
-        """Apply to the columns what changed after entry `since`; False where something was erased."""
+        """Update the columns with what changed after journal entry `since`. Returns False if something was erased since."""
         if erased_since(connection, since):
             return False
         changes = select(
@@ -346,7 +357,7 @@ class Derived:
 def _metadata_in(
     connection: AnyConnection, which: str, numbers: Sequence[int] = ()
 ) -> list[tuple[int, Mapping[str, Any] | None]]:
-    """Number and metadata of the items that SQL names. numbers: its parameter, as JSON."""
+    """Return number and metadata of the items that `which`, the end of an SQL query, selects. `numbers` become its parameter."""
     decoded: dict[str, Any] = {}
     values = (among(numbers),) if numbers else ()
     listed = select(connection, f"SELECT n, metadata, kind, {schema.WHEN} FROM items {which}", values)
@@ -355,8 +366,12 @@ def _metadata_in(
 
 
 def _column_in(connection: AnyConnection, field: Field) -> tuple[npt.NDArray[np.int64], list[str], list[Any]] | None:
-    """What all current items have under a name, put together by SQLite: their numbers, the texts of their values, and the values
-    of the distinct texts. None where the name has to be looked for item by item."""
+    """Read what all current items have under one name of their metadata, or as kind or time, put together by SQLite.
+
+    Returns:
+        The items' numbers, the texts of their values, and the values of the distinct texts; None where the items have to be read
+        one by one.
+    """
     import numpy as np
 
     path: tuple[str, ...] = ()
@@ -371,7 +386,7 @@ def _column_in(connection: AnyConnection, field: Field) -> tuple[npt.NDArray[np.
         numbers, joined = first(connection, query, path)
         if numbers is None:
             return np.zeros(0, np.int64), [], []
-        texts = joined.split("\x1e")  # which no text of JSON has
+        texts = joined.split("\x1e")  # JSON text never holds this character
         distinct = list(dict.fromkeys(texts))
         if field.inside:
             return np.fromstring(numbers, np.int64, sep=","), texts, distinct
@@ -381,8 +396,8 @@ def _column_in(connection: AnyConnection, field: Field) -> tuple[npt.NDArray[np.
 
 
 def _facts(decoded: dict[str, Any], text: str | None, kind: str, when: str) -> Mapping[str, Any] | None:
-    """What filters ask of an item, of metadata as the file holds them; None for none. decoded: what was read before, as many
-    items have the same."""
+    """Return what filters read of an item: its metadata, kind and time; None if `text` is None. `decoded` caches metadata by
+    their text, as many items have the same."""
     if text is None:
         return None
     metadata: Mapping[str, Any] | None = decoded.get(text)

@@ -1,4 +1,4 @@
-"""Episodes as the file keeps them: begun, ended, listed, and put together again with what happened in them."""
+"""Episodes in the file: they are begun, ended and listed here, and put together again with what happened in them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from keepworth.episodes.episode import (
     Decision,
     DecisionKind,
     Episode,
+    Exchange,
     MemoryEvent,
     Operation,
     OperationKind,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def begin(store: Store, scope: Scope, id: str, task: str, person: str = "") -> int:
-    """The number of the new episode, counted from 0. Raises ClosedEpisode where there is one of this id."""
+    """Begin an episode and return its number, counted from 0. Raises ClosedEpisode if there is one with this id."""
 
     def work(transaction: Transaction) -> int:
         if first(transaction.connection, "SELECT 1 FROM episodes WHERE id = ?", (id,)) is not None:
@@ -51,7 +52,7 @@ def begin(store: Store, scope: Scope, id: str, task: str, person: str = "") -> i
 
 
 def begun(connection: AnyConnection) -> int:
-    """How many episodes were begun: the number of the next."""
+    """Return how many episodes were begun, which is the number of the next one."""
     return scalar(connection, "SELECT max(rowid) FROM episodes") or 0
 
 
@@ -70,7 +71,8 @@ def completed(transaction: Transaction, episode: str, now: str) -> None:
 
 
 def episodes_in(connection: AnyConnection, scope: Scope, after: int, limit: int, nobody: bool = False) -> list[str]:
-    """Ids of those inside `scope` with a number, counted from 0, above `after`, in order."""
+    """Return the ids of the first `limit` episodes inside `scope` with a number, counted from 0, above `after`. With `nobody`,
+    only those in scopes without a user."""
     homes = among(homes_inside(connection, scope, nobody))
     query = (
         f"SELECT id FROM episodes WHERE rowid - 1 > ? AND outcome <> 'erased' AND scope {AMONG} ORDER BY rowid LIMIT ?"
@@ -79,14 +81,18 @@ def episodes_in(connection: AnyConnection, scope: Scope, after: int, limit: int,
 
 
 LAST = 2**62
-"""A number that no episode reaches."""
+"""A number above that of any episode."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSummary:
-    """An episode in one line. searches: choices that were logged in it; shown: items in them; reward: the latest for the whole of
-    it that counts, None where there is none; receipt: whether it was a call through the gateway, of which it is known what was
-    sent."""
+    """An episode in one line of a list.
+
+    Attributes:
+        searches, shown: How many choices were logged in it, and how many items they showed.
+        reward: The latest reward for the whole episode that was not rolled back, or None.
+        receipt: Whether it was a call through the gateway of which a receipt is on file.
+    """
 
     id: str
     task: str
@@ -109,7 +115,7 @@ def summaries(
     limit: int,
     nobody: bool = False,
 ) -> list[EpisodeSummary]:
-    """Episodes inside `scope` with a number, counted from 0, below `before`, the newest first."""
+    """Return the `limit` newest episodes inside `scope` with a number, counted from 0, below `before`, newest first."""
     homes = among(homes_inside(connection, scope, nobody))
     listed = select(
         connection,
@@ -138,7 +144,7 @@ def summaries(
 
 
 def totals(connection: AnyConnection, scope: Scope, nobody: bool = False) -> tuple[int, int]:
-    """How many current items and how many episodes there are inside `scope`. nobody: without a person."""
+    """Return how many current items and episodes there are inside `scope`; with `nobody`, only in scopes without a user."""
     homes = among(homes_inside(connection, scope, nobody))
     items = scalar(connection, f"SELECT sum(count) FROM scopes WHERE id {AMONG}", (homes,)) or 0
     query = f"SELECT count(*) FROM episodes WHERE outcome <> 'erased' AND scope {AMONG}"
@@ -146,7 +152,8 @@ def totals(connection: AnyConnection, scope: Scope, nobody: bool = False) -> tup
 
 
 def acted(connection: AnyConnection, scope: Scope, nobody: bool = False) -> list[str]:
-    """Episodes inside `scope` in which something was done and that have no reward yet, oldest first. nobody: without a person."""
+    """Return the episodes inside `scope` with an act and no reward, oldest first; with `nobody`, only in scopes without a
+    user."""
     homes, waiting, over = homes_inside(connection, scope, nobody), dict[str, None](), set[str]()
     for entry in counting(connection, f"{OF_KIND} AND episode <> ''"):
         if entry.home not in homes:
@@ -159,7 +166,7 @@ def acted(connection: AnyConnection, scope: Scope, nobody: bool = False) -> list
 
 
 def done_in(connection: AnyConnection, episode: str) -> tuple[int, list[str], str | None, int]:
-    """(searches, the choices that wait for an act, the last act, acts) of an episode that is gone on with."""
+    """Return the progress of an episode that is resumed: (searches, ids of the searches without an act, last act, acts)."""
     query = f"SELECT id FROM decisions WHERE {IN_EPISODE} AND kind = ? ORDER BY n"
     choices = [id for (id,) in select(connection, query, (episode, DecisionKind.SEARCH.value))]
     acts = [entry.body for entry in counting(connection, IN_EPISODE, (episode,)) if entry.what == "act"]
@@ -169,7 +176,7 @@ def done_in(connection: AnyConnection, episode: str) -> tuple[int, list[str], st
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What was said when an episode was begun. number: counted from 0 in its file."""
+    """An episode as it was begun. `number` is counted from 0 in its file."""
 
     scope: Scope
     task: str
@@ -178,7 +185,7 @@ class Begun:
 
 
 def begun_as(store: Store, scope: Scope, id: object) -> Begun | None:
-    """The episode of this id; None where there is none inside `scope`."""
+    """Return the episode with this id, or None if there is none inside `scope`."""
     if not isinstance(id, str) or not id.isascii():
         return None
     query = "SELECT scope, task, person, rowid - 1 FROM episodes WHERE id = ? AND outcome <> 'erased'"
@@ -190,7 +197,7 @@ def begun_as(store: Store, scope: Scope, id: object) -> Begun | None:
 
 @dataclass(frozen=True, slots=True)
 class Rewarded:
-    """What a reward for an episode or a decision is about. decision: "" where it is for the whole episode."""
+    """What a reward is about: a whole episode, or one decision. `decision` is "" for a whole episode."""
 
     scope: Scope
     episode: str
@@ -200,7 +207,7 @@ class Rewarded:
 
 
 def rewarded(store: Store, scope: Scope, target: str) -> Rewarded:
-    """What the episode or the decision of this id showed. Raises UnknownEpisode."""
+    """Return what the episode or the decision with the id `target` showed. Raises UnknownEpisode."""
     with store.database.reading() as connection:
         episode = begun_as(store, scope, target)
         if episode is not None:
@@ -216,7 +223,7 @@ def rewarded(store: Store, scope: Scope, target: str) -> Rewarded:
 
 
 def concerned_by(store: Store, id: str) -> list[tuple[str, ...]]:
-    """Of each operation of an episode, in the order of its record: the items that it names, and the one that it may have made."""
+    """Return, for each operation of an episode in order, the items that it names and the one that it may have created."""
     made = (OperationKind.ADD, OperationKind.SUPERSEDE, OperationKind.MERGE)
     acts = [(entry.seq, decoded[0]) for entry in store.entries(IN_EPISODE, (id,)) if (decoded := entry.act())]
     return [
@@ -225,7 +232,8 @@ def concerned_by(store: Store, id: str) -> list[tuple[str, ...]]:
 
 
 def assembled(store: Store, scope: Scope, id: str, seen: Scope | None = None) -> Episode:
-    """Rolled-back entries are part of it: they happened. Model calls are no part of a memory: there are no segments."""
+    """Put an episode together from the file, rolled-back operations included. It has no segments, as a memory records no model
+    calls. Raises UnknownEpisode."""
     if not isinstance(id, str) or not id.isascii():
         raise UnknownEpisode(f"no episode {id!r:.80} in this memory: take the text that it gave as an id")
     with store.database.reading() as connection:
@@ -237,6 +245,11 @@ def assembled(store: Store, scope: Scope, id: str, seen: Scope | None = None) ->
         decisions = of_episode(connection, id)
         entries = store.entries(IN_EPISODE, (id,))
         shown = _shown(store, seen or scope, decisions)
+        acts = [entry.body for entry in counting(connection, IN_EPISODE, (id,)) if entry.what == "act"]
+    query_of = {decision.id: decision.query for decision in decisions}
+    exchanges = [
+        Exchange("\n".join(query_of.get(at, "") for at in act["decisions"]), act["action"]) for act in acts if act
+    ]
     rewards, operations = [], []
     for entry in entries:
         decoded = entry.act()
@@ -264,6 +277,7 @@ def assembled(store: Store, scope: Scope, id: str, seen: Scope | None = None) ->
         shown=shown,
         decisions=tuple(decisions),
         operations=tuple(operations),
+        exchanges=tuple(exchanges),
         errors=(outcome,) if outcome.startswith("stopped by") else (),
     )
 

@@ -1,4 +1,4 @@
-"""How what is held of a memory keeps up with the journal: it stands at a state, follows to a later one, or begins anew."""
+"""How caches keep up with the journal: a cache stands at a state, and follows to a later one or is built anew."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from keepworth.memory.store.connection import AnyConnection, scalar, select
 from keepworth.memory.store.rows import NAMED
 
 PASSED_STATES = 1024
-"""Entries of the journal behind the newest whose names are remembered: a search that began before others wrote sees one."""
+"""Number of states before the newest whose names are remembered: a search that began before others wrote sees one of them."""
 
 
 class Follower:
-    """How far something that follows the journal has come: to entry `head`, which led to the state `name`; -1 before it began."""
+    """How far a cache has followed the journal: to entry `head` (-1 before it began), which led to the state `name`."""
 
     __slots__ = ("_passed", "head", "name")
 
@@ -30,22 +30,23 @@ class Follower:
         *,
         anew: bool = False,
     ) -> bool:
-        """Bring what follows to the state that this connection sees.
+        """Bring a cache to the state that this connection sees.
 
         Args:
-            seq, name: Of that state.
-            follow: Takes in what changed after an entry; False where it cannot.
-            begin: Makes it anew.
-            anew: It has to be.
+            seq, name: The number of the newest entry in that state, and the state's name.
+            follow: Takes what changed after an entry into the cache; returns False where it cannot.
+            begin: Builds the cache anew.
+            anew: Whether it has to be built anew.
 
         Returns:
-            False where it is ahead: another thread's look at the file was newer. What it has more is not to be read from here.
+            False if the cache is ahead of this connection, as another thread saw a newer state; this one must not read what was
+            added.
         """
         if not anew and (self.head, self.name) == (seq, name):
             return True
         if not anew and self._passed.get(seq) == name:
             return False
-        # Whether the journal, as this connection sees it, went through this state on its way.
+        # Whether the cache's state is a past state of the journal that this connection sees.
         there = f"SELECT {NAMED} FROM events WHERE seq = ?"
         passed = 0 <= self.head <= seq and (scalar(connection, there, (self.head,)) or "") == self.name
         if not anew and passed and follow(self.head):

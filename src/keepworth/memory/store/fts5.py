@@ -1,4 +1,4 @@
-"""The full-text index of a file: FTS5 of SQLite, which implements `connection.FullText`."""
+"""The full-text index of a file: SQLite's FTS5, which implements `connection.FullText`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from keepworth.memory.search.columns import Mask
 
 LEFT_OUT = 2000
-"""Rows that a filter may leave out for them to be listed; of more, a function says which are kept, which costs half a microsecond
-each time."""
+"""Most rows that a filter may leave out for them to be listed in SQL. Beyond that an SQL function says which rows are kept, which
+costs half a microsecond for each."""
 
 
 class Fts5:
-    """The tables are made by `schema.TABLES`."""
+    """The full-text index in the tables that `schema.TABLES` creates."""
 
     def write(self, connection: AnyConnection, rows: Sequence[tuple[int, str, str]]) -> None:
         connection.executemany("INSERT INTO words(rowid, scope, text) VALUES(?,?,?)", rows)
@@ -33,7 +33,7 @@ class Fts5:
         connection.execute("INSERT INTO words(words) VALUES('optimize')")
 
     def counts(self, connection: AnyConnection, terms: Sequence[str]) -> list[int | None]:
-        # One call, and still a look-up for each: a list of terms would read the whole vocabulary.
+        # One query with a look-up for each term: for a list of terms SQLite would read the whole vocabulary.
         one = "(SELECT doc FROM word_counts WHERE term = ?)"
         return list(first(connection, f"SELECT {', '.join([one] * len(terms))}", terms))
 
@@ -86,10 +86,10 @@ class Fts5:
         return f"admitted({row})"
 
     def wrong(self, connection: AnyConnection) -> set[int]:
-        """Every occurrence of every word, next to an index made anew from the items."""
+        """Compare every occurrence of every word with an index made anew from the items."""
         import apsw
 
-        fresh = apsw.Connection("")  # SQLite's name for a file of its own that vanishes
+        fresh = apsw.Connection("")  # a temporary file that SQLite deletes on close
         try:
             fresh.execute(f"CREATE VIRTUAL TABLE words USING fts5({FULL_TEXT})")
             query = (

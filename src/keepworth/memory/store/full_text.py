@@ -1,4 +1,4 @@
-"""How terms get into the full-text index. The index itself is each database's own: see `connection.FullText`."""
+"""How terms get into the full-text index, which each database implements: see `connection.FullText`."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from keepworth.memory.store.connection import AnyConnection
 Row = tuple[Any, ...]
 """Number of an item, tokens of its scope, and its text."""
 FULL_TEXT = "scope, text, content='', contentless_delete=1, tokenize='ascii'"
-"""Of terms: to this tokenizer whatever is not ASCII is a letter."""
+"""The definition of FTS5's table. It holds terms, not text; its tokenizer takes every character outside ASCII for a letter."""
 SEGMENTS = 8
-"""How many parts of a full-text index of like size may lie side by side before they are merged into one. Fewer make writes
-dearer, more make searches dearer."""
+"""How many segments of similar size a full-text index may have before they are merged into one. Fewer make writes slower, more
+make searches slower."""
 CURRENT = "content IS NOT NULL AND status = 'active'"
-"""The condition under which an item is current."""
+"""SQL condition for an item that is current."""
 WHOLE_TEXT = "CASE WHEN key = '' THEN text ELSE key || '\n' || text END"
-"""SQL for what of an item is searched by words."""
+"""SQL for the text of an item that is searched by words."""
 TOKENS = "(SELECT tokens FROM scopes WHERE scopes.id = items.scope)"
 """SQL for the tokens of an item's scope."""
 
 
 def index_rows(connection: AnyConnection, since: int, through: int, newer: Iterable[Row] = ()) -> None:
-    """Put the items of rows since < n <= through, as they are now, into the full-text index, and the current ones beyond, which
-    are at hand."""
+    """Add the current items with since < n <= through to the full-text index, and then the rows in `newer`, which are beyond."""
     query = f"SELECT n, {TOKENS}, {WHOLE_TEXT} FROM items WHERE n > ? AND n <= ? AND {CURRENT} ORDER BY n"
     listed = chain(connection.execute(query, (since, through)), newer)
     while part := list(islice(listed, TOGETHER)):
@@ -34,16 +33,16 @@ def index_rows(connection: AnyConnection, since: int, through: int, newer: Itera
 
 
 def note_indexed(connection: AnyConnection, through: int) -> None:
-    """Note up to which row the full-text index goes now."""
+    """Record up to which row the full-text index goes."""
     connection.execute("UPDATE indexed SET through = ?", (through,))
 
 
 TOGETHER = 1000
-"""Rows that are put into the full-text index in one call."""
+"""Number of rows that are added to the full-text index in one call."""
 
 
 def write_terms(connection: AnyConnection, listed: Sequence[Row]) -> None:
-    """Put texts into the full-text index."""
+    """Add texts to the full-text index, and their languages to the languages in it."""
     of_texts, languages = terms_of_many([text for *_, text in listed])
     written = [(n, scope, " ".join(terms)) for (n, scope, _), terms in zip(listed, of_texts, strict=True)]
     connection.full_text.write(connection, written)

@@ -1,4 +1,4 @@
-"""What was rewarded, and the choices that rewards are about: what a policy learns from, as the journal has it."""
+"""Rewards in the journal, and the decisions that they are about: what a policy learns from."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keepworth.episodes.episode import Decision, DecisionKind, OperationKind
+from keepworth.episodes.errors import UnknownName
+from keepworth.memory.errors import InvalidFilter
 from keepworth.memory.item import Scope, whose
 from keepworth.memory.store import undo
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
@@ -23,20 +25,19 @@ if TYPE_CHECKING:
     ScopeLookup = Callable[[int], Scope]
 
 TOGETHER = 1000
-"""Rewards whose choices are read with one query."""
+"""Number of rewards whose decisions are read with one query."""
 _CHOICE = f"{SELECT}, details, vector"
 NAME = "experience"
-"""Of the notes in the journal that belong to what is learned."""
+"""The name of the journal entries, of kind PARAMETERS, that record acts and the rewards of steps."""
 cancelled = undo.cancelled
 NOTHING: undo.Ranges = ()
-"""Of entries that are newer than the last rollback."""
+"""The cancelled entries among those that are newer than the last rollback: none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """details: what the policy knew, {} where it is not on file; vector: of the query, as the policy packed it.
-
-    action: what was done then, "" where nobody said; reward: of this step alone, nan where it has none of its own."""
+    """A decision and what came of it. `details` is what the policy knew ({} if not on file), `vector` the query's vector as the
+    policy packed it, `action` what was done then ("" if unknown), `reward` that of this step alone (nan if it has none)."""
 
     decision: Decision
     details: Mapping[str, Any]
@@ -47,8 +48,8 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """An episode as far as it went. rewards: (value, whose) of those that were for the whole of it, in order; of one that was
-    erased the value is nan."""
+    """An episode up to some journal entry. `rewards` are (value, name of the rewarder) for the whole of it, in order; the value
+    of an erased one is nan."""
 
     id: str
     scope: Scope
@@ -60,8 +61,8 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """A reward in the journal. by: who gave it; decision: the one that it is for, "" where it is for all of an episode; items:
-    how many were shown until then, -1 where that is not on file."""
+    """A reward in the journal. `by` names who gave it; `decision` is the one it is for ("" for a whole episode); `items` is how
+    many items the episode had shown by then (-1 if not on file)."""
 
     seq: int
     scope: Scope
@@ -73,14 +74,14 @@ class News:
 
 
 def news_since(connection: AnyConnection, since: int) -> tuple[int, bool]:
-    """The newest entry of the journal, and whether anything that concerns what is learned was written after entry `since`."""
+    """Return the number of the newest journal entry, and whether any entry after `since` concerns what is learned."""
     query = f"SELECT (SELECT max(seq) FROM events), EXISTS(SELECT 1 FROM events WHERE {OF_KIND} AND seq > ?)"
     newest, any_ = first(connection, query, (since,))
     return newest or 0, bool(any_)
 
 
 def turned_back(connection: AnyConnection, since: int) -> bool:
-    """Whether something was rolled back or erased after entry `since`."""
+    """Return whether something was rolled back or erased after journal entry `since`."""
     query = f"SELECT 1 FROM events WHERE {OF_KIND} AND kind IN ('ROLLBACK', 'PURGE') AND seq > ? LIMIT 1"
     return scalar(connection, query, (since,)) is not None
 
@@ -88,8 +89,8 @@ def turned_back(connection: AnyConnection, since: int) -> bool:
 def news(
     connection: AnyConnection, scope: Scope, gone: undo.Ranges, since: int = 0, newest: int | None = None
 ) -> list[News]:
-    """The rewards inside `scope` after entry `since` that count, in order. newest: at most so many, the latest."""
-    homes: dict[int, Scope] | None = None  # read where there are rewards: a file may hold very many
+    """Return the rewards inside `scope` after entry `since` and outside `gone`, in order; at most the `newest` last ones."""
+    homes: dict[int, Scope] | None = None  # read only if there are rewards, as a file may hold very many scopes
     listed: list[News] = []
     rewards = (
         f"SELECT seq, scope, episode, payload FROM events WHERE {OF_KIND} AND kind = 'REWARD' AND seq > ? AND payload IS NOT "
@@ -120,8 +121,13 @@ def record(
     until: int | None = None,
     items: int = -1,
 ) -> Record | None:
-    """An episode, with what was said of it before entry `until`, and the choices that showed its first `items` items (-1: all);
-    None where there is none of this id. gone: see `cancelled`."""
+    """Return an episode, or None if there is none with this id.
+
+    Args:
+        gone: Cancelled journal entries, as `cancelled` returns them; looked up if None.
+        until: Leave out acts and rewards from this journal entry on.
+        items: Leave out decisions after those that showed the first so many items; -1 leaves out none.
+    """
     on_file = _OnFile(connection, [id], [])
     gone = cancelled(connection) if gone is None else gone
     return on_file.record(id, scope_of, gone, until=until, items=items)
@@ -130,8 +136,8 @@ def record(
 def with_choices(
     connection: AnyConnection, scope_of: ScopeLookup, listed: Sequence[News], gone: undo.Ranges
 ) -> Iterator[tuple[News, Callable[[], tuple[str, str, list[Choice]]]]]:
-    """Rewards, each with a function that says what it is about: the task, for whom it is, and the choices. Many are read with
-    one query; what cannot be read is an error of the function, and of that reward alone."""
+    """Yield each reward with a function that returns what it is about: the task, the person, and the choices. Many rewards are
+    read with one query. The function raises where its reward cannot be read, so the others can be."""
     for begin in range(0, len(listed), TOGETHER):
         part = listed[begin : begin + TOGETHER]
         on_file = _OnFile(connection, {reward.episode for reward in part}, {reward.decision for reward in part})
@@ -140,7 +146,7 @@ def with_choices(
 
 
 class _OnFile:
-    """Some episodes and decisions as they are on file. Only those that somebody asks for are decoded."""
+    """The rows of some episodes and decisions, which are decoded only on demand."""
 
     def __init__(self, connection: AnyConnection, episodes: Collection[str], decisions: Collection[str]) -> None:
         def read(query: str, ids: Collection[str]) -> list[tuple[Any, ...]]:
@@ -164,13 +170,13 @@ class _OnFile:
         self._alone: dict[str, tuple[Any, ...]] = {row[0]: row for row in alone}
 
     def about(self, reward: News, scope_of: ScopeLookup, gone: undo.Ranges) -> tuple[str, str, list[Choice]]:
-        """The task, for whom it is, and the choices that a reward is about."""
+        """Return the task, the person, and the choices that a reward is about."""
         items = -1 if reward.decision else reward.items
         record = self.record(reward.episode, scope_of, gone, until=reward.seq, items=items) if reward.episode else None
         task, person = (record.task, record.person) if record is not None else ("", "")
         choices = list(record.choices) if record is not None else []
         if reward.decision:
-            # What is said of this choice comes before the reward of its step.
+            # The reward of this very decision takes precedence over that of its step.
             choices = [replace(choice, reward=math.nan) for choice in choices if choice.decision.id == reward.decision]
             row = None if choices else self._alone.get(reward.decision)
             choices = choices if row is None else [_choice(row)]
@@ -179,7 +185,7 @@ class _OnFile:
     def record(
         self, id: str, scope_of: ScopeLookup, gone: undo.Ranges, *, until: int | None = None, items: int = -1
     ) -> Record | None:
-        """See `record`."""
+        """Return an episode: see the function `record`."""
         if id not in self._episodes:
             return None
         home, task, person = self._episodes[id]
@@ -212,20 +218,21 @@ class _OnFile:
 
 
 def credited(choices: Sequence[Choice], value: float) -> list[tuple[Choice, float, float]]:
-    """Each choice with its reward, its own or the common one, and its weight: 1 over how many share that."""
+    """Return (choice, reward, weight) for each choice: its own reward with weight 1, or `value` with weight 1 over the number of
+    choices that share it."""
     shared = sum(not math.isfinite(choice.reward) for choice in choices)
     return [(c, c.reward, 1.0) if math.isfinite(c.reward) else (c, value, 1.0 / shared) for c in choices]
 
 
 def single(connection: AnyConnection, decision: str) -> Choice | None:
-    """One decision, of an episode or outside."""
+    """Return a decision by its id, inside an episode or outside, or None."""
     row = first(connection, f"{_CHOICE} FROM decisions WHERE id = ?", (decision,))
     return None if row is None else _choice(row)
 
 
 class LearnedEntry(NamedTuple):
-    """An entry of the journal about what is learned. what: "act", "step", "reward" of a whole episode, or "choice", the reward
-    of one decision; source: who gave a reward; body: {} where it was erased."""
+    """A journal entry that policies learn from. `what` is "act", "step", "reward" (of a whole episode) or "choice" (the reward of
+    one decision); `source` is who gave a reward; `body` is {} if it was erased."""
 
     seq: int
     what: str
@@ -236,12 +243,12 @@ class LearnedEntry(NamedTuple):
 
 
 def counting(connection: AnyConnection, where: str, values: Sequence[Any] = ()) -> Iterator[LearnedEntry]:
-    """The entries about what is learned that count, in order. where: SQL of our own."""
+    """Yield the entries to learn from that are not rolled back, in order. `where` is SQL, never a user's."""
     query = (
         f"SELECT seq, kind, scope, episode, source, payload FROM events WHERE {where} AND "
         f"(kind = '{REWARD}' OR (kind = '{PARAMETERS}' AND payload IS NOT NULL)) ORDER BY seq"
     )
-    gone: undo.Ranges | None = None  # read where there are entries
+    gone: undo.Ranges | None = None  # read only if there are entries
     for seq, kind, home, episode, source, payload in select(connection, query, values):
         gone = cancelled(connection) if gone is None else gone
         if undo.within(seq, gone):
@@ -254,26 +261,36 @@ def counting(connection: AnyConnection, where: str, values: Sequence[Any] = ()) 
 
 
 def rewards_of(connection: AnyConnection, episode: str) -> list[tuple[int, str, float]]:
-    """(number, source, value) of the rewards for the whole of an episode that count."""
+    """Return (entry number, source, value) of the rewards for a whole episode that are not rolled back."""
     entries = counting(connection, f"{IN_EPISODE} AND kind = '{REWARD}'", (episode,))
     return [(entry.seq, entry.source, entry.body.get("value", 0.0)) for entry in entries if entry.what == "reward"]
 
 
 def rewarders(connection: AnyConnection, scope: Scope) -> list[str]:
-    """Who rewarded something inside `scope`, by name."""
+    """Return the names of those who rewarded something inside `scope`, sorted."""
     homes = homes_inside(connection, scope)
     sources = select(connection, "SELECT DISTINCT source, scope FROM events WHERE source > 'own:' AND source < 'own;'")
     return sorted({whose(source) for source, home in sources if home in homes})
 
 
+def check_source(connection: AnyConnection, scope: Scope, source: str) -> None:
+    """Raise InvalidFilter where nothing inside `scope` is from this source, whatever became of it."""
+    homes = homes_inside(connection, scope)
+    listed = select(connection, "SELECT DISTINCT source, scope FROM events WHERE source <> '' AND kind <> 'ROLLBACK'")
+    names = {name for name, home in listed if home in homes}
+    if source not in names:
+        unknown = UnknownName("source", source, names, "this scope")
+        raise InvalidFilter(unknown.message, unknown.fix)
+
+
 def note(transaction: Transaction, scope: Scope, now: str, what: str, episode: str = "", **body: Any) -> int:
-    """An entry of the journal about what is learned; it belongs to its episode and is rolled back with it. Its number."""
+    """Write an entry to learn from, which belongs to its episode and is rolled back with it. Returns its number."""
     payload = json.dumps({"name": NAME, "what": what, **body}, ensure_ascii=False, separators=(",", ":"))
     return transaction.write_event(PARAMETERS, scope, payload, now=now, episode=episode)
 
 
 def _first(choices: Mapping[str, Choice], items: int) -> dict[str, Choice]:
-    """Those that a reward for so many items was about: later ones had not been made yet."""
+    """Return the first choices, which together showed `items` items: a reward given then is not about later ones."""
     earlier, shown = {}, 0
     for id, choice in choices.items():
         shown += len(choice.decision.chosen)
@@ -289,14 +306,14 @@ def _choice(row: tuple[Any, ...]) -> Choice:
 
 
 def homes_inside(connection: AnyConnection, scope: Scope, nobody: bool = False) -> dict[int, Scope]:
-    """The scopes inside `scope`, by number. nobody: those without a person."""
+    """Return the scopes inside `scope` by id; with `nobody`, only those without a user."""
     listed = select(connection, f"SELECT id, {SCOPE} FROM scopes")
     return {id: home for id, *parts in listed if scope.contains(home := Scope(*parts)) and not (nobody and home.user)}
 
 
 class EpisodeDraws(dict[str, tuple[float, bool]]):
-    """What an episode showed and withheld: by item, with which probability it was to be shown, 1 where chance had no part in it,
-    and whether it was, at the first choice that says so. last: the number of the latest choice that was read."""
+    """What an episode showed and withheld. By item id: the probability of being shown (1 if chance had no part), and whether it
+    was, both at the first choice that tells. `last` is the row number of the latest choice that was read."""
 
     last = 0
 
@@ -307,7 +324,7 @@ class EpisodeDraws(dict[str, tuple[float, bool]]):
             self.setdefault(id, (1.0, True))
 
     def read(self, connection: AnyConnection, number: int) -> None:
-        """What is on file of the episode of this number, counted from 0, since it was last read."""
+        """Take in the choices of the episode with this number, counted from 0, that were logged since the last call."""
         query = (
             "SELECT n, chosen, CASE WHEN details LIKE '%\"odds\"%' THEN json_extract(details, '$.odds') END FROM decisions "
             "WHERE episode = (SELECT id FROM episodes WHERE rowid = ?) AND episode <> '' AND n > ? ORDER BY n"
@@ -318,8 +335,8 @@ class EpisodeDraws(dict[str, tuple[float, bool]]):
 
 
 def written_in(connection: AnyConnection, number: int, oldest: int, newest: int) -> list[str]:
-    """The items, by id, that the episode of this number wrote, in order: at most so many of the first and of the latest. One that
-    was there already counts, as often as it was written."""
+    """Return the ids of the items that the episode with this number, counted from 0, wrote, in order: at most the `oldest` first
+    and the `newest` last ones. An item that existed before is listed each time it was written."""
     written = dict[int, int]()
     for direction, most in (("ASC", oldest), ("DESC", newest)):
         query = (
@@ -332,7 +349,7 @@ def written_in(connection: AnyConnection, number: int, oldest: int, newest: int)
 
 
 def withdrawals(connection: AnyConnection, scope: Scope) -> list[tuple[int, str]]:
-    """(newest entry of the journal then, item) for each item that a keeper gave up inside `scope`, in order."""
+    """Return (newest journal entry at that time, item id) for each item that a keeper gave up inside `scope`, in order."""
     homes = among(homes_inside(connection, scope))
     query = (
         f"SELECT chosen, details FROM decisions WHERE kind = '{DecisionKind.WRITE.value}' AND policy LIKE 'keeper:%' AND "
@@ -344,7 +361,8 @@ def withdrawals(connection: AnyConnection, scope: Scope) -> list[tuple[int, str]
 
 
 def questions(connection: AnyConnection, scope: Scope) -> dict[str, tuple[str, Scope]]:
-    """What was last searched for inside `scope`, and where: by the id of the search, and by that of its episode."""
+    """Return (query, its scope) of the searches inside `scope`, by the id of each search and, for the latest of an episode, by
+    that of the episode."""
     homes, asked = homes_inside(connection, scope), dict[str, tuple[str, Scope]]()
     query = "SELECT id, episode, query, scope FROM decisions WHERE query <> '' ORDER BY n"
     for id, episode, text, home in select(connection, query):

@@ -1,4 +1,4 @@
-"""Looking after a memory file: figures, compaction, backup, new vectors."""
+"""Maintenance of a memory: statistics, compaction, backup, and new vectors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SEARCHED = "coalesce(nullif(i.key, ''), i.text)"
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Of a whole file. unembedded: current items that only a search by words can find."""
+    """Figures of a whole memory. `unembedded` counts the current items that have no vector: only searches by words find them."""
 
     path: str
     current: int
@@ -88,12 +88,10 @@ def statistics(store: Store) -> Statistics:
 
 
 def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, int]:
-    """Give space back without changing what the memory says; returns bytes before and after.
+    """Free space without changing what the memory says, and return its size in bytes before and after.
 
-    Merges the full-text index, drops vectors that no undo needs, writes blocks again that are wrong about an item, and packs the
-    file.
-    keep_decisions: drop the candidate lists of all but that many decisions.
-    """
+    Merge the full-text index, drop vectors that no undo needs, rewrite blocks with outdated items, and pack the file. With
+    `keep_decisions`, also drop the candidates of all but the newest so many decisions."""
     before = store.database.size()
 
     def work(connection: AnyConnection) -> None:
@@ -114,8 +112,8 @@ def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, in
 
 
 def backup(store: Store, target: str | os.PathLike[str]) -> Path:
-    """Copy a memory in use to a new file; readers and writers go on meanwhile. The file appears once it is whole and on disk:
-    if it is there, it is a backup."""
+    """Copy a memory that is in use to a new file and return the file's path. The file appears only when it is complete and on
+    disk. Raises MemoryProblem if `target` exists."""
     path = Path(target)
     if os.path.lexists(path):
         raise MemoryProblem(f"{path} exists: a backup never overwrites; give another path")
@@ -136,8 +134,9 @@ def backup(store: Store, target: str | os.PathLike[str]) -> Path:
 
 
 def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tuple[int, int]]:
-    """Make every vector anew with `encoder`, or with the encoder that made them those that are missing; yields (done, all). The
-    old set serves until the end; if interrupted, call again with the same encoder and it goes on where it stopped. Open the
+    """Make new vectors of all items with `encoder`, or, with the encoder in use, those that are missing; yield (done, all).
+
+    The old vectors are used until all new ones are there. After an interruption, a call with the same encoder continues. Open the
     memory with the new encoder afterwards."""
     identity = encoder.identity
     embedder = Embedder(encoder, cached=0)
@@ -160,7 +159,7 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
 
     set_id = store.database.write(begin)
     table = VECTORS.format(set_id)
-    # Also long texts of which only the whole has one: all that older files have.
+    # Also long texts with one vector for the whole, which is all that older files have.
     alone = f"length(v.vector) = {4 * identity.dimension} AND length({_SEARCHED}) > {LONG // WIDE}"
     missing = (
         f"SELECT i.n, {_SEARCHED}, v.n IS NULL FROM items i LEFT JOIN {table} v USING(n) "
@@ -205,7 +204,7 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
             connection.execute(f"DROP TABLE {VECTORS.format(old)}")
             connection.execute("DELETE FROM former_vectors WHERE set_id = ?", (old,))
             connection.execute("DELETE FROM vector_sets WHERE id = ?", (old,))
-        # Vectors that came without a journal entry: what was copied before is not of this set as it is now.
+        # The vectors changed without a journal entry, so the older blocks do not belong to this set any more.
         if connection.in_file:
             connection.execute("DELETE FROM blocks; DELETE FROM outdated")
         values = (uuid.uuid4().hex, set_id)
@@ -218,5 +217,6 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
 
 
 def _to_make(listed: Sequence[tuple[int, str, int]]) -> list[tuple[int, str]]:
-    """Of (row number, text, whether it has no vector at all) those that lack a vector."""
+    """Return (row number, text) of the rows to embed: those without a vector, and long texts. Each row given is (row number,
+    text, whether it has no vector)."""
     return [(n, text) for n, text, new in listed if new or spans(text)]

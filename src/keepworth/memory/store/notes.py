@@ -1,12 +1,11 @@
-"""Notes beside the journal: facts by name, most of them JSON that says until when it is kept, or what is still to be done.
+"""Facts that are stored by name beside the journal, most of them JSON with the time until which it is kept, or work to be done.
 
-* A request that came over a network is noted in the very transactions that carry it out. A caller that hears no answer asks
-  once more, under the same name: that the first one was carried out is on file exactly if what it wrote is. The answer itself is
-  put there afterwards: where the process was killed in between, it is known that the request was carried out, and not what was
-  answered.
-* What a gateway put into prompts is kept so that it is sent again as it was, and can be asked for afterwards. Under the digest of
-  a conversation up to one of its messages lies the block that was put before that message. Under an episode lie its receipt
-  (which items were in the bytes that went upstream) and, until they are written, the words that its turn began with.
+* A request that came over a network is recorded in the very transactions that carry it out. A client that gets no answer asks
+  again under the same name: the record exists exactly if what the request wrote does. The answer is added afterwards, so if the
+  process is killed in between, it is known that the request was carried out, but not with which answer.
+* What a gateway inserts into prompts is kept, so that it is sent again unchanged and can be asked for. A block is stored under
+  the digest of the conversation up to the message that it precedes. Under an episode are stored its receipt (which items were in
+  the bytes that went upstream) and, until they are written, the words that its turn began with.
 """
 
 from __future__ import annotations
@@ -29,34 +28,36 @@ Json = Mapping[str, Any]
 REQUEST_SECONDS = 24 * 3600.0
 BLOCK_SECONDS = 30 * 24 * 3600.0
 LARGEST_ANSWER = 65_536
-"""Characters: a longer answer is not kept."""
+"""Most characters of an answer that is kept."""
 _REQUEST, _BLOCK, _RECEIPT, _TURN = "request ", "block ", "receipt ", "turn "
-"""What names of notes begin with."""
+"""Prefixes of the names of notes."""
 NOTE: ContextVar[Callable[[AnyConnection], None] | None] = ContextVar("NOTE", default=None)
-"""What is noted in every transaction of this context."""
+"""What every transaction of this context calls, to write a note as part of it."""
+_RANGE = "reward range"
+"""The name of the fact that holds the range of rewards."""
 BEGINNING = "name >= ? AND name < ?"
-"""SQL for the facts whose names begin alike: see `beginning`."""
+"""SQL condition for facts whose names begin alike; `beginning` makes its parameters."""
 
 
 def beginning(prefix: str) -> tuple[str, str]:
-    """The values of BEGINNING."""
+    """Return the parameters of BEGINNING for a prefix."""
     return prefix, prefix + "\U0010ffff"
 
 
 def keep(connection: AnyConnection, name: str, text: str) -> None:
-    """Put a fact in the place of what has its name."""
+    """Store a fact under a name, in place of an earlier one."""
     put = "INSERT INTO facts_of_file VALUES(?, ?) ON CONFLICT(name) DO UPDATE SET value = excluded.value"
     connection.execute(put, (name, text))
 
 
 def fact(connection: AnyConnection, name: str) -> str | None:
-    """The text of a fact; None where there is none of this name."""
+    """Return the text of a fact, or None if there is none of this name."""
     text: str | None = scalar(connection, "SELECT value FROM facts_of_file WHERE name = ?", (name,))
     return text
 
 
 def drop(connection: AnyConnection, names: Iterable[str]) -> None:
-    """Take facts away."""
+    """Delete facts by name."""
     connection.executemany("DELETE FROM facts_of_file WHERE name = ?", [(name,) for name in names])
 
 
@@ -66,8 +67,19 @@ def _body(store: Store, name: str) -> Any:
     return None if text is None else json.loads(text)
 
 
+def reward_range(store: Store, given: tuple[float, float] | None) -> tuple[float, float]:
+    """Return the range of rewards in this memory: the one that is given, which is noted on file, or else the one on file, or 0
+    to 1."""
+    low, high = _body(store, _RANGE) or (0.0, 1.0)
+    if given is not None and tuple(given) != (low, high):
+        low, high = map(float, given)
+        if not store.database.read_only:
+            store.database.write(lambda connection: keep(connection, _RANGE, json.dumps([low, high])))
+    return low, high
+
+
 def _beginning(connection: AnyConnection, prefix: str) -> list[tuple[str, Any]]:
-    """(rest of the name, body) of notes, by name."""
+    """Return (rest of the name, body) of the notes whose names begin with `prefix`, ordered by name."""
     query = f"SELECT name, value FROM facts_of_file WHERE {BEGINNING} ORDER BY name"
     facts = select(connection, query, beginning(prefix))
     return [(name.removeprefix(prefix), json.loads(value)) for name, value in facts]
@@ -88,7 +100,7 @@ def _in_every_transaction(note: Callable[[AnyConnection], None]) -> Iterator[Non
 
 
 class _NothingLeft(Exception):
-    """Another was faster, or what was to be done was erased; nothing was written."""
+    """Raised inside a transaction, which then writes nothing, if a turn was already ended elsewhere or was erased."""
 
 
 # Requests.
@@ -96,14 +108,14 @@ class _NothingLeft(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NotedRequest:
-    """digest: of what was asked; answer: None where it is not known any more."""
+    """The record of a request: the digest of what it asked for, and the answer, or None if that is not known."""
 
     digest: str
     answer: str | None
 
 
 def noted_request(store: Store, name: str) -> NotedRequest | None:
-    """The request of this name; None where nothing was carried out under it in the last day."""
+    """Return the record of the request with this name, or None if none was carried out in the last day."""
     body = _body(store, _REQUEST + name)
     if body is None or body["until"] < timestamp(store.clock()):
         return None
@@ -112,28 +124,29 @@ def noted_request(store: Store, name: str) -> NotedRequest | None:
 
 @contextmanager
 def noting(store: Store, name: str, digest: str) -> Iterator[None]:
-    """Inside, whatever is written is written together with the note that this request was carried out."""
+    """Inside this context, every write also records, in its transaction, that this request was carried out."""
     text = json.dumps({"until": later(timestamp(store.clock()), REQUEST_SECONDS), "digest": digest})
     with _in_every_transaction(lambda connection: keep(connection, _REQUEST + name, text)):
         yield
 
 
 def keep_answer(store: Store, name: str, digest: str, answer: str) -> None:
-    """What was answered, for whoever asks again; notes of more than a day ago go. Where nothing was written there is no note."""
+    """Add the answer to a request's record, for clients that ask again; do nothing if the request wrote nothing. Now and then
+    it also deletes records that are more than a day old."""
     if len(answer) > LARGEST_ANSWER:
         return
     body = json.dumps({"until": later(timestamp(store.clock()), REQUEST_SECONDS), "digest": digest, "answer": answer})
 
     def work(connection: AnyConnection) -> None:
         connection.execute("UPDATE facts_of_file SET value = ? WHERE name = ?", (body, _REQUEST + name))
-        if name < "08":  # names are digests: on one request of 32
+        if name < "08":  # names are hexadecimal digests, so this is one request in 32
             _drop_over(connection, _REQUEST, store.clock())
 
     store.database.write(work)
 
 
 def forget_answers(connection: AnyConnection) -> None:
-    """Answers quote what is remembered: those of all requests go when something is erased. That they were carried out stays."""
+    """Delete the answers of all requests, as they may quote what is erased. The records of the requests stay."""
     query = f"UPDATE facts_of_file SET value = json_remove(value, '$.answer') WHERE {BEGINNING}"
     connection.execute(query, beginning(_REQUEST))
 
@@ -142,7 +155,7 @@ def forget_answers(connection: AnyConnection) -> None:
 
 
 def blocks(store: Store, digests: Sequence[str]) -> dict[str, Json]:
-    """What was put before the messages of these digests, where something is known of them."""
+    """Return the blocks that are stored under these digests, where there are any."""
     query = f"SELECT name, value FROM facts_of_file WHERE name {AMONG}"
     with store.database.reading() as connection:
         facts = select(connection, query, (among([_BLOCK + digest for digest in digests]),))
@@ -152,9 +165,15 @@ def blocks(store: Store, digests: Sequence[str]) -> dict[str, Json]:
 def begin_turn(
     store: Store, digest: str, block: Json, episode: str, receipt: Json, turn: Json | None, *, since: int
 ) -> bool:
-    """Note, in one transaction, what is about to be sent. turn: what is to be written of it once it was answered. since: the
-    newest entry of the journal when memory was asked. False, and nothing noted, where something was erased after it, which the
-    block may quote."""
+    """Store, in one transaction, what is about to be sent: a block, a receipt, and a turn.
+
+    Args:
+        turn: What is to be written to the memory once the turn was answered; None for nothing.
+        since: The newest journal entry when the memory was searched.
+
+    Returns:
+        False, with nothing stored, if something was erased after `since`, as the block may quote it.
+    """
     until = later(timestamp(store.clock()), BLOCK_SECONDS)
     bodies = {_BLOCK + digest: {**block, "until": until}, _RECEIPT + episode: {**receipt, "until": until}}
     if turn is not None:
@@ -165,7 +184,7 @@ def begin_turn(
             return False
         for name, body in bodies.items():
             keep(connection, name, json.dumps(body, ensure_ascii=False))
-        if digest < "04":  # on one turn of 64
+        if digest < "04":  # this is one turn in 64
             for prefix in (_BLOCK, _RECEIPT):
                 _drop_over(connection, prefix, store.clock())
         return True
@@ -174,7 +193,8 @@ def begin_turn(
 
 
 def keep_block(store: Store, digest: str, block: Json, *, since: int) -> None:
-    """Note one more name for what is in prompts: what an upstream keeps of a conversation. since: as for `begin_turn`."""
+    """Store a block under one more digest, such as that of the conversation with the model's answer. Does nothing if something
+    was erased after journal entry `since`, as in `begin_turn`."""
     body = {**block, "until": later(timestamp(store.clock()), BLOCK_SECONDS)}
 
     def work(connection: AnyConnection) -> None:
@@ -185,34 +205,36 @@ def keep_block(store: Store, digest: str, block: Json, *, since: int) -> None:
 
 
 def receipt(store: Store, episode: str) -> Json | None:
-    """Of an episode; None where there is none, or none any more."""
+    """Return the receipt of an episode, or None if there is none any more."""
     body: Json | None = _body(store, _RECEIPT + episode)
     return body
 
 
 def with_receipt(connection: AnyConnection, episodes: Sequence[str]) -> set[str]:
-    """Those of the episodes that have one."""
+    """Return those of the episodes that have a receipt."""
     query = f"SELECT name FROM facts_of_file WHERE name {AMONG}"
     facts = select(connection, query, (among([_RECEIPT + episode for episode in episodes]),))
     return {name.removeprefix(_RECEIPT) for (name,) in facts}
 
 
 def waiting_turn(store: Store, episode: str) -> Json | None:
-    """What is to be written of an episode; None where nothing is any more."""
+    """Return what is still to be written of an episode's turn, or None."""
     body: Json | None = _body(store, _TURN + episode)
     return body
 
 
 def waiting_turns(store: Store) -> list[tuple[str, Json]]:
-    """(episode, what is to be written of it) where that did not happen: the process was killed before."""
+    """Return (episode, what is to be written of its turn) for turns that were left unwritten, as by a killed process."""
     with store.database.reading() as connection:
         return _beginning(connection, _TURN)
 
 
 @contextmanager
 def ending_turn(store: Store, episode: str) -> Iterator[Callable[[], None]]:
-    """Inside, whatever is written is written together with the end of this turn: once, however often it is begun. What is given
-    ends it where nothing was to be written. Nothing happens where another wrote what was said, or it was erased meanwhile."""
+    """Inside this context, the first write also ends the turn, in the same transaction, so that it is written only once.
+
+    Yields a function that ends the turn if there was nothing to write. If the turn was ended elsewhere or erased, the first write
+    leaves the context, writing nothing and raising nothing."""
     name, over = _TURN + episode, False
 
     def end(connection: AnyConnection) -> None:
@@ -230,9 +252,8 @@ def ending_turn(store: Store, episode: str) -> Iterator[Callable[[], None]]:
 
 
 def forget_blocks(connection: AnyConnection, whose: Scope | None) -> None:
-    """They quote what is remembered: all go when something is erased. Conversations that go on lose what a provider cached.
-    whose: of whom everything is erased, turns that are being answered too; the turns of others are theirs, and are still
-    written."""
+    """Delete all blocks, as they may quote what is erased; the provider's cache of conversations that continue no longer fits
+    them. With `whose`, a scope that is erased as a whole, also deletes the turns in it that are still to be written."""
     connection.execute(f"DELETE FROM facts_of_file WHERE {BEGINNING}", beginning(_BLOCK))
     turns = [] if whose is None else _beginning(connection, _TURN)
     drop(

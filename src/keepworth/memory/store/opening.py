@@ -1,4 +1,4 @@
-"""Which database a memory lies in."""
+"""Opens the database that a memory lies in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from keepworth.memory.store.database import Database
 
 
 def opened(path: str | os.PathLike[str], *, durability: str, read_only: bool) -> Backend:
-    """path: a file, ":memory:", or an address of Postgres."""
+    """Open the memory at `path`: a file, ":memory:", or an address of Postgres."""
     if on_server(path):
         from keepworth.memory.store.postgres.database import PostgresDatabase
 
@@ -20,7 +20,7 @@ def opened(path: str | os.PathLike[str], *, durability: str, read_only: bool) ->
 
 
 def is_there(path: str | os.PathLike[str]) -> bool:
-    """Whether a memory is there already; none is made. Raises MemoryProblem where a server does not say."""
+    """Return whether there is a memory at `path`, and make none. Raises MemoryProblem if a server does not tell."""
     if not on_server(path):
         return os.path.exists(path)
     try:

@@ -1,11 +1,11 @@
-"""Erasing for good: what `forget(purge_history=True)` and `erase` do, and nothing else does.
+"""Erasing for good, which only `forget(purge_history=True)` and `erase` do.
 
 The journal keeps its entries, so that everything else can still be undone, but not what they said: payloads, sources, reasons and
-images of what is erased go, with the salt of their chain, so that no guess of it can be proved. Rows, full text, vectors and
-logged queries go. All of that is one transaction.
+images of what is erased go, and so does the salt of their chain, so that no guess of the text can be proved. Rows, full text,
+vectors and logged queries go. All of that is one transaction.
 
-What remains to be done outside it (files beside the memory, the slack of pages, the write-ahead log) is noted in it, and done
-when the memory is next opened, should the process be killed in between: see `finish`.
+What has to be done outside it (files beside the memory, the slack of pages, the write-ahead log) is noted in it and done
+afterwards, or when the memory is next opened if the process is killed in between: see `finish`.
 """
 
 from __future__ import annotations
@@ -35,16 +35,22 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("keepworth.memory")
 UNFINISHED = "erasing"
-"""The fact of the file that says that what is outside the tables is still to be done."""
+"""Name of the fact that says that the work outside the tables is still to be done."""
 _SHAPE = ("kind", "event_time", "valid_from", "valid_to", "expires_at", "status", "trust", "deduplicate", "compared")
-"""What of a wording is kept where an item that stays was made from the erased one."""
+"""Fields of an erased operation that are kept where replaying an item that stays needs them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """ids: items that are gone; queries: logged searches that are gone, or whose question is; log_emptied: False where something
-    (a reader in another process, a full disk, a file beside the memory that another user owns) kept old bytes on disk: `compact`,
-    or opening the memory again, finishes. nobody: whether nothing was ever written or asked under the names that were erased."""
+    """What was erased.
+
+    Attributes:
+        ids: The items.
+        log_emptied: False if something (a reader in another process, a full disk, a file beside the memory of another user) kept
+            old bytes on disk: `compact`, or opening the memory again, finishes.
+        queries: How many logged searches were deleted or lost their query.
+        nobody: Whether nothing was ever written or asked under the names that were erased.
+    """
 
     ids: tuple[str, ...]
     log_emptied: bool
@@ -53,8 +59,8 @@ class Erased:
 
 
 def purge(store: Store, scope: Scope, ids: Sequence[str]) -> Erased:
-    """Erase items of `scope`, rolled-back ones too, with all their history, and the queries that quote them. Raises UnknownItem;
-    then nothing was erased."""
+    """Erase items of `scope`, also rolled-back ones, with all their history and the queries that quote them. Raises UnknownItem,
+    and then erases nothing."""
 
     def work(transaction: Transaction) -> _Gone:
         gone = _Gone(_number(transaction, id) for id in ids)
@@ -65,14 +71,14 @@ def purge(store: Store, scope: Scope, ids: Sequence[str]) -> Erased:
 
 
 def erase(store: Store, scope: Scope, whose: Scope) -> Erased:
-    """Erase everything that was written inside `whose`, its names too. scope: of the handle."""
+    """Erase everything that was written inside the scope `whose`, its names included. `scope` is that of the handle."""
 
     def work(transaction: Transaction) -> _Gone:
         connection = transaction.connection
         where, values = rows.inside(whose)
         homes = sorted(_column(connection, f"SELECT id FROM scopes WHERE {where}", *values))
         numbers = _column(connection, f"SELECT n FROM items WHERE scope {AMONG}", among(homes))
-        # Items whose creation is undone at the moment have no row, but images.
+        # Items whose creation is undone at present have no row, but images.
         conditions = ["tenant", *(part for part in ("user", "agent", "session") if getattr(whose, part))]
         numbers |= set(
             _column(
@@ -86,7 +92,7 @@ def erase(store: Store, scope: Scope, whose: Scope) -> Erased:
         gone = _Gone(numbers, homes, whose)
         if numbers or homes:
             _erase(store, transaction, scope, gone)
-        else:  # an entry in the journal would bar the undo of all that came before, for a name that is misspelt
+        else:  # no journal entry: it would bar the undo of everything before it, perhaps for a misspelt name
             _forget_notes(connection, gone)
         return gone
 
@@ -94,8 +100,8 @@ def erase(store: Store, scope: Scope, whose: Scope) -> Erased:
 
 
 class _Gone:
-    """numbers: rows of items; homes: ids of scopes of which everything goes, all that are inside `whose`. The rest is found on
-    the way."""
+    """What one purge erases, completed on the way: `numbers` of items, and ids (`homes`) of scopes that go as a whole, which are
+    all inside `whose`."""
 
     def __init__(self, numbers: Iterable[int], homes: Sequence[int] = (), whose: Scope | None = None) -> None:
         self.numbers, self.whose = set(numbers), whose
@@ -135,7 +141,7 @@ def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) ->
     payload = json.dumps({"ids": [f"m{n}" for n in sorted(gone.numbers)]})
     seq = transaction.write_event(rows.PURGE, scope, payload, now=store.clock())
     transaction.finish()
-    # What an erased entry would make in another course of events is none that anybody wrote.
+    # Erased entries, too: the item that one would create in a replay is nothing that anybody wrote.
     dead = {**entries, **homes_of}
     connection.executemany(
         "INSERT INTO tombstones VALUES(?,?,?) ON CONFLICT DO NOTHING",
@@ -159,14 +165,15 @@ def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) ->
 
 
 def _forget_notes(connection: AnyConnection, gone: _Gone) -> None:
-    """What servers noted of calls; and notes that what is outside the tables is still to be done."""
+    """Delete what servers noted of requests and prompts, and note that the work outside the tables is still to be done."""
     forget_answers(connection)
     forget_blocks(connection, gone.whose)
     keep(connection, UNFINISHED, "1")
 
 
 def _repeats(connection: AnyConnection, numbers: set[int]) -> set[int]:
-    """Rows of items that said the same as one of these in the same scope and that an undo took away: one can bring them back."""
+    """Return the numbers of items that an undo removed and that said the same as one of these in the same scope: a rollback can
+    bring them back."""
     contents = _column(
         connection,
         f"SELECT content FROM items WHERE n {AMONG} AND content IS NOT NULL"
@@ -182,7 +189,7 @@ def _repeats(connection: AnyConnection, numbers: set[int]) -> set[int]:
 
 
 def _homes_and_wordings(transaction: Transaction, gone: _Gone) -> dict[int, int]:
-    """Scope ids of the items; notes every wording they had."""
+    """Return the scope ids of the items by number, and add every text and key that they ever had to `gone.texts`."""
     homes: dict[int, int] = {}
     for n in sorted(gone.numbers):
         before = _column(
@@ -197,38 +204,39 @@ def _homes_and_wordings(transaction: Transaction, gone: _Gone) -> dict[int, int]
 
 
 def _forget_events(connection: AnyConnection, gone: _Gone, by: int) -> dict[int, int]:
-    """Take from the journal what it says about the items, and about nothing that stays. by: the number of the entry that erases.
-    Returns the entries that are void now, with the ids of their scopes."""
+    """Remove from the journal what it says about the erased items, and nothing about others. `by` is the number of the erasing
+    entry. Returns the entries that are void now, with the ids of their scopes."""
+    # When a whole scope goes, so does what is left of items that were erased from it before.
+    numbers = gone.numbers | _column(connection, f"SELECT n FROM tombstones WHERE scope {AMONG}", among(gone.homes))
     touched: dict[int, set[int]] = defaultdict(set)
     changed: dict[int, set[int]] = defaultdict(set)
     query = f"SELECT seq, n, changed FROM changes WHERE seq IN (SELECT seq FROM changes WHERE n {AMONG})"
-    for seq, n, did in select(connection, query, (among(sorted(gone.numbers)),)):
+    for seq, n, did in select(connection, query, (among(sorted(numbers)),)):
         touched[seq].add(n)
         if did:
             changed[seq].add(n)
-    # What was a duplicate when it was written may have become an item since, by a rollback.
-    for n in gone.numbers:
+    # An entry that found a duplicate may have come to create an item since, by a rollback.
+    for n in numbers:
         touched[n].add(n)
         changed[n].add(n)
     kinds = dict(select(connection, f"SELECT seq, kind FROM events WHERE seq {AMONG}", (among(sorted(touched)),)))
     about_them_alone = {
         seq
         for seq in touched
-        # A merge that left one that stays as it was has the wording of that one.
-        if changed[seq] <= gone.numbers
-        and not (changed[seq] and kinds[seq] in ("SUPERSEDE", "MERGE") and touched[seq] - gone.numbers)
+        # The text of a merge into an item that stays, and did not change, is that item's.
+        if changed[seq] <= numbers
+        and not (changed[seq] and kinds[seq] in ("SUPERSEDE", "MERGE") and touched[seq] - numbers)
     }
-    about_them_alone -= (
-        _column(connection, f"SELECT n FROM items WHERE n {AMONG}", among(sorted(touched))) - gone.numbers
-    )
+    staying = _column(connection, f"SELECT n FROM items WHERE n {AMONG}", among(sorted(touched))) - numbers
+    about_them_alone -= staying
     inside = _column(connection, f"SELECT seq FROM events WHERE scope {AMONG}", among(gone.homes))
     about_them_alone |= {seq for seq in inside if seq not in touched}
-    # Replaying what stays needs the items it was made from, and those they were made from.
-    needed = {n for seq in touched if seq not in about_them_alone for n in touched[seq] & gone.numbers}
+    # Replaying the items that stay needs those they were made from, and in turn those these were made from.
+    needed = {n for seq in touched if seq not in about_them_alone for n in touched[seq] & numbers}
     before = -1
     while before != len(needed):
         before = len(needed)
-        needed |= {n for seq in about_them_alone if touched[seq] & needed for n in touched[seq] & gone.numbers}
+        needed |= {n for seq in about_them_alone if touched[seq] & needed for n in touched[seq] & numbers}
     shapes = _Shapes(by)
     void: dict[int, int] = {}
     for seq in sorted(about_them_alone):
@@ -240,7 +248,7 @@ def _forget_events(connection: AnyConnection, gone: _Gone, by: int) -> dict[int,
             shape = {"ranges": json.loads(payload)["ranges"], "reason": ""}
         else:
             void[seq] = scope
-            alone = bool(changed[seq]) or touched[seq] <= gone.numbers
+            alone = bool(changed[seq]) or touched[seq] <= numbers
             if payload is not None and touched[seq] & needed and alone:
                 shape = shapes.of(kind, json.loads(payload))
         connection.execute(
@@ -248,13 +256,14 @@ def _forget_events(connection: AnyConnection, gone: _Gone, by: int) -> dict[int,
             f"reason = CASE applied WHEN 0 THEN '' ELSE 'applied' END, chain = {FORGOTTEN} WHERE seq = ?",
             (None if shape is None else json.dumps(shape, separators=(",", ":")), seq),
         )
-    # What made an erased item and closed others that stay is replayed for those: what it did is kept, and not what it said.
-    for seq in sorted(set(touched).difference(about_them_alone)):
+    # An entry that made an erased item and closed others that stay is still replayed for these: it loses only its text. An item
+    # that an undo made of an entry that was refused at first has the text of that entry, which stays.
+    for seq in sorted(set(touched).difference(about_them_alone, staying)):
         payload = scalar(connection, "SELECT payload FROM events WHERE seq = ?", (seq,))
         if payload is None or kinds[seq] not in ("SUPERSEDE", "MERGE"):
             continue
         wording_of = {seq} & touched[seq] or touched[seq] - changed[seq]
-        if not wording_of <= gone.numbers:
+        if not wording_of <= numbers:
             continue
         shape = shapes.of(kinds[seq], json.loads(payload))
         connection.execute(
@@ -265,8 +274,8 @@ def _forget_events(connection: AnyConnection, gone: _Gone, by: int) -> dict[int,
 
 
 class _Shapes:
-    """What entries did, without what they said: each wording, and each name and value of metadata, has a number in its place, so
-    that what was the same is still the same. Where lines are indented, the number is indented by the number of that layout."""
+    """Reduces journal entries to what they did, without their text. Each text, and each name and value of metadata, is replaced
+    by a number, so that what was equal stays equal. Where lines are indented, so is the number, by the number of that layout."""
 
     def __init__(self, by: int) -> None:
         self._by = by
@@ -275,7 +284,7 @@ class _Shapes:
 
     def of(self, kind: str, body: dict[str, Any]) -> dict[str, Any] | None:
         if kind in (rows.REWARD, "LINK"):
-            return None  # of no consequence to others
+            return None  # no other entry depends on it
         if kind == rows.ASSIGN:
             fields = {name: value for name, value in body["fields"].items() if name != "metadata"}
             if "metadata" in body["fields"]:
@@ -301,8 +310,8 @@ class _Shapes:
 
 
 def _forget_scopes(connection: AnyConnection, gone: _Gone) -> None:
-    """Episodes, searches and names of the scopes. Their rows stay, as the journal's entries are of them, under a name that says
-    nothing; whoever writes under the old name begins anew."""
+    """Delete the searches in erased scopes, what their episodes were about, and their names. Their rows stay, as journal entries
+    refer to them, under a random name; later writes under the old name begin a new scope."""
     homes = among(gone.homes)
     gone.queries += scalar(connection, f"SELECT count(*) FROM decisions WHERE scope {AMONG}", (homes,))
     connection.execute(f"DELETE FROM decisions WHERE scope {AMONG}", (homes,))
@@ -327,8 +336,8 @@ def _forget_scopes(connection: AnyConnection, gone: _Gone) -> None:
 
 
 def _forget_queries(connection: AnyConnection, gone: _Gone, homes: set[Scope]) -> None:
-    """The questions of searches that considered one of the items, and of those that quote a word which only they held; tasks of
-    episodes that quote one, too. Quotes are looked for in the scopes that lie inside the items' or around them."""
+    """Remove the queries of searches that considered an erased item or quote a word that only erased items held, and the tasks
+    of episodes that quote one. Quotes are looked for in the scopes inside those of the items and around them."""
     scopes = {id: Scope(*parts) for id, *parts in select(connection, f"SELECT id, {rows.SCOPE} FROM scopes")}
     near = {id for id, scope in scopes.items() if any(scope.contains(home) or home.contains(scope) for home in homes)}
     theirs = _not_used({word for text in gone.texts for word in terms(text)}, connection)
@@ -347,7 +356,7 @@ def _forget_queries(connection: AnyConnection, gone: _Gone, homes: set[Scope]) -
 
 
 def _not_used(words: set[str], connection: AnyConnection) -> set[str]:
-    """Those of `words` that no item holds any more."""
+    """Return those of `words` that no item holds any more."""
     aside = (
         f"SELECT {WHOLE_TEXT} FROM items WHERE NOT deleted AND (n > (SELECT through FROM indexed) OR NOT ({CURRENT}))"
     )
@@ -367,8 +376,8 @@ def _done(store: Store, gone: _Gone, ids: Sequence[str] | None) -> Erased:
 
 
 def finish(store: Store) -> bool:
-    """What erasing has to do outside the tables: the slack of pages, and the write-ahead log. False
-    where something prevented it, such as a reader in another process; then it is done the next time."""
+    """Do what erasing has to do outside the tables: packs the database and empties the write-ahead log. Returns False where
+    something prevented it, such as a reader in another process; then it is done the next time."""
     database = store.database
     if database.in_memory:
         return True
@@ -390,7 +399,7 @@ def finish(store: Store) -> bool:
 
 
 def is_tombstone(store: Store, scope: Scope, id: str) -> bool:
-    """Whether `id` was an item inside `scope` that is erased."""
+    """Return whether `id` was an item inside `scope` that is erased."""
     number = rows.number_of(id)
     with store.database.reading() as connection:
         homes = select(connection, "SELECT scope FROM tombstones WHERE n = ?", (number,))

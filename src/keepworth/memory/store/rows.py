@@ -1,11 +1,11 @@
-"""Items, acts and events as rows and texts of the file, and back; and the chain over the journal.
+"""Conversion of items, acts and journal entries to rows and back, and the hash chain over the journal.
 
-A chain's value is stored with every event and depends on all events before it. It names a state of a memory: two files, or a file
-and a copy of it that went its own way, share a value only where they share everything up to it. What is derived from the journal
-carries the value of the entry it was made at.
+The chain value of an event is stored with it and depends on all events before it. It names a state of the memory: two files, such
+as one and a copy of it that diverged, share a value only as far as their journals agree. What is derived from the journal carries
+the value of the entry it was made at.
 
-chain(event) = digest(chain(event before), salt, event) || salt. The salt is random. Where an event's text is erased, its salt
-is erased with it: what is left then proves no guess of the text, and later events still build on it.
+chain(event) = digest(chain(event before), salt, event) || salt. The salt is random, and erased together with an event's text:
+what is left then proves no guess of the text, and later events still build on it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ COLUMNS = (
 _NEWS = ", ".join(f"{name} = excluded.{name}" for name in COLUMNS.split(", ")[1:])
 INSERT = f"INSERT INTO items({COLUMNS}) VALUES({','.join('?' * (COLUMNS.count(',') + 1))})"
 REPLACE = f"{INSERT} ON CONFLICT(n) DO UPDATE SET {_NEWS}"
-"""Of a row that may be there: as it could change a foreign key, SQLite takes twice as long for it as for INSERT."""
+"""For a row that may exist: as it could change a foreign key, it takes SQLite twice as long as INSERT."""
 SELECT = f"SELECT {COLUMNS.rsplit(',', 1)[0]} FROM items"
 CREDIT = "UPDATE items SET shown=?, credited=?, total=?, total_squared=?, propensity_total=? WHERE n = ?"
 _KINDS = {kind.value: kind for kind in ItemKind}
@@ -59,12 +59,12 @@ _STATUSES = {status.value: status for status in Status}
 
 
 class Unreadable(NotAMemoryFile):
-    """A value in the file that nobody of us wrote: the file is damaged."""
+    """A value in the file that this package did not write: the file is damaged."""
 
 
 @contextlib.contextmanager
 def readable(what: str) -> Iterator[None]:
-    """Raise Unreadable where reading `what` fails."""
+    """Inside this context, raises Unreadable where reading `what` fails."""
     try:
         yield
     except (KeyError, TypeError, ValueError, RecursionError, OverflowError, AttributeError) as error:
@@ -75,7 +75,7 @@ _scan = json.JSONDecoder().raw_decode
 
 
 def from_json(text: str) -> Any:
-    """`json.loads`, which takes as long again to look for blanks around what it reads."""
+    """Do what `json.loads` does in half the time, as it does not look for white space around the value."""
     if type(text) is not str:
         return json.loads(text)
     value, end = _scan(text)
@@ -83,7 +83,7 @@ def from_json(text: str) -> Any:
 
 
 def number_of(id: object) -> int | None:
-    """The row number of an id such as "m17", or None for anything that is not one."""
+    """Return the row number of an id such as "m17", or None for anything that is not one."""
     if not isinstance(id, str) or not id.startswith("m") or len(id) > 19 or not id.isascii():
         return None
     digits = id[1:]
@@ -91,7 +91,7 @@ def number_of(id: object) -> int | None:
 
 
 def content_number(item: Item) -> int:
-    """64 bits of the duplicate key, signed as SQLite wants them. Rows that share it are compared in full."""
+    """Return 64 bits of an item's duplicate key, signed as SQLite wants them. Rows that share them are compared in full."""
     return key_number(duplicate_key(item))
 
 
@@ -104,7 +104,7 @@ _NUMBER = struct.Struct("<q")
 
 
 def to_scope(row: Sequence[Any] | None, id: int) -> Scope:
-    """A scope from its four parts. Raises Unreadable."""
+    """Return the scope of a row with its four parts. Raises Unreadable."""
     if row is None:
         raise Unreadable(f"scope {id} is missing")
     with readable(f"scope {id}"):
@@ -112,7 +112,7 @@ def to_scope(row: Sequence[Any] | None, id: int) -> Scope:
 
 
 def to_vectors(blob: Any, dimension: int) -> npt.NDArray[np.float32]:
-    """The vectors of an item as the file holds them: of its text, and of each part of a long one. Shape (1 + parts, dimension).
+    """Return the stored vectors of an item: that of its text, and that of each part of a long one. Shape (1 + parts, dimension).
     Raises Unreadable."""
     import numpy as np
 
@@ -122,28 +122,28 @@ def to_vectors(blob: Any, dimension: int) -> npt.NDArray[np.float32]:
 
 
 VECTORS = "vectors_{:d}"
-"""The table with the vectors of a set, by its number."""
+"""Name of the table with the vectors of a set, by the set's id."""
 NEW_VECTOR = "ON CONFLICT(n) DO UPDATE SET hash = excluded.hash, vector = excluded.vector"
-"""SQL that puts a row of such a table in the place of what an item had there."""
+"""SQL that replaces a row of such a table if the item already has one."""
 SCOPE = 'tenant, "user", agent, session'
 """The columns that name a scope."""
 OF_SCOPE = 'tenant = ? AND "user" = ? AND agent = ? AND session = ?'
 
 
 def inside(scope: Scope) -> tuple[str, list[str]]:
-    """SQL for the scopes inside one, and its values."""
+    """Return an SQL condition for the scopes inside `scope`, and its parameters."""
     parts = ["tenant", *(part for part in ("user", "agent", "session") if getattr(scope, part))]
     return " AND ".join(f'"{part}" = ?' for part in parts), [getattr(scope, part) for part in parts]
 
 
 def text_number(text: str) -> int:
-    """64 bits that name a text a vector was made of."""
+    """Return a 64-bit hash of a text that a vector is made of."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 
 
 def to_row(item: Item, scope_id: int, content: int | None, metadata: str) -> tuple[Any, ...]:
-    """content: its `content_number` where it is open; metadata: their text."""
+    """Return the row of an item. `content` is its `content_number`, None if it is not open; `metadata` is their text."""
     values, provenance = item.values, item.provenance
     return (
         int(item.id[1:]),
@@ -179,14 +179,14 @@ def to_row(item: Item, scope_id: int, content: int | None, metadata: str) -> tup
 
 
 def differ_in_values_alone(before: Item, after: Item) -> bool:
-    """Whether `after` is `before` with other value statistics, as a credit leaves it."""
+    """Return whether only the value statistics of `after` differ from those of `before`, as after a reward."""
     return before.values is not after.values and all(
         getattr(before, name) is getattr(after, name) for name in _BESIDE_VALUES
     )
 
 
 def to_credit(item: Item) -> tuple[Any, ...]:
-    """What CREDIT writes."""
+    """Return the parameters of CREDIT."""
     values = item.values
     return (
         values.shown,
@@ -199,7 +199,7 @@ def to_credit(item: Item) -> tuple[Any, ...]:
 
 
 def to_item(row: Sequence[Any], scope: Scope) -> Item:
-    """The inverse of `to_row`, for a row selected with SELECT. Raises Unreadable."""
+    """Return the item of a row selected with SELECT; the inverse of `to_row`. Raises Unreadable."""
     provenance = row[13:18]
     values = row[22:27]
     try:
@@ -230,7 +230,7 @@ def to_item(row: Sequence[Any], scope: Scope) -> Item:
 
 
 def image(text: str | None) -> Item | None:
-    """An item from the image the journal keeps. Raises Unreadable."""
+    """Return the item of an image in the journal, None for None. Raises Unreadable."""
     if text is None:
         return None
     with readable("an image in the journal"):
@@ -244,13 +244,13 @@ PURGE = "PURGE"
 PARAMETERS = "PARAMETERS"
 _PROVENANCE = tuple(part.name for part in fields(Provenance))
 _TEXTS = ("key", "event_time", "valid_from", "valid_to", "expires_at")
-"""What of a draft is text, and usually empty."""
+"""Fields of a draft that are text and usually empty."""
 _texts_of = attrgetter(*_TEXTS)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """seq: position in the journal; at: when; scope: through which it was done; payload: None once it was purged."""
+    """A journal entry. `seq` is its position, `at` its time, `scope` where it was written; `payload` is None after a purge."""
 
     seq: int
     at: str
@@ -263,7 +263,7 @@ class Entry:
     reason: str
 
     def act(self) -> tuple[Act, Draft] | None:
-        """What to do again on replay; None for entries that are about the journal itself, or purged."""
+        """Return the act that a replay carries out, or None for a purged entry or one about the journal itself."""
         if self.payload is None or self.kind in (ROLLBACK, PURGE, PARAMETERS):
             return None
         with readable(f"journal entry {self.seq}"):
@@ -271,7 +271,7 @@ class Entry:
 
 
 def encoded(act: Act, draft: Draft) -> tuple[str, str]:
-    """(kind, payload) of an act. Fields with their usual values are left out."""
+    """Return (kind, payload) of an act. Fields with their usual values are left out."""
     if isinstance(act, Assignment):
         return ASSIGN, _json({"target": act.target, "fields": dict(act.fields)})
     if isinstance(act, Credit):
@@ -281,14 +281,14 @@ def encoded(act: Act, draft: Draft) -> tuple[str, str]:
         body["targets"] = act.targets
     if act.text:
         body["text"] = act.text
-    # Duplicates agree in more than their words since entries say so: see `operations.nothing_new`.
+    # Of entries with this mark, duplicates agree in more than their words: see `operations.nothing_new`.
     body |= _fields(draft)
     body["compared"] = "all"
     return act.kind.value, _json(body)
 
 
 def _fields(draft: Draft) -> dict[str, Any]:
-    """What of a draft is not as usual."""
+    """Return the fields of a draft that do not have their usual values."""
     texts, body = _texts_of(draft), dict[str, Any]()
     if any(texts):
         body = {name: text for name, text in zip(_TEXTS, texts, strict=True) if text}
@@ -309,7 +309,7 @@ def _fields(draft: Draft) -> dict[str, Any]:
 
 
 def decoded(kind: str, payload: str, scope: Scope) -> tuple[Act, Draft]:
-    """The inverse of `encoded`."""
+    """Return the act and the draft of an entry; the inverse of `encoded`."""
     body: Mapping[str, Any] = json.loads(payload)
     if kind == ASSIGN:
         return Assignment(body["target"], body["fields"]), Draft(scope=scope)
@@ -327,12 +327,12 @@ def decoded(kind: str, payload: str, scope: Scope) -> tuple[Act, Draft]:
 
 
 def targets_of(act: Act) -> tuple[str, ...]:
-    """Ids the act speaks of."""
+    """Return the ids that an act names."""
     if isinstance(act, Assignment):
         return (act.target,)
     if isinstance(act, Credit):
         return tuple(id for id, _ in act.items)
-    # Whatever a program hands in is a legal act that may do nothing.
+    # A program may hand in anything as an act: a malformed one does nothing.
     targets = act.targets if isinstance(act, Operation) else ()
     return tuple([target for target in targets if isinstance(target, str)]) if targets else ()
 
@@ -343,7 +343,7 @@ def _json(body: object) -> str:
         try:
             text.encode()
         except UnicodeEncodeError:
-            # What a model asked for is kept as it was, also where it is not valid Unicode and so was not done.
+            # Text that is not valid Unicode, for which the act was not done, is kept in escapes.
             return json.dumps(body, separators=(",", ":"))
     return text
 
@@ -355,17 +355,17 @@ DIGEST = 16
 SALT = 8
 
 Fields = Sequence[object]
-"""seq, at, kind, scope, episode, source, payload, applied, reason, body; as the table `events` has them."""
+"""The values of EVENT_COLUMNS, as the table `events` has them."""
 
 EVENT_COLUMNS = "seq, at, kind, scope, episode, source, payload, applied, reason, body"
 FORGOTTEN = f"substr(chain, 1, {DIGEST})"
-"""SQL for the chain of an event whose content was erased."""
+"""SQL for the chain of an event whose content was erased: without the salt."""
 NAMED = f"lower(hex(coalesce({FORGOTTEN}, '')))"
 """SQL for the name of the state that an event led to."""
 
 
 def linked(before: bytes | None, event: Fields, salt: bytes | None = None) -> bytes:
-    """The chain of `event`; before: that of the event before it, None where it has none."""
+    """Return the chain value of `event`. `before` is that of the event before it, None if it has none."""
     if salt is None:
         salt = os.urandom(SALT)
     seq, at, kind, scope, episode, source, payload, applied, reason, body = event
@@ -379,12 +379,13 @@ def linked(before: bytes | None, event: Fields, salt: bytes | None = None) -> by
 
 
 def named(chain: bytes | None) -> bytes:
-    """The part of a chain that stays when the event is erased: the state's name."""
+    """Return the part of a chain value that stays when the event is erased: the name of the state."""
     return (chain or b"")[:DIGEST]
 
 
 def holds(before: bytes | None, event: Fields, chain: bytes | None) -> bool:
-    """Whether `chain` is that of `event`. Also True where it cannot tell: an event from before chains, or an erased one."""
+    """Return whether `chain` is the chain value of `event`. Also True where that cannot be told: for an event from before
+    chains, or an erased one."""
     if chain is None or (isinstance(chain, bytes) and len(chain) <= DIGEST):
         return True
     if not isinstance(chain, bytes) or not isinstance(event[-1], bytes | None):

@@ -1,4 +1,4 @@
-"""What the default policy learned, saved in the file, so that a process that opens it need not judge all rewards anew."""
+"""The learned state of the default policy, saved in the file so that a process that opens it need not replay all rewards."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from keepworth.memory.store.rows import NAMED
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What was learned until a reward.
+    """What was learned up to the reward with entry number `seq`.
 
-    seq: of that reward; likelihood: by what its estimates weigh; doubts: of each rewarder; trusts: by the number of a reward, how
-    far it counts for each choice that it is about."""
+    `likelihood` holds the log-likelihoods by which estimates are weighted; `doubts`, for each rewarder, the log-odds of being
+    believed; `trusts`, by a reward's entry number, how far it counts for each choice that it is about."""
 
     seq: int
     likelihood: list[float]
@@ -28,11 +28,11 @@ class Saved:
 
 
 _SAVED = "learned "
-"""Before the names of saved states among the facts of a file."""
+"""Prefix of the names of saved states among the facts of a file."""
 
 
 def save(connection: AnyConnection, name: str, state: Saved) -> None:
-    """Save a state. It holds as long as the journal goes on from its reward, and nothing is taken back."""
+    """Save a state. It is valid as long as the journal goes on from its reward and nothing is rolled back or erased."""
     seqs = array("q", [seq for seq, trusts in state.trusts.items() for _ in trusts])
     trusts = array("d", [trust for listed in state.trusts.values() for trust in listed])
     numbers = [base64.b64encode(column.tobytes()).decode() for column in (seqs, trusts)]
@@ -43,7 +43,7 @@ def save(connection: AnyConnection, name: str, state: Saved) -> None:
 
 
 def saved(connection: AnyConnection, name: str) -> Saved | None:
-    """The state that was saved under this name; None where there is none that holds."""
+    """Return the state saved under this name, or None if there is no valid one."""
     text = fact(connection, _SAVED + name)
     if text is None:
         return None
@@ -65,5 +65,5 @@ def saved(connection: AnyConnection, name: str) -> Saved | None:
 
 
 def forget_saved(connection: AnyConnection) -> None:
-    """Take away what was saved: it names rewarders."""
+    """Delete all saved states, as they name rewarders."""
     connection.execute(f"DELETE FROM facts_of_file WHERE {BEGINNING}", beginning(_SAVED))

@@ -5,15 +5,15 @@
 | events | the journal, in order: operations, rewards, rollbacks, parameters; and its chain | appended; a purge erases payloads |
 | touches | the items an event touched, as they were before, but for one it created | appended; a purge erases images |
 | changes | a view: the touches, and what was created (an item has the number of its event) | |
-| former_contents | duplicates' numbers that an item no longer has, so that undo finds who asked | appended; purged |
+| former_contents | content numbers (by which duplicates are found) that an item had before, for undo | appended; purged |
 | items | the view: the latest state of each item | rewritten by events |
 | words | full-text index of terms of current items | with the row, up to the newest |
-| languages | those of which there are stems in the full-text index | with it |
+| languages | the languages that have stems in the full-text index | with the index |
 | indexed | up to which row number the full-text index goes; the few rows beyond are read as they are | with the index |
 | vector_sets | which encoder made which vectors; `made` changes when they do without a journal entry | by `reembed` |
 | vectors_<set> | one vector per item and encoder | with the item's row |
 | blocks | copies of the vectors of ranges of items, for opening: see `blocks` | with what they copy |
-| outdated | items that blocks are wrong about | with the item's row |
+| outdated | items in blocks whose vectors have changed since | with the item's row |
 | former_vectors | vectors of former wordings, so that undo needs no encoder | appended; compacted |
 | scopes | scope names, integer ids, and each scope's count, words and content hash | with the item's row |
 | decisions | what searches considered, showed, with what probability, and what they knew | appended; retention is configurable |
@@ -31,22 +31,22 @@ from keepworth.memory.store.rows import VECTORS
 APPLICATION_ID = 0x7265636C  # "recl"
 VERSION = 10
 SERVER_VERSION = 7
-"""Of a memory on a server, which does without what came since."""
+"""The format of a memory on a server, which has none of the tables that later versions added to files."""
 
 PAGE = 8192
-"""Bytes of a page: five vectors of 384 numbers fit in one, where two fit in the usual 4096 with a quarter left over."""
+"""Bytes of a page: five vectors of 384 numbers fit in one, while of the usual 4096 two fit and a quarter is left over."""
 CLOSED = "NOT deleted AND (content IS NULL OR status <> 'active')"
-"""The condition under which an item is neither current nor deleted; an index holds just these."""
+"""SQL condition for an item that is neither current nor deleted; an index holds just these."""
 
 CREATED = 2
-"""What `events.applied` is where the event created the item that has its number: 0 for no-ops, 1 for everything else."""
+"""Value of `events.applied` where the event created the item that has its number; it is 0 for no-ops, else 1."""
 
 OF_KIND = "kind IN ('ROLLBACK', 'PURGE', 'PARAMETERS', 'REWARD')"
-"""What an index of events holds. A query finds it by these very words."""
+"""SQL condition of an index of events, which is used only by queries that have this condition word for word."""
 
-# An item that was created needs neither a row in `touches` nor its duplicates' number twice: writing one item is what memories
-# do most, and every tree of the file that it need not touch makes it cheaper.
-# The full-text tables keep positions (detail=full): without the text, ranking is not possible from less.
+# The creation of an item, which is the most frequent write, has no row in `touches`, and its content number is in one index only:
+# each B-tree that it need not touch makes it cheaper.
+# The full-text table keeps positions (detail=full): without them a table that does not hold the text cannot rank.
 TABLES = f"""
 CREATE TABLE facts_of_file(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE names(id INTEGER PRIMARY KEY, tenant TEXT NOT NULL, part TEXT NOT NULL, name TEXT NOT NULL,
@@ -97,21 +97,21 @@ INSERT INTO words(words, rank) VALUES('automerge', {SEGMENTS});
 """
 
 WHEN = "CASE WHEN event_time = '' THEN written_at ELSE event_time END"
-"""SQL for when an item was, as filters ask for it."""
+"""SQL for the time of an item in filters: that of its event, else that of writing."""
 FILTERED = f"CREATE INDEX items_current ON items(scope, metadata, kind, {WHEN}) WHERE {CURRENT};"
-"""Of a file alone: what a process reads of all current items when it first searches by meaning or with a filter."""
+"""An index that only files have: what a process reads of all current items for its first search by meaning or with a filter."""
 BY_CURRENT = f"INDEXED BY items_current WHERE {CURRENT}"
-"""SQL that reads current items from it, which SQLite would not choose by itself."""
+"""SQL that reads current items from this index, which SQLite would not choose by itself."""
 BLOCKS = """
 CREATE TABLE blocks(last INTEGER PRIMARY KEY, first INTEGER NOT NULL, size INTEGER NOT NULL, sum INTEGER NOT NULL,
   body BLOB NOT NULL);
 CREATE TABLE outdated(n INTEGER PRIMARY KEY);
 """
-"""Of a file alone, too: see `blocks`."""
+"""Tables that only files have: see `blocks`."""
 
 
 def create(connection: AnyConnection, store_id: str) -> None:
-    """Lay out an empty file. The caller holds a write transaction."""
+    """Create the tables of an empty file. The caller holds a write transaction."""
     connection.execute(TABLES + FILTERED + BLOCKS)
     connection.execute("INSERT INTO facts_of_file VALUES('store', ?)", (store_id,))
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -119,14 +119,14 @@ def create(connection: AnyConnection, store_id: str) -> None:
 
 
 def create_vectors(connection: AnyConnection, set_id: int) -> None:
-    """Lay out the table of a set of vectors."""
+    """Create the table of a set of vectors."""
     columns = "n INTEGER PRIMARY KEY, hash INTEGER NOT NULL, vector BLOB NOT NULL"
     table = f"CREATE TABLE IF NOT EXISTS {VECTORS.format(set_id)}({columns})"
     connection.execute(in_types(table, connection.types))
 
 
 def in_types(layout: str, types: Mapping[str, str]) -> str:
-    """A layout of tables with the words of another database: see `connection.AnyConnection.types`."""
+    """Return a table definition for another database: see `connection.AnyConnection.types`."""
     for word, instead in types.items():
         layout = layout.replace(word, instead)
     return layout

@@ -1,8 +1,8 @@
-"""Store: one memory file. The journal, the view made from it at every moment of the past, and how it is searched.
+"""Store: one memory, with its journal, the items that follow from it at every moment of the past, and search.
 
-By words, see `words.py`. By meaning, a matrix of all vectors is kept in memory and follows the journal.
+For search by words, see `words.py`. For search by meaning, a matrix of all vectors is kept in memory and follows the journal.
 
-Nothing here knows about users' verbs (see `memory.py`) or agents' overlays (see `overlay.py`).
+The store knows nothing about the verbs that users call (see `memory.py`), or agents' overlays (see `overlay.py`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from keepworth.memory.search.where import Filter
 from keepworth.memory.store import notes, opening, rows, schema, undo
 from keepworth.memory.store.backend import Backend
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
+from keepworth.memory.store.decision_log import newest_purge
 from keepworth.memory.store.derived import Derived
 from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.store.rows import VECTORS, image
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 SCOPES = 1024
-"""Scopes whose names, and whose ids, are remembered."""
+"""Most scopes whose names, and whose ids, are cached."""
 
 
 LAST_ROW = 2**63 - 1
@@ -45,7 +46,7 @@ LAST_ROW = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """One line of an item's history: what the journal did to it, and what it was before and after."""
+    """One change of an item: the journal entry that made it, and the item before and after."""
 
     seq: int
     at: str
@@ -58,7 +59,7 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """An item that two snapshots show differently; None where it is not there."""
+    """An item that differs between two snapshots; None in one where it does not exist."""
 
     id: str
     before: Item | None
@@ -66,9 +67,9 @@ class Difference:
 
 
 class Store:
-    """Thread-safe; several processes may open one file. path: a file, or ":memory:".
+    """One memory. Thread-safe; several processes may open one file. `path` is a file, ":memory:", or an address of Postgres.
 
-    scan: looks through what is written."""
+    `scan`, if set, looks through what is written."""
 
     scan: Scan | None = None
 
@@ -83,7 +84,7 @@ class Store:
         self.database: Backend = opening.opened(path, durability=durability, read_only=read_only)
         self.embedder: Embedder | None = None
         self.clock = clock
-        self._scope_names: dict[int, Scope] = {}
+        self._scope_names: dict[tuple[int, int], Scope] = {}  # by the newest purge and the id
         self.inside: dict[tuple[Scope, bool], frozenset[int] | None] = {}
         self.set_id: int | None = None
         self._lock = threading.RLock()
@@ -97,8 +98,8 @@ class Store:
         self.use(None)
 
     def vectors_for(self, items: Sequence[Item]) -> dict[str, Vectors]:
-        """Vectors of items as they are given, which need not be as they are now; made again where not on file. Shapes
-        (1 + parts of a long text, dimension)."""
+        """Return the vectors of items by id, shape (1 + parts of a long text, dimension). The items may be past states; vectors
+        that are not on file are made again."""
         out: dict[str, Vectors] = {}
         missing = []
         with self.database.reading() as connection:
@@ -123,13 +124,13 @@ class Store:
         return out
 
     def serve(self, set_id: int, embedder: Embedder) -> None:
-        """Answer from another vector set from here on."""
+        """Switch to another vector set and its encoder."""
         self.set_id = set_id
         self.embedder = embedder
         self.reset_caches()
 
     def reset_caches(self) -> None:
-        """Forget everything that can be made again from the file."""
+        """Drop everything that can be made again from the file."""
         with self._lock:
             self.derived = Derived(self)
             self._scope_count = -1
@@ -137,17 +138,18 @@ class Store:
             self._scope_names.clear()
 
     def scope_named(self, connection: AnyConnection, id: int) -> Scope:
-        """The scope of an integer id."""
-        scope = self._scope_names.get(id)
+        """Return the scope with an integer id. Names are read again after each erasing, which may change them."""
+        key = self.database.once(connection, "newest purge", lambda: newest_purge(connection)), id
+        scope = self._scope_names.get(key)
         if scope is None:
             row = first(connection, f"SELECT {rows.SCOPE} FROM scopes WHERE id=?", (id,))
             if len(self._scope_names) >= SCOPES:
                 self._scope_names.clear()
-            scope = self._scope_names[id] = rows.to_scope(row, id)
+            scope = self._scope_names[key] = rows.to_scope(row, id)
         return scope
 
     def scope_ids(self, connection: AnyConnection, scope: Scope, nobody: bool = False) -> frozenset[int] | None:
-        """Ids of the scopes inside `scope`; None where it holds the whole file. nobody: of those without a person alone."""
+        """Return the ids of the scopes inside `scope`, or None if these are all; with `nobody`, only of those without a user."""
         with self._lock:
             count = self.database.once(connection, "scopes", lambda: scalar(connection, "SELECT max(id) FROM scopes"))
             if count != self._scope_count:
@@ -155,7 +157,7 @@ class Store:
                 self._scope_count = count
             if (scope, nobody) not in self.inside:
                 ids = frozenset(id for part in scope.members() for id in _inside(connection, part, nobody))
-                # No further than it takes to see that there are others: this is asked anew after each new scope.
+                # Counts only until it is clear that there are others, as this runs again after each new scope.
                 everything = scalar(
                     connection, "SELECT count(*) FROM (SELECT 1 FROM scopes LIMIT ?) AS known", (len(ids) + 1,)
                 )
@@ -165,7 +167,7 @@ class Store:
             return self.inside[scope, nobody]
 
     def _served(self, connection: AnyConnection) -> tuple[int, EncoderIdentity] | None:
-        """The set of vectors that searches use, and what made it; None where there is none yet."""
+        """Return the id of the vector set that searches use, and the encoder that made it, or None if there is none yet."""
         row = first(connection, "SELECT id, model, dimension, normalised FROM vector_sets WHERE state = 'serving'")
         return None if row is None else (int(row[0]), EncoderIdentity(row[1], row[2], bool(row[3])))
 
@@ -199,12 +201,13 @@ class Store:
         return self.database.write(work)
 
     def use(self, embedder: Embedder | None) -> None:
-        """Encode and search with `embedder` from here on. Raises EncoderMismatch where the file has vectors of another."""
+        """Encode and search with `embedder` from now on. Raises EncoderMismatch if the file has vectors of another encoder."""
         self.set_id = self._serving_set(embedder.identity if embedder is not None else None)
         self.embedder = embedder
 
     def find_set(self, connection: AnyConnection) -> bool:
-        """A reader may open a file before anyone has written vectors to it: look again."""
+        """Return whether there is a vector set by now: others may have written the first vectors after a reader opened the file.
+        Raises EncoderMismatch."""
         served = None if self.embedder is None else self._served(connection)
         if served is None or self.embedder is None:
             return False
@@ -216,18 +219,18 @@ class Store:
         return True
 
     def encoder_identity(self) -> EncoderIdentity | None:
-        """Of the vectors on file; None where there are none yet."""
+        """Return the identity of the encoder that made the vectors on file, or None if there are none yet."""
         with self.database.reading() as connection:
             served = self._served(connection)
         return None if served is None else served[1]
 
     def encode(self, texts: Iterable[str]) -> dict[str, bytes]:
-        """Vectors for `perform`, made before the write lock is taken: of each text, and of each part of a long one. Empty
-        without an encoder."""
+        """Return vectors for `perform`, which are made before the write lock is taken: for each text, that of the whole and that
+        of each part of a long one. {} without an encoder."""
         listed = list(dict.fromkeys(texts))
         if self.embedder is None or not listed:
             return {}
-        self.database.check_open()  # in a forked child nobody is left to let go of what threads held, such as an encoder's locks
+        self.database.check_open()  # in a forked child, locks that the parent's threads held, such as an encoder's, stay locked
         return {text: vector.tobytes() for text, vector in zip(listed, self.embedder.in_parts(listed), strict=True)}
 
     def perform(
@@ -238,7 +241,8 @@ class Store:
         episode: str = "",
         vectors: Mapping[str, bytes] | None = None,
     ) -> list[OperationOutcome]:
-        """Carry out `acts` in order in one durable transaction. vectors: see `encode`; texts without one are found by words."""
+        """Carry out `acts` in one durable transaction. `vectors` are from `encode`; texts without one are found by words
+        alone."""
 
         return [outcome for outcome, _ in self.perform_and_read(scope, acts, episode=episode, vectors=vectors)]
 
@@ -250,7 +254,7 @@ class Store:
         episode: str = "",
         vectors: Mapping[str, bytes] | None = None,
     ) -> list[tuple[OperationOutcome, Item | None]]:
-        """As `perform`, with the item each outcome names, as the transaction leaves it."""
+        """Do what `perform` does, and return with each outcome the item that it names, as the transaction leaves it."""
 
         def work(transaction: Transaction) -> list[tuple[OperationOutcome, Item | None]]:
             time = self.clock()
@@ -266,7 +270,7 @@ class Store:
         work: Callable[[Transaction], Any],
         vectors: Mapping[str, bytes] | None = None,
     ) -> Any:
-        """Run `work` on a transaction of its own."""
+        """Run `work` on a write transaction of its own and return its result."""
         note = notes.NOTE.get()
 
         def inside(connection: AnyConnection) -> Any:
@@ -281,19 +285,19 @@ class Store:
         return self.database.write(inside)
 
     def head(self) -> int:
-        """The newest entry of the journal; 0 before the first."""
+        """Return the number of the newest journal entry; 0 before the first."""
         with self.database.reading() as connection:
             return self.database.once(
                 connection, "head", lambda: scalar(connection, "SELECT max(seq) FROM events") or 0
             )
 
     def changed_since(self, seq: int) -> list[str]:
-        """Ids of the items that entries after number `seq` changed."""
+        """Return the ids of the items that entries after number `seq` changed."""
         with self.database.reading() as connection:
             return changed_since(connection, seq)
 
     def fetch(self, scope: Scope, ids: Sequence[str]) -> dict[str, Item | None]:
-        """Items by id, in the order asked for; None for what is not in `scope`, whoever's it is."""
+        """Return items by id, in the order asked for; None for an id that is not in `scope`, even if another scope holds it."""
         out: dict[str, Item | None] = dict.fromkeys(ids)
         numbers = [number for number in map(rows.number_of, out) if number is not None]
         if not numbers:
@@ -304,13 +308,13 @@ class Store:
             else:
                 listed = select(connection, f"{rows.SELECT} WHERE n {AMONG}", (among(numbers),))
             for row in listed:
-                home = self._scope_names.get(row[1]) or self.scope_named(connection, row[1])
+                home = self.scope_named(connection, row[1])
                 if home == scope or scope.contains(home):
                     out[f"m{row[0]}"] = rows.to_item(row, home)
         return out
 
     def changed_at(self, ids: Sequence[str]) -> dict[str, str]:
-        """When each of these items was last written to, rewards aside. Those that stayed as they were made are left out."""
+        """Return when each of these items was last changed, rewards aside. Items that never changed are left out."""
         numbers = [number for number in map(rows.number_of, ids) if number is not None]
         if not numbers:
             return {}
@@ -334,9 +338,13 @@ class Store:
         where: Filter | None = None,
         newest: bool = False,
     ) -> Iterator[Item]:
-        """Items in order of writing, those after row `after`: all, the current ones, or those neither current nor deleted. where:
-        of the current ones, those whose metadata meet it. newest: the other way round, those before row `after`, from the last
-        where that is 0."""
+        """Return items with row numbers above `after`, in order of writing.
+
+        Args:
+            current, closed: Only the current items, or only those that are neither current nor deleted.
+            where: A filter on the metadata of current items.
+            newest: Reverse the order: items below `after`, or from the last one on if that is 0.
+        """
         with self.database.reading() as connection:
             mask = self.derived.mask(connection, where) if current else None
             inside = self.scope_ids(connection, scope)
@@ -357,14 +365,14 @@ class Store:
         return iter(listed)
 
     def with_status(self, scope: Scope, status: Status, after: int = 0) -> Iterator[Item]:
-        """Open items of a status, after row `after`, in order of writing."""
+        """Return the open items with a status and with row numbers above `after`, in order of writing."""
         query = "SELECT n FROM items WHERE n > ? AND content IS NOT NULL AND status = ? ORDER BY n"
         with self.database.reading() as connection:
             ids = [f"m{n}" for (n,) in select(connection, query, (after, status.value))]
         return (item for item in self.fetch(scope, ids).values() if item is not None)
 
     def with_content(self, scope: Scope, item: Item) -> list[str]:
-        """Ids of open items that are exact duplicates of `item`."""
+        """Return the ids of open items that are exact duplicates of `item`."""
         key = duplicate_key(item)
         with self.database.reading() as connection:
             numbers = select(connection, "SELECT n FROM items WHERE content = ?", (rows.content_number(item),))
@@ -372,7 +380,7 @@ class Store:
         return [id for id, other in same.items() if other is not None and other.open and duplicate_key(other) == key]
 
     def sums(self, scope: Scope) -> tuple[int, int, int]:
-        """(content sum, current items, their words) of a scope."""
+        """Return (sum of content digests, number of current items, number of words in them) of a scope."""
         with self.database.reading() as connection:
             inside = self.scope_ids(connection, scope)
             if inside is None:
@@ -387,19 +395,19 @@ class Store:
         )
 
     def scope_tokens(self, connection: AnyConnection, scope: Scope) -> list[list[str]] | None:
-        """The full-text tokens every row in `scope` has, or, where that is several, every row in each: [] where that is no
-        token, None where nobody ever wrote in any."""
+        """Return the full-text tokens that every row of each member scope of `scope` has: [] if a member asks for no token, None
+        if nothing was ever written in any."""
         listed = [tokens for part in scope.members() if (tokens := _tokens_of(connection, part)) is not None]
         return ([] if [] in listed else listed) if listed else None
 
     def base(self, scope: Scope, snapshot: str | None = None) -> Snapshot:
-        """The memory at a snapshot (None: now), for a bank to stand on. Raises UnknownSnapshot, Purged."""
+        """Return the memory at a snapshot (None: now), as the base of a bank. Raises UnknownSnapshot, Purged."""
         position = self.head() if snapshot is None else self.position_of(snapshot)
         self.refuse_purged(position)
         return Snapshot(self, scope, position)
 
     def refuse_purged(self, position: int) -> None:
-        """Raise Purged where something was erased after journal entry `position`."""
+        """Raise Purged if something was erased after journal entry `position`."""
         query = f"SELECT at FROM events WHERE {schema.OF_KIND} AND kind = 'PURGE' AND seq > ? LIMIT 1"
         with self.database.reading() as connection:
             row = self.database.once(connection, ("purged", position), lambda: first(connection, query, (position,)))
@@ -417,7 +425,7 @@ class Store:
         return int(digits)
 
     def images_at(self, scope: Scope, position: int) -> dict[int, Item | None]:
-        """What every item of `scope` that changed after journal entry `position` was at that point."""
+        """Return the states at entry `position` of the items of `scope` that changed since, by number (None: did not exist)."""
         with self.database.reading() as connection:
             earliest = (
                 "SELECT c.n, c.before FROM changes c JOIN (SELECT n, min(seq) AS seq FROM changes WHERE seq > ? AND changed "
@@ -435,7 +443,7 @@ class Store:
         return out
 
     def history(self, scope: Scope, id: str) -> list[Revision]:
-        """Everything that happened to an item, oldest first; [] for an id that `scope` does not hold."""
+        """Return everything that happened to an item, oldest first; [] for an id that is not in `scope`."""
         number = rows.number_of(id)
         if number is None:
             return []
@@ -457,7 +465,7 @@ class Store:
         ]
 
     def diff(self, scope: Scope, one: str, other: str) -> list[Difference]:
-        """Items that differ between two snapshots, in order of writing."""
+        """Return the items that differ between two snapshots, in order of writing."""
         earlier, later = self.base(scope, one), self.base(scope, other)
         with self.database.reading():
             touched = self.images_at(scope, min(earlier.position or 0, later.position or 0))
@@ -469,12 +477,12 @@ class Store:
         return out
 
     def entries(self, where: str = "true", values: tuple[object, ...] = ()) -> list[rows.Entry]:
-        """Journal entries. `where` is SQL of the caller's own making, never of a user's."""
+        """Return the journal entries that meet `where`, an SQL condition of the caller's own making, never of a user's."""
         with self.database.reading() as connection:
             return undo.entries(connection, lambda id: self.scope_named(connection, id), where, values)
 
     def put_parameters(self, scope: Scope, name: str, body: bytes) -> int:
-        """Keep a new version of something learned; part of every later snapshot. Returns its version."""
+        """Store a new version of something learned, as part of every later snapshot. Returns the version."""
         payload = json.dumps({"name": name})
         return int(
             self.change(
@@ -486,7 +494,7 @@ class Store:
         )
 
     def parameters(self, scope: Scope, name: str, snapshot: str | None = None) -> tuple[int, bytes] | None:
-        """(version, body) of the newest `name` in `scope` that counts at a snapshot (None: now), or None."""
+        """Return (version, body) of the newest `name` in `scope` that is not rolled back at a snapshot (None: now), or None."""
         position = self.head() if snapshot is None else self.position_of(snapshot)
         with self.database.reading() as connection:
             cancelled = undo.cancelled(connection, position)

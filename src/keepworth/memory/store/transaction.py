@@ -1,8 +1,8 @@
-"""One write transaction on a store: the `View` that operations act on, and what they leave in the tables.
+"""One write transaction on a store: the `View` that operations act on, and the rows that they write.
 
-Everything here runs under the store's write lock, inside one SQLite transaction: journal, view, full-text index, vectors
-and content hashes change together or not at all. Rows are collected and written together: an item that several acts
-change is written once, and each act's own before-image is journaled.
+Everything here runs under the store's write lock, inside one database transaction: journal, items, full-text index, vectors and
+content hashes change together or not at all. Rows are collected and written together: an item that several acts change is written
+once, and each act's own before-image is journaled.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _COLUMNS = f"SELECT id, tokens, count, words, total FROM scopes WHERE {rows.OF_S
 
 @dataclass(slots=True)
 class ScopeRow:
-    """count: current items; words: in them; total: sum of the content digests of all items."""
+    """The sums of a scope: `count` of current items, `words` in them, and `total` of the content digests of all items."""
 
     id: int
     tokens: str
@@ -94,7 +94,7 @@ class ScopeBook:
             row.dirty = False
 
     def _tokens(self, scope: Scope) -> list[str]:
-        """One alphanumeric token per named part, made of an integer, so that no name can break the query language."""
+        """Return a token for each named part of a scope, made of an integer so that no name can break the query language."""
         out = []
         for letter, part in PARTS:
             name = getattr(scope, part)
@@ -110,34 +110,33 @@ class ScopeBook:
 _FORMER = "ON CONFLICT(set_id, n, hash) DO UPDATE SET vector = excluded.vector"
 _NEWEST = "SELECT seq, chain, (SELECT through FROM indexed) FROM events ORDER BY seq DESC LIMIT 1"
 Changed = tuple[int, Item | None, Item | None]
-"""The number of an item, what it was, and what it is."""
+"""Number of an item, the item before, and the item after."""
 Vectors = Mapping[str, bytes]
 """Vectors at hand for this write: searched text -> little-endian float32 bytes of the unit vector."""
 
 
 TAIL = 64
-"""How far the full-text index may be behind: it is written for so many entries of the journal at once, as one write to it costs
-as much as all else that an item costs, and one for many little more. What is beyond is read and counted as it is."""
+"""How many journal entries the full-text index may lag behind. One write to it costs as much as the rest of an item's write, and
+one of many items little more. Items beyond it are read and counted from their rows."""
 LONG = 2000
-"""Characters of a text that is not left for later, so that what is beyond the index stays little to read."""
+"""Characters from which on a text is indexed at once, so that reading the items beyond the index stays quick."""
 
 
 def changed_since(connection: AnyConnection, seq: int) -> list[str]:
-    """Ids of the items that entries after number `seq` changed."""
+    """Return the ids of the items that entries after number `seq` changed."""
     changed = select(connection, "SELECT DISTINCT n FROM changes WHERE seq > ? AND changed", (seq,))
     return [f"m{n}" for (n,) in changed]
 
 
 def erased_since(connection: AnyConnection, seq: int) -> bool:
-    """Whether something was erased after entry `seq`."""
+    """Return whether something was erased after entry `seq`."""
     return scalar(connection, "SELECT 1 FROM events WHERE seq > ? AND kind = 'PURGE' LIMIT 1", (seq,)) is not None
 
 
 class Transaction:
-    """scope: what may be seen and written. set_id: the vector set in use, or None where there is no encoder.
+    """A write transaction: call `perform` or `write_event` as often as needed, then `finish` once.
 
-    `perform` or `write_event` as often as needed, then `finish` once.
-    """
+    `scope` is what may be seen and written; `set_id` is the vector set in use, or None without an encoder."""
 
     def __init__(
         self, connection: AnyConnection, scope: Scope, *, set_id: int | None, vectors: Vectors | None = None
@@ -149,12 +148,12 @@ class Transaction:
         self._vectors = vectors or {}
         self.scan: Scan | None = None
         self.encode: Callable[[Iterable[str]], Vectors] | None = None
-        """Given by the store: what looks through each text, and what makes the vector of one that it changed."""
-        self._items: dict[str, Item | None] = {}  # as read, or as last put
-        self._original: dict[str, Item | None] = {}  # of items put in this transaction: as they were on file
-        self._open: dict[bytes, tuple[str, ...]] = {}  # put items that are open, by content
-        self._keys: dict[str, bytes] = {}  # and the other way round
-        self._before: dict[str, Item | None] = {}  # of items put by the present act: as they were before it
+        """Set by the store: `scan` looks through each text, and `encode` makes the vectors of a text that the scan changed."""
+        self._items: dict[str, Item | None] = {}  # by id: items as last read or put
+        self._original: dict[str, Item | None] = {}  # by id: the items put in this transaction, as they are on file
+        self._open: dict[bytes, tuple[str, ...]] = {}  # by duplicate key: ids of the items put that are open
+        self._keys: dict[str, bytes] = {}  # by id: the duplicate keys of these
+        self._before: dict[str, Item | None] = {}  # by id: the items put by the present act, as they were before it
         self._events: list[tuple[Any, ...]] = []
         self._touches: list[tuple[Any, ...]] = []
         self._lost_contents: list[tuple[int, int]] = []
@@ -169,7 +168,7 @@ class Transaction:
         self._begun = self._first = self.seq
         self._covered = blocks.covered(connection)
 
-    # What the executor sees.
+    # The `View` that operations see.
 
     def get(self, id: str) -> Item | None:
         item = self.load(id)
@@ -189,15 +188,14 @@ class Transaction:
     def put(self, item: Item) -> None:
         self._replace(item.id, item)
 
-    # What callers do.
+    # For callers.
 
     def provide(self, vectors: Vectors) -> None:
-        """More vectors at hand for this write."""
+        """Add vectors of texts for this write."""
         self._vectors = {**self._vectors, **vectors}
 
     def perform(self, act: Act, draft: Draft, *, now: str, episode: str = "") -> OperationOutcome:
-        """Execute one act and journal it. An act that changed nothing and concerns no item leaves no trace.
-        Raises RefusedText."""
+        """Execute one act and journal it. One that changes nothing and concerns no item leaves no entry. Raises RefusedText."""
         held = ""
         if self.scan is not None and isinstance(act, Operation):
             before = act
@@ -220,7 +218,7 @@ class Transaction:
         self._asked = None
         self._before = {}
         id = f"m{self.seq}"
-        self._items.setdefault(id, None)  # nothing has the number of the next entry yet
+        self._items.setdefault(id, None)  # no item has the number of the next entry yet
         outcome = execute(self, act, draft, new_id=id, now=now)
         if not outcome.applied and malformed(act) is not None:
             return outcome
@@ -246,7 +244,7 @@ class Transaction:
         touched: Iterable[str] = (),
         body: bytes | None = None,
     ) -> int:
-        """Append to the journal, with images of what the `put`s since the last event replaced. Returns its seq."""
+        """Append an entry to the journal, with images of what `put` has replaced since the last one. Returns its number."""
         seq = self.seq
         applied, reason = (True, "applied") if outcome is None else (outcome.applied, outcome.reason)
         home = self.book.row(scope).id
@@ -275,7 +273,7 @@ class Transaction:
         return seq
 
     def remove(self, id: str) -> None:
-        """Buffer the disappearance of an item whose creation was undone."""
+        """Remove an item whose creation was undone, on `finish`."""
         self._replace(id, None)
 
     def finish(self) -> None:
@@ -289,7 +287,7 @@ class Transaction:
             if before is not None and after is not None and rows.differ_in_values_alone(before, after)
         ]
         if credited:
-            # Nothing that is indexed, embedded, counted or hashed has changed, and these rows lie all over the file.
+            # Only values have changed, nothing that is indexed, embedded, counted or hashed.
             self.connection.executemany(rows.CREDIT, [rows.to_credit(item) for item in credited])
             credited_ids = {item.id for item in credited}
             changed = [one for one in changed if one[2] is None or one[2].id not in credited_ids]
@@ -306,7 +304,7 @@ class Transaction:
         self.book.close()
 
     def load(self, id: str) -> Item | None:
-        """An item of any scope."""
+        """Return an item of any scope, or None."""
         if id in self._items:
             return self._items[id]
         number = rows.number_of(id)
@@ -337,9 +335,9 @@ class Transaction:
         self._items[id] = item
 
     def _touched(self, act: Act, outcome: OperationOutcome) -> list[str]:
-        """Every item the outcome depends on and did not change: those named, and the one a duplicate check found."""
+        """Return the items that the outcome depends on and did not change: those named, and the one a duplicate check found."""
         targets = targets_of(act)
-        if not targets and outcome.item in self._before:  # what was added, which is what most acts are
+        if not targets and outcome.item in self._before:  # an item was added, as by most acts
             return []
         named = dict.fromkeys((*targets, outcome.item))
         return [id for id in named if id and id not in self._before and self._may_touch(id)]
@@ -351,13 +349,18 @@ class Transaction:
         item = self.load(id)
         if item is not None:
             return self.scope.contains(item.scope)
-        # An item whose creation is undone at the moment has no row, but may come back: its event says whose it was.
+        # An item whose creation is undone at present has no row, but may come back. Its last image has its scope, or else its
+        # event; what a wider handle made of an item belongs to the item's scope, not to the handle's.
         self.flush_journal()
+        last = "SELECT before FROM touches WHERE n = ? AND before IS NOT NULL ORDER BY seq DESC LIMIT 1"
+        item = rows.image(scalar(self.connection, last, (number,)))
+        if item is not None:
+            return self.scope.contains(item.scope)
         home = scalar(self.connection, "SELECT scope FROM events WHERE seq = ?", (number,))
         return home is not None and self.scope.contains(self.scope_of(home))
 
     def flush_journal(self) -> None:
-        """Write the entries that were collected, and what belongs to them."""
+        """Write the collected journal entries and what belongs to them."""
         if self._events:
             self.connection.executemany("INSERT INTO events VALUES(?,?,?,?,?,?,?,?,?,?,?,?)", self._events)
             self._events = []
@@ -393,11 +396,11 @@ class Transaction:
     def _write_words(self, changed: Sequence[Changed]) -> None:
         deletes: list[int] = []
         inserts: list[Row] = []
-        made: list[Row] = []  # since this was last finished
+        made: list[Row] = []  # new rows since the last `finish`
         newest, long = self.seq - 1, False
         for n, before, after in changed:
             if n > self._indexed:
-                # Not in the index yet, whatever it was before.
+                # This row is beyond the index.
                 newest = max(newest, n)
                 if after is not None:
                     text = indexed_text(after)
@@ -424,8 +427,7 @@ class Transaction:
         self._begun = newest + 1
 
     def _note_former(self, before: Item, after: Item | None) -> None:
-        """Keep for undo which duplicates' number the item has no more, and the vector of a wording that came and went within
-        this transaction."""
+        """Keep for undo the content number that the item loses, and the vector of a text that came and went in this write."""
         if before.open and (after is None or not after.open or duplicate_key(before) != duplicate_key(after)):
             self._lost_contents.append((rows.content_number(before), int(before.id[1:])))
         if after is None or before.searched_text != after.searched_text:
@@ -474,7 +476,7 @@ class Transaction:
             )
 
     def _mark_outdated(self, changed: Sequence[Changed]) -> None:
-        """Note which items in blocks are no longer current, are current again, or read otherwise."""
+        """Record which items in blocks are no longer current, are current again, or have another text."""
 
         def searched(item: Item | None) -> str | None:
             return item.searched_text if item is not None and item.current else None

@@ -1,6 +1,6 @@
 """Export and import: the whole memory as lines of JSON, without loss.
 
-The first line says what it is. Then come scopes, journal, images, episodes, decisions and parameters: enough to rebuild
+The first line describes the export. Then come scopes, journal, images, episodes, decisions and parameters: enough to rebuild
 every snapshot. Vectors are left out; the importing memory makes its own.
 """
 
@@ -39,16 +39,16 @@ TABLES = {
     ),
 }
 CANDIDATES = TABLES["decision"][1].split(", ").index("candidates")
-"""Their place in a decision; an export says them in JSON."""
+"""Index of the candidates in a decision's row; an export has them in JSON."""
 _SAID = {
     "events": "(SELECT *, CASE applied WHEN 0 THEN 0 ELSE 1 END AS done FROM events) AS said",
     "touches": "changes",
 }
-"""Where more is said than a table holds: an export names every item that an event touched, the one it created too."""
+"""What is exported in place of a table: an export names every item that an event touched, also the one it created."""
 
 
 def exported(store: Store) -> Generator[str, None, None]:
-    """Lines of JSON, each without its line break. One consistent moment, also while others write."""
+    """Yield the lines of an export, JSON without line breaks, from one snapshot even while others write."""
     with store.database.reading() as connection:
         items = scalar(connection, "SELECT count(*) FROM items")
         identity = store.encoder_identity()
@@ -68,7 +68,7 @@ def exported(store: Store) -> Generator[str, None, None]:
 
 
 def encoder_of(first_line: str) -> EncoderIdentity | None:
-    """Of the memory whose export begins with this line; None where it had no vectors, or the line does not say."""
+    """Return the identity of the encoder that made an exported memory's vectors, or None if its first line names none."""
     try:
         return EncoderIdentity(**json.loads(first_line)["encoder"])
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -76,10 +76,10 @@ def encoder_of(first_line: str) -> EncoderIdentity | None:
 
 
 def imported(store: Store, lines: Iterable[str]) -> int:
-    """Fill an empty memory from exported lines, in one transaction; returns the number of items. All or nothing.
+    """Fill an empty memory from exported lines, all or nothing in one transaction; return the number of items.
 
-    Open items in which the store's scan finds a secret go into quarantine, but for those that somebody has let out of it; the
-    journal itself is taken as it is. Raises NotAMemoryFile, RefusedText.
+    Open items in which the store's scan finds a secret go into quarantine, except those that were released from it before; the
+    journal is taken as it is. Raises MemoryProblem if the memory is not empty, NotAMemoryFile, RefusedText.
     """
     if store.head():
         raise MemoryProblem(f"{store.database.path} is not empty: import needs a new file")
@@ -99,7 +99,7 @@ def imported(store: Store, lines: Iterable[str]) -> int:
         transaction.finish()
         _check_journal(store, transaction.connection)
         if store.scan is not None:
-            # The journal is there now, and goes on after its newest entry.
+            # A transaction that continues after the newest imported entry.
             _hold(Transaction(transaction.connection, Scope(), set_id=store.set_id), store.scan, store.clock())
         return len(items)
 
@@ -119,11 +119,11 @@ def imported(store: Store, lines: Iterable[str]) -> int:
 
 
 _NOT_OURS = (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
-"""What reading a line raises that no export holds."""
+"""What reading a line can raise that no export wrote."""
 
 
 def _parsed(lines: Iterable[str]) -> tuple[dict[str, Any], list[tuple[int, str, Any]]]:
-    """(the header, number, name and value of each line). An item is one already. Raises NotAMemoryFile."""
+    """Return the header, and (number, name, value) of each line; items are decoded already. Raises NotAMemoryFile."""
     try:
         lines = list(lines)
     except UnicodeDecodeError as error:
@@ -152,7 +152,7 @@ def _parsed(lines: Iterable[str]) -> tuple[dict[str, Any], list[tuple[int, str, 
 
 
 def _insert(transaction: Transaction, name: str, value: Any, scopes: dict[int, int]) -> None:
-    """Put what a line says into the file. scopes: ids here, by those of the export."""
+    """Write what a line holds to the file. `scopes` maps scope ids of the export to those of this file."""
     if name == "scope":
         scopes[value[0]] = transaction.book.row(Scope(*value[1:])).id
         return
@@ -171,7 +171,7 @@ def _insert(transaction: Transaction, name: str, value: Any, scopes: dict[int, i
 
 
 def _check_whole(connection: AnyConnection, header: dict[str, Any], lines: int, items: int) -> None:
-    """Raise NotAMemoryFile where lines are missing."""
+    """Raise NotAMemoryFile if lines are missing."""
     last, entries = first(connection, "SELECT coalesce(max(seq), 0), count(*) FROM events")
     there = {"lines": lines, "head": last, "items": items}
     announced = {"lines": lines, "items": items, **{name: header[name] for name in there if name in header}}
@@ -183,7 +183,7 @@ def _check_whole(connection: AnyConnection, header: dict[str, Any], lines: int, 
 
 
 def _hold(transaction: Transaction, scan: Scan, now: str) -> None:
-    """What a write with this scan would hold in quarantine is held; what was held and let out stays out."""
+    """Put into quarantine what a write with this scan would; what was released from quarantine before stays out."""
     held_once = "SELECT DISTINCT n FROM touches WHERE json_extract(before, '$.status') = 'quarantined'"
     released = {f"m{n}" for (n,) in select(transaction.connection, held_once)}
     open_ones = select(transaction.connection, "SELECT n FROM items WHERE content IS NOT NULL AND status = 'active'")
@@ -232,12 +232,12 @@ def _check_header(record: dict[str, Any]) -> None:
 
 
 def _plain(value: object) -> object:
-    """A value of a row as JSON can say it."""
+    """Return a value of a row as JSON can hold it: bytes as base64."""
     return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
 
 
 def _plain_row(name: str, row: Iterable[Any]) -> list[object]:
-    """A row of what an export calls `name`. Raises rows.Unreadable where the candidates of a decision are none."""
+    """Return the values of a row, called `name` in the export. Raises rows.Unreadable for malformed candidates of a decision."""
     values = list(row)
     if name == "decision":
         with rows.readable(f"the candidates of decision {values[1]!r:.40}"):
@@ -250,5 +250,5 @@ def _decoded(value: Any) -> Any:
 
 
 def _line(record: dict[str, Any]) -> str:
-    """A line of an export, without its line break."""
+    """Return a line of an export, without its line break."""
     return json.dumps(record, ensure_ascii=False, separators=(",", ":"))

@@ -1,7 +1,7 @@
-"""Undo: which entries of the journal count, and the view without those that do not.
+"""Undo: which journal entries count, and the items as they are without those that do not.
 
-Rollback is replay without the rolled-back entries. A rollback is itself an entry, so it can be rolled back. Only the
-items that the entries concern, and whatever those depend on, are replayed.
+Rollback is replay without the rolled-back entries. A rollback is itself an entry, so it can be rolled back. Only the items that
+the entries concern, and whatever those depend on, are replayed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ _MAKING = ("ADD", "SUPERSEDE", "MERGE")
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """id: what to give to `rollback` to undo this; cancelled: how many journal entries stopped counting; restored: how many
-    count again; changed: ids of items that differ now; no_ops: entries that still count but no longer apply, and why."""
+    """The result of a rollback. `id` is what to give to `rollback` to undo it. `cancelled` journal entries stopped counting and
+    `restored` ones count again; `changed` are the ids of items that differ now; `no_ops` are (number, reason) of entries that
+    still count but no longer apply."""
 
     id: str
     cancelled: int
@@ -39,7 +40,7 @@ class Rollback:
 
 
 def ranges_of(numbers: Iterable[int]) -> Ranges:
-    """Runs of consecutive numbers, both ends included."""
+    """Return the runs of consecutive numbers as (first, last)."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and runs[-1][1] == number - 1:
@@ -50,13 +51,14 @@ def ranges_of(numbers: Iterable[int]) -> Ranges:
 
 
 def within(number: int, ranges: Ranges) -> bool:
-    """Whether the number lies in one of the ranges, which are in order."""
+    """Return whether the number lies in one of the ranges, which are sorted."""
     index = bisect_right(ranges, number, key=itemgetter(0)) - 1
     return index >= 0 and number <= ranges[index][1]
 
 
 def active_ranges(rollbacks: Iterable[tuple[int, Ranges]]) -> Ranges:
-    """What is cancelled, in order, given every rollback as (seq, ranges): the newest count first, and may cancel older ones."""
+    """Return the ranges of cancelled entries, given (entry number, ranges) of every rollback. A newer one may cancel older
+    ones."""
     active: Ranges = ()
     for seq, ranges in sorted(rollbacks, reverse=True):
         if not within(seq, active):
@@ -71,7 +73,7 @@ def active_ranges(rollbacks: Iterable[tuple[int, Ranges]]) -> Ranges:
 
 
 def cancelled(connection: AnyConnection, until: int | None = None) -> Ranges:
-    """Which entries of the journal do not count, as of entry `until` (None: now)."""
+    """Return the ranges of journal entries that do not count as of entry `until` (None: now)."""
     return active_ranges(rollbacks_in(connection, until))
 
 
@@ -86,7 +88,7 @@ def rollbacks_in(connection: AnyConnection, until: int | None = None) -> list[tu
 
 
 class ReplayView:
-    """Items in a dictionary, and a note of everything that was asked for."""
+    """Items in a dictionary, for a replay. It records every item and content that operations asked for."""
 
     def __init__(self) -> None:
         self.items: dict[str, Item] = {}
@@ -116,9 +118,10 @@ class ReplayView:
 
 
 def replay(entries: Iterable[Entry], only: set[int] | None = None) -> tuple[ReplayView, list[tuple[int, str]]]:
-    """The view that `entries`, in order, lead to; and those that once applied and here do not, with the reason.
+    """Carry out `entries`, in order, on an empty view. Returns the view, and (number, reason) of entries that once applied and
+    here do not.
 
-    only: rows whose credit counts; a reward concerns each of its items alone, so the others need not be there.
+    `only` are the item numbers whose rewards count; a reward concerns each of its items alone, so others need not be there.
     """
     view = ReplayView()
     no_ops = []
@@ -139,7 +142,7 @@ def replay(entries: Iterable[Entry], only: set[int] | None = None) -> tuple[Repl
 def entries(
     connection: AnyConnection, scope_of: ScopeLookup, where: str, values: tuple[object, ...] = ()
 ) -> list[Entry]:
-    """Journal entries that satisfy an SQL condition of ours, in order."""
+    """Return the journal entries that meet an SQL condition, which never comes from a user, in order."""
     query = (
         f"SELECT seq, at, kind, scope, episode, source, payload, applied, reason FROM events WHERE {where} ORDER BY seq"
     )
@@ -152,7 +155,7 @@ def entries(
 def rollback(
     store: Store, scope: Scope, *, target: str = "", source: str = "", since: str = "", entry: int = 0
 ) -> Rollback:
-    """Undo an episode or a rollback (`target`), what came from a source, everything since a snapshot, or one entry of the
+    """Undo an episode or a rollback (`target`), what came from a `source`, everything `since` a snapshot, or one `entry` of the
     journal, inside `scope`."""
     position = store.position_of(since) if since else 0
     if not isinstance(target, str) or not isinstance(source, str):
@@ -192,7 +195,7 @@ def _unknown(store: Store, what: str, id: str) -> str:
 
 
 def roll_back(transaction: Transaction, cancel: Ranges, *, now: str, reason: str, scope: Scope) -> Rollback:
-    """Make the view what it would be had the entries in `cancel` never been written, and journal that."""
+    """Make the items what they would be had the entries in `cancel` never been written, and journal that."""
     connection = transaction.connection
     older = rollbacks_in(connection)
     was = active_ranges(older)
@@ -221,7 +224,7 @@ def roll_back(transaction: Transaction, cancel: Ranges, *, now: str, reason: str
 def _moved(
     connection: AnyConnection, cancel: Ranges, older: list[tuple[int, Ranges]], was: Ranges, will_be: Ranges
 ) -> list[int]:
-    """Entries that counted and no longer do, or the other way round."""
+    """Return the entries that counted and no longer will, or the reverse."""
     spans = list(cancel)
     for seq, ranges in older:
         if within(seq, was) != within(seq, will_be):
@@ -247,14 +250,15 @@ def _refuse_purged(connection: AnyConnection, cancel: Ranges, moved: list[int], 
 def _replayed_closure(
     transaction: Transaction, moved: list[int], cancelled: Ranges
 ) -> tuple[ReplayView, set[int], list[tuple[int, str]]]:
-    """Replay what the moved entries concern, growing the set until nothing outside it was asked for."""
+    """Replay what the moved entries concern, and more until the replay asks for nothing outside it. Returns the view, the
+    numbers of the items replayed, and the no-ops."""
     connection = transaction.connection
     members = _numbers(connection, f"SELECT DISTINCT n FROM changes WHERE seq {AMONG}", moved)
-    # What was a duplicate when it was written may have become an item since, by an earlier rollback.
+    # An entry that found a duplicate may have come to create an item since, by an earlier rollback.
     members |= set(moved)
     contents: set[int] = set()
     while True:
-        # Whoever asked for what a member says, or said, may have had another answer without it.
+        # An entry that looked for duplicates of what a member says, or said, may find others without it.
         contents |= _numbers(
             connection,
             f"SELECT content FROM items WHERE n {AMONG} AND content IS NOT NULL"
@@ -265,7 +269,7 @@ def _replayed_closure(
         chosen |= _numbers(
             connection,
             f"SELECT seq FROM events WHERE content {AMONG} AND applied <> {CREATED}"
-            # What created an item had asked for the content the item has, or has had.
+            # The entry that created an item looked for the content that the item has, or has had.
             f" UNION SELECT n FROM items WHERE content {AMONG}"
             f" UNION SELECT n FROM former_contents WHERE content {AMONG}",
             contents,
@@ -276,7 +280,7 @@ def _replayed_closure(
         expanding = [entry.seq for entry in listed if entry.kind != rows.REWARD and entry.act() is not None]
         wider = members | _numbers(connection, f"SELECT DISTINCT n FROM changes WHERE seq {AMONG}", expanding)
         wider |= {n for n in view.asked_items if n <= transaction.seq}
-        # What an entry did not make here it may have made in the view as it stands.
+        # An entry that creates no item here may have created one that exists at present.
         wider |= {entry.seq for entry in listed if entry.kind in _MAKING}
         wider |= {number for number in (rows.number_of(id) for id in view.items) if number is not None}
         richer = contents | view.asked_contents
@@ -288,7 +292,7 @@ def _replayed_closure(
     )
     if first(connection, shaped, (among(sorted(members)),)) is None:
         return view, members, no_ops
-    # What is left of an erased item has no number by which duplicates are found: only all entries together tell what it led to.
+    # What is left of an erased item has no content number, so all entries are replayed to find what depends on it.
     everything = entries(connection, transaction.scope_of, "true", ())
     concerned = {entry.seq for entry in listed}
     view, all_no_ops = replay(entry for entry in everything if not within(entry.seq, cancelled))
@@ -299,7 +303,7 @@ def _replayed_closure(
 
 
 def _numbers(connection: AnyConnection, query: str, values: Iterable[int]) -> set[int]:
-    """values: of each AMONG of the query."""
+    """Return the numbers that a query selects; `values` are the parameter of each AMONG in it."""
     return {n for (n,) in select(connection, query, [among(sorted(values))] * query.count(AMONG))}
 
 

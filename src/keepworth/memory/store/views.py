@@ -1,4 +1,4 @@
-"""What a search ranks: the items of a scope as they are at each moment, and as they were at one."""
+"""What a search ranks: the items of a scope as they are now, and as they were at a snapshot."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REMEMBERED = 5000
 
 @dataclass(slots=True)
 class ScopeView:
-    """The items of a scope as they are at each moment: what a search of a store ranks. What it read of items it remembers."""
+    """The present items of a scope, as a search ranks them. Caches the items that it read."""
 
     store: Store
     scope: Scope
@@ -50,7 +50,8 @@ class ScopeView:
         return {id: self._fetched[id] for id in ids}
 
     def doubtful(self, ids: Sequence[str]) -> list[str]:
-        """Most items are as they were written; telling those takes no more than a look at some columns."""
+        """Return the ids of items that must be read to tell if they are current and in force; for others a few columns
+        suffice."""
         query = f"SELECT n FROM items WHERE n {AMONG} AND {ALWAYS_IN_FORCE}"
         unknown = [int(id[1:]) for id in ids if id not in self._plain and id not in self._fetched]
         if unknown:
@@ -65,12 +66,12 @@ class ScopeView:
         self._plain.discard(id)
 
     def languages(self) -> frozenset[str]:
-        """Of the whole store."""
+        """Return the languages of the whole store."""
         with self.store.database.reading() as connection:
             return self.store.derived.corpus(connection).languages
 
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics:
-        """Of the whole store."""
+        """Return the statistics of these terms over the whole store."""
         with self.store.database.reading() as connection:
             return self.store.derived.word_counts.of(connection, self.store.derived.corpus(connection), terms)
 
@@ -82,16 +83,20 @@ class ScopeView:
         statistics: CorpusStatistics | None = None,
         where: Filter | None = None,
     ) -> Ranked:
-        """Candidates by the full-text index and the rows that it does not hold yet, ranked by BM25 of the whole query. hidden:
-        ids that are left out; statistics: those to rank with, where more than the store is ranked together. where: as of a
-        `Corpus`."""
+        """Return the `count` best items by BM25 of the whole query, from the full-text index and the rows beyond it.
+
+        Args:
+            hidden: Ids that are left out.
+            statistics: Those to rank with if more than the store is ranked together.
+            where: A filter on metadata: see `Corpus`.
+        """
         store, derived = self.store, self.store.derived
         with store.database.reading() as connection:
             corpus, inside = derived.corpus(connection), store.scope_ids(connection, self.scope, self.nobody)
             ranking = statistics or derived.word_counts.of(connection, corpus, terms)
             mask = derived.mask(connection, where)
             if inside is not None and (statistics is None or not hidden):
-                # What a bank stands on is asked for as it was at one moment, so nothing newer will do.
+                # A bank's base is searched as of one moment, so a newer cache will not do.
                 exact = statistics is not None
                 held = derived.words_in(connection, corpus, inside, at_once=self.nobody, exact=exact)
                 best_ = None if held is None else held.scores(sorted(inside), terms, ranking, count + len(hidden), mask)
@@ -115,7 +120,7 @@ class ScopeView:
         return [(f"m{n}", score) for n, score in ranked if score > 0 and f"m{n}" not in hidden][:count]
 
     def vectors_of(self, items: Sequence[Item]) -> dict[str, Vectors]:
-        """As of a `Corpus`."""
+        """Return the vectors of items by id: see `Corpus`."""
         return self.store.vectors_for(items)
 
     def by_meaning(
@@ -130,8 +135,8 @@ class ScopeView:
 class Snapshot:
     """The items of a scope as they were after journal entry `position`.
 
-    While the store stands there, rows are read as they are. What changed since is put back from the images that the journal keeps
-    of everything before it changed."""
+    Items that have not changed since are read from their rows. Those that have are restored from the images that the journal
+    keeps of everything before it changed."""
 
     __slots__ = ("_drift", "_drift_head", "position", "scope", "store", "view")
 
@@ -148,7 +153,7 @@ class Snapshot:
         return self.position + 1
 
     def sums(self) -> tuple[int, int]:
-        """(sum of the content digests of all items, how many are current)."""
+        """Return (sum of the content digests of all items, number of current items)."""
         total, count, _ = self.store.sums(self.scope)
         images = self._drifted().images
         present = self.store.fetch(self.scope, [f"m{n}" for n in images])
@@ -163,7 +168,7 @@ class Snapshot:
         return self.fetch((id,))[id]
 
     def fetch(self, ids: Sequence[str]) -> dict[str, Item | None]:
-        """What did not drift is what it was at the position."""
+        """Return items by id as they were at the position."""
         images = self._drifted().images
         out: dict[str, Item | None] = dict.fromkeys(ids)
         numbers = {id: number for id in ids if (number := rows.number_of(id)) is not None and number <= self.position}
@@ -173,7 +178,7 @@ class Snapshot:
         return out
 
     def doubtful(self, ids: Sequence[str]) -> list[str]:
-        """What did not drift is as the store says now."""
+        """Return the ids whose items have to be read: those changed since the position, and those doubtful in the store."""
         images = self._drifted().ids
         here = set(self.view.doubtful([id for id in ids if id not in images]))
         return [id for id in ids if id in images or id in here]
@@ -209,7 +214,7 @@ class Snapshot:
         return self.view.languages() | self._drifted().index.languages
 
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics:
-        """Of the whole store, corrected for what drifted in this scope."""
+        """Return the statistics of the whole store, corrected for the items of this scope that changed since the position."""
         live = self.view.statistics(terms)
         drift = self._drifted()
         return drift.corrected(live, terms) if drift.images else live
@@ -249,7 +254,7 @@ class Snapshot:
         ]
 
     def _drifted(self) -> _Drift:
-        """What the items that changed since the position were at the position."""
+        """Return the states at the position of the items that changed since."""
         head = self.store.head()
         if head != self._drift_head:
             self.store.refuse_purged(self.position)
@@ -263,7 +268,7 @@ class Snapshot:
 
 
 class _Drift:
-    """Past states of a few items, by row number (None: was not there yet), and an index over the current ones."""
+    """States at a snapshot of the items changed since, by row number (None: did not exist), and an index of the current ones."""
 
     __slots__ = ("_ids", "_present", "ids", "images", "index")
 
@@ -282,7 +287,7 @@ class _Drift:
                 self.index.add(indexed_text(item))
 
     def corrected(self, live: CorpusStatistics, terms: Sequence[str]) -> CorpusStatistics:
-        """The live statistics with the present states taken out and the past ones put in."""
+        """Return the live statistics with the present states taken out and the past ones put in."""
         import numpy as np
 
         nothing = np.zeros(0, np.intp)

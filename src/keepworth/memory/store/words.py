@@ -1,8 +1,8 @@
-"""Searches by words in a file: the full-text index proposes, and BM25 over the whole query disposes.
+"""Search by words in a file: the full-text index proposes rows, and BM25 over the whole query ranks them.
 
-The index has no early termination, so its cost is the number of postings read. Common words are therefore left out of the
-proposal (not of the score) when rarer ones are there, and a query of common words only looks for rows that hold several of them
-at once: those score best, and are few enough to be ranked, if need be the newest of them.
+The index has no early termination, so its cost is the number of postings read. Common words are therefore not used to propose
+rows (they still count in the score) when there are rarer ones. A query of common words alone looks for rows that hold several of
+them at once: those score best, and are few enough to be ranked, if need be the newest of them.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
     from keepworth.memory.store.derived import CorpusState
 
 POSTINGS = 10_000
-"""How many postings one search may read: at half a microsecond each, about 5 ms."""
+"""Most postings that one search reads: at half a microsecond each, about 5 ms."""
 SKIPPING = 0.1
-"""What a posting outside the scope costs, next to one inside it."""
+"""Cost of a posting outside the scope, relative to one inside it."""
 JOINT = 15_000
-"""How many where common words are all there is, which pays in what is found."""
+"""Most postings for a query of common words alone, which finds more for the higher cost."""
 RANKED = 2.5
-"""What ranking a row that holds several words costs, in postings."""
+"""Cost of ranking a row that holds several words, in postings."""
 PASSED = 0.15
-"""What a posting costs that is only looked at for whether the other words are in its row."""
+"""Cost of a posting that is only tested for whether its row holds the other words, in postings."""
 TOGETHER = 3
-"""How many common words, the rarest of those asked for, a row is looked up by at once: more rows hold two of them than can be
+"""How many common words, the rarest of the query, a proposed row must hold at once: more rows hold two of them than can be
 ranked, and few hold all of a long query's. Chosen on queries of two to five common words."""
 LEAST = 100
-"""How many rows are proposed at least; BM25 over the whole query ranks them anew."""
+"""Fewest rows that are proposed, for BM25 over the whole query to rank."""
 
 
 RANKED_WHOLE = 1000
-"""Up to how many rows a filter may keep that none are proposed: all are ranked, which costs no more."""
+"""Most rows kept by a filter for which nothing is proposed: all are ranked, which costs no more."""
 WHOLE = 10
-"""What reading and ranking one of them costs, in postings."""
+"""Cost of reading and ranking one of them, in postings."""
 COUNTED_TOGETHER = 16
-"""Words whose counts are looked up in one call."""
+"""Number of words whose counts are looked up in one call."""
 
 
 class WordStatistics:
-    """How many current items hold a word, remembered until the memory has grown or shrunk by a tenth. Thread-safe."""
+    """How many current items hold each word, cached until the memory has grown or shrunk by a tenth. Thread-safe."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -57,7 +57,7 @@ class WordStatistics:
         self._lock = threading.Lock()
 
     def of(self, connection: AnyConnection, corpus: CorpusState, terms: Sequence[str]) -> CorpusStatistics:
-        """Of all current items, whatever their scope; a term nobody uses is left out."""
+        """Return the statistics of these terms over the current items of all scopes; terms that no item holds are left out."""
         with self._lock:
             if abs(corpus.documents - self._documents) * 10 > self._documents or len(self._counts) > 200_000:
                 self._counts = {}
@@ -74,7 +74,7 @@ class WordStatistics:
             count = remembered.get(term)
             if count is None:
                 count = fresh.get(term, 0)
-                # Only words that are worth remembering: a rare one is cheap to count and its count changes most.
+                # Caches only common words: a rare one is cheap to count, and its count changes most.
                 if count > 100:
                     remembered[term] = count
             if count:
@@ -86,9 +86,11 @@ class WordStatistics:
 
 
 def proposal(frequency: Mapping[str, int], share: float = 1.0, postings: int = POSTINGS) -> tuple[list[str], bool]:
-    """The words to look rows up by, rarest first, and whether they stay within `postings` (else only the newest are read).
+    """Return the words to look rows up by, rarest first, and whether they stay within `postings` (else only the newest rows are
+    read).
 
-    share: which part of all rows the scope holds. The index skips postings outside it, for about a tenth of their price.
+    `share` is the fraction of all rows that the scope holds. The index skips postings outside it, for about a tenth of their
+    cost.
     """
     price = min(1.0, share + SKIPPING)
     chosen: list[str] = []
@@ -110,16 +112,23 @@ def proposed(
     head: int,
     mask: Mask | None = None,
 ) -> list[int]:
-    """Rows that may answer a query, at a price that does not grow with the memory. Where common words are all there is, rows with
-    several of them are looked for, then the newest rows with one, and older ones as long as fewer than `count` are found.
-    head: the newest row number there may be; mask: by row number, those that may be proposed."""
+    """Return rows that may answer a query, at a cost that does not grow with the memory.
+
+    If all words are common, look for rows with several of them, then for the newest rows with one, and for older ones as long as
+    there are fewer than `count`.
+
+    Args:
+        share: The fraction of all rows that the scope holds.
+        head: The largest row number there can be.
+        mask: By row number, whether a row may be proposed.
+    """
     admitted, index = "", connection.full_text
     if mask is not None:
         import numpy as np
 
         few: list[int] = np.flatnonzero(mask).tolist()
         if len(few) <= RANKED_WHOLE:
-            # Those without any of the words need not be read, where the index tells them for less.
+            # If the index finds the rows that hold a word for less, the others need not be read.
             named, affordable = proposal(statistics.frequency, share, WHOLE * len(few))
             if not affordable or len(named) < len(statistics.frequency):
                 return few
@@ -145,8 +154,8 @@ def proposed(
 
 
 def joint_proposal(statistics: CorpusStatistics, share: float, postings: int = JOINT) -> tuple[list[str], float]:
-    """The words that rows should all hold, rarest first, and in which part of the rows, the newest, they can be looked for at
-    the price of `postings`. Words are taken to be independent of each other."""
+    """Return the words that rows should all hold, rarest first, and in what fraction of the rows, the newest, they can be looked
+    for at the cost of `postings`. Assumes that words occur independently of each other."""
     rarest = sorted(statistics.frequency, key=lambda term: (statistics.frequency[term], term))[:TOGETHER]
     expected = float(statistics.documents)
     for term in rarest:
@@ -156,19 +165,19 @@ def joint_proposal(statistics: CorpusStatistics, share: float, postings: int = J
 
 
 HELD = 16_384
-"""Texts whose terms are remembered, at most."""
+"""Most texts whose terms are cached."""
 LONGEST_HELD = 2000
-"""Characters of such a text."""
+"""Most characters of such a text."""
 
 
 class RankedTexts:
-    """Terms of texts that were ranked: finding stems takes longer than everything else that ranking does. Thread-safe."""
+    """A cache of the terms of ranked texts, as finding stems takes longer than the rest of ranking. Thread-safe."""
 
     def __init__(self) -> None:
         self._terms: dict[str, tuple[str, ...]] = {}
 
     def of(self, texts: Iterable[str], latin: str | None) -> dict[str, tuple[str, ...]]:
-        """The terms of each text. latin: see `search.terms.terms`."""
+        """Return the terms of each text. For `latin`, see `search.terms.terms`."""
         of_text = {text: self._terms.get(text) for text in texts}
         unknown = [text for text, listed in of_text.items() if listed is None]
         if unknown:
@@ -185,7 +194,7 @@ class RankedTexts:
 def scores(
     texts: Mapping[int, str], terms: Sequence[str], statistics: CorpusStatistics, ranked: RankedTexts, latin: str | None
 ) -> list[tuple[int, float]]:
-    """BM25 of each text, the same as `InvertedIndex.scores` gives it. latin: see `search.terms.terms`."""
+    """Return (number, BM25) of each text, scored as by `InvertedIndex.scores`. For `latin`, see `search.terms.terms`."""
     weights, mean = statistics.weights(terms)
     out = []
     of_text = ranked.of(texts.values(), latin)
@@ -202,8 +211,8 @@ def scores(
 
 
 class ScopeSums:
-    """Current items of all scopes, and words in them. Thread-safe. Those of each scope are held, so that what was written since
-    costs what it changed, and not what all scopes cost."""
+    """The number of current items in all scopes, and of the words in them. Thread-safe. The sums of each scope are cached, so
+    that an update costs no more than what has changed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -212,7 +221,7 @@ class ScopeSums:
         self._documents = self._words = 0
 
     def at(self, connection: AnyConnection, seq: int, name: str) -> tuple[int, int]:
-        """As this connection sees it. seq, name: of the state after the newest entry."""
+        """Return (items, words) as this connection sees them. `seq` and `name` are the newest entry and the state after it."""
         with self._lock:
             follow, begin = partial(self._follow, connection), partial(self._begin, connection)
             if self._follower.reach(connection, seq, name, follow, begin):
@@ -227,7 +236,7 @@ class ScopeSums:
     def _follow(self, connection: AnyConnection, since: int) -> bool:
         query = "SELECT DISTINCT i.scope FROM changes c LEFT JOIN items i USING(n) WHERE c.seq > ?"
         changed = [id for (id,) in select(connection, query, (since,))]
-        # Of an item whose creation was undone nothing says whose it was.
+        # An item whose creation was undone has no row, so its scope is not known.
         if None in changed or erased_since(connection, since):
             return False
         self._read(select(connection, f"{_SUMS} WHERE id {AMONG}", (among(changed),)))

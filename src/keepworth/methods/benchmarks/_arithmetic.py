@@ -38,8 +38,11 @@ _SHARED_SENTENCE = 6  # words besides the numbers; shorter ones recur by chance
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """id: stable; question: all of it; answer: the number; equation: what gives it ("" where the source has none). story, asked:
-    what is told, and what is asked at its end, where the source has them apart."""
+    """A word problem.
+
+    id: stable; answer: the number; equation: gives the answer ("" where the source has none). story, asked: the text before the
+    final question, and that question, where the source separates them.
+    """
 
     id: str
     question: str
@@ -52,15 +55,15 @@ class Problem:
 
 
 def arithmetic(source: str, split: str, *, verifier: str = "numeric", remembered: bool = False) -> list[Task]:
-    """The tasks of one split, in order of id.
+    """Returns the tasks of one split, in order of id.
 
-    verifier: "numeric" scores the number that an answer ends with, "expression" the value of the expression that it is,
-    so that a model without practice in reckoning can show that it knows what to reckon; "math_verify" also reads LaTeX and
-    needs the extra `math`. tags: type, split, equation (a
-    part of the key: no agent may read it). remembered: the task asks the last question alone; the story is its session, which an
-    agent finds in its memory.
+    verifier: "numeric" scores the number at the end of an answer; "expression" scores the value of the expression that is the
+    answer, so that a model weak in arithmetic can show that it knows what to compute; "math_verify" also reads LaTeX and needs
+    the extra `math`. remembered: the task asks the last question alone; the story is its session, which an agent finds in its
+    memory. tags: type, split, equation (a part of the key: no agent may read it).
 
-    Errors: UnknownName for a source, split or verifier."""
+    Raises UnknownName for a source, split or verifier, and KeepworthError where stories are not separate.
+    """
     require_known("source", source, SOURCES)
     require_known("split", split, SPLITS)
     require_known("verifier", verifier, VERIFIED_BY)
@@ -88,14 +91,14 @@ def _story(problem: Problem) -> Session:
 
 @lru_cache(maxsize=len(SOURCES))
 def problems(source: str) -> tuple[Problem, ...]:
-    """Every problem of a source, in order of id."""
+    """Returns every problem of a source, in order of id."""
     packed = resources.files("keepworth.tasks").joinpath(f"data/arithmetic/{_FILES[source]}").read_bytes()
     parsed = _gsm8k(lzma.decompress(packed)) if source == "gsm8k" else _svamp(gzip.decompress(packed))
     return tuple(sorted(parsed, key=lambda problem: problem.id))
 
 
 def _gsm8k(data: bytes) -> Iterable[Problem]:
-    """One line each: [split, number in its file, question, answer]."""
+    """Reads lines of [split, number in its file, question, answer]."""
     for line in data.decode().rstrip("\n").split("\n"):  # not splitlines: questions hold other separators
         split, number, question, answer = json.loads(line)
         if split == "train":
@@ -111,7 +114,7 @@ def _svamp(data: bytes) -> list[Problem]:
             id=record["ID"],
             question=_joined(record["Body"], record["Question"]),
             answer=shown(_exact(record["Answer"])),
-            type=record["Type"].lower().replace("divison", "division"),  # the source misspells one
+            type=record["Type"].lower().replace("divison", "division"),  # corrects a misspelling of the source
             split=side_of[record["ID"]],
             equation=_tidy(record["Equation"]),
             story=_joined(record["Body"], ""),
@@ -127,7 +130,7 @@ def _joined(body: str, question: str) -> str:
 
 
 def _tidy(equation: str) -> str:
-    """`( 76.0 - 25.0 )` as `76 - 25`."""
+    """Shortens an equation: `( 76.0 - 25.0 )` becomes `76 - 25`."""
     text = re.sub(r"(\d)\.0\b", r"\1", " ".join(equation.split()))
     return text[2:-2] if text.startswith("( ") and text.endswith(" )") and text.count("(") == 1 else text
 
@@ -137,6 +140,6 @@ def _exact(value: float) -> Fraction:
 
 
 def _marks(body: str) -> set[str]:
-    """The sentences of a problem without their numbers: its variations share them."""
+    """Returns the sentences of a problem without their numbers: its variations share them."""
     worded = (" ".join(word for word in tokens(sentence) if not word.isdigit()) for sentence in sentences(body))
     return {mark for mark in worded if len(mark.split()) >= _SHARED_SENTENCE}

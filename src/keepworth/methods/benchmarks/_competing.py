@@ -1,7 +1,7 @@
-"""Competing answers: conversations that must not be put next to a question's evidence, because they answer it too.
+"""Competing sessions: conversations that must not be put next to a question's evidence, because they answer it too.
 
-Sessions of different people are mixed into one haystack, so that a stranger's "my cat Luna" would make the key wrong.
-What is detectable without a judge is dropped; a paraphrase of another answer to the same question is not detected.
+Sessions of different people are mixed into one haystack, so that a stranger's "my cat Luna" would make the key wrong. What is
+detectable without a judge is dropped; a paraphrase of another answer to the same question is not detected.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ _NUMBER_WORDS = frozenset(_NUMBER_WORDS_TEXT.split())
 _SHARE = 2 / 3
 
 Spoken = tuple[tuple[tuple[tuple[str, ...], frozenset[str]], ...], frozenset[str]]
-"""Turns as tokens, in order and as a set, and the set of all of them."""
+"""The turns as tokens, in order and as a set, and the set of all tokens."""
 
 
 def competes(session: Session, question: str, answers: Sequence[str]) -> bool:
-    """Whether the user's side of `session` (any speaker but "assistant") could answer `question`. Either
+    """Returns whether the user's side of `session` (any speaker but "assistant") could answer `question`. Either
 
-    * a turn contains a gold answer as consecutive normalised tokens (a bare number, digits or a word, counts only
-      where the turn also holds a topic word of the question, because "3" is everywhere), or
-    * a turn holds at least two thirds, and at least two, of the question's topic words: it speaks of the same
-      thing, so it may hold another value of it."""
+    * a turn contains a gold answer as consecutive normalised tokens (a bare number, digits or a word, counts only where the turn
+      also holds a topic word of the question, because "3" is everywhere), or
+    * a turn holds at least two thirds, and at least two, of the question's topic words: it is about the same thing, so it may
+      hold another value of it.
+    """
     return rivals_of(question, answers)(spoken(session))
 
 
 def rivals_of(question: str, answers: Sequence[str]) -> Callable[[Spoken], bool]:
-    """`competes` of one question, for many sessions."""
+    """Returns a test of sessions: `competes` for one question."""
     topic = topic_words(question)
     golds = [gold for gold in (tuple(tokens(answer)) for answer in answers) if gold]
     least = max(2.0, _SHARE * len(topic))
@@ -59,14 +60,14 @@ def rivals_of(question: str, answers: Sequence[str]) -> Callable[[Spoken], bool]
 
 
 def contains(text: Sequence[str], part: Sequence[str]) -> bool:
-    """Whether `part` occurs in `text` as consecutive tokens."""
+    """Returns whether `part` occurs in `text` as consecutive tokens."""
     size = len(part)
     return any(tuple(text[start : start + size]) == tuple(part) for start in range(len(text) - size + 1))
 
 
 @lru_cache(maxsize=4096)
 def spoken(session: Session) -> Spoken:
-    """The tokens of each turn of the user's side (any speaker but "assistant")."""
+    """Returns the tokens of each turn of the user's side (any speaker but "assistant")."""
     turns = [tuple(tokens(turn.text)) for turn in session.turns if turn.speaker != "assistant"]
     words = [frozenset(turn) for turn in turns]
     return tuple(zip(turns, words, strict=True)), frozenset().union(*words)

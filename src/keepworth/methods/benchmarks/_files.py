@@ -1,4 +1,4 @@
-"""What loaders of benchmarks share: where data that is not shipped is looked for, its records, and the side of each question."""
+"""Shared code of loaders: finds data that is not shipped, reads its records, and assigns questions to sides."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ def find_data(
     licence: str = "",
     several: bool = False,
 ) -> Path:
-    """The first file of `names` in the place `data`: the file itself, a folder that holds it, or one with a folder `folder`.
+    """Returns the first file of `names` in `data`: the file itself, a folder that holds it, or one with a subfolder `folder`.
 
-    data: None reads the environment variable KEEPWORTH_DATA. name, source, licence: of the data set, for people.
-    several: the set has more files, so a file alone is refused.
+    data: None reads the environment variable KEEPWORTH_DATA. name, source, licence: describe the data set in messages. several:
+    the set has more files, so a file alone is refused.
 
-    Raises MissingData, which says what was looked for, where, and how to get it; WrongFormat."""
+    Raises MissingData, which says what was looked for, where, and how to get it; WrongFormat.
+    """
     folder_name = os.fspath(data) if data is not None else os.environ.get(VARIABLE, "")
     shipped = f"{name} is not shipped{f' ({licence})' if licence else ''}"
     inside = f", itself or in a folder `{folder}`" if folder else ""
@@ -57,10 +58,11 @@ def find_data(
 
 
 def read_records(path: Path, name: str, fields: Iterable[str] = ()) -> Sequence[Mapping[str, Any]]:
-    """The objects of a file, see `rows_of`.
+    """Returns the objects of a file, see `rows_of`.
 
-    name: of the data set, for people. fields: what every record must have. Raises WrongFormat, which names the file, the line
-    and the field."""
+    name: the data set, in messages. fields: what every record must have. Raises WrongFormat, which names the file, the line and
+    the field.
+    """
     rows = rows_of(path)
     for location, record in rows:
         for field in fields:
@@ -73,5 +75,5 @@ def read_records(path: Path, name: str, fields: Iterable[str] = ()) -> Sequence[
 
 
 def assign_sides(marks: Mapping[str, Iterable[Hashable]]) -> dict[str, str]:
-    """The side of each id, with tied ids kept together."""
+    """Returns the side of each id; tied ids get the same side."""
     return {identifier: side(smallest) for identifier, smallest in tied(marks).items()}

@@ -42,7 +42,7 @@ def longmemeval(
     types: Sequence[str] | None = None,
     abstention: bool | None = None,
 ) -> list[Task]:
-    """The tasks of one split ("train", "dev", "test"; rule in `splits`), in order of question id.
+    """Returns the tasks of one split ("train", "dev", "test"; rule in `splits`), in order of question id.
 
     distractors: sessions added to each haystack, or as many as are eligible (the count is in tags["distractors"]).
         Eligible are sessions of other questions of the same split that are dated before the question, are not tied
@@ -53,13 +53,13 @@ def longmemeval(
     types: only these; None is all.
     abstention: whether questions that must be declined ("..._abs") are included; None: not in "train", nor with
         `extractive`. Their answers are explanations, and those of single-session-preference are rubrics: string
-        metrics say little about either.
+        metrics are poor measures of both.
 
     input is the question alone. tags: type, split, abstention, extractive, choice ("true" where the question itself
     offers the answer, as in "which came first, A or B"), distractors. A haystack session may be dated later on the
     day of the question: so is the source.
 
-    Errors: UnknownName for a split or type; ValueError for options that exclude each other."""
+    Raises UnknownName for a split or type; ValueError for options that exclude each other."""
     require_known("split", split, SPLITS)
     for name in types or ():
         require_known("question type", name, TYPES)
@@ -88,17 +88,17 @@ def longmemeval(
 
 
 def longmemeval_shared(split: str, *, distractors: int = 500, seed: int = 0) -> list[Task]:
-    """The tasks of one split over one haystack: the evidence of all its questions, and `distractors` sessions besides, or as many
-    as there are, that are no evidence of any.
+    """Returns the tasks of one split over one haystack: the evidence of all its questions, and `distractors` more sessions,
+    or as many as there are, that are not evidence of any question.
 
-    Those come from the sides before it alone: "test" takes sessions of "train" and "dev", "dev" of "train", and "train" takes
-    none, so that who learns on one side never meets a session of a later one. To a system that learned nothing here, a session
-    of another side is a stranger's like any other. One that was trained on "train" may know some by heart, which helps it to
-    pass them over: tags["seen in training"] counts them, and distractors=0 leaves them out.
+    Distractors come from earlier sides only: "test" takes sessions of "train" and "dev", "dev" of "train", and "train" takes
+    none, so that a system which learns on one side never meets a session of a later one. To a system without training, a session
+    of another side is a stranger's like any other. One trained on "train" may have memorised some, which helps it to ignore
+    them: tags["seen in training"] counts them, and distractors=0 leaves them out.
 
-    First those that compete with no question (`competing.competes`), then those that compete with fewest. What still competes
-    with a question, evidence of others included, is counted in tags["competing"], so that it can be looked at without them. In
-    a haystack that many people share nobody can promise that something was never said: abstention questions are left out.
+    Sessions that compete with no question (`competing.competes`) come first, then those that compete with the fewest. The number
+    of competing sessions, evidence of other questions included, is tags["competing"], so that results can exclude such questions.
+    In a haystack of many people it is not certain that something was never said: abstention questions are left out.
     Sessions may be dated after a question. Sessions of equal text are one, which keeps the date of the smallest question id.
 
     tags: as `longmemeval`, and competing, "seen in training", later (sessions dated after the question), redated ("true" where an
@@ -156,7 +156,7 @@ def _content(session: Session) -> tuple[str, ...]:
 
 
 def sessions_of(split: str) -> list[Session]:
-    """The sessions of the questions of one side, each content once, in order of id, with no turn marked as evidence."""
+    """Returns the sessions of the questions of one side, each content once, in order of id, without marks of evidence."""
     require_known("split", split, SPLITS)
     return [session for session, _ in _pool(split)]
 
@@ -202,7 +202,7 @@ def _draw(question: LongMemEvalQuestion, count: int, seed: int) -> tuple[Session
 
 @lru_cache(maxsize=len(SPLITS))
 def _pool(split: str) -> tuple[tuple[Session, str], ...]:
-    """(session without marks of evidence, tie of its question) of one side; copies under another id are left out."""
+    """Returns (session without marks of evidence, tie of its question) of one side, without copies under another id."""
     entries: dict[tuple[str, ...], tuple[Session, str]] = {}
     for question in questions():
         if question.split == split:
@@ -216,11 +216,11 @@ def _flag(value: bool) -> str:
 
 
 TEXTS = {"train": 20, "dev": 10, "test": 20}
-"""Haystacks of a side."""
+"""The number of haystacks of a side."""
 
 
 def chats(split: str, number: int, count: int, seed: int) -> list[Session]:
-    """`count` sessions of a side in order of date, drawn for haystack `number`, under names that say nothing."""
+    """Returns `count` sessions of a side in order of date, drawn for haystack `number`, under uninformative names."""
     drawn = sorted(sessions_of(split), key=lambda session: draw_order("chats", seed, number, session.id))[:count]
     drawn.sort(key=lambda session: (session.date, session.id))
     return [replace(session, id=name_of("chats", split, seed, number, session.id)) for session in drawn]

@@ -33,8 +33,7 @@ _SHARED_TURN = 8  # normalised words; a shorter turn ("Thanks, that helps!") may
 
 @dataclass(frozen=True, slots=True)
 class LongMemEvalQuestion:
-    """One question of the file. sessions: its evidence sessions in order of date; tie: the smallest id of its tied
-    set."""
+    """One question of the file. `sessions` are its evidence sessions in order of date, `tie` the smallest id of its tied set."""
 
     id: str
     type: str
@@ -50,11 +49,11 @@ class LongMemEvalQuestion:
 
 @lru_cache(maxsize=1)
 def questions() -> tuple[LongMemEvalQuestion, ...]:
-    """All 500 questions, in order of id, with their splits.
+    """Returns all 500 questions, in order of id, with their splits.
 
-    Questions are tied, and so on one side, if they share a session id or any turn of 8 or more normalised words. The
-    second catches what ids hide: most "..._abs" questions and many pairs of questions carry edited copies of each
-    other's sessions under new ids."""
+    Questions are tied, and so on one side, if they share a session id or any turn of 8 or more normalised words. Ids alone do not
+    suffice: most "..._abs" questions and many pairs of questions contain edited copies of each other's sessions under new ids.
+    """
     records = sorted(_records(), key=lambda record: str(record["question_id"]))
     marks = {record["question_id"]: set(_marks(record)) for record in records}
     side_of, tie_of = assign_sides(marks), tied(marks)
@@ -62,16 +61,16 @@ def questions() -> tuple[LongMemEvalQuestion, ...]:
 
 
 def iso_date(text: str) -> str:
-    """`2023/05/20 (Sat) 02:21` as ISO 8601, `2023-05-20T02:21`."""
+    """Converts `2023/05/20 (Sat) 02:21` to ISO 8601, `2023-05-20T02:21`."""
     return datetime.strptime(re.sub(r"\s*\(\w+\)", "", text), "%Y/%m/%d %H:%M").isoformat(timespec="minutes")
 
 
 def gold_answers(answer: str | int) -> tuple[str, ...]:
-    """The answers that count as right, as the key's prose states them.
+    """Returns the answers that count as right, as the key's prose states them.
 
-    `7 days. 8 days (including the last day) is also acceptable.` gives `7 days` and `8 days`; `One week. Answers
-    ranging from 7 days to 10 days are also acceptable.` gives `One week` and the four numbers of days; anything else
-    is one answer."""
+    `7 days. 8 days (including the last day) is also acceptable.` gives `7 days` and `8 days`; `One week. Answers ranging from 7
+    days to 10 days are also acceptable.` gives `One week` and the four numbers of days; anything else is one answer.
+    """
     text = str(answer).strip()
     ranged = re.fullmatch(r"(.+?)\. Answers ranging from (\d+) (\w+) to (\d+) \3 are also acceptable\.", text)
     if ranged:

@@ -1,4 +1,4 @@
-"""What loaders of benchmarks have in common: passages as sessions, options in an order that says nothing, one shared haystack."""
+"""Shared code of loaders: passages as sessions, options and sessions in an uninformative order, and one shared haystack."""
 
 from __future__ import annotations
 
@@ -15,30 +15,31 @@ from keepworth.tasks.splits import draw_order
 def passage(
     id: str, texts: Iterable[str], speaker: str = "user", marked: Collection[int] = (), date: str = ""
 ) -> Session:
-    """Texts as one session, a turn each. marked: indices of those that hold the answer."""
+    """Returns texts as one session, a turn each. `marked` are the indices of those that hold the answer."""
     return Session(id, date, tuple(Turn(speaker, text, index, index in marked) for index, text in enumerate(texts)))
 
 
 def name_of(*parts: object) -> str:
-    """A short name that says nothing about what it names: who sees ids of sessions learns nothing from them."""
+    """Returns a short name by hash, so that the ids of sessions give nothing away."""
     return "s" + hashlib.sha256("\x1f".join(map(str, parts)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 def with_evidence(task: Task) -> Task:
-    """The task with the ids of its sessions that have a marked turn as its evidence."""
+    """Returns the task with its evidence set to the ids of its sessions that have a marked turn."""
     marked = (session.id for session in task.sessions if any(turn.evidence for turn in session.turns))
     return replace(task, evidence=tuple(marked))
 
 
 def mixed(key: str, options: Iterable[str]) -> tuple[str, ...]:
-    """Options in an order that says nothing, each once."""
+    """Returns the distinct options in an order by hash, which gives nothing away."""
     return tuple(sorted(dict.fromkeys(options), key=lambda option: draw_order("options", key, option)))
 
 
 def pooled(tasks: Sequence[Task], *parts: object) -> list[Task]:
-    """The same questions over one haystack of all their sessions, each content once by its id, in an order that says nothing.
+    """Returns the questions over one haystack of all their sessions, each id once, ordered by date, else by hash.
 
-    Marks of evidence are each task's own."""
+    Each task keeps its own marks of evidence.
+    """
     plain: dict[str, Session] = {}
     for task in tasks:
         for session in task.sessions:
@@ -59,12 +60,12 @@ def pooled(tasks: Sequence[Task], *parts: object) -> list[Task]:
 
 
 def remembered(text: str) -> bool:
-    """Whether a text of the train side is in the half that is remembered."""
+    """Returns whether a text of the train side is in the half that serves as memory."""
     return draw_order("remembered", text) < "8"
 
 
 def solved(name: str, examples: Iterable[str], count: int, seed: int) -> tuple[Session, ...]:
-    """At most `count` of the examples, drawn by the seed, in an order that says nothing, a session each."""
+    """Returns at most `count` of the examples, drawn by the seed, a session each."""
     if count < 0:
         raise KeepworthError(f"memories={count}: there are 0 or more.", "Write 0 or another number.")
     drawn = sorted(examples, key=lambda text: draw_order(name, seed, text))[:count]

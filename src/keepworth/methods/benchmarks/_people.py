@@ -1,7 +1,7 @@
-"""People and what is known of them: names, and attributes with their wordings and values, split so that some are held out.
+"""People and facts about them: names, and attributes with their wordings and values, split so that some are held out.
 
-No name of one split occurs in another, and some values occur in one held-out split only. Both are decided by the sha256
-of the word (`keepworth.tasks.splits.side`), so that they never depend on a seed.
+No name of one split occurs in another, and some values occur in one held-out split only. Both are decided by the sha256 of the
+word (`keepworth.tasks.splits.side`), so that they never depend on a seed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from keepworth.tasks.splits import SPLITS, side
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One thing a person has at most one of. `{n}` is the person, `{v}` the value.
+    """An attribute of which a person has at most one value. `{n}` is the person, `{v}` the value.
 
-    states: wordings of "it holds"; changes: "it holds from now on"; ends: "it no longer holds"."""
+    states: wordings of "it holds"; changes: "it holds from now on"; ends: "it no longer holds".
+    """
 
     key: str
     states: tuple[str, ...]
@@ -45,17 +46,17 @@ NAMES, ATTRIBUTES = _read()
 
 @cache
 def names_of(split: str) -> tuple[str, ...]:
-    """The people of one split. No two splits share one."""
+    """Returns the people of one split. No two splits share one."""
     return tuple(name for name in NAMES if side(name) == checked_split(split))
 
 
 @cache
 def values_of(attribute: Attribute, split: str) -> tuple[str, ...]:
-    """The values an attribute takes in a split: training values everywhere, the others in their own split only."""
+    """Returns the values an attribute takes in a split: training values everywhere, the others in their own split only."""
     allowed = {"train", checked_split(split)}
     return tuple(value for value in attribute.values if side(f"{attribute.key}/{value}") in allowed)
 
 
 def checked_split(split: str) -> str:
-    """`split` itself. Raises UnknownName where there is none of that name."""
+    """Returns `split`. Raises UnknownName for an unknown one."""
     return require_known("split", split, SPLITS)

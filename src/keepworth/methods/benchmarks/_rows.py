@@ -25,5 +25,5 @@ def pairs(row: Mapping[str, Any], path: Path) -> list[tuple[str, tuple[str, ...]
 
 
 def texts(value: Any) -> tuple[str, ...]:
-    """What counts as right: a text, or any of several."""
+    """Returns the right answers: a text, or each text of a list."""
     return tuple(dict.fromkeys(map(str, value))) if isinstance(value, list) and value else (str(value),)

@@ -1,4 +1,4 @@
-"""BANKING77: which label a customer's query has, by labelled examples."""
+"""BANKING77: assign a label to a customer's query, given labelled examples."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from keepworth.tasks.splits import SPLITS, draw_order, side
 def banking77(
     split: str, *, data: PathName | None = None, examples: int = 10, named: bool = False, seed: int = 0
 ) -> list[Task]:
-    """BANKING77 (Casanueva et al., 2020, arXiv 2003.04807; CC BY 4.0): which label a query has, by labelled examples.
+    """Returns the tasks of BANKING77 (Casanueva et al., 2020, arXiv 2003.04807; CC BY 4.0): assign a label to a query, given
+    labelled examples.
 
-    Sides are of intents, by the hash of their names, so that who learned on one side has met no label of another. examples: of
-    each intent of the side, from the train file; the questions are those of the test file. named: intents by their names
-    instead of numbers; a reader may then do without memory. Evidence are the examples of the right label. tags: type (the
-    intent), split, cluster (the intent). Errors: MissingData, WrongFormat."""
+    Sides are of intents, by the hash of their names, so that a system that learned on one side has met no label of another. The
+    questions are those of the test file. examples: number of examples per intent of the side, from the train file. named: intents
+    by their names instead of numbers; a reader may then do without memory. Evidence are the examples of the right label. tags:
+    type (the intent), split, cluster (the intent). Raises MissingData, WrongFormat.
+    """
     require_known("split", split, SPLITS)
     if examples < 1:
         raise KeepworthError(f"examples={examples}: each label needs one at least.", "Write 1 or another number.")
@@ -72,7 +74,7 @@ def banking77(
 
 
 def customer_queries(data: PathName | None, part: str) -> Sequence[tuple[str, str]]:
-    """(text, intent) of BANKING77's part "train" or "test"; `data` as in `find_data`. Raises MissingData, WrongFormat."""
+    """Returns (text, intent) of BANKING77's part "train" or "test"; `data` as in `find_data`. Raises MissingData, WrongFormat."""
     path = find_data(
         "BANKING77",
         (f"{part}.csv.gz", f"{part}.csv"),

@@ -2,7 +2,7 @@
 (Berkeley Function-Calling Leaderboard, github.com/ShishirPatil/gorilla; Apache-2.0).
 
 An answer is right if an accepted string occurs in it (`verifiers.contains_answer`, which is how the leaderboard scores). The
-haystack is all that one person said. Sides are people: customer train, notetaker dev, the other three test.
+haystack is all conversations of one person. Sides are people: customer train, notetaker dev, the other three test.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ SCENARIOS: Mapping[str, tuple[str, ...]] = {
 }
 _NAME, _SOURCE = "BFCL memory", "the package bfcl-eval (bfcl_eval/data) or github.com/ShishirPatil/gorilla"
 _SHARE = 0.6
-"""Words of a source sentence that a turn must hold to be taken for it, where it does not stand there to the letter."""
+"""Share of a source sentence's words that a turn must hold to count as its source, where no turn contains it literally."""
 
 
 def bfcl_memory(split: str, *, data: PathName | None = None) -> list[Task]:
-    """The tasks of one split, in the order of the file.
+    """Returns the tasks of one split, in the order of the file.
 
-    Evidence is found by the sentence that the key quotes: the turns that hold it, else the one that holds most of its words.
+    Evidence is found by the sentence that the key quotes: the turns that contain it, else the one with most of its words.
     cluster: the conversation that holds the evidence; there are too few people to resample. tags: type (the scenario), split,
-    cluster. Errors: MissingData, WrongFormat, UnknownName."""
+    cluster. Raises MissingData, WrongFormat, UnknownName.
+    """
     require_known("split", split, SPLITS)
 
     def read(file: str, *fields: str) -> Sequence[Mapping[str, Any]]:
@@ -86,7 +87,7 @@ def _task(record: Mapping[str, Any], key: Mapping[str, Any], sessions: Sequence[
 
 
 def _evidence(source: str, sessions: Sequence[Session]) -> set[tuple[str, int]]:
-    """(session, turn) of what a source quotes; it may quote parts of a turn, with dots between them."""
+    """Returns (session, turn) of the turns that a source quotes; it may quote parts of a turn, with dots between them."""
     spoken = [((s.id, turn.index), tokens(turn.text)) for s in sessions for turn in s.turns]
     turns: set[tuple[str, int]] = set()
     for quoted in filter(None, map(tokens, re.split(r"\.\.\.|…", source))):

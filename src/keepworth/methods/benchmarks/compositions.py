@@ -1,4 +1,4 @@
-"""Generated facts that answer only together. No text of others, any size, sides without a name in common."""
+"""Generated questions that take several facts. No third-party text, any size, and no name on two sides."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.splits import SPLITS, draw_order
 
 _BOOKS = {"train": 6, "dev": 3, "test": 10}
-"""Books of a side."""
+"""The number of books of a side."""
 
 _LINKS = (
     ("{a}'s boss is {b}.", "{a}'s boss"),
@@ -25,11 +25,12 @@ _LINKS = (
 
 
 def compositions(split: str, *, hops: int = 2, people: int = 8, questions: int = 12, seed: int = 0) -> list[Task]:
-    """Questions whose answer takes `hops` facts that were written apart: "What is the job of Anna's boss?"
+    """Returns questions whose answer takes `hops` facts from different sessions: "What is the job of Anna's boss?"
 
-    A book tells of `people`: one link each to another, and attributes of all. hops: 2 or 3, of which the last is the attribute.
-    Who finds only what has the question's words finds the first fact. Every fact stands in a session of its own, in random
-    order. tags: type (the attribute), split, cluster (the book). Raises KeepworthError."""
+    A book is about `people`: one link each to another, and attributes of all. hops: 2 or 3, of which the last is the attribute. A
+    search by the question's words finds the first fact only. Every fact stands in a session of its own, in random order. tags:
+    type (the attribute), split, cluster (the book). Raises KeepworthError.
+    """
     require_known("split", split, SPLITS)
     most = len(names_of(split))
     if hops not in (2, 3) or not 4 <= people <= most or questions < 1:

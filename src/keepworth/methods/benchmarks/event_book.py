@@ -1,4 +1,4 @@
-"""A generated book of events: who did what, where and when. No text of others, any size, sides without a name in common."""
+"""A generated book of events: who did what, where and when. No third-party text, any size, and no name on two sides."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _words(text: str) -> list[str]:
 
 
 _BOOKS = {"train": 6, "dev": 3, "test": 10}
-"""Books of a side."""
+"""The number of books of a side."""
 
 _WHAT = tuple(
     f"{of} {form}"
@@ -43,12 +43,12 @@ _TOLD = (
 )
 _CALLED: Mapping[str, str] = {"t": "dates", "s": "places", "e": "people", "c": "kinds of event"}
 GROUPS = ("0", "1", "2", "3-5", "6+")
-"""Questions by how many events match their cue."""
+"""Groups of questions by the number of events that match their cue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """t: the date as it is written; s: place; e: person; c: kind. day: its place in time."""
+    """An event: t is the date as text, s the place, e the person, c the kind; `day` gives its order in time."""
 
     t: str
     s: str
@@ -58,11 +58,11 @@ class Event:
 
 
 def event_book(split: str, *, chapters: int = 100, each: int = 3, seed: int = 0) -> list[Task]:
-    """Questions about books of `chapters` events, a chapter each, told in an order other than that of time.
+    """Returns questions about books of `chapters` events, a chapter each, which are not in order of time.
 
     For each book and each cue (a person, a place, a kind of event, or two of these): which dates, places, people or kinds go
-    with it, `each` questions for each group of GROUPS by how many events match. A cue that nothing matches asks for `none`, so
-    that making things up costs. Then the latest event of a person, and a person's places in order of time.
+    with it, `each` questions for each group of GROUPS by how many events match. A cue without a match has the answer `none`, so
+    that invented answers are penalised. Then the latest event of a person, and a person's kinds of event in order of time.
 
     Scored by `set_f1`, `token_f1` and `in_order`. The mean over groups of the first kind is "simple recall", the mean of the
     others "chronological awareness"; the paper's own books are written by a language model and have 100,000 tokens. tags:
@@ -79,12 +79,12 @@ def _book(split: str, number: int, chapters: int, each: int, seed: int) -> list[
         draw.sample(names, min(12, len(names)))
         for names in (names_of(split), *([value for value in all_ if side(value) == split] for all_ in (_WHERE, _WHAT)))
     )
-    # The last two of each are in no event: cues that nothing matches.
+    # The last two of each are in no event, for cues without a match.
     absent = {"e": people[-2:], "s": places[-2:], "c": kinds[-2:]}
     people, places, kinds = people[:-2], places[:-2], kinds[:-2]
     days = draw.sample(range(365 * 3), chapters)
     fields = (places, people, kinds)
-    # Some are met often and some once: that is what the groups of questions are made of.
+    # Some values are frequent and some rare, which fills the groups of questions.
     weights = [[1 / (rank + 1) for rank in range(len(values))] for values in fields]
     events = []
     for day in days:
@@ -151,7 +151,7 @@ def _written(day: int) -> str:
 def _cues(
     cue: str, events: Sequence[Event], absent: Mapping[str, Sequence[str]], draw: random.Random
 ) -> list[tuple[str, ...]]:
-    """Values of the fields that occur together, and as many that nothing matches."""
+    """Returns combinations of values that occur in an event, and some that no event matches."""
     cues = sorted({tuple(getattr(event, field) for field in cue) for event in events})
     if len(cue) == 1:
         return cues + [(value,) for value in absent[cue]]

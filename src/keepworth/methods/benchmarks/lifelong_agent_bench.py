@@ -1,6 +1,6 @@
-"""LifelongAgentBench: tasks on databases and knowledge graphs, whose skills come again (arXiv 2505.11942).
+"""LifelongAgentBench: tasks on databases and knowledge graphs that need recurring skills (arXiv 2505.11942).
 
-Its shape is checked on a fixture written after its public code, never run on the set.
+The loader was tested on a fixture written after its public code, never on the set itself.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from keepworth.tasks.splits import SPLITS
 
 
 def lifelong_agent_bench(split: str, *, data: PathName | None = None, memories: int = 100) -> list[Task]:
-    """The tasks of one side of a file of LifelongAgentBench: database tasks (`answer_info`) or knowledge graph tasks
+    """Returns the tasks of one side of a file of LifelongAgentBench: database tasks (`answer_info`) or knowledge graph tasks
     (`answer_list`), as one JSON object by number.
 
-    What is told are the first `memories` tasks of the train side with what solved them; those are asked nowhere. Database tasks
+    The haystack is the first `memories` tasks of the train side with their solutions, which no question asks. Database tasks
     are answered in SQL and scored by `exact_match` with the set's own statement: a lower bound, since another statement may
     do the same, and no database is run here. Knowledge graph tasks are scored by `set_f1` over names. Tasks on an operating
     system need its container and are refused. tags: type (the first skill), split, skills. No evidence is marked.
 
-    Errors: MissingData, WrongFormat."""
+    Raises MissingData, WrongFormat."""
     require_known("split", split, SPLITS)
     if memories < 0:
         raise KeepworthError(f"memories={memories}: there are 0 or more.", "Write 0 or another number.")
@@ -71,7 +71,7 @@ def lifelong_agent_bench(split: str, *, data: PathName | None = None, memories: 
 
 
 def _lifelong(record: Mapping[str, Any], path: Path) -> tuple[str, str, str]:
-    """What is asked, what is right, and how that is judged."""
+    """Returns the question, the right answer and the name of the verifier."""
     if "answer_info" in record and "table_info" in record:
         table = record["table_info"]
         columns = ", ".join(f"{column['name']} {column['type']}" for column in table["column_info_list"])

@@ -29,12 +29,12 @@ PROTOCOLS: Mapping[str, Mapping[str, tuple[int, ...]]] = {
     "memory-r1": {"train": (0,), "dev": (1,), "test": tuple(range(2, 10))},
     "wide": {"train": tuple(range(6)), "dev": (6, 7), "test": (8, 9)},
 }
-# What the benchmark's own scoring accepts for an unanswerable question.
+# Answers that the benchmark's own scoring accepts for an unanswerable question.
 UNANSWERABLE = ("No information available", "Not mentioned")
 _NAMES = ("locomo10.json.gz", "locomo10.json")
 _CORRECTIONS = "answer_key_errors.json"
 _EVIDENCE = re.compile(r"D:?(\d+):(\d+)")
-# Remarks of the audit that stand in brackets behind an answer and are no part of it.
+# Remarks of the audit in brackets after an answer, which are not part of it.
 _REMARK = re.compile(r"\s*\((?:[^()]*\bcorrect\b|but |D\d|from |per |as stated)[^()]*\)$")
 
 
@@ -54,7 +54,7 @@ def locomo(
     categories: Sequence[str] | None = None,
     corrected: bool = False,
 ) -> list[Task]:
-    """The tasks of one split by conversation, in the order of the file; the haystack is the whole conversation.
+    """Returns the tasks of one split by conversation, in the order of the file; the haystack is the whole conversation.
 
     data: `locomo10.json[.gz]`, the folder that holds it, or a folder with a folder `locomo`; None reads the
         environment variable KEEPWORTH_DATA.
@@ -71,7 +71,7 @@ def locomo(
     caption in brackets. tags: type, split, conversation, abstention, correction ("" for none), unresolved (evidence
     marks of the file that name no turn).
 
-    Errors: UnknownName; MissingData, which says what was looked for and where, and how to get it."""
+    Raises UnknownName; MissingData, which says what was looked for and where, and how to get it."""
     require_known("split", split, SPLITS)
     require_known("protocol", protocol, PROTOCOLS)
     for name in categories or ():
@@ -92,13 +92,13 @@ def locomo(
 
 
 def find(data: str | os.PathLike[str] | None = None) -> Path:
-    """The path of the data file; MissingData says where it was looked for."""
+    """Returns the path of the data file. Raises MissingData, which says where it was looked for."""
     source = "github.com/snap-research/locomo (data/locomo10.json)"
     return find_data("LoCoMo", _NAMES, data, folder="locomo", source=source, licence="CC BY-NC 4.0")
 
 
 def iso_date(text: str) -> str:
-    """`1:56 pm on 8 May, 2023` as ISO 8601, `2023-05-08T13:56`."""
+    """Converts `1:56 pm on 8 May, 2023` to ISO 8601, `2023-05-08T13:56`."""
     return datetime.strptime(text.strip().upper(), "%I:%M %p ON %d %B, %Y").isoformat(timespec="minutes")
 
 
@@ -165,7 +165,7 @@ def _task(
 
 
 def _sessions(conversation: Mapping[str, Any], prefix: str) -> tuple[list[Session], dict[str, tuple[str, int]]]:
-    """The sessions in order, and for each dialogue id the session and turn it names."""
+    """Returns the sessions in order, and for each dialogue id the session and turn it names."""
     numbers = sorted(int(match[1]) for match in (re.fullmatch(r"session_(\d+)", key) for key in conversation) if match)
     sessions: list[Session] = []
     places: dict[str, tuple[str, int]] = {}

@@ -1,4 +1,5 @@
-"""LongMemEval: the edition that ships, alone or among sessions of others, and other editions by path (S, M, the cleaned ones)."""
+"""LongMemEval: the shipped edition, alone or among sessions of other users, and other editions by path (S, M, the cleaned
+ones)."""
 
 from __future__ import annotations
 
@@ -25,13 +26,13 @@ _FIELDS = ("question_id", "question_type", "question", "answer", "haystack_sessi
 
 
 def longmemeval_file(split: str, *, data: PathName | None = None, abstention: bool = False) -> list[Task]:
-    """The tasks of one split of a file of LongMemEval's own shape, with the haystacks that are in it.
+    """Returns the tasks of one split of a file in LongMemEval's format, with the haystacks that are in it.
 
     Sides are those of the edition that ships, by the question's id; questions that it lacks follow the rule of `splits`, tied by
     evidence. Sessions are renamed: the names of evidence sessions in the file begin with "answer". abstention: whether
     questions that must be declined are asked. M is a file of gigabytes, read whole. tags: type, split, abstention.
 
-    Errors: MissingData, WrongFormat, UnknownName."""
+    Raises MissingData, WrongFormat, UnknownName."""
     require_known("split", split, SPLITS)
     source = "huggingface.co/datasets/xiaowu0162/longmemeval-cleaned"
     names = tuple(name + end for name in _S for end in ("", ".gz"))

@@ -1,6 +1,6 @@
-"""LongMemEval-V2: what agents met on web sites, asked over their trajectories (arXiv 2605.12493; Apache-2.0).
+"""LongMemEval-V2: questions about what agents met on web sites, over their trajectories (arXiv 2605.12493; Apache-2.0).
 
-Its shape is checked on a fixture written after its public code, never run on the set.
+The loader was tested on a fixture written after its public code, never on the set itself.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from keepworth.tasks.splits import SPLITS
 
 
 def longmemeval_v2(split: str, *, data: PathName | None = None, tier: str = "small", words: int = 400) -> list[Task]:
-    """The tasks of one split of LongMemEval-V2: `questions.jsonl`, `trajectories.jsonl`, `haystacks/lme_v2_{tier}.json`.
+    """Returns the tasks of one split of LongMemEval-V2: `questions.jsonl`, `trajectories.jsonl`, `haystacks/lme_v2_{tier}.json`.
 
-    A trajectory is a session, a state of it a turn: address, thought, action and the first `words` words of the page. Pictures
-    are left out, and questions with one are too. Which trajectory holds the answer the set does not say, so no evidence is
+    A trajectory is a session, each of its states a turn: address, thought, action and the first `words` words of the page.
+    Pictures and questions with one are left out. The set does not say which trajectory holds the answer, so no evidence is
     marked. tier: "small" or "medium". The set judges some answers with a model; here all are scored by token F1, and
     tags["judged by"] names theirs. tags: type, split, cluster (the domain and the trajectories, as questions share them).
 
-    Errors: MissingData, WrongFormat, UnknownName."""
+    Raises MissingData, WrongFormat, UnknownName."""
     require_known("split", split, SPLITS)
     require_known("tier", tier, ("small", "medium"))
     if words < 1:

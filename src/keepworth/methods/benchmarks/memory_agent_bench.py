@@ -1,6 +1,6 @@
-"""MemoryAgentBench: a long context told once, many questions about it (arXiv 2507.05257; MIT).
+"""MemoryAgentBench: one long context with many questions about it (arXiv 2507.05257; MIT).
 
-Its shape is checked on a fixture written after its public code, never run on the set.
+The loader was tested on a fixture written after its public code, never on the set itself.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ COMPETENCIES = ("Accurate_Retrieval", "Test_Time_Learning", "Long_Range_Understa
 def memory_agent_bench(
     split: str, *, data: PathName | None = None, competency: str = "Conflict_Resolution"
 ) -> list[Task]:
-    """The tasks of one side of one competency: its parquet file as JSON lines (`pandas.read_parquet(...).to_json(orient=
+    """Returns the tasks of one side of one competency: its parquet file as JSON lines (`pandas.read_parquet(...).to_json(orient=
     "records", lines=True)`), named after it or given itself.
 
     A context is cut at its lines, and long lines into windows; the numbered facts of Conflict_Resolution are a turn each, in
-    their order, of which the last that speaks of a thing holds. Scored by `contains_answer`, which is their "substring exact
-    match"; they judge summaries with a model, so Long_Range_Understanding is measured only in part. A context is on one side.
+    their order, of which the last one about a thing is valid. Scored by `contains_answer`, which is their "substring exact
+    match"; the paper judges summaries with a model, so Long_Range_Understanding is measured in part. A context is on one side.
     No evidence is marked. tags: type (the source), split, cluster (the context). Errors: MissingData, WrongFormat,
     UnknownName."""
     require_known("split", split, SPLITS)

@@ -1,6 +1,6 @@
-"""MemoryArena: tasks in a row, for which what the ones before found out is needed (arXiv 2602.16313; CC BY 4.0).
+"""MemoryArena: chains of tasks that need the results of earlier tasks (arXiv 2602.16313; CC BY 4.0).
 
-Its shape is checked on a fixture written after its public code, never run on the set.
+The loader was tested on a fixture written after its public code, never on the set itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from keepworth.tasks.splits import SPLITS
 
 
 def _right(value: Any) -> tuple[str, str]:
-    """What is right as one text, and how it is judged: a product by its number, a plan by its words."""
+    """Returns the right answer as one text, and its verifier: a product is compared by its number, a plan by its words."""
     if isinstance(value, Mapping) and "target_asin" in value:
         return str(value["target_asin"]), "contains_answer"
     if isinstance(value, Mapping | list):
@@ -29,14 +29,14 @@ def _right(value: Any) -> tuple[str, str]:
 
 
 def memory_arena(split: str, *, data: PathName | None = None) -> list[Task]:
-    """The tasks of one side of a file `data.jsonl` of MemoryArena: bundled shopping, progressive search, group travel, or formal
-    reasoning.
+    """Returns the tasks of one side of a file `data.jsonl` of MemoryArena: bundled shopping, progressive search, group travel, or
+    formal reasoning.
 
-    A row is a chain of tasks. What is told before a task is its background and, for each task before it, what was asked and
-    what was right: whether a memory brings that forward is measured, not how its own actions went, which takes the set's web
-    sites and its model judge. Scored by `contains_answer` (of a
-    product, by its number) or, for plans, `token_f1`. tags: type (category, or the paper), split, cluster (the row), step.
-    No evidence is marked. Errors: MissingData, WrongFormat."""
+    A row is a chain of tasks. The sessions before a task are its background and, for each earlier task, the question and its
+    right answer: this measures whether a memory brings that forward, not the agent's own actions, which need the set's web sites
+    and its model judge. Scored by `contains_answer` (of a product, by its number) or, for plans, `token_f1`. tags: type
+    (category, or the paper), split, cluster (the row), step. No evidence is marked. Raises MissingData, WrongFormat.
+    """
     require_known("split", split, SPLITS)
     path = find_data(
         "MemoryArena",

@@ -1,7 +1,7 @@
 """HotpotQA (Yang et al., EMNLP 2018, arXiv 1809.09600; CC BY-SA 4.0) and 2WikiMultiHopQA (Ho et al., COLING 2020, arXiv
-2011.01060; Apache-2.0): questions whose answer takes two paragraphs of Wikipedia or more, among others.
+2011.01060; Apache-2.0): questions whose answer takes two or more paragraphs of Wikipedia, among distractors.
 
-A paragraph is a session that its title speaks, a sentence a turn; supporting sentences are evidence. The sides are those of the
+A paragraph is a session whose speaker is its title, a sentence a turn; supporting sentences are evidence. Sides are those of the
 files, but for questions whose supporting paragraph also supports a question of a later side (train, dev, test in this order):
 those are left out of the earlier side, so that the test side stays whole.
 """
@@ -26,14 +26,14 @@ FIELDS = ("id", "question", "answer", "supporting_facts", "context")
 
 
 def hotpotqa(split: str, *, data: PathName | None = None, pooled: bool = False) -> list[Task]:
-    """The tasks of one split. pooled: over one haystack of all paragraphs of the split, instead of ten for each question.
-
-    tags: type (bridge, comparison), split, level. Errors: MissingData, WrongFormat, UnknownName."""
+    """Returns the tasks of one split of HotpotQA. pooled: over one haystack of all paragraphs of the split, instead of ten for
+    each question. tags: type (bridge, comparison), split, level. Raises MissingData, WrongFormat, UnknownName."""
     return _tasks("HotpotQA", "hotpotqa", "hotpotqa.github.io", "CC BY-SA 4.0", split, data, pooled)
 
 
 def two_wiki(split: str, *, data: PathName | None = None, pooled: bool = False) -> list[Task]:
-    """The same of 2WikiMultiHopQA. tags: type (compositional, comparison, bridge-comparison, inference), split."""
+    """Returns the tasks of one split of 2WikiMultiHopQA, as `hotpotqa`. tags: type (compositional, comparison, bridge-comparison,
+    inference), split."""
     return _tasks(
         "2WikiMultiHopQA", "2wikimultihopqa", "github.com/Alab-NII/2wikimultihop", "Apache-2.0", split, data, pooled
     )
@@ -78,7 +78,7 @@ def _task(record: Mapping[str, Any], folder: str, split: str) -> Task:
         texts = [text for text in (str(sentence).strip() for sentence in sentences) if text]
         numbers = [index for index, sentence in enumerate(sentences) if str(sentence).strip()]
         marked = {number for number, index in enumerate(numbers) if (title, index) in wanted}
-        # The title is part of the name: a paragraph on two sides is found by it, in whatever edition.
+        # The name includes the title, so that a paragraph on two sides is found in any edition.
         session_id = name_of(folder, title, *texts)
         sessions[session_id] = passage(session_id, texts, str(title), marked)
     order = sorted(sessions, key=lambda id: draw_order(record["id"], id))

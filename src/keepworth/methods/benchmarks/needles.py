@@ -1,4 +1,4 @@
-"""Needles: a fact that has nothing to do with what is spoken of, and others that are nearly it."""
+"""Needles: facts unrelated to the conversation that contains them, among similar facts."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _SAID = (
 
 
 def needles(split: str, *, sessions: int = 20, depths: int = 5, seed: int = 0) -> list[Task]:
-    """Door codes said in passing in conversations of others: `depths` in each of 10 or 20 haystacks of `sessions` sessions.
+    """Returns questions about door codes in unrelated chats: `depths` in each of 10 or 20 haystacks of `sessions` sessions.
 
     Needles stand at equal steps of depth, at the end of a user's turn. Each person has a second place with another code, and
-    each place a second person: half of what is asked for does not find it. tags: type (the depth, as a share of the
+    each place a second person, so that a search by person or place alone is not enough. tags: type (the depth, as a share of the
     haystack), split, cluster (the haystack). The dials make it longer or denser."""
     require_known("split", split, SPLITS)
     if sessions < 1 or not 1 <= depths <= 10:

@@ -1,4 +1,4 @@
-"""Which of two things was said first: sequence order recall from conversations."""
+"""Order recall: which of two sentences of a conversation came first."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from keepworth.tasks.splits import SPLITS
 
 _DISTANCES = (1, 2, 4, 8, 16, 32)
 _WORDS = (8, 40)
-"""Words of a sentence that may be asked about, at least and at most."""
+"""The least and the most words of a sentence that a question may be about."""
 
 
 def order_recall(
     split: str, *, sessions: int = 4, distances: Sequence[str] = tuple(map(str, _DISTANCES)), seed: int = 0
 ) -> list[Task]:
-    """Which of two sentences came first in what was told: sequence order recall (SORT, arXiv 2410.08133) from conversations.
+    """Returns questions which of two sentences came first: sequence order recall (SORT, arXiv 2410.08133) from conversations.
 
-    A text is `sessions` conversations without their dates, so that only order says what came first. distances: in turns
-    between the two, one question for each and text. Chance is one half; which sentence stands first in the question says
+    A text is `sessions` conversations without their dates, so that only their order tells. distances: numbers of turns
+    between the two sentences, one question for each and text. Chance is one half; the order of sentences in the question says
     nothing. SORT's own set (Book-SORT) takes segments of nine books. tags: type (the distance), split, cluster (the text).
     Raises KeepworthError."""
     require_known("split", split, SPLITS)

@@ -1,8 +1,8 @@
-"""PrefEval: a preference said first, other conversations after it, then a question whose usual answer would break the preference
-(Zhao et al., ICLR 2025, arXiv 2502.09597). CC BY-NC 4.0: never shipped.
+"""PrefEval: a preference, then other conversations, then a question whose usual answer would violate the preference (Zhao et al.,
+ICLR 2025, arXiv 2502.09597). CC BY-NC 4.0: never shipped.
 
-The set has its own filler conversations, under terms of their own. Here sessions of LongMemEval stand in their place, so name
-results "PrefEval with LongMemEval distractors".
+The set has its own filler conversations, under terms of their own. Here sessions of LongMemEval replace them, so name results
+"PrefEval with LongMemEval distractors".
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from keepworth.tasks.splits import SPLITS, draw_order
 
 _FIRST = "2023-01-01T09:00"
 _ASKED = "2024-01-01T09:00"
-"""Before and after every session of LongMemEval."""
+"""`_FIRST` is before and `_ASKED` after every session of LongMemEval."""
 
 
 def prefeval(split: str, *, data: PathName | None = None, distractors: int = 10, seed: int = 0) -> list[Task]:
-    """The tasks of one split: choose among four answers the one that follows the preference.
+    """Returns the tasks of one split: choose among four answers the one that follows the preference.
 
-    distractors: sessions of LongMemEval (of the same side) after the preference; the same for all questions, but for those
-    that speak of what a question asks. Sides follow from preference and question: equal ones stand on one side.
-    tags: type and cluster (the topic, one of 20), split. Errors: MissingData, WrongFormat, UnknownName."""
+    distractors: sessions of LongMemEval (of the same side) after the preference, the same for all questions except those that
+    compete with a question. Equal preferences or questions are on one side. tags: type and cluster (the topic, one of 20), split.
+    Raises MissingData, WrongFormat, UnknownName.
+    """
     require_known("split", split, SPLITS)
     if distractors < 0:
         raise KeepworthError(f"distractors={distractors}: there are 0 or more.", "Write 0 or another number.")

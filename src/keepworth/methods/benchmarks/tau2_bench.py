@@ -1,6 +1,6 @@
-"""tau2-bench: customers who want something, tools that can do it, and a policy (github.com/sierra-research/tau2-bench; MIT).
+"""tau2-bench: customers' requests, tools that can serve them, and a policy (github.com/sierra-research/tau2-bench; MIT).
 
-Its shape is checked on a fixture written after its public code, never run on the set.
+The loader was tested on a fixture written after its public code, never on the set itself.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from keepworth.tasks.splits import SPLITS
 
 
 def tau2_bench(split: str, *, data: PathName | None = None, memories: int = 20) -> list[Task]:
-    """The tasks of one domain of tau2-bench: a folder with `tasks.json`, and `policy.md` and `split_tasks.json` if there are any.
+    """Returns the tasks of one domain of tau2-bench: a folder with `tasks.json`, and `policy.md` and `split_tasks.json` if there
+    are any.
 
-    Only its task files are read: which tools does what this customer wants take, each once (`set_f1` over their names, "none"
-    where nothing may be done)? Its own reward compares the database after a talk with a simulated user, for which run their
-    simulator with a memory behind an endpoint. What is told is the policy, and the first `memories` tasks of the train side with
-    their tools, which are asked nowhere. Sides are those of `split_tasks.json` (dev is a tenth of its train), else the rule of
-    `splits`. tags: type (the domain), split. No evidence is marked. Errors: MissingData, WrongFormat."""
+    Only its task files are read. A question asks which tools a customer's request takes, each once (`set_f1` over their names,
+    "none" where nothing may be done). The set's own reward compares the database after a talk with a simulated user; for that,
+    run its simulator with a memory behind an endpoint. The haystack is the policy, and the first `memories` tasks of the train
+    side with their tools, which no question asks. Sides are those of `split_tasks.json` (dev is a tenth of its train), else the
+    rule of `splits`. tags: type (the domain), split. No evidence is marked. Raises MissingData, WrongFormat.
+    """
     require_known("split", split, SPLITS)
     if memories < 0:
         raise KeepworthError(f"memories={memories}: there are 0 or more.", "Write 0 or another number.")
@@ -48,7 +50,7 @@ def tau2_bench(split: str, *, data: PathName | None = None, memories: int = 20) 
             for id in records_by_id
             if id in fixed
         }
-        # Tasks that ask the same in other words' spelling keep together: with a test task they are no train task.
+        # Tasks equal up to spelling stay together: a train task equal to a test task is dropped.
         tested = {normalise(wanted[id]) for id, part in statements.items() if part == "test"}
         side_of = {id: part for id, part in statements.items() if part == "test" or normalise(wanted[id]) not in tested}
     train = [id for id, part in side_of.items() if part == "train"]

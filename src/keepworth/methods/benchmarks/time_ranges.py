@@ -14,11 +14,11 @@ from keepworth.tasks.metrics import normalise
 from keepworth.tasks.splits import SPLITS
 
 _ANNOTATED = "2025-07"
-"""An end in this month is when the annotator's program ran, not what a question says."""
+"""An end in this month is the time at which the annotator's program ran, not what a question says."""
 
 
 def _known_time(text: str) -> bool:
-    """Whether it is a moment to the second that a question can speak of; some of the file's are days that never were."""
+    """Returns whether `text` is a valid time to the second that a question can be about; some dates of the file do not exist."""
     try:
         return len(text) == 19 and bool(datetime.fromisoformat(text)) and not text.startswith(_ANNOTATED)
     except ValueError:
@@ -28,13 +28,13 @@ def _known_time(text: str) -> bool:
 def time_ranges(
     split: str, *, data: PathName | None = None, memories: int = 50, verifier: str = "interval_iou", seed: int = 0
 ) -> list[Task]:
-    """Which interval of time a question asks about: `START/END` in ISO 8601.
+    """Returns questions that ask for the interval of time another question is about: `START/END` in ISO 8601.
 
     Only questions with a known start and end are asked, each wording once: of the file's 4,716, most have an end that is open or
-    the moment of annotation. memories: solved questions of the train side that are remembered. verifier: "interval_iou" (the
-    share of the union that is common) or "interval_match". tags: type ("days" or "minutes"), split.
-
-    Errors: MissingData, WrongFormat, UnknownName."""
+    the moment of annotation. memories: number of solved questions of the train side in the haystack. verifier: "interval_iou"
+    (intersection over union) or "interval_match". tags: type ("days" or "minutes"), split. Raises MissingData, WrongFormat,
+    UnknownName.
+    """
     require_known("split", split, SPLITS)
     require_known("verifier", verifier, ("interval_iou", "interval_match"))
     names = ("question_time_ranges.json.gz", "question_time_ranges.json", "question_time_range_annotated_0717.json")

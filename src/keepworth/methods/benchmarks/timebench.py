@@ -1,6 +1,5 @@
-"""TimeBench, the tasks of its public subset: reasoning about time over facts that were told before (Chu et al., ACL 2024, arXiv
-2311.17667; MIT, its component sets keep their terms).
-"""
+"""TimeBench, the tasks of its public subset: temporal reasoning over facts in memory (Chu et al., ACL 2024, arXiv 2311.17667;
+MIT, its component sets keep their terms)."""
 
 from __future__ import annotations
 
@@ -29,20 +28,20 @@ INFERENCES = ("tracie", "timexnli_cs1", "timexnli_cs2", "timexnli_cs3")
 UNANSWERABLE = "unanswerable"
 _NAME, _SOURCE = "TimeBench", "github.com/zchuz/TimeBench (TimeBench-subset-7553)"
 _START = 100
-"""Characters of a context by which it is known again on another task."""
+"""Leading characters of a context that identify it across tasks."""
 
 
 def timebench(
     split: str, *, data: PathName | None = None, tasks: Sequence[str] = QUESTIONS, pooled: bool = False
 ) -> list[Task]:
-    """Questions over dated facts (TempReason) and over articles (TimeQA, MenatQA), answered in words.
+    """Returns questions over dated facts (TempReason) and over articles (TimeQA, MenatQA), answered in words.
 
-    tasks: of QUESTIONS; also `tempreason_l1`, reckoning with dates alone, where there is nothing to remember. pooled: over one
-    haystack of all facts and articles of the split, instead of each question's own. Evidence are the turns that hold an
-    answer to the letter: a heuristic, none where nobody can say. Questions over the same context are on one side; a question
-    that a file holds several times is asked once. tags: type (the task), split, abstention (the answer is "unanswerable").
-
-    Errors: MissingData, WrongFormat, UnknownName."""
+    tasks: of QUESTIONS; also `tempreason_l1`, arithmetic on dates without anything to remember. pooled: over one haystack of all
+    facts and articles of the split, instead of each question's own. Evidence are the turns that contain an answer literally, a
+    heuristic; none for unanswerable questions. Questions over the same context are on one side; a question that a file holds
+    several times is asked once. tags: type (the task), split, abstention (the answer is "unanswerable"). Raises MissingData,
+    WrongFormat, UnknownName.
+    """
     require_known("split", split, SPLITS)
     for name in tasks:
         require_known("TimeBench task", name, (*QUESTIONS, *WITHOUT_CONTEXT))
@@ -56,10 +55,11 @@ def timebench(
 def timebench_choices(
     split: str, *, data: PathName | None = None, tasks: Sequence[str] = (*CHOICES, *INFERENCES)
 ) -> list[Task]:
-    """Questions with options: which one fits (TimeDial, MCTACO, DurationQA), and what follows (TRACIE, TimeX-NLI).
+    """Returns questions with options: plausible completions (TimeDial, MCTACO, DurationQA), and inferences (TRACIE, TimeX-NLI).
 
-    Choosing any right option is right; questions whose options are all right, or none, are left out. What is told before is the
-    dialogue, sentence or premise. tags: type (the task), split. Errors: as `timebench`."""
+    Choosing any right option is right; questions whose options are all right, or none, are left out. The haystack is the
+    dialogue, sentence or premise. tags: type (the task), split. Raises as `timebench`.
+    """
     require_known("split", split, SPLITS)
     for name in tasks:
         require_known("TimeBench task", name, (*CHOICES, *INFERENCES))
@@ -73,7 +73,7 @@ def _sided(
     every: Iterable[str],
     made: Callable[[str, str, Mapping[str, Any], str], Task | None],
 ) -> list[Task]:
-    """Sides follow from all tasks of a kind, so that choosing fewer moves no question."""
+    """Returns the tasks of one side. Sides depend on all tasks of a kind, so that choosing fewer moves no question."""
     lines: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for name in every:
         path = find_data(
@@ -98,7 +98,7 @@ def _marks(line: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _masked(dialogue: str) -> str:
-    """The line of a dialogue of which a part is left out."""
+    """Returns the line of a dialogue with the mask."""
     return next((line.strip() for line in dialogue.splitlines() if "<MASK>" in line), "")
 
 
@@ -113,7 +113,7 @@ def _question(id: str, name: str, line: Mapping[str, Any], split: str) -> Task:
         texts = [window for part in parts for window in windows_of(part)]
     golds = [f" {normalise(answer)} " for answer in answers if answer != UNANSWERABLE and normalise(answer)]
     marked = {index for index, text in enumerate(texts) if any(gold in f" {normalise(text)} " for gold in golds)}
-    # Sentences of an article call their subject "he": who is spoken of stands before each.
+    # Sentences of an article refer to their subject as "he", so the subject's name is each turn's speaker.
     subject = re.search(r"/wiki/([^#]+)", str(line.get("idx", "")))
     speaker = subject[1].replace("_", " ") if subject else "user"
     session_id = name_of("timebench", name if name.startswith("tempreason") else "", *texts)

@@ -1,7 +1,7 @@
-"""Word problems as questions, solved ones as memories: GSM8K, SVAMP and MATH-500.
+"""Word problems as questions, with solved problems as memories: GSM8K, SVAMP and MATH-500.
 
-The train side is halved by the hash of the text: one half is what is remembered, the other is what is asked on that side. So what
-is remembered is asked nowhere, on no side.
+The train side is halved by the hash of the text: one half serves as memory, the other is asked on that side. So no side asks a
+problem that is in the memory.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from keepworth.tasks.splits import SPLITS
 
 
 def gsm8k(split: str, *, data: PathName | None = None, memories: int = 500, seed: int = 0) -> list[Task]:
-    """GSM8K (Cobbe et al., arXiv 2110.14168; MIT): the question is a problem, the memories are worked solutions of others.
+    """Returns GSM8K (Cobbe et al., arXiv 2110.14168; MIT): the memories are worked solutions of other problems.
 
-    memories: how many, of the remembered half of the train side. Questions, answers and sides are those of `arithmetic`; the
-    worked solutions are read from `data`. No memory is marked as evidence. tags: type, split. Errors: MissingData,
-    WrongFormat."""
+    memories: their number, drawn from the half of the train side for memory. Questions, answers and sides are those of
+    `arithmetic`; the worked solutions are read from `data`. No memory is marked as evidence. tags: type, split. Raises
+    MissingData, WrongFormat.
+    """
     tasks, solved_tasks = _halves("gsm8k", split)
     path = find_data(
         "GSM8K with worked solutions",
@@ -47,7 +48,7 @@ def gsm8k(split: str, *, data: PathName | None = None, memories: int = 500, seed
 
 
 def svamp(split: str, *, memories: int = 300, seed: int = 0) -> list[Task]:
-    """SVAMP (Patel et al., NAACL 2021; MIT), likewise; a memory is a problem with the equation that solves it."""
+    """Returns SVAMP (Patel et al., NAACL 2021; MIT), as `gsm8k`; a memory is a problem with the equation that solves it."""
     tasks, solved_tasks = _halves("svamp", split)
     texts = [f"{task.input}\n{task.tags['equation']} = {task.answers[0]}" for task in solved_tasks]
     haystack = solved("svamp", texts, memories, seed)
@@ -55,10 +56,12 @@ def svamp(split: str, *, memories: int = 300, seed: int = 0) -> list[Task]:
 
 
 def math500(split: str, *, data: PathName | None = None, memories: int = 150, seed: int = 0) -> list[Task]:
-    """MATH-500 (Hendrycks et al., arXiv 2103.03874, chosen for arXiv 2305.20050; MIT), likewise, with its own solutions.
+    """Returns MATH-500 (Hendrycks et al., arXiv 2103.03874, chosen for arXiv 2305.20050; MIT), as `gsm8k`, with its own
+    solutions.
 
     It has no train side: its 500 problems are divided by the hash of their names. Scored by `latex`: equal as LaTeX once that is
-    normalised, or equal as numbers. tags: type (the subject), split, level. Errors: MissingData, WrongFormat."""
+    normalised, or equal as numbers. tags: type (the subject), split, level. Raises MissingData, WrongFormat.
+    """
     require_known("split", split, SPLITS)
     source = "github.com/ZubinGou/math-evaluation-harness (data/math_oai/test.jsonl) or github.com/openai/prm800k"
     path = find_data("MATH-500", ("test.jsonl", "test.jsonl.gz"), data, folder="math500", source=source)
@@ -93,7 +96,7 @@ def _halves(source: str, split: str) -> tuple[list[Task], list[Task]]:
 
 
 def _worked(text: str) -> str:
-    """Without the calculator's marks, and with the answer in words."""
+    """Returns the solution without the calculator's marks, and with the answer in words."""
     return re.sub(r"<<[^>]*>>", "", text).replace("####", "The answer is")
 
 

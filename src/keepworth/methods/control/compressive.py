@@ -1,7 +1,9 @@
 """Compressive Transformer: attention over the last steps, and over means of the steps before them.
 
-    Each layer keeps rows, what came into it. When `window` + `rate` rows are kept, the oldest `rate` become one, their mean, at
-    the end of `compressed` others, the oldest of which goes. A step attends to all that are kept and to itself:
+Each layer stores its inputs as rows. When it holds `window` + `rate` rows, the oldest `rate` are replaced by their mean, which is
+appended to at most `compressed` earlier means; the oldest mean is dropped. A step attends to all stored rows and means and to
+itself:
+
     x' = x + Attention(norm(x); rows),  x'' = x' + MLP(norm(x'))
 
 No gradient passes the compression.
@@ -30,7 +32,7 @@ def make(
     compressed: int = 32,
     rate: int = 4,
 ) -> SequenceMemory:
-    """window: steps that are kept as they are. compressed: means that are kept. rate: steps in a mean."""
+    """Builds the module, which stores `window` steps as they are and `compressed` means of `rate` steps each."""
     import torch
     from torch import nn
 
@@ -47,7 +49,7 @@ def make(
             self.layers = nn.ModuleList(ReadingLayer(width, heads) for _ in range(layers))
 
         def initial_state(self, batch: int) -> State:
-            """How many rows and means there are, and per layer means and rows, the newest at the end."""
+            """Returns the numbers of rows and means, and for each layer the means followed by the rows, the newest at the end."""
             rows = [self.zeros(batch, compressed + recent, width) for _ in range(layers)]
             return (self.zeros(batch, 2), *rows)
 

@@ -1,10 +1,10 @@
-"""DeltaNet: fast weights that are corrected. What the matrix says for a key moves toward the new value.
+"""DeltaNet: fast weights with corrections. The value that the matrix returns for a key moves toward the new value.
 
     M_t = M_{t-1} + b_t k_t (v_t - M_{t-1}^T k_t)^T,   r_t = M_t^T q_t,   b_t = sigmoid(w x_t) per head
     y_t = W norm(r_t), with keys and queries silu and then of length 1
 
-Source: Schlag et al., "Linear transformers are secretly fast weight programmers", arXiv 2102.11174; keys of
-length 1: Yang et al., "Parallelizing linear transformers with the delta rule", arXiv 2406.06484.
+Source: Schlag et al., "Linear transformers are secretly fast weight programmers", arXiv 2102.11174; keys of length 1: Yang et
+al., "Parallelizing linear transformers with the delta rule", arXiv 2406.06484.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def make(
     input_size: int, width: int = 128, *, blocks: int = 1, heads: int = 4, key: int = 16, convolution: int = 4
 ) -> SequenceMemory:
-    """key: size of a head's keys. convolution: steps of the one before it, 1 for none."""
+    """Builds the module. `key` is the size of a head's keys, `convolution` the steps of the first convolution, 1 for none."""
     from torch import nn
     from torch.nn.functional import normalize, silu
 

@@ -1,4 +1,4 @@
-"""Recurrent PPO that is also paid for what is new: E3B, NovelD and their product. Formulas: `keepworth.control.exploration`."""
+"""Recurrent PPO with a bonus for novelty: E3B, NovelD and their product. Formulas: `keepworth.control.exploration`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def make(bonus: str, world: str | MakeWorld, memory: str = "gru", **settings: Any) -> Trainer:
-    """The trainer of `recurrent_ppo` with this bonus; `bonus_weight` is among its settings."""
+    """Returns the trainer of `recurrent_ppo` with this bonus; `bonus_weight` is among its settings."""
     from keepworth.methods.control.recurrent_ppo import make as make_trainer
 
     return make_trainer(world, memory, bonus=bonus, **settings)
 
 
 def explorer(name: str, bonus: str, title: str, about: str, paper: str, claim: str, differs: str) -> Method:
-    """A method of these."""
+    """Returns the method of one bonus."""
     made: Callable[..., Trainer] = partial(make, bonus)
     return Method("control_agent", name, title, about, made, paper, claim, differs, extra="control")
 

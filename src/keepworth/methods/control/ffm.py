@@ -1,4 +1,5 @@
-"""FFM: fast and forgetful memory. Traces fade and contexts turn at learned rates that no input changes; gates stand outside.
+"""FFM: fast and forgetful memory. Traces decay and contexts rotate at learned rates that do not depend on the input; the gates
+are outside the recurrence.
 
     S_t[j, k] = exp(alpha_j + i omega_k) * S_{t-1}[j, k] + w_t[j],   w_t = (W1 x_t) * sigmoid(W2 x_t)
     z_t = W3 [Re S_t; Im S_t] + b
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 def make(
     input_size: int, width: int = 128, *, blocks: int = 0, traces: int = 32, contexts: int = 4, horizon: int = 1024
 ) -> SequenceMemory:
-    """traces: rates of fading. contexts: rates of turning. horizon: the longest stretch of time at first, in steps."""
+    """Builds the module with `traces` decay rates and `contexts` rotation rates; `horizon` is the longest time scale at first."""
     import math
 
     import torch

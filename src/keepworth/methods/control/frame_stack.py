@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def make(input_size: int, width: int = 128, *, frames: int = 8) -> SequenceMemory:
-    """A network over the last `frames` inputs."""
+    """Builds a network over the last `frames` inputs."""
     import torch
     from torch import nn
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def make(input_size: int, width: int = 128, *, blocks: int = 0) -> SequenceMemory:
-    """A GRU of one layer, by PyTorch's kernel for whole sequences."""
+    """Builds a GRU of one layer, which uses PyTorch's kernel for whole sequences."""
     import torch
 
     from keepworth.control.gated import CLOSE, OPEN, GatedMemory

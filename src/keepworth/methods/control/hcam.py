@@ -1,10 +1,11 @@
-"""HCAM: hierarchical chunk attention memory. The past stands in chunks; a step attends to summaries, then inside the best ones.
+"""HCAM: hierarchical chunk attention memory. The past is stored in chunks; a step attends to summaries, then inside the best
+ones.
 
     logit_k = (Wq q) . (Wk mean of chunk k) / sqrt(width),  w = softmax over the `best` greatest logits
     out = sum over those chunks k of w_k * Attention(q, rows of k with a code of their age in the chunk)
 
-Rows are embedded inputs; a chunk is kept when it is full, without gradient, and is seen from the next step on. Before that, a
-step attends to the rows of the chunk that is being filled.
+Rows are embedded inputs; a chunk is stored when it is full, without gradient, and is visible from the next step on. Before that,
+a step attends to the rows of the chunk that is being filled.
 Source: Lampinen et al., "Towards mental time travel: a hierarchical memory for reinforcement learning agents", arXiv 2105.14039.
 """
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 def make(
     input_size: int, width: int = 128, *, chunk: int = 16, chunks: int = 16, best: int = 4, heads: int = 4
 ) -> SequenceMemory:
-    """chunk: steps in one. chunks: how many are kept, the oldest goes first. best: how many are read."""
+    """Builds the module. A chunk has `chunk` steps; the newest `chunks` chunks are stored, and the `best` of them are read."""
     import torch
     from torch import nn
 
@@ -43,7 +44,7 @@ def make(
             self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
 
         def initial_state(self, batch: int) -> State:
-            """Summaries, chunks, the chunk that is being filled, how many rows it has, how many chunks were kept."""
+            """Returns summaries, chunks, the chunk being filled, its number of rows, and the number of chunks so far."""
             summaries, rows = self.zeros(batch, chunks, width), self.zeros(batch, chunks, chunk, width)
             return summaries, rows, self.zeros(batch, chunk, width), self.zeros(batch), self.zeros(batch)
 
@@ -67,7 +68,7 @@ def make(
             return h, (summaries, rows, filling, torch.where(full, 0.0, filled), stored + full)
 
         def recall(self, query: Tensor, summaries: Tensor, rows: Tensor, count: Tensor) -> Tensor:
-            """What the best chunks say: zero where none is kept."""
+            """Returns the read of the best chunks, zero where no chunk is stored."""
             there = torch.arange(chunks, device=query.device) < count.unsqueeze(1)
             logits = (self.key(summaries) @ self.query(query).unsqueeze(2)).squeeze(2) * width**-0.5
             logits, places = logits.masked_fill(~there, -1e6).topk(min(best, chunks), 1)
@@ -81,7 +82,7 @@ def make(
             return (weights.unsqueeze(2) * read).sum(1)
 
         def code(self, like: Tensor) -> Tensor:
-            """Of ages within a chunk, counted back from its last row, [chunk, width]."""
+            """Returns the code of ages within a chunk, counted back from its last row, [chunk, width]."""
             return age_code(torch.arange(chunk - 1, -1, -1, device=like.device), width).to(like.dtype)
 
     return Hcam()

@@ -1,10 +1,11 @@
-"""Episodic memory for image-goal navigation: two reads of the embeddings of past steps, one by what is seen and one by the goal.
+"""Episodic memory for image-goal navigation: two reads of the embeddings of past steps, one by the current input, one by the
+goal.
 
     z_t = W x_t;  rows z_i of the episode's last `capacity` steps before t, each with a code of its age t - i
     here = Attention(z_t; rows),  goal = Attention(V g_t; rows),  y_t = GRU([z_t; here; goal], y_{t-1})
 
 g_t is the part of the input that shows the goal, or the whole input. The first read says where one has been, the second whether
-the goal has been seen. A step that is nearly a row of the memory need not become another.
+the goal has been seen. A step that is very similar to a row of the memory need not be stored.
 Source: Mezghani et al., "Memory-augmented reinforcement learning for image-goal navigation", arXiv 2101.05181.
 """
 
@@ -30,8 +31,13 @@ def make(
     heads: int = 4,
     alike: float = 0.0,
 ) -> SequenceMemory:
-    """goal_start, goal_size: which features of an input show the goal; a size of 0 for all. capacity: rows of the memory. alike:
-    a step with a greater cosine to one of the rows is not written; 0 for all are."""
+    """Builds the module.
+
+    Args:
+        goal_start, goal_size: The features of an input that show the goal; a size of 0 takes all.
+        capacity: Rows of the memory.
+        alike: A step with a greater cosine to one of the rows is not stored; 0 stores all.
+    """
     import torch
     from torch import nn
     from torch.nn.functional import cosine_similarity
@@ -56,12 +62,12 @@ def make(
             self.recurrence = nn.GRUCell(3 * width, width)
 
         def initial_state(self, batch: int) -> State:
-            """Rows and their times, the newest at the end; how many there are, the time, and the output before."""
+            """Returns rows and their times, the newest at the end, the number of rows, the time, and the last output."""
             memory = self.zeros(batch, capacity, width), self.zeros(batch, capacity)
             return *memory, self.zeros(batch), self.zeros(batch), self.zeros(batch, width)
 
         def project(self, x: Tensor) -> Tensor:
-            """Embedded inputs, and behind them the query of the goal."""
+            """Returns embedded inputs, followed by the query of the goal."""
             return torch.cat([self.embed(x), self.goal(x[..., of_goal])], -1)
 
         def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:

@@ -1,4 +1,4 @@
-"""IndRNN: each unit sees its own past alone.
+"""IndRNN: a recurrent layer whose units depend on their own past only.
 
     h_t = relu(W x_t + u * h_{t-1} + b), which is the output, |u| < 1
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def make(input_size: int, width: int = 128, *, blocks: int = 2, horizon: int = 1024) -> SequenceMemory:
-    """horizon: steps after which at most 1 / e is left of what a unit holds."""
+    """Builds the module. After `horizon` steps at most 1 / e of a unit's state is left."""
     import math
 
     import torch

@@ -1,12 +1,12 @@
-"""Linear attention whose memory fades: per head a matrix of keys by values, and a fading that the input chooses.
+"""Linear attention with decay: per head a matrix of keys by values, and a decay that depends on the input.
 
     M_t = a_t M_{t-1} + k_t v_t^T,   r_t = M_t^T q_t,   a_t = sigmoid(w x_t + b) per head
     y_t = W norm(r_t), with keys and queries phi(k) = elu(k) + 1, scaled by 1 / sqrt(size of a key)
 
-Computed in chunks: inside one as masked attention with weights prod a, across by the matrix that one hands to the next.
-At first heads fade over spans that are spread from 4 to 256 steps.
-Source: Katharopoulos et al., "Transformers are RNNs", arXiv 2006.16236; fading with chunks: Sun et al., "Retentive network",
-arXiv 2307.08621; a gate per head: Dao and Gu, "Transformers are SSMs", arXiv 2405.21060.
+Computed in chunks: inside one as masked attention with weights prod a, between chunks by passing on the matrix. At first heads
+decay over spans of 4 to 256 steps.
+Source: Katharopoulos et al., "Transformers are RNNs", arXiv 2006.16236; decay with chunks: Sun et al., "Retentive network", arXiv
+2307.08621; a gate per head: Dao and Gu, "Transformers are SSMs", arXiv 2405.21060.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def make(
     input_size: int, width: int = 128, *, blocks: int = 1, heads: int = 4, key: int = 16, chunk: int = 32
 ) -> SequenceMemory:
-    """key: size of a head's keys. chunk: steps that are computed as attention."""
+    """Builds the module. `key` is the size of a head's keys, and `chunk` the number of steps computed at once as attention."""
     import torch
     from torch import nn
     from torch.nn.functional import elu, logsigmoid
@@ -66,9 +66,15 @@ def make(
     def attend(
         query: Tensor, keys: Tensor, values: Tensor, fading: Tensor, starts: Tensor, matrix: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """A chunk: [batch, heads, time, size] each; logarithms of what is left, [batch, heads, time]; starts, [batch, time]."""
+        """Returns the reads of one chunk and the matrix after it.
+
+        Args:
+            query, keys, values: [batch, heads, time, size] each.
+            fading: Logarithms of the decay, [batch, heads, time].
+            starts: Where an episode starts, [batch, time].
+        """
         time = fading.shape[2]
-        since = fading.unsqueeze(3).expand(-1, -1, -1, time).tril(-1).cumsum(2)  # of what step j wrote, at step t
+        since = fading.unsqueeze(3).expand(-1, -1, -1, time).tril(-1).cumsum(2)  # log decay from step j to t
         episode = starts.long().cumsum(1)
         same = (episode.unsqueeze(2) == episode.unsqueeze(1)).tril().unsqueeze(1)
         left = since.exp() * same

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def make(input_size: int, width: int = 128, *, blocks: int = 0, order: int = 32, window: int = 64) -> SequenceMemory:
-    """order: how many polynomials. window: how many steps they reach back."""
+    """Builds the module with `order` polynomials over a window of `window` steps."""
     import torch
     from torch import nn
 

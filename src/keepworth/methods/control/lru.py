@@ -1,4 +1,4 @@
-"""LRU: linear recurrent unit, complex modes that turn and fade at learned rates.
+"""LRU: linear recurrent unit, complex modes that rotate and decay at learned rates.
 
     lambda_j = exp(-exp(nu_j) + i exp(theta_j)),  gamma_j = sqrt(1 - |lambda_j|^2) at first, then learned
     h_t = lambda * h_{t-1} + gamma * (B x_t)
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def make(
     input_size: int, width: int = 128, *, blocks: int = 1, low: float = 0.5, high: float = 0.999
 ) -> SequenceMemory:
-    """low, high: the least and greatest |lambda| at first. There are width / 2 modes, as many numbers as a GRU's state."""
+    """Builds the module. At first |lambda| is from `low` to `high`. There are width / 2 modes: a state as large as a GRU's."""
     import math
 
     import torch

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def make(input_size: int, width: int = 128, *, blocks: int = 0, forget_bias: float = 1.0) -> SequenceMemory:
-    """An LSTM of one layer, by PyTorch's kernel for whole sequences. forget_bias: of the forget gate at first."""
+    """Builds an LSTM of one layer with PyTorch's kernel for whole sequences; `forget_bias` is the forget gate's at first."""
     import torch
 
     from keepworth.control.gated import CLOSE, OPEN, GatedMemory

@@ -32,7 +32,8 @@ def make(
     layers: int = 2,
     heads: int = 4,
 ) -> SequenceMemory:
-    """rule: "merge" or "fifo", what happens when it is full. fused: whether y is written, or z. capacity: rows of the bank."""
+    """Builds the module with `capacity` rows. `rule` says what happens when the bank is full, "merge" or "fifo"; `fused` writes y
+    instead of z."""
     import torch
     from torch import nn
     from torch.nn.functional import cosine_similarity
@@ -54,7 +55,7 @@ def make(
             nn.init.zeros_(self.gate.bias)
 
         def initial_state(self, batch: int) -> State:
-            """Rows and the times at which they were written, the newest at the end; how many there are, and the time."""
+            """Returns rows and the times at which they were written, the newest at the end, the number of rows, and the time."""
             return (
                 *(self.zeros(batch, capacity, width), self.zeros(batch, capacity)),
                 *(self.zeros(batch), self.zeros(batch)),
@@ -78,14 +79,14 @@ def make(
             return y, (rows, times, (count + 1).clamp(max=capacity), time + 1)
 
         def evict(self, rows: Tensor, times: Tensor, full: Tensor) -> tuple[Tensor, Tensor]:
-            """One row less: two become one where the bank is full and the rule merges, else the first goes.
+            """Removes one row: where the bank is full and the rule is "merge", two rows become one, else the first is dropped.
 
             Args:
                 rows: [batch, capacity + 1, width].
                 times: [batch, capacity + 1].
-                full: Where the first row is one of the bank, [batch].
+                full: Whether the bank is full, so that the first row is not padding, [batch].
             """
-            pair = torch.full_like(full, -1, dtype=torch.long)  # rows behind it move up
+            pair = torch.full_like(full, -1, dtype=torch.long)  # the rows after it move up by one
             if rule == "merge":
                 alike = cosine_similarity(rows[:, :-1].detach(), rows[:, 1:].detach(), 2)
                 pair = torch.where(full, alike.argmax(1), pair)
@@ -111,7 +112,7 @@ def make_fifo(
     layers: int = 2,
     heads: int = 4,
 ) -> SequenceMemory:
-    """The same, where the oldest goes."""
+    """Builds the bank that drops the oldest row."""
     return make(input_size, width, rule=rule, fused=fused, capacity=capacity, layers=layers, heads=heads)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def make(input_size: int, width: int = 128, *, blocks: int = 2, gate_bias: float = -2.0) -> SequenceMemory:
-    """gate_bias: of z at first; -2 forgets within some eight steps, where 0 forgets within two."""
+    """Builds the module. `gate_bias` is the initial bias of z: -2 forgets within about eight steps, 0 within two."""
     from torch import nn
 
     from keepworth.control.memory_base import LinearRecurrence, stack

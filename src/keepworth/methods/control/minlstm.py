@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def make(input_size: int, width: int = 128, *, blocks: int = 2, forget_bias: float = 2.0) -> SequenceMemory:
-    """forget_bias: of the forget gate at first."""
+    """Builds the module. `forget_bias` is the initial bias of the forget gate."""
     from torch import nn
 
     from keepworth.control.memory_base import LinearRecurrence, stack

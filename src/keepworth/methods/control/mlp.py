@@ -1,4 +1,4 @@
-"""No memory: two layers over the current input. What every memory must beat.
+"""No memory: two layers over the current input. The control of every comparison.
 
 y_t = tanh(W2 tanh(W1 x_t + b1) + b2)
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def make(input_size: int, width: int = 128) -> SequenceMemory:
-    """A network that sees the current input alone."""
+    """Builds a network that sees the current input only."""
     from torch import nn
 
     from keepworth.control.memory_base import SequenceMemory

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def make(predict: str, world: str | MakeWorld, memory: str = "gru", **settings: Any) -> Trainer:
-    """The trainer of `recurrent_ppo` with this prediction; `predict_weight` is among its settings."""
+    """Returns the trainer of `recurrent_ppo` with this prediction; `predict_weight` is among its settings."""
     from keepworth.methods.control.recurrent_ppo import make as make_trainer
 
     return make_trainer(world, memory, predict=predict, **settings)

@@ -1,6 +1,6 @@
-"""Recurrent PPO: a policy and a value with one memory between them, in many worlds at once.
+"""Recurrent PPO: policy and value share one memory, and many worlds are played at once.
 
-The trainer is `keepworth.control.ppo`; this file is its name among the methods.
+The trainer is `keepworth.control.ppo`; this file registers it as a method.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def make(world: str | MakeWorld, memory: str = "gru", **settings: Any) -> Trainer:
-    """A trainer whose `update` plays and learns once.
+    """Returns a trainer whose `update` plays and learns once.
 
     Args:
-        world: A Gymnasium id, or what makes a world.
+        world: A Gymnasium id, or a function that makes a world.
         memory: A sequence memory's name.
-        settings: Of `keepworth.control.settings.PpoSettings`.
+        settings: As in `keepworth.control.settings.PpoSettings`.
     """
     from keepworth.control.ppo import Trainer
     from keepworth.control.settings import PpoSettings

@@ -1,4 +1,4 @@
-"""RMC: relational memory core. Slots that attend to one another and to the input, and gates that write what comes of it.
+"""RMC: relational memory core. Slots attend to one another and to the input, and gates write the result.
 
     A = attention with queries from M, keys and values from [M; Wx x], after layer normalisation of all three
     M1 = norm(M + A),  M2 = norm(M1 + MLP(M1)), the same MLP for every slot
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def make(input_size: int, width: int = 128, *, slots: int = 4, slot_size: int = 64, heads: int = 4) -> SequenceMemory:
-    """slots: how many. slot_size: numbers in one, over all heads."""
+    """Builds the module with `slots` slots of `slot_size` numbers each, over all heads."""
     import torch
     from torch import nn
     from torch.nn.functional import scaled_dot_product_attention

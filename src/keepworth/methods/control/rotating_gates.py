@@ -1,13 +1,14 @@
-"""Rotating and gated modes side by side in one linear recurrence: the first learn order, the second what to store.
+"""Rotating and gated modes in one linear recurrence: the rotating ones learn order, the gated ones what to store.
 
-    modes that turn:  h_t = exp(-exp(nu) + i exp(theta)) * h_{t-1} + gamma * (B x_t)
-    modes that hold:  h_t = (1 - z_t) * h_{t-1} + z_t * (C x_t),  z_t = sigmoid(W x_t + b), complex numbers as pairs
-    y_t = [O [Re h; Im h] + D x_t of the modes that turn;  Re h; Im h of those that hold, as they are]
+    rotating:  h_t = exp(-exp(nu) + i exp(theta)) * h_{t-1} + gamma * (B x_t)
+    gated:     h_t = (1 - z_t) * h_{t-1} + z_t * (C x_t),  z_t = sigmoid(W x_t + b), complex numbers as pairs
+    y_t = [O [Re h; Im h] + D x_t of the rotating modes;  Re h; Im h of the gated modes, as they are]
 
-O and D are zero at first: the modes that turn are silent until they are of use, or else they drown what the others hold.
-A mode that turns says by its phase how long ago something was; it cannot choose what it keeps. A mode that holds keeps what its
-gate let in until the gate opens again; what it keeps says nothing of time. The layers after the scan read both.
-Sources of the halves: arXiv 2303.06349 (turning), arXiv 2410.01201 (holding). Their union in one scan is of this project.
+O and D are zero at first: the rotating modes are silent until they are of use, since otherwise they drown out the gated ones.
+
+The phase of a rotating mode says how long ago something was, but the mode cannot choose what it stores. A gated mode stores what
+its gate let in until the gate opens again, but says nothing of time. The layers after the scan read both.
+Sources of the halves: arXiv 2303.06349 (rotating), arXiv 2410.01201 (gated). Their union in one scan is of this project.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 def make(
     input_size: int, width: int = 128, *, blocks: int = 2, turning: float = 0.5, gate_bias: float = -2.0
 ) -> SequenceMemory:
-    """turning: share of modes that turn; 1 and 0 are the ablations. gate_bias: of z at first."""
+    """Builds the module. `turning` is the share of rotating modes (1 and 0 are ablations), `gate_bias` the bias of z at first."""
     import math
 
     import torch

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def make(
     input_size: int, width: int = 128, *, blocks: int = 1, shortest: float = 0.001, longest: float = 0.1
 ) -> SequenceMemory:
-    """shortest, longest: steps at first, spread evenly in their logarithm. There are width / 2 conjugate pairs."""
+    """Builds the module with width / 2 conjugate pairs. The first step lengths are log-uniform from `shortest` to `longest`."""
     import math
 
     import torch
@@ -35,7 +35,7 @@ def make(
     modes = width // 2
 
     def decompose() -> tuple[Tensor, Tensor]:
-        """Imaginary parts of the eigenvalues, [modes], and their eigenvectors, [2 modes, modes]."""
+        """Returns the imaginary parts of the eigenvalues, [modes], and their eigenvectors, [2 modes, modes]."""
         n = torch.arange(2 * modes, dtype=torch.float64)
         root = (2 * n + 1).sqrt()
         matrix = -torch.outer(root, root).tril(-1) - torch.diag(n + 1) + torch.outer(root, root) / 2

@@ -1,4 +1,4 @@
-"""Selective recurrence: fading and writing at a speed that the input chooses, channel by channel.
+"""Selective recurrence: the input chooses, for each channel, how fast its state decays and is written.
 
     d_t = softplus(Wd x_t + b),  u_t = Wu x_t,  B_t = Wb x_t,  C_t = Wc x_t
     h_t[c, n] = exp(d_t[c] A[c, n]) * h_{t-1}[c, n] + d_t[c] B_t[n] u_t[c],   A = -exp(logarithm), at first -(n + 1)
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def make(
     input_size: int, width: int = 128, *, blocks: int = 1, states: int = 8, convolution: int = 4
 ) -> SequenceMemory:
-    """states: numbers that a channel holds. convolution: steps of the one before it, 1 for none."""
+    """Builds the module with `states` numbers per channel and a convolution over `convolution` steps before it, 1 for none."""
     import math
 
     import torch

@@ -1,10 +1,11 @@
-"""Spatially-aware memory: rows with codes of when and where they were written, and a rule for which of them goes when it is full.
+"""Spatially-aware memory: rows with codes of when and where they were written, and a rule that drops a row when it is full.
 
     row_t = W x_t,  place_t = hash(x_t), one of `places`
     h = W x_t;  per layer  h <- h + Attention(norm(h); rows + code of their ages + code of their places),  h <- h + MLP(norm(h))
-    fifo: the oldest row goes;  lifo: the newest;  mvfo: the oldest of the most visited place;  lvfo: of the least visited
+    dropped is, by fifo: the oldest row;  lifo: the newest;  mvfo: the oldest of the most visited place;  lvfo: of the least
+    visited
 
-The hash has the signs of random projections, so that inputs that are alike are one place. Visits are counted over an episode.
+The hash is made of the signs of random projections, so that similar inputs are one place. Visits are counted over an episode.
 Source: Cho et al., "Spatially-aware transformers for embodied agents", arXiv 2402.15160.
 """
 
@@ -30,7 +31,13 @@ def make(
     layers: int = 1,
     heads: int = 4,
 ) -> SequenceMemory:
-    """rule: "fifo", "lifo", "mvfo" or "lvfo". capacity: rows that are kept. signs: of the hash, which has 2^signs places."""
+    """Builds the module.
+
+    Args:
+        rule: "fifo", "lifo", "mvfo" or "lvfo".
+        capacity: Rows that are stored.
+        signs: Random projections of the hash, which has 2^signs places.
+    """
     import torch
     from torch import nn
 
@@ -52,12 +59,12 @@ def make(
             self.register_buffer("projections", torch.randn(input_size, signs))
 
         def initial_state(self, batch: int) -> State:
-            """Rows, their places and times, the newest at the end; visits of all places; how many rows; the time."""
+            """Returns rows, their places and times, the newest at the end; visits of all places; the number of rows; the time."""
             memory = (self.zeros(batch, capacity, width), self.zeros(batch, capacity), self.zeros(batch, capacity))
             return *memory, self.zeros(batch, 2**signs), self.zeros(batch), self.zeros(batch)
 
         def project(self, x: Tensor) -> Tensor:
-            """Embedded inputs, and the places of inputs behind them."""
+            """Returns embedded inputs, followed by the places of the inputs."""
             ones = (x @ self.projections > 0).to(x.dtype)
             bucket = ones @ 2.0 ** torch.arange(signs, dtype=x.dtype, device=x.device)
             return torch.cat([self.embed(x), bucket.unsqueeze(-1)], -1)
@@ -82,7 +89,7 @@ def make(
             return h, (*rest, visits, (count + 1).clamp(max=capacity), time + 1)
 
         def choose(self, places: Tensor, visits: Tensor) -> Tensor:
-            """Which row goes, [batch], of rows whose places are [batch, capacity], after so many visits, [batch, places]."""
+            """Returns the row to drop, [batch], from the rows' places, [batch, capacity], and the visits, [batch, places]."""
             order = torch.arange(capacity, device=places.device).expand_as(places)
             if rule in ("fifo", "lifo"):
                 return order[:, 0] if rule == "fifo" else order[:, -1]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def make(
     input_size: int, width: int = 128, *, layers: int = 2, heads: int = 4, window: int = 64, gated: bool = False
 ) -> SequenceMemory:
-    """layers: of attention. window: steps that each looks back; with its layers it reaches so many times as far."""
+    """Builds the module. Each of the `layers` looks back `window` steps, so that together they reach `layers` times as far."""
     import torch
     from torch import nn
 
@@ -119,7 +119,7 @@ def make(
 def make_gated(
     input_size: int, width: int = 128, *, layers: int = 2, heads: int = 4, window: int = 64
 ) -> SequenceMemory:
-    """The same with gates in place of sums, and norms before attention."""
+    """Builds the module with gates in place of sums, and norms before attention."""
     return make(input_size, width, layers=layers, heads=heads, window=window, gated=True)
 
 

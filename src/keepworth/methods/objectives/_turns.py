@@ -1,4 +1,5 @@
-"""Credit of turns: each against the turns of its cluster, beside or in the place of whole episodes against their group."""
+"""Advantages of turns: each turn is compared with the turns of its cluster, in addition to or instead of comparing whole episodes
+with their group."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 @part
 class _Steps(Advantage):
-    """Whole episodes against their group, and turns against the turns of their cluster; key: a field of `Steps`, equal in a
-    cluster, below 0 for a turn that is compared with none."""
+    """Compares whole episodes with their group, and turns with the turns of their cluster. key: a field of `Steps` that is equal
+    within a cluster, and below 0 for a turn that is compared with none."""
 
     needs = ("steps",)
     compares = True
@@ -57,10 +58,10 @@ class StepIndex(_Steps):
 
 
 def compare_turns(credit: CreditTable, key: str, discount: float, scale: Scale | None) -> Tensor:
-    """[B,T]: the turn's return minus the mean of its cluster, 0 for a turn alone in its cluster.
+    """Returns [B,T]: each turn's return minus the mean of its cluster, 0 for a turn alone in its cluster.
 
-    key "state": turns of one group taken from the same environment state, at any time (GiGPO, arXiv 2505.10978). "index":
-    turns of one group with the same index (UI-S1, arXiv 2509.11543; Fine-Mem, arXiv 2601.08435).
+    key "state": turns of one group taken from the same environment state, at any time (GiGPO, arXiv 2505.10978). "index": turns
+    of one group with the same index (UI-S1, arXiv 2509.11543; Fine-Mem, arXiv 2601.08435).
     """
     import torch
 
@@ -82,7 +83,7 @@ def compare_turns(credit: CreditTable, key: str, discount: float, scale: Scale |
 
 
 def step_returns(steps: Steps, table: EpisodeTable, reward: Tensor, discount: float) -> Tensor:
-    """[S]: U_k = sum over j >= k of discount^(j-k) r_j inside an episode; discount 0 gives the turn's own reward."""
+    """Returns [S]: U_k = sum over j >= k of discount^(j-k) r_j inside an episode; discount 0 gives the turn's own reward."""
     import torch
 
     from keepworth.learning.objective.advantage import lines_of
@@ -99,9 +100,9 @@ def step_returns(steps: Steps, table: EpisodeTable, reward: Tensor, discount: fl
 
 
 def step_rewards(steps: Steps, table: EpisodeTable, reward: Tensor) -> Tensor:
-    """[S] float64: rewards of the turns, the last turn of an episode also receiving what is left of the episode's.
+    """Returns [S] float64: rewards of the turns, where the last turn also gets the rest of the episode's reward.
 
-    So a reward given for the whole episode and the same reward given at its last turn are one thing.
+    So a reward given for the whole episode and the same reward given at its last turn are equivalent.
     """
     import torch
 

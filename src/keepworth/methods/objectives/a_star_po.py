@@ -1,4 +1,4 @@
-"""A*-PO: the optimal value is estimated first, then the log-ratio is regressed on the advantage."""
+"""A*-PO: estimates the optimal value first, then regresses the log-ratio on the advantage."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SoftValue(Advantage):
         return (ValuedTasks(learner, episodes, group_size, seed),)
 
     def measure(self, learner: Learner, rows: Rows, temperature: float) -> dict[str, Any]:
-        """The value under the reference of each row's task."""
+        """Returns the value of each row's task under the reference."""
         values = learner.soft_values or {}
         return {"soft_value": learner.shares.first(lambda: soft_values_of(rows, values, learner.objective.name))}
 
@@ -49,7 +49,7 @@ class SoftValue(Advantage):
 class Regression(Surrogate):
     """(`coefficient` * sum_t (lp - lp_reference) - A)^2 (A*-PO).
 
-    In the place of a surrogate, of whole episodes."""
+    It replaces the surrogate by a loss on whole episodes."""
 
     needs = ("lp_reference",)
     clips = False
@@ -58,10 +58,10 @@ class Regression(Surrogate):
     coefficient: Positive
 
     def whole(self, lp: Tensor, advantages: Tensor, batch: Batch, denominators: Denominators) -> Tensor:
-        """Mean over episodes of (beta * sum over drawn tokens of (lp - lp_reference) - (R - V*))^2.
+        """Returns the mean over episodes of (beta * sum over drawn tokens of (lp - lp_reference) - (R - V*))^2.
 
-        advantages [B,T] hold R - V* on every drawn token of an episode. The loss is on the summed log-ratio, so its scale
-        grows with length. At pi = reference * exp((R - V*) / beta) it is zero.
+        advantages [B,T] hold R - V* on every drawn token of an episode. The loss is on the summed log-ratio, so its scale grows
+        with length. At pi = reference * exp((R - V*) / beta) it is zero.
         Source: Accelerating RL for LLM Reasoning with Optimal Advantage Regression (A*-PO), arXiv 2505.20686.
         """
         import torch
@@ -82,10 +82,10 @@ class Regression(Surrogate):
 
 
 def soft_value(rewards: Tensor, temperature: float) -> Tensor:
-    """V* = temperature log mean exp(R / temperature) over the last axis, from samples of the reference.
+    """Returns V* = temperature log mean exp(R / temperature) over the last axis, from samples of the reference.
 
-    Source: Accelerating RL for LLM Reasoning with Optimal Advantage Regression (A*-PO), arXiv 2505.20686. It lies
-    between mean and maximum; the reference that gave the samples must be the one in the regression's log-ratio.
+    Source: Accelerating RL for LLM Reasoning with Optimal Advantage Regression (A*-PO), arXiv 2505.20686. It lies between mean
+    and maximum; the reference that gave the samples must be the one in the regression's log-ratio.
     """
     import torch
 
@@ -97,7 +97,7 @@ def soft_value(rewards: Tensor, temperature: float) -> Tensor:
 
 
 def soft_values_of(rows: Rows, values: Mapping[str, float], name: str) -> Tensor:
-    """[B] float64: the value under the reference of each row's task. Raises BadEpisode for a task without one."""
+    """Returns [B] float64: the value of each row's task under the reference. Raises BadEpisode for a task without one."""
     import torch
 
     from keepworth.learning.rows import BadEpisode
@@ -113,7 +113,7 @@ def soft_values_of(rows: Rows, values: Mapping[str, float], name: str) -> Tensor
 
 
 def reference_values(groups: Sequence[Group], objective: Objective) -> dict[str, float]:
-    """V* of each task from groups that the reference sampled (about 8 answers each), for a `SoftValue`.
+    """Returns V* of each task from groups that the reference sampled (about 8 answers each), for a `SoftValue`.
 
     Source: A*-PO, arXiv 2505.20686.
     """
@@ -130,12 +130,12 @@ def reference_values(groups: Sequence[Group], objective: Objective) -> dict[str,
 
 
 VALUED = 1000
-"""How far the draws that measure tasks under the reference lie behind those of the training, in retries."""
+"""Offset of the retry number in the seeds of draws that measure values, so that they differ from the draws of training."""
 
 
 class ValuedTasks(Source):
-    """For an objective that reads values of tasks: each task's is measured when a group of it is first to be trained on, on as
-    many answers of the reference as a group has, and stays in the learner's checkpoints."""
+    """Measures a task's value when a group of it is first to be trained on, for an objective that reads values of tasks: from as
+    many answers of the reference as a group has. The values stay in the learner's checkpoints."""
 
     name, replays = "values of tasks", False
 

@@ -1,4 +1,4 @@
-"""AEPO: deviations by type of task; negative episodes are left out while the entropy is high."""
+"""AEPO: normalises rewards by type of task, and leaves out negative episodes while the entropy is high."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class EntropyGate(Gate):
             raise ValueError(f"low = {self.low} must be below high = {self.high}")
 
     def closed(self, before: bool, entropy: float) -> bool:
-        """On above `high`, off below `low`, unchanged between them.
+        """Returns whether the gate is closed: yes above `high`, no below `low`, unchanged between them.
 
         Negative advantages spread probability and raise entropy, positive ones concentrate it.
-        Source: AEPO in QwenLong-L1.5, arXiv 2512.12967. The paper gives no thresholds, and a released snippet filters
-        between the thresholds instead; this is the hysteresis its text describes.
+        Source: AEPO in QwenLong-L1.5, arXiv 2512.12967. The paper gives no thresholds, and a released snippet filters between the
+        thresholds instead; this is the hysteresis its text describes.
         """
         return entropy > self.high or (before and entropy >= self.low)
 

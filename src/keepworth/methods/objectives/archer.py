@@ -1,4 +1,4 @@
-"""ArCHer: a critic over utterances says how much better an utterance was than its state, and its tokens follow that."""
+"""ArCHer: a critic of utterances estimates how much better an utterance was than its state, and its tokens get that advantage."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Utterance(Advised):
         return credit.action_values(self).double() - credit.state_values(self).double()
 
     def state_targets(self, credit: CreditTable) -> Tensor:
-        """Q of the utterance that was said."""
+        """Returns Q of the drawn utterance."""
         return credit.action_values(self).double()
 
     def action_targets(self, credit: CreditTable) -> Tensor:
-        """r + discount (1 - done) V(next state)."""
+        """Returns r + discount (1 - done) V(next state)."""
         turns = credit.turns
         rewards = turns.total(credit.unpack(credit.token_rewards(credit.reward)))
         following = turns.pack(credit.state_values(self)).roll(-1, 1)

@@ -1,4 +1,4 @@
-"""AReaL, decoupled: tokens of older policies are clipped against the proximal policy and weighed for the sampler."""
+"""AReaL, decoupled: clips tokens of older policies against the proximal policy and reweighs them for the sampling policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CISPO: the weight of a token is capped, and no token loses its gradient."""
+"""CISPO: caps the weight of a token, so that no token loses its gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DAPO: GRPO with a higher upper clip, a mean over tokens, groups without a difference left out, long answers penalised."""
+"""DAPO: GRPO with a higher upper clip, a mean over tokens, no groups of equal rewards, and a penalty on long answers."""
 
 from __future__ import annotations
 

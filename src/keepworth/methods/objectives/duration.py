@@ -1,4 +1,4 @@
-"""Duration-aware gradients: an action counts by the time it took, so that quick actions are not learned from more often."""
+"""Duration-aware gradients: an action's weight is the time it took, so that quick actions are not learned from more often."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Duration(Weight):
     percentile: Annotated[float, Field(gt=0, le=100)] = 95.0
 
     def weigh(self, batch: Batch) -> Tensor:
-        """The mean over the turns of the batch is 1, and a turn that nobody measured weighs 1.
+        """Returns weights whose mean over the turns of the batch is 1. A turn without a measured duration weighs 1.
 
         Source: Reinforcement Learning for Machine Learning Engineering Agents, arXiv 2509.01684.
         """
@@ -44,7 +44,7 @@ class Duration(Weight):
         capped = seconds.clamp(max=float(torch.quantile(turns, self.percentile / 100)))
         mean = float(capped[torch.unique(step[measured])].mean())
         if float(turns.min()) == float(turns.max()) or mean == 0:
-            return weight  # a mean of equal floats may miss them by one rounding
+            return weight  # a mean of equal floats may differ from them by rounding
         weight[measured] = capped[step[measured]] / mean
         return weight
 

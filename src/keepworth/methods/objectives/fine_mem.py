@@ -1,4 +1,4 @@
-"""Fine-Mem: turns of a group with the same number are compared, with the reward that falls to each."""
+"""Fine-Mem: compares turns of a group that have the same number, by the reward credited to each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GiGPO: episodes against their group, and turns against turns from the same state."""
+"""GiGPO: compares episodes with their group, and turns with turns from the same state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GRPO: rewards against mean and deviation of their group, clipped token by token."""
+"""GRPO: normalises rewards by mean and deviation of their group, and clips token by token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GSPO: one ratio for a whole answer, clipped as a whole."""
+"""GSPO: uses one ratio for a whole answer, and clips it as a whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IcePop: tokens whose ratio between engine and learner lies outside a range are dropped."""
+"""IcePop: drops tokens whose ratio between engine and learner lies outside a range."""
 
 from __future__ import annotations
 

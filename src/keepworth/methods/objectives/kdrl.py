@@ -1,4 +1,4 @@
-"""KDRL: GRPO, and beside it the divergence from a teacher where answers are wrong."""
+"""KDRL: GRPO plus the divergence from a teacher on wrong answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 RIGHT = 0.5
-"""The metric from which on an answer counts as right."""
+"""An answer is right if its metric is at least this."""
 
 
 @part
@@ -48,15 +48,16 @@ class Teacher(Distillation):
     anneal: Anneal | None = None
 
     def coefficient_at(self, step: int) -> float:
-        """At an update: linear from the teacher's coefficient to that of its `anneal`, constant without."""
+        """Returns the coefficient at an update: linear from the teacher's to that of its `anneal`, constant without one."""
         start, anneal = self.coefficient, self.anneal
         return start if anneal is None else start + (anneal.final - start) * min(1.0, step / anneal.updates)
 
     def rows(self, batch: Batch) -> Tensor:
-        """wrong: a metric below half, or where there is none a reward of 0 or less.
+        """Marks rows of wrong answers: a metric below half, or, without a metric, a reward of 0 or less; "all" marks every row.
 
-        The paper's rewards are 0 or 1. Half is where `response_length/right` draws the line as well: an answer with one word in
-        common with the right one is wrong."""
+        The paper's rewards are 0 or 1. `response_length/right` draws the line at half as well: an answer with one word in common
+        with the right one is wrong.
+        """
         wrong: Tensor = batch.rewards <= 0 if batch.metric is None else batch.metric < RIGHT
         return wrong | (self.on == "all")
 

@@ -1,4 +1,4 @@
-"""Lite PPO: the mean of the group, the deviation of the batch, a mean over tokens."""
+"""Lite PPO: normalises by the mean of the group and the deviation of the batch, and averages over tokens."""
 
 from __future__ import annotations
 

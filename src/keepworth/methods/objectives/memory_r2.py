@@ -1,4 +1,4 @@
-"""LoGo-GRPO of Memory-R2: whole rollouts against each other, re-rolled writes against those from the same memory."""
+"""LoGo-GRPO of Memory-R2: compares whole rollouts with each other, and re-rolled writes with those from the same memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DualClip(Surrogate):
     bound: Annotated[float, Field(gt=1)]
 
     def value(self, lp: Tensor, log_ratio: Tensor, advantage: Tensor) -> Tensor:
-        """`Clip`, but for A < 0 never below bound * A: a negative token with a huge ratio stops pulling.
+        """Returns what `Clip` does, but for A < 0 at least bound * A: a negative token with a huge ratio gets no gradient.
 
         Source: Mastering Complex Control in MOBA Games with Deep Reinforcement Learning, arXiv 1912.09729; bound 3 there.
         """

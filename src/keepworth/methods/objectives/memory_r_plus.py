@@ -1,4 +1,4 @@
-"""Memory-R+: GRPO on the task reward and one for being near past successes and far from failures."""
+"""Memory-R+: GRPO on the task reward plus one for being near past successes and far from failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""REINFORCE: the score function against the mean reward of the batch."""
+"""REINFORCE: the score function, with the mean reward of the batch as baseline."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class RewardToGo(Advantage):
 
 
 def reward_to_go(rewards: Tensor, lengths: Tensor, discount: float) -> Tensor:
-    """[E,L] -> [E,L]: G_t = sum over s >= t of discount^(s-t) r_s.
+    """Returns G_t = sum over s >= t of discount^(s-t) r_s; rewards and result have the shape [E,L].
 
     Source: REINFORCE++, arXiv 2501.03262.
     """

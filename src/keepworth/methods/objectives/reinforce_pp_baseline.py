@@ -1,4 +1,4 @@
-"""REINFORCE++ with a baseline: the mean of the group is taken off, and the batch is whitened."""
+"""REINFORCE++ with a baseline: subtracts the mean of the group, and whitens over the batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RLOO: the score function against the mean of the other answers of the group."""
+"""RLOO: the score function, with the mean reward of the other answers of the group as baseline."""
 
 from __future__ import annotations
 

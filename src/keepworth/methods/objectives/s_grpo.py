@@ -33,10 +33,10 @@ class FirstAndRandom(Selection):
 
 
 def first_and_random(mask: Tensor, first: int, probability: float, generator: torch.Generator | None) -> Tensor:
-    """bool [B,T]: the first drawn tokens of a row always, each later one with `probability`.
+    """Returns bool [B,T]: True for the `first` drawn tokens of a row, and with `probability` for each later one.
 
-    Source: S-GRPO in Token-Efficient RL for LLM Reasoning, arXiv 2504.20834; mechanism from secondary descriptions,
-    the published constants could not be verified.
+    Source: S-GRPO in Token-Efficient RL for LLM Reasoning, arXiv 2504.20834; mechanism from secondary descriptions, the published
+    constants could not be verified.
     """
     import torch
 

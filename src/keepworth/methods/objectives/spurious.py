@@ -1,4 +1,4 @@
-"""Spurious rewards: the control that learns from coins. What a run gains from them was not learned from its rewards."""
+"""Spurious rewards: a control whose rewards are coin flips. A gain under it does not come from the rewards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Spurious(Advantage):
     """a coin, 1 with probability `share`, minus the mean of the group's coins; `scale`.
 
-    The reward is not looked at. The coins follow from what was drawn, so a run that is continued tosses the same."""
+    The reward is not read. The coins are a function of the drawn tokens, so a resumed run tosses the same ones."""
 
     compares = True
 
@@ -30,7 +30,7 @@ class Spurious(Advantage):
         return credit.spread(credit.compare(self.toss(credit), "group", self.scale))
 
     def toss(self, credit: CreditTable) -> Tensor:
-        """[E]: a coin for each episode."""
+        """Returns [E]: a coin for each episode."""
         import torch
 
         batch = credit.batch

@@ -1,4 +1,4 @@
-"""T-SPMO: only the tokens at which the answers of a group part are trained on."""
+"""T-SPMO: trains only the tokens at which the answers of a group diverge."""
 
 from __future__ import annotations
 
@@ -26,18 +26,17 @@ class PrefixTree(Advantage):
         return tree(credit)[0]
 
     def keep(self, credit: CreditTable) -> Tensor:
-        """Each distinct token once."""
+        """Returns the share of each token that is trained on, so that a token shared by several answers counts once."""
         return tree(credit)[1]
 
 
 def tree(credit: CreditTable) -> tuple[Tensor, Tensor]:
-    """[B,T] twice: the advantage of each token's node, and how much of the token is trained on, each distinct one once.
+    """Returns two [B,T]: the advantage of each token's node, and the share of the token that is trained on.
 
     A(v | p) = mean reward of completions that begin with p v, minus that of completions that begin with p.
-
-    A node (p, v) is used if p has at least two completions and at least two distinct continuations; an ended
-    completion counts towards p's mean. Nodes are shared within a group only, by the tokens the policy drew: what the
-    environment wrote in between is taken to be a function of them.
+    A node (p, v) is used if p has at least two completions and at least two distinct continuations; an ended completion counts
+    towards p's mean. The k completions that share a node have a share of 1/k each. Nodes are shared within a group only, by the
+    tokens the policy drew: the environment's text in between is taken to be a function of them.
     Source: T-SPMO in Token-Efficient RL for LLM Reasoning, arXiv 2504.20834; its formula could not be verified.
     """
     import torch

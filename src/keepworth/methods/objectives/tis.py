@@ -1,4 +1,4 @@
-"""Truncated importance sampling: GRPO whose tokens are weighed by a truncated ratio to the policy that drew them."""
+"""Truncated importance sampling: GRPO whose tokens are weighted by a truncated ratio to the policy that drew them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""VCPO: sequence weights, a baseline of least variance, and steps as large as the sample is effective."""
+"""VCPO: sequence weights, a baseline of least variance, and steps scaled by the effective sample size."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 Gradients = Sequence["Tensor | None"]
-"""One for each trained tensor; None where it has none."""
+"""One gradient for each trained tensor; None where a tensor has none."""
 
 
 @part
@@ -61,7 +61,7 @@ class OptimalBaseline(Advantage):
         return credit.spread(credit.compare(credit.reward_less_penalty(), "group", self.scale, weight))
 
     def measure(self, learner: Learner, rows: Rows, temperature: float) -> dict[str, Any]:
-        """The norm of each episode's gradient."""
+        """Returns the norm of each episode's gradient."""
         import torch
 
         from keepworth.learning.passes import Passes, row_scores
@@ -107,11 +107,12 @@ def score_norms(
     gradients: Callable[[list[int]], Iterable[Gradients]],
     shares: Shares,
 ) -> Tensor:
-    """[B] float64 for Batch.score_norm: |grad sum of lp| of each row's episode; one backward pass an episode, whole episodes
-    being shared out.
+    """Returns [B] float64 for Batch.score_norm: |grad sum of lp| of each row's episode, by one backward pass per episode. Whole
+    episodes are divided among the processes.
 
-    gradients: row numbers -> gradients of the sum of their log-probabilities, in parts that add up. It is the g of the optimal
-    baseline b* = sum w^2 |g|^2 R / sum w^2 |g|^2 over a group, w the episode's unclipped weight: unscaled, so that w counts once.
+    gradients: row numbers -> gradients of the sum of their log-probabilities, in parts that add up. The norm is the g of the
+    optimal baseline b* = sum w^2 |g|^2 R / sum w^2 |g|^2 over a group, w the episode's unclipped weight: unscaled, so that w
+    counts once.
     Source: Stable Asynchrony (VCPO), arXiv 2602.17616.
     """
     import torch

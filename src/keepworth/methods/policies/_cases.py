@@ -1,4 +1,4 @@
-"""What several policies share: slots of those that show earlier cases, and the check of a part that is left out."""
+"""Parts that several policies share: policies that show earlier cases, and the check of the name of a part to leave out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from keepworth.methods.writers._episodes import RawCases
 
 
 def cases(name: str, retriever: Retriever, valuer: Valuer, selector: Selector, failures: bool, steps: bool) -> Policy:
-    """A policy of cases as they happened.
+    """Returns a policy whose items are cases stored as they happened.
 
     Args:
         failures: Whether failed cases are kept and shown, too.
@@ -24,21 +24,23 @@ def cases(name: str, retriever: Retriever, valuer: Valuer, selector: Selector, f
 
 
 BELOW = -1.5
-"""Under every estimate."""
+"""A floor below every estimate, which excludes no item."""
 
 
 def statistical(name: str, valuer: Valuer, pool: int, selection: Coherent, failures: bool) -> Policy:
-    """What a statistician would try: items whose advice is valued highest, as long as they agree."""
+    """Returns a policy that shows the items whose advice has the highest estimated value, as long as they do not contradict."""
     return cases(name, MostSimilar(pool, 0.1), valuer, selection, failures, steps=True)
 
 
 def best(k: int, floor: float, explore: float = 0.01) -> Coherent:
-    """The `k` of highest value above `floor`; `explore` is the share of even slates, so that no action is shut out."""
+    """Returns a selector of the `k` items of highest value above `floor`. With probability `explore` it draws a uniform slate, so
+    that every action keeps a chance."""
     return Coherent(k, floor, explore)
 
 
 def floor(failures: bool) -> float:
-    """With warnings among the items what promises less than nothing is left out: else a warning of what works would be shown."""
+    """Returns the value below which nothing is shown: 0 where warnings are among the items, so that no warning of an action that
+    works is shown, else no bound."""
     return 0.0 if failures else BELOW
 
 

@@ -1,4 +1,4 @@
-"""How cases are shown, one line each, in which nothing of its text can be taken for a label of ours; and how many stay."""
+"""Presents cases, one per line, so that nothing in a case's text can be mistaken for a label, and limits how many cases stay."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from keepworth.memory.policy.slots import Presented, Query, Use, Valuer, combine
 
 WORKED, FAILED = "worked", "failed"
 _LABEL = re.compile(rf"[(（]\s*({WORKED}|{FAILED})\s*[)）]", re.IGNORECASE)
-# Also with letters behind it: to a reader ": it worked0" says that it worked.
+# It also matches with letters after it: a reader takes ": it worked0" for "it worked".
 _ENDING = re.compile(rf":(?= it ({WORKED}|{FAILED}))", re.IGNORECASE)
 
 
 def case_line(text: str, label: str) -> str:
-    """The text of a case, which stands behind `label`: what it says itself of how it ended is kept at its end alone, and there
-    only where it agrees with the label."""
+    """Returns a case as one line to stand behind `label`. An ending such as "it worked" stays only where it agrees with the
+    label; any other such mark in the text is defused."""
     line = _LABEL.sub(r"[\1]", as_line(text))
     ending = f": it {label}"
     closing = ending if line.endswith(ending) else ""
@@ -28,7 +28,7 @@ def case_line(text: str, label: str) -> str:
 
 
 def sorted_out(items: list[Item]) -> tuple[list[Item], list[Item], list[Item]]:
-    """Cases that succeeded, cases that failed, and what is no case."""
+    """Splits items into cases that succeeded, cases that failed, and items that are no cases."""
     cases = [item for item in items if "do" in item.metadata]
     good = [item for item in cases if item.metadata["good"]]
     return good, [item for item in cases if not item.metadata["good"]], [i for i in items if "do" not in i.metadata]
@@ -36,7 +36,7 @@ def sorted_out(items: list[Item]) -> tuple[list[Item], list[Item], list[Item]]:
 
 @dataclass(frozen=True, slots=True)
 class Exemplars:
-    """Cases that succeeded, then cases that failed, labelled as such (Memento's planner prompt, arXiv 2508.16153)."""
+    """Shows cases that succeeded, then cases that failed, labelled as such (Memento's planner prompt, arXiv 2508.16153)."""
 
     heading: str = "What was tried before in similar situations:"
 
@@ -53,9 +53,10 @@ class Exemplars:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """At most `most` active items: the oldest of whoever has the most of them are archived, and can be had back by undoing.
+    """Keeps at most `most` active items: it archives the oldest items of the source that has the most. Undoing restores them.
 
-    So who does more than others pushes out nothing of theirs."""
+    So a source that writes a lot does not displace the items of others.
+    """
 
     most: int = 400
 

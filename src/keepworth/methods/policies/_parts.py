@@ -1,7 +1,7 @@
-"""Slots that policies are made of: how items are found and valued, and those of the same episode among them.
+"""Slots that policies are made of: retrievers, valuers, and the candidates from the same episode.
 
-Retrievers choose among `eligible` items, so that every method has the same ones before it. Valuers are pure state over rows,
-so a replay gives the same again.
+Retrievers choose among `eligible` items, so all methods choose from the same ones. A valuer's state depends on nothing but what
+it was given, so a replay gives the same state again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NOTHING = Candidates(np.zeros(0, dtype=np.intp), np.zeros(0))
 
 
 def top(similarities: Floats | Vectors, rows: Rows, k: int, above: float = -np.inf) -> Candidates:
-    """The `k` most similar above a threshold, best first; the newer row wins a tie."""
+    """Returns the `k` most similar rows above a threshold, best first; the newer row wins a tie."""
     if not len(rows):
         return NOTHING
     if len(rows) > max(BLOCK * BLOCK, 4 * BLOCK * k):
@@ -52,17 +52,17 @@ def top(similarities: Floats | Vectors, rows: Rows, k: int, above: float = -np.i
 
 
 def eligible(query: Query, pool: Pool) -> Rows:
-    """Items that may be shown, oldest first; where it is known what can be done here, those that speak of something of it."""
+    """Returns the rows that may be shown, oldest first: where actions are known, only items that speak of one of them."""
     rows = pool.active()
     if not query.actions:
         return rows
-    pool.scan(query.vector, rows)  # of all of them, which serves what is asked of some of them later
+    pool.scan(query.vector, rows)  # scans all rows, so that later similarities of some of them are cached
     return pool.speaking_of(rows, query.actions)
 
 
 @dataclass(frozen=True, slots=True)
 class MostSimilar:
-    """Cosine top-k of the active items, above `threshold`."""
+    """Retrieves the `k` active items of highest cosine above `threshold`."""
 
     k: int = 4
     threshold: float = -1.0
@@ -80,7 +80,7 @@ class MostSimilar:
 
 @dataclass(frozen=True, slots=True)
 class MostRecent:
-    """The `k` newest active items, newest first, whatever the query (ExpRecent, arXiv 2511.20857)."""
+    """Retrieves the `k` newest active items, newest first, whatever the query (ExpRecent, arXiv 2511.20857)."""
 
     k: int = 4
 
@@ -91,7 +91,7 @@ class MostRecent:
 
 @dataclass(frozen=True, slots=True)
 class WithSameEpisode:
-    """What `retriever` finds, and the `recent` newest items of the same episode."""
+    """Retrieves what `retriever` finds, and the `recent` newest items as far as they are of the same episode."""
 
     retriever: Retriever
     recent: int = 12
@@ -113,7 +113,7 @@ class WithSameEpisode:
 
 
 class Column:
-    """One float per row, 0 until set; grows as rows come."""
+    """Holds one float per row, 0 until set, and grows with the rows."""
 
     __slots__ = ("data",)
 
@@ -127,7 +127,7 @@ class Column:
 
 
 class Unvalued:
-    """The similarity stands for the value; nothing is learned (ExpRAG, Memento non-parametric, A-MEM)."""
+    """Takes the similarity as the value and learns nothing (ExpRAG, non-parametric Memento, A-MEM)."""
 
     learns = False
 
@@ -139,11 +139,11 @@ class Unvalued:
 
 
 WARNING = 0.4
-"""What a warning of an action is worth, as a share of what the opposite would be."""
+"""A warning is worth minus this share of its action's gain."""
 
 
 class Experiences:
-    """Columns that grow: where (unit vectors), what (numbers), reward, when."""
+    """Holds experiences in columns that grow: situation (unit vector), number of the action, reward, time."""
 
     def __init__(self) -> None:
         self.count, self.latest = 0, 0
@@ -165,7 +165,7 @@ class Experiences:
 
 
 def on_advice(gained: Floats, candidates: Candidates, pool: Pool) -> Floats:
-    """What an item is worth by its action; a warning of it `WARNING` of the opposite. The more similar item wins a tie."""
+    """Returns each item's value from the gain of its action, `-WARNING` times it for a warning. Similarity breaks ties."""
     result: Floats = np.where(pool.warns[candidates.rows], -WARNING * gained, gained + 1e-3 * candidates.similarities)
     return result
 
@@ -174,10 +174,15 @@ PLACES = ("ignored", "among", "newest", "oldest")
 
 
 def seeing_the_episode(method: Policy, here: str = "among", recent: int = 12) -> Policy:
-    """`method` with the `recent` newest items of the same episode among its candidates.
+    """Returns `method` with the `recent` newest items as candidates, too, as far as they are of the same episode.
 
-    here: "among" leaves it to the method what it makes of them, "newest" and "oldest" show them before anything else, and
-    "ignored" does nothing, as papers that know no episodes. Raises InvalidPolicy."""
+    Args:
+        here: "among" leaves their order to the method, "newest" and "oldest" show them before all others, and "ignored" changes
+            nothing, as in papers without episodes.
+
+    Raises:
+        InvalidPolicy: For any other `here`.
+    """
     if here not in PLACES:
         raise InvalidPolicy(f"items of the same episode cannot be {here!r}.", f"Use one of {', '.join(PLACES)}.")
     if here == "ignored":
@@ -191,7 +196,7 @@ def seeing_the_episode(method: Policy, here: str = "among", recent: int = 12) ->
 
 @dataclass(frozen=True, slots=True)
 class SameEpisodeFirst:
-    """Items of the same episode before what `selector` prefers, newest or oldest of them first."""
+    """Ranks items of the same episode before what `selector` prefers, the newest or the oldest of them first."""
 
     selector: Selector
     newest: bool = True
@@ -205,7 +210,7 @@ class SameEpisodeFirst:
             return choice
         scores = choice.first.copy()
         finite = scores[np.isfinite(scores)]
-        # Far enough apart that no noise of the choice turns the order.
+        # Far enough apart that noise cannot change the order.
         step = 1e3 * (1.0 + float(np.abs(finite).max(initial=0.0)))
         ages = np.argsort(np.argsort(rows[here] if self.newest else -rows[here]))
         scores[here] = step * (1.0 + ages)

@@ -1,4 +1,4 @@
-"""Kernel regression that grows by one outcome at a time."""
+"""Kernel ridge regression that is updated with one outcome at a time."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ import numpy as np
 from keepworth.episodes.arrays import Floats
 
 LEAST = 0.02
-"""No estimator is surer than this, so that one surprise does not silence it."""
+"""Estimates are kept at least this far from 0 and 1, so that one surprise does not silence an estimator."""
 
 
 class Ridge:
-    """Kernel regression on the newest outcomes. prior: the estimate where nothing is known."""
+    """Kernel ridge regression on the newest outcomes.
+
+    Args:
+        keep: What one task leaves of the weight of earlier outcomes.
+        words: Share of common words in the similarity of situations; the rest is cosine.
+        prior: The estimate without outcomes.
+    """
 
     def __init__(self, keep: float, words: float, prior: float) -> None:
         self.keep, self.words, self.prior = keep, words, prior
@@ -20,24 +26,24 @@ class Ridge:
         self.pull: Floats = np.zeros(0)
 
     def kernel(self, like: Floats, common: Floats, age: Floats) -> Floats:
-        """Shape (outcomes, 1), of all outcomes with one situation; it is multiplied with how same their actions are."""
+        """Returns the kernel of all outcomes with one situation, shape (outcomes, 1), without the sameness of actions."""
         mixed = (1.0 - self.words) * like + self.words * common
         kernel: Floats = (mixed * self.keep**age)[:, None]
         return kernel
 
     def estimate(self, covariance: Floats) -> Floats:
-        """covariance: of what is asked with the newest `count` outcomes, shape (count, asked)."""
+        """Returns estimates from the covariance of the newest `count` outcomes with the questions, shape (count, questions)."""
         return bounded(self.prior + self.pull @ covariance)
 
     def add(self, covariance: Floats, variance: float, noise: float, outcome: float) -> None:
-        """One more outcome. covariance: with the others, shape (count,)."""
+        """Adds an outcome. `covariance` is that with the earlier ones, shape (count,)."""
         n = self.count
         if n == len(self.inverse):
             larger = np.zeros((max(64, 2 * n),) * 2)
             larger[:n, :n] = self.inverse
             self.inverse = larger
         moved = self.inverse[:n, :n] @ covariance
-        # At least the noise, also where how alike actions are is no true covariance.
+        # At least the noise, since the sameness of actions need not be a valid covariance.
         left = max(variance + noise - float(covariance @ moved), noise)
         surprise = (outcome - self.prior - float(self.pull @ covariance)) / left
         self.inverse[:n, :n] += np.outer(moved, moved / left)

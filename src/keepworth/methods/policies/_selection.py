@@ -1,4 +1,4 @@
-"""Selectors: which of the valued candidates are shown, as a distribution over slates, so that every choice has a propensity."""
+"""Selectors: they choose candidates by value, as a distribution over slates, so that every choice has a propensity."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from keepworth.methods.policies._slates import Mixture
 
 @dataclass(frozen=True, slots=True)
 class AllRetrieved:
-    """Every candidate up to `k`, in the retriever's order."""
+    """Shows every candidate up to `k`, in the retriever's order."""
 
     k: int = 4
 
@@ -29,7 +29,7 @@ class AllRetrieved:
 
 @dataclass(frozen=True, slots=True)
 class BestValue:
-    """Top-k by estimated value (Memento's parametric read); `temperature` > 0 samples by softmax instead (its eq. 5)."""
+    """Shows the `k` candidates of highest value (Memento's parametric read), or with `temperature` > 0 a softmax (its eq. 5)."""
 
     k: int = 4
     temperature: float = 0.0
@@ -46,8 +46,12 @@ class BestValue:
 
 @dataclass(frozen=True, slots=True)
 class Coherent:
-    """The best by value above `floor`, slot by slot, within items that do not contradict: by their means, or, where `drawn`, by
-    draws from normal distributions (Thompson sampling). explore: rate of an even slate."""
+    """Fills slot by slot with the highest value above `floor` among items that do not contradict those chosen before.
+
+    Args:
+        explore: Probability of a uniform slate.
+        drawn: Whether values are drawn from normal distributions (Thompson sampling); else means are used.
+    """
 
     k: int = 4
     floor: float = 0.0
@@ -74,7 +78,7 @@ class Coherent:
 
 
 def contents_in(pool: Pool, rows: Rows, query: Query) -> Numbers:
-    """What each item advises in this situation, as a content number: conditions in its text are read as written."""
+    """Returns what each item advises in this situation, as a number of its content. Conditions in its text are evaluated."""
     contents: Numbers = pool.content[rows].copy()
     for index in np.flatnonzero(pool.conditional[rows]):
         contents[index] = pool.content_of(advice(pool.items[rows[index]], query.text)[0][0])
@@ -82,7 +86,7 @@ def contents_in(pool: Pool, rows: Rows, query: Query) -> Numbers:
 
 
 def contradictions(contents: Numbers, warns: Bools, actions: Actions) -> Bools:
-    """(n, n): two items known to advise different actions, or one that warns of what the other advises."""
+    """Returns (n, n) flags of contradiction: two items advise different actions, or one warns of what the other advises."""
     same = actions.sameness(contents, contents) > SURE
     either = warns[:, None] | warns[None, :]
     result: Bools = np.where(either, same & (warns[:, None] != warns[None, :]), actions.apart(contents, contents))

@@ -37,13 +37,13 @@ def ndtr(x: Floats | float) -> Floats:
 
 
 def gumbel_top_k(scores: Floats, k: int, generator: np.random.Generator) -> Slate:
-    """`k` (at most len(scores)) candidates in order. scores: log-weights, such as similarity / temperature."""
+    """Draws `k` (at most len(scores)) candidates in order. `scores` are log-weights, such as similarity / temperature."""
     noisy = np.asarray(scores, dtype=np.float64) + generator.gumbel(size=len(scores))
     return tuple(int(i) for i in np.argsort(-noisy, kind="stable")[:k])
 
 
 def plackett_luce(scores: Floats, slate: Sequence[int]) -> float:
-    """Probability that `gumbel_top_k(scores, len(slate))` returns exactly `slate`, in that order."""
+    """Returns the probability that `gumbel_top_k(scores, len(slate))` draws exactly `slate`, in that order."""
     left = np.array(scores, dtype=np.float64)
     _check_slate(len(left), slate)
     total = 0.0
@@ -62,7 +62,7 @@ def thompson_slate(
     floor: float = -np.inf,
     conflicts: Bools | None = None,
 ) -> Slate:
-    """At most `k` candidates: slot by slot the largest of fresh normal draws, until none exceeds `floor`.
+    """Draws at most `k` candidates: for each slot the largest of fresh normal draws, until none exceeds `floor`.
 
     conflicts: (n, n); a candidate that conflicts with one already chosen is not drawn any more.
     """
@@ -89,7 +89,7 @@ def thompson(
     floor: float = -np.inf,
     conflicts: Bools | None = None,
 ) -> float:
-    """Probability that `thompson_slate` with the same arguments returns exactly `slate`.
+    """Returns the probability that `thompson_slate` with the same arguments draws exactly `slate`.
 
     deviations must be positive: a point mass belongs in `floor`. Accurate to about 1e-8, however different they are.
     """
@@ -119,10 +119,10 @@ def thompson(
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """A distribution over slates: the parameters of one logged choice, from which its probability can always be had.
+    """A distribution over slates: the parameters of one logged choice, from which its probability can be computed.
 
-    At rate `explore` an even permutation of the candidates is cut at `k`; else `kind` decides: "thompson" (first: means, second:
-    deviations), "gumbel" (first: log-weights) or "greedy" (first: scores).
+    With probability `explore` a uniform permutation of the candidates is cut at `k`; else `kind` decides: "thompson" (first:
+    means, second: deviations), "gumbel" (first: log-weights) or "greedy" (first: scores).
     """
 
     kind: str
@@ -134,7 +134,7 @@ class Mixture:
     conflicts: Bools | None = None
 
     def draw(self, generator: np.random.Generator) -> tuple[Slate, str]:
-        """The slate and which part of the mixture drew it: "explore" or "main"."""
+        """Returns a drawn slate and the part of the mixture that drew it: "explore" or "main"."""
         chance = generator.random()
         if chance < self.explore:
             size = min(self.k, len(self.first))
@@ -142,11 +142,11 @@ class Mixture:
         return self._main(generator), "main"
 
     def certain(self) -> Mixture:
-        """The same preferences without any exploration: what a frozen memory shows."""
+        """Returns the same preferences without any exploration, which a frozen memory shows."""
         return Mixture("greedy", self.first, self.second, self.k, self.floor, conflicts=self.conflicts)
 
     def at_most(self, k: int) -> Mixture:
-        """The same preferences for fewer places."""
+        """Returns the same preferences with at most `k` places."""
         return self if k >= self.k else replace(self, k=k)
 
     def _main(self, generator: np.random.Generator) -> Slate:
@@ -159,7 +159,7 @@ class Mixture:
         return greedy(self.first, self.k, self.floor, self.conflicts)
 
     def probability(self, slate: Sequence[int]) -> float:
-        """Of showing exactly `slate` in this order, whichever part of the mixture it comes from."""
+        """Returns the probability of exactly `slate` in this order, over both parts of the mixture."""
         n = len(self.first)
         size = min(self.k, n)
         uniform = 0.0
@@ -177,7 +177,7 @@ class Mixture:
 
 
 def greedy(scores: Floats, k: int, floor: float = -np.inf, conflicts: Bools | None = None) -> Slate:
-    """The `k` largest scores above `floor` that do not conflict, best first; the earlier candidate wins a tie."""
+    """Returns the `k` largest scores above `floor` that do not conflict, best first; the earlier candidate wins a tie."""
     slate: list[int] = []
     for index in np.argsort(-scores, kind="stable"):
         if len(slate) == k or not scores[index] > floor:
@@ -188,8 +188,11 @@ def greedy(scores: Floats, k: int, floor: float = -np.inf, conflicts: Bools | No
 
 
 def _wins(mean: float, deviation: float, means: Floats, deviations: Floats, floor: float) -> float:
-    """P(one draw exceeds `floor` and the draws of all the others), by Gauss-Legendre on panels no wider than four deviations of
-    whatever changes there: the draw's own density, and the others' distribution functions around their means."""
+    """Returns P(one draw exceeds `floor` and the draws of all the others).
+
+    Gauss-Legendre quadrature on panels no wider than four deviations of whatever changes there: the draw's own density, and the
+    others' distribution functions around their means.
+    """
     low = max(float(floor), mean - _REACH * deviation)
     high = mean + _REACH * deviation
     if len(means):

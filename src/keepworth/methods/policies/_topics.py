@@ -17,7 +17,7 @@ Message = Mapping[str, Any]
 Extract = Callable[[Sequence[Message]], Iterable[tuple[str, Sequence[int]]]]
 """Messages of a session -> topics: (summary, numbers of the messages that it is about)."""
 Decide = Callable[[str, Sequence[tuple[Item, float]]], "tuple[str, str] | None"]
-"""(summary, the most alike topics with their cosines) -> (id of the topic to merge into, merged summary); None adds a topic."""
+"""(summary, the most similar topics with their cosines) -> (id of the topic to merge into, merged summary); None adds a topic."""
 
 
 ALIKE = 0.5
@@ -25,7 +25,7 @@ ALIKE = 0.5
 
 
 def stated(messages: Sequence[Message]) -> list[tuple[str, list[int]]]:
-    """The rule in the place of the paper's extraction by a model: what the user states (`writers._facts`), a topic each."""
+    """Makes each statement of the user (`writers._facts`) a topic: the rule in place of the paper's extraction by a model."""
     session = Session("", "", ())
     topics = []
     for number, message in enumerate(messages):
@@ -35,7 +35,7 @@ def stated(messages: Sequence[Message]) -> list[tuple[str, list[int]]]:
 
 
 def nearest_topic(summary: str, near: Sequence[tuple[Item, float]]) -> tuple[str, str] | None:
-    """The rule in the place of the paper's decision by a model: into the nearest topic from a cosine of `ALIKE` on."""
+    """Merges into the nearest topic if its cosine is at least `ALIKE`: the rule in place of the paper's decision by a model."""
     if not near or near[0][1] < ALIKE:
         return None
     return near[0][0].id, f"{near[0][0].key} {summary}"
@@ -51,12 +51,19 @@ def reflect(
     session: str = "",
     episode: str = "",
 ) -> list[Item]:
-    """After a session: its topics become items, or join items of the same topic. The items that changed.
+    """Turns the topics of a finished session into items, or merges them into items of the same topic. Returns the changed items.
 
-    An item is searched by its summary (its key) and says the turns (its text). metadata["turns"]: `session#number` of each. k: of
-    how many alike topics `decide` is told. A merge closes the old item and links the new one; where `episode` is given,
-    `memory.rollback(episode)` undoes all of it. Raises InvalidAdvice for topics that are none, UnknownItem for a decision to
-    merge into what is not there."""
+    An item's key, by which it is searched, is its summary; its text is the turns. metadata["turns"] names each as
+    `session#number`. A merge closes the old item and links the new one; where `episode` is given, `memory.rollback(episode)`
+    undoes all of it.
+
+    Args:
+        k: How many similar topics `decide` is given.
+
+    Raises:
+        InvalidAdvice: For a topic without messages, or with numbers of messages that do not exist.
+        UnknownItem: For a decision to merge into an item that does not exist.
+    """
     became: dict[str, Item] = {}
     for summary, numbers in extract(messages):
         if not numbers or not all(0 <= number < len(messages) for number in numbers):

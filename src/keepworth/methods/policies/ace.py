@@ -20,7 +20,7 @@ PARTS = ("counters",)
 
 @dataclass(frozen=True, slots=True)
 class Deltas:
-    """New bullets alone: one whose key is closer than `alike` to that of a bullet with the same advice is dropped."""
+    """Adds new bullets only: a bullet is dropped if its key has a cosine of `alike` or more to a bullet with the same advice."""
 
     cases: RawCases
     alike: float = 0.95
@@ -67,7 +67,7 @@ class HelpAndHarm:
 
 @dataclass(frozen=True, slots=True)
 class NotHarmful:
-    """The most similar bullets, but those that harmed more than they helped come last."""
+    """Shows the most similar bullets, but puts last those that harmed more than they helped."""
 
     k: int = 4
 
@@ -85,7 +85,7 @@ def ace(
     steps: bool = False,
     without: str = "",
 ) -> Policy:
-    """ACE: the most similar bullets of a playbook, harmful ones last.
+    """Returns ACE: the most similar bullets of a playbook, harmful ones last.
 
     Args:
         alike: Cosine of keys from which a bullet with the same advice is not added again.

@@ -1,4 +1,4 @@
-"""Agent Workflow Memory: whole procedures of tasks that succeeded, found by the goal."""
+"""Agent Workflow Memory: whole procedures of successful tasks, retrieved by the goal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from keepworth.registry import Method
 
 @dataclass(frozen=True, slots=True)
 class ByGoal:
-    """The `k` workflows whose goals are most similar to the goal, whatever is seen now."""
+    """Retrieves the `k` workflows whose goals are most similar to the query's goal, whatever the observation."""
 
     k: int = 4
 
@@ -30,7 +30,7 @@ class ByGoal:
 
 @dataclass(frozen=True, slots=True)
 class Workflows:
-    """One workflow of an episode that succeeded: what was done last in each of its situations, in order.
+    """Writes one workflow per successful episode: the last action in each of its situations, in order.
 
     A workflow of the same goal and the same actions is not written again (arXiv 2409.07429: by template of the intent and by
     signature of the actions).
@@ -54,7 +54,7 @@ class Workflows:
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """Each workflow as a whole. Its advice is the step that it had in this observation, else the one at this place."""
+    """Shows whole workflows. A workflow advises the action that it has for this observation, else the one at this step."""
 
     def __call__(self, items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
         if not items:

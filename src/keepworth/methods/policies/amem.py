@@ -18,7 +18,7 @@ from keepworth.registry import Method
 
 @dataclass(frozen=True, slots=True)
 class WithLinked:
-    """The `near` most similar notes, those that they link to, and the next similar ones, `k` together (arXiv 2502.12110)."""
+    """Retrieves `k` notes: the `near` most similar, those that they link to, then the next most similar (arXiv 2502.12110)."""
 
     k: int = 4
     near: int = 2
@@ -38,10 +38,10 @@ class WithLinked:
 
 @dataclass(slots=True)
 class LinkAndEvolve:
-    """A-MEM's two steps for each new note, rule form: link it to near neighbours, and let near ones share its tags.
+    """A-MEM's two steps for each new note, as rules: link it to similar notes, and give the most similar ones its tags.
 
-    Neighbours are addressed by id, links are to items that exist, revisions are versioned, capped, and embedded at once:
-    four repairs of faults in the released library.
+    Neighbours are addressed by id, links are to items that exist, revisions are versioned, capped, and embedded at once: four
+    repairs of faults in the released library.
     """
 
     k: int = 5
@@ -90,11 +90,11 @@ def amem(
     steps: bool = False,
     without: str = "",
 ) -> Policy:
-    """A-MEM: the `near` most similar notes, those that they link to, and the next similar ones, `k` together.
+    """Returns A-MEM: `k` notes, the `near` most similar ones, those that they link to, then the next most similar.
 
     Args:
-        link_above: Cosine from which a new note is linked to one that is there.
-        evolve_above: Cosine from which that one gets the new note's tags.
+        link_above: Cosine from which a new note is linked to an existing one.
+        evolve_above: Cosine from which the existing one gets the new note's tags.
         without: "links" leaves notes as they were written, and shows the most similar ones.
     """
     require_part(without, PARTS)

@@ -1,4 +1,4 @@
-"""A-MemGuard: what most records lead to, and lessons of what they reject."""
+"""A-MemGuard: follows the conclusion of most records, and keeps rejected ones as lessons."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from keepworth.registry import Method
 
 @dataclass(frozen=True, slots=True)
 class Consensus:
-    """Keeps the largest group of candidates that support the same action; nothing if no group has `least` members.
+    """Shows the largest group of candidates that support the same action; nothing if no group has `least` members.
 
-    The reasoning path that an item alone supports is its advice in this situation (A-MemGuard, arXiv 2510.02373, with
-    equality of paths in place of clustered embeddings).
+    The reasoning path that an item alone supports is its advice in this situation (A-MemGuard, arXiv 2510.02373, with equality of
+    paths in place of clustered embeddings).
     """
 
     k: int = 5
@@ -37,14 +37,14 @@ class Consensus:
 
 
 def path(pool: Pool, row: int, query: Query) -> str:
-    """The conclusion that this item alone supports."""
+    """Returns the conclusion that this item alone supports, as text."""
     return " ".join(
         f"{'do' if weight > 0 else 'avoid'} {action}" for action, weight in advice(pool.items[row], query.text)
     )
 
 
 def agreeing(paths: list[str], least: int) -> Bools:
-    """Membership in the largest group of equal paths; the group met first wins a tie; all False below `least`."""
+    """Marks the members of the largest group of equal paths, of equals the first; none where it has below `least` members."""
     counts: dict[str, int] = {}
     for other in paths:
         counts[other] = counts.get(other, 0) + 1
@@ -72,12 +72,12 @@ class Guard:
 
     def select(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
         self.note(query, candidates, pool)
-        # What somebody's item said is a lesson for those alone who see such items.
+        # A lesson from an item is shown only where items of its scope can be seen.
         self._seen = frozenset(pool.items[row].scope for row in candidates.rows.tolist())
         return Consensus(self.k, self.least)(query, candidates, values, pool)
 
     def note(self, query: Query, candidates: Candidates, pool: Pool) -> None:
-        """Keep what consensus rejects as lessons."""
+        """Stores advice that the consensus rejects as lessons."""
         paths = [path(pool, int(row), query) for row in candidates.rows]
         agree = agreeing(paths, self.least)
         if agree.any():
@@ -100,7 +100,7 @@ class Guard:
         return Presented(text.strip(), shown.advice + tuple((action, -1.0, self.close) for action in warned))
 
     def near(self, query: Query) -> list[str]:
-        """Actions of the lessons closest to the query, each once, at most `lessons`."""
+        """Returns the actions of the lessons closest to the query, each once, at most `lessons`."""
         if not self._vectors:
             return []
         similarities = np.stack(self._vectors) @ query.vector
@@ -113,7 +113,7 @@ class Guard:
 
 
 def amemguard(*, k: int = 4, least: int = 2, failures: bool = False, steps: bool = False) -> Policy:
-    """A-MemGuard over an ExpRAG memory, as the paper guards an agent that is there.
+    """Returns A-MemGuard over an ExpRAG memory, as the paper guards an existing agent.
 
     Args:
         least: Records that have to agree; where fewer do, nothing is shown.

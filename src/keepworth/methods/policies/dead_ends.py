@@ -1,4 +1,4 @@
-"""Dead-end rectification: what is known to end badly is capped, and no failure is shown.
+"""Dead-end rectification: actions that are likely to end badly are capped, and no failure is shown.
 
 slack = 0.1 is that of the paper's evaluation, and its place in the formula is not verified. It changed no choice on the streams
 that were measured; after that was seen, the settings that turn it on were chosen among four on dev streams.
@@ -23,15 +23,15 @@ PARTS = ("cap",)
 
 
 class DeadEnds:
-    """Q_D(s, a) in [-1, 0]: how sure an undesired ending is after action a (arXiv 2302.14003).
+    """Q_D(s, a) in [-1, 0]: minus the estimated probability of an undesired ending after action a (arXiv 2302.14003).
 
     The auxiliary process pays -1 at an undesired ending, 0 elsewhere, and discounts nothing:
 
         target = -(1 - outcome) at the last choice, else max over the actions a' offered next of Q_D(s', a')
         Q_D(s, a) = SUM_i w_i * target_i / (SUM_i w_i + weight),   w_i = exp((cosine(s, s_i) - 1) / bandwidth)
 
-    over the times i at which a was done. An action that was never tried has 0, so a situation is a dead end only where
-    everything that can be done in it is known to be one.
+    over the times i at which a was done. An action that was never tried has 0, so a situation is a dead end only where all
+    actions that are offered in it are known to be dead ends.
     """
 
     def __init__(self, bandwidth: float = 0.1, weight: float = 0.3) -> None:
@@ -43,7 +43,7 @@ class DeadEnds:
         self.known = Experiences()
 
     def values(self, situation: Vectors, actions: Numbers) -> Floats:
-        """Q_D of each action."""
+        """Returns Q_D of each action."""
         failures, n = self.known, self.known.count
         if not n:
             return np.zeros(len(actions))
@@ -67,10 +67,10 @@ class DeadEnds:
 
 @dataclass(frozen=True, slots=True)
 class Capped:
-    """Cases by their share of a softmax over similarity, in which no action may have more than 1 + Q_D + slack.
+    """Ranks cases by their share of a softmax over similarity, in which no action may have more than 1 + Q_D + slack.
 
-    p(a) is the sum of the shares of the cases that advise a; each gets p'(a) / p(a) of its own, p'(a) = min(p(a), 1 + Q_D(s, a)
-    + slack). What is left of less than `slack` is not shown.
+    p(a) is the sum of the shares of the cases that advise a; each gets p'(a) / p(a) of its own, p'(a) = min(p(a), 1 + Q_D(s, a) +
+    slack). Cases with 1 + Q_D below `slack` are not shown.
     """
 
     k: int = 4
@@ -101,11 +101,12 @@ def dead_ends(
     steps: bool = False,
     without: str = "",
 ) -> Policy:
-    """Similar successes, where what is known to end badly has a cap.
+    """Returns the policy: similar successes, with a cap on actions that are likely to end badly.
 
     Args:
-        slack: What the cap leaves above 1 + Q_D.
-        bandwidth, weight: Of the kernel mean that Q_D is, and of what is not known beside an experience of the same situation.
+        slack: Added to 1 + Q_D in the cap.
+        bandwidth: Bandwidth of the kernel of Q_D.
+        weight: Weight of the prior 0 in Q_D, where an outcome of the same situation weighs 1.
         without: "cap" shows the most similar successes.
     """
     require_part(without, PARTS)

@@ -1,4 +1,4 @@
-"""The default policy: the search's order, corrected by what rewards say. It is part of the memory itself."""
+"""The default policy: it takes the order of the search and corrects it by rewards. It is part of the memory itself."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from keepworth.registry import Method
 
 @dataclass(frozen=True, slots=True)
 class Curator:
-    """A sheet of at most `lines` lines: those that were used least, the oldest first, are taken off."""
+    """Keeps a sheet of at most `lines` lines: it archives those that were shown least, the oldest first."""
 
     lines: int = 48
 
@@ -30,18 +30,18 @@ class Curator:
             return
         rows = pool.advising()
         shown = valuer.shown.upto(len(pool))
-        # What was just written has had no chance to be used.
+        # Items that were just written have had no chance to be used.
         older = rows[pool.born[rows] < time]
         for row in sorted(older.tolist(), key=lambda row: shown[row])[: max(0, len(rows) - self.lines)]:
             pool.set_status(row, Status.ARCHIVED)
 
 
 def dynamic_cheatsheet(*, k: int = 4, lines: int = 48, alike: float = 0.8, steps: bool = False) -> Policy:
-    """Dynamic Cheatsheet: the `k` lines of a bounded sheet that are most similar.
+    """Returns Dynamic Cheatsheet: the `k` most similar lines of a bounded sheet.
 
     Args:
         lines: Lines of the sheet.
-        alike: Cosine from which a success with the same action needs no line of its own.
+        alike: Cosine from which a success with the same action gets no line of its own.
     """
     return Policy(
         "dynamic-cheatsheet",

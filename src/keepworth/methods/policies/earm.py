@@ -1,4 +1,4 @@
-"""EARM: a reranker that remembers which memories were relevant to which questions, and completes the rest."""
+"""EARM: a reranker that stores how relevant memories were to past questions, and estimates the missing entries."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from keepworth.registry import Method
 
 
 class CompletedScores:
-    """A sparse matrix of questions by memories: what was earned, from -1 to 1, where a memory was shown for a question.
+    """A sparse matrix of questions by memories: the reward, scaled to -1 to 1, where a memory was shown for a question.
 
-    A missing entry is completed by the entries of questions like this one and of memories like this one:
+    A missing entry is estimated from the entries of similar questions and similar memories:
 
         S(q, m) = SUM_i w_i * s_i / (SUM_i w_i + weight),   w_i = K(q, q_i) * K(m, m_i) * [m and m_i advise the same]
         K(a, b) = exp((cosine(a, b) - 1) / bandwidth)
 
-    over the entries i; the entry "0" of weight `weight` stands for what is not known. After EARM, arXiv 2608.22767.
+    over the entries i; `weight` is the weight of a prior entry of 0. After EARM, arXiv 2608.22767.
     """
 
     def __init__(self, bandwidth: float = 0.2, weight: float = 0.1) -> None:
@@ -42,7 +42,7 @@ class CompletedScores:
             return Values(np.zeros(len(rows)), np.zeros(len(rows)))
         questions, shown = self.entries[: self.count, :2].astype(np.intp).T
         near = self._kernel(self.questions[: self._asked] @ query.vector)[questions]
-        # Memories that were shown often are compared once.
+        # Each memory is compared once, however often it was shown.
         different, index = np.unique(shown, return_inverse=True)
         alike = self._kernel(pool.vectors[different] @ pool.vectors[rows].T)
         alike *= (pool.content[different][:, None] == pool.content[rows]) & (
@@ -82,11 +82,12 @@ def earm(
     failures: bool = True,
     steps: bool = False,
 ) -> Policy:
-    """EARM: the `pool` most similar cases, in an order in which a completed score counts `share`; the first `k` are shown.
+    """Returns EARM: the `pool` most similar cases are ranked by similarity and completed score, and the first `k` are shown.
 
     Args:
-        bandwidth: Of similarity, between questions and between memories.
-        weight: Of what is not known, beside an entry of the same question and memory.
+        share: Weight of the completed score beside the similarity.
+        bandwidth: Bandwidth of the kernel, between questions and between memories.
+        weight: Weight of the prior 0, where an entry of the same question and memory weighs 1.
     """
     valuer = CompletedScores(bandwidth, weight)
     return cases("earm", MostSimilar(pool, threshold), valuer, Blend(k, share), failures, steps)

@@ -18,19 +18,19 @@ from keepworth.methods.writers._episodes import RawCases
 from keepworth.registry import Method
 
 START = 2.0
-"""Importance of a new insight, as published."""
+"""Importance of a new insight, as in the paper."""
 
 
 def insights_among(rows: Rows, pool: Pool) -> Bools:
-    """Which of the rows are insights."""
+    """Marks the rows that are insights."""
     return np.array([bool(pool.items[row].metadata.get("insight")) for row in rows.tolist()], dtype=bool)
 
 
 @dataclass(frozen=True, slots=True)
 class SuccessesAndInsights:
-    """Each success, and what it has in common with the most similar earlier one of the same action: the words of both.
+    """Writes each success, and an insight: the words that it shares with the most similar earlier success of the same action.
 
-    An insight needs `words` words; one that is there is not written again.
+    An insight needs `words` words; an existing one is not written again.
     """
 
     cases: RawCases
@@ -61,7 +61,7 @@ class SuccessesAndInsights:
 
 @dataclass(frozen=True, slots=True)
 class BothKinds:
-    """The nearest insights, then the nearest successes, `k` of each."""
+    """Retrieves the nearest insights, then the nearest successes, `k` of each."""
 
     k: int = 4
 
@@ -77,9 +77,8 @@ class BothKinds:
 
 
 class Votes:
-    """Importance: `START`, and 1 more where an insight was shown, followed and paid, 1 less where it did not pay; 0 removes it.
-
-    Examples have none (ExpeL, arXiv 2308.10144: ADD 2, UPVOTE +1, DOWNVOTE -1)."""
+    """Values an insight by its importance: it starts at `START`, gains 1 where it was shown and followed with success, and loses
+    1 where that failed; at 0 it is removed. Examples have none (ExpeL, arXiv 2308.10144: ADD 2, UPVOTE +1, DOWNVOTE -1)."""
 
     def __init__(self) -> None:
         self.reset()
@@ -101,7 +100,7 @@ class Votes:
 
 
 def remove_outvoted(pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
-    """Archive insights whose importance has come to 0."""
+    """Archives insights whose importance has fallen to 0."""
     if use is None or not isinstance(valuer, Votes):
         return
     votes = valuer.votes.upto(len(pool))
@@ -112,7 +111,7 @@ def remove_outvoted(pool: Pool, valuer: Valuer, use: Use | None, time: int) -> N
 
 @dataclass(frozen=True, slots=True)
 class HalfInsights:
-    """At most half of the `k` places for the most important insights, the rest for examples."""
+    """Gives at most half of the `k` places to the most important insights, the rest to examples."""
 
     k: int = 4
 
@@ -126,10 +125,10 @@ class HalfInsights:
 
 
 def expel(*, k: int = 4, words: int = 3, steps: bool = False) -> Policy:
-    """ExpeL: insights by importance, and the most similar successes.
+    """Returns ExpeL: insights by importance, and the most similar successes.
 
     Args:
-        words: Words that two successes have in common where they make an insight.
+        words: Least number of words that two successes must share to make an insight.
     """
     return Policy(
         "expel",

@@ -10,11 +10,7 @@ from keepworth.registry import Method
 
 
 def exprag(*, k: int = 4, failures: bool = False, steps: bool = False) -> Policy:
-    """The `k` most similar cases.
-
-    Args:
-        failures: Whether failed cases are kept and shown, too, as in the paper's separate table.
-    """
+    """Returns ExpRAG: the `k` most similar cases. `failures` also shows failed cases, as in the paper's separate table."""
     return cases("exprag", MostSimilar(k), Unvalued(), AllRetrieved(k), failures, steps)
 
 

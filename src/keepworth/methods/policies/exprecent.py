@@ -10,7 +10,7 @@ from keepworth.registry import Method
 
 
 def exprecent(*, k: int = 4, failures: bool = False, steps: bool = False) -> Policy:
-    """The `k` latest cases."""
+    """Returns ExpRecent: the `k` latest cases."""
     return cases("exprecent", MostRecent(k), Unvalued(), AllRetrieved(k), failures, steps)
 
 

@@ -21,13 +21,14 @@ PARTS = ("references",)
 
 
 def sub_goal(goal: str, observation: str) -> str:
-    """What is to be done now: the observation, or where a task is one decision its text."""
+    """Returns the situation to search by: the observation, or the task's text where it has none."""
     return observation or goal
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceFirst:
-    """The reference plan alone where the most similar record is one and at least as similar as `alike`; else the `k` nearest."""
+    """Retrieves the reference plan alone if the most similar record is one with a cosine of `alike` or more, else the `k`
+    nearest."""
 
     k: int
     alike: float
@@ -42,8 +43,8 @@ class ReferenceFirst:
 
 @dataclass(frozen=True, slots=True)
 class Condense:
-    """Of `successes` records whose situations are at least as similar as `alike`, and most of which did the same, the newest
-    that did so becomes the reference plan; the others are archived, and say which one took their place."""
+    """Makes a reference plan of `successes` records whose situations have a cosine of at least `alike` and most of which did the
+    same: the newest of these becomes the plan, and the others are archived."""
 
     successes: int
     alike: float
@@ -76,11 +77,11 @@ class Condense:
 
 
 def gitm(*, k: int = 4, successes: int = 5, alike: float = 0.98, steps: bool = False, without: str = "") -> Policy:
-    """Ghost in the Minecraft: reference plans of what succeeded `successes` times, else the `k` most similar successes.
+    """Returns Ghost in the Minecraft: a reference plan where a situation has one, else the `k` most similar successes.
 
     Args:
         successes: Records of one situation from which a reference plan is made.
-        alike: Cosine from which two situations are one.
+        alike: Cosine from which two situations count as the same.
         without: "references" keeps and shows all records.
     """
     require_part(without, PARTS)

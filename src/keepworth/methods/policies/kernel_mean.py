@@ -1,4 +1,4 @@
-"""The kernel mean of reward, of an action or of an item: what a statistician would try first."""
+"""The kernel mean of reward, per action or per item: a standard baseline of statistics."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from keepworth.registry import Method
 
 
 class KernelMean:
-    """Mean reward of the advised action at situations like this one (Nadaraya-Watson, 1964), less `prior`, its value where
-    nothing is known. With `of_items`: mean reward after items like this one were shown, wherever that was.
+    """Estimates the mean reward of the advised action in similar situations, minus `prior` (Nadaraya-Watson, 1964). With
+    `of_items`, the mean reward after similar items were shown, in any situation.
 
     Weights are exp((cosine - 1) / bandwidth), times `keep` for each task since; the prior counts as an experience of weight
     `weight`.
@@ -66,14 +66,14 @@ def kernel_mean(
     keep: float = 1.0,
     failures: bool = True,
 ) -> Policy:
-    """Items whose action earned most near here; the settings are those of `KernelMean`."""
+    """Returns a policy that shows the items whose action earned most in similar situations; settings as in `KernelMean`."""
     return statistical("kernel-mean", KernelMean(bandwidth, prior, weight, keep), pool, best(k, 0.0), failures)
 
 
 def kernel_mean_of_items(
     *, k: int = 1, pool: int = 12, bandwidth: float = 0.15, prior: float = 0.3, keep: float = 1.0
 ) -> Policy:
-    """Items after which most was earned near here; the settings are those of `KernelMean`."""
+    """Returns a policy that shows the items similar to those after which most was earned; settings as in `KernelMean`."""
     valuer = KernelMean(bandwidth, prior, 0.3, keep, of_items=True)
     return statistical("kernel-mean-items", valuer, pool, best(k, BELOW, 0.05), True)
 

@@ -16,11 +16,11 @@ LINEAR_PRIOR = 0.2
 
 
 class LinearReward:
-    """One ridge regression of reward on (1/2, situation) per action: disjoint linear bandits (LinUCB, arXiv 1003.0146,
-    algorithm 1).
+    """One ridge regression of reward on (1/2, situation) per action: disjoint linear bandits (LinUCB, arXiv 1003.0146, algorithm
+    1).
 
-    Means, less `LINEAR_PRIOR`, get `alpha` deviations added while memory learns (the upper confidence bound); with alpha = 0 they
-    are left to a selector that draws. deviation: what a draw's deviations are multiplied with.
+    Means are taken minus `LINEAR_PRIOR`. While the memory learns, `alpha` standard deviations are added (the upper confidence
+    bound); Thompson sampling sets alpha = 0 and draws with the standard deviations times `deviation`.
     """
 
     def __init__(self, alpha: float = 0.3, ridge: float = 0.3, deviation: float = 0.0) -> None:
@@ -63,14 +63,15 @@ class LinearReward:
 
 
 def linucb(*, k: int = 4, pool: int = 12, alpha: float = 0.3, ridge: float = 0.3, failures: bool = False) -> Policy:
-    """Items whose action has the highest upper bound, `alpha` deviations above its mean."""
+    """Returns LinUCB: it shows the items whose action has the highest upper bound, `alpha` deviations above its mean."""
     return statistical("linucb", LinearReward(alpha, ridge), pool, best(k, floor(failures), 0.0), failures)
 
 
 def linear_thompson(
     *, k: int = 4, pool: int = 12, deviation: float = 0.2, ridge: float = 0.3, failures: bool = False
 ) -> Policy:
-    """Items whose action has the highest draw, `deviation` times its standard deviation around its mean."""
+    """Returns linear Thompson sampling: it shows the items whose action has the highest draw around its mean, with a standard
+    deviation scaled by `deviation`."""
     selection = Coherent(k, floor(failures), 0.0, drawn=True)
     return statistical("linear-thompson", LinearReward(0.0, ridge, deviation), pool, selection, failures)
 

@@ -1,4 +1,4 @@
-"""Memento of several steps: cases by the Q of a kernel."""
+"""Memento for tasks of several steps: cases are chosen by a Q that a kernel estimates."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class KernelQ:
         self.reset()
 
     def reset(self) -> None:
-        # Situations, each once; by row the numbers of those in which it was shown, and what it was worth there.
+        # Distinct situations; for each row the numbers of those in which it was shown, and its values there.
         self._where: Vectors = np.zeros((0, 0), dtype=np.float32)
         self._count = 0
         self._entries: dict[int, tuple[list[int], list[float]]] = {}
@@ -47,7 +47,7 @@ class KernelQ:
         return Values(means, np.zeros(len(means)))
 
     def value(self, state: Vectors, row: int) -> tuple[float, Floats, Floats]:
-        """Q(s, c), the kernel weights, and the squared differences (n, dimension)."""
+        """Returns Q(s, c), the kernel weights, and the squared differences (n, dimension)."""
         entry = self._entries.get(row)
         if entry is None:
             return self.start, np.zeros(0), np.zeros((0, len(state)))
@@ -93,7 +93,7 @@ def memento_kernel(
     failures: bool = True,
     steps: bool = False,
 ) -> Policy:
-    """Memento's kernel estimate: a softmax over Q / alpha among the `pool` most similar cases."""
+    """Returns Memento with kernel estimates: a softmax over Q / alpha among the `pool` most similar cases."""
     valuer = KernelQ(alpha=alpha, gamma=gamma)
     return cases("memento-kernel", MostSimilar(pool), valuer, BestValue(k, temperature=alpha), failures, steps)
 

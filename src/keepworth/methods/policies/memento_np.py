@@ -1,4 +1,4 @@
-"""Memento, first named AgentFly, without parameters: cases by similarity."""
+"""Non-parametric Memento, first named AgentFly: cases are chosen by similarity."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from keepworth.registry import Method
 
 
 def memento_np(*, k: int = 4, failures: bool = True, steps: bool = False) -> Policy:
-    """The `k` most similar cases, failed ones too."""
+    """Returns non-parametric Memento: the `k` most similar cases, failed ones too."""
     return cases("memento-np", MostSimilar(k), Unvalued(), AllRetrieved(k), failures, steps)
 
 

@@ -1,4 +1,4 @@
-"""Memento with parameters: cases by the Q of a small network."""
+"""Parametric Memento: cases are chosen by the Q of a small network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from keepworth.registry import Method
 
 @dataclass(frozen=True, slots=True)
 class Everything:
-    """All active items: for valuers that rank the whole store (Memento's parametric read)."""
+    """Retrieves all active items, for valuers that rank the whole store (Memento's parametric read)."""
 
     def __call__(self, query: Query, pool: Pool) -> Candidates:
         rows = eligible(query, pool)
@@ -129,12 +129,12 @@ def memento_p(
     failures: bool = True,
     steps: bool = False,
 ) -> Policy:
-    """Memento's parametric read.
+    """Returns parametric Memento.
 
     Args:
         updates: Steps of the optimiser at each write.
         pool: 0 ranks the whole bank by Q as the paper does; else only that many most similar cases are ranked.
-        explore: Share of even slates, 0 in the paper: plain top-K never tries new cases.
+        explore: Probability of a uniform slate, 0 in the paper: plain top-K never tries new cases.
     """
     retriever = MostSimilar(pool) if pool else Everything()
     valuer = CaseNetwork(rate=rate, steps=updates, seed=seed)

@@ -1,4 +1,4 @@
-"""Memp: procedures of what succeeded; one that was followed and turned out wrong is revised in place."""
+"""Memp: procedures from successes; a procedure that was followed and failed is revised in place."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ PARTS = ("adjustment",)
 
 @dataclass(frozen=True, slots=True)
 class Adjusted:
-    """Successes as they happened, and of each procedure that was shown and turned out wrong what it should have said.
+    """Writes successes as they happened, and a revision of each shown procedure that turned out wrong.
 
-    A procedure was wrong where what it advises was done and failed, or what it warns of was done and worked, in a situation at
-    least as similar to its own as `alike`. Its revision has its key, says the opposite of the same action, and notes as `revises`
-    the row whose place it takes (Memp, arXiv 2508.06433: a memory that fails is revised in place with what went wrong).
+    A procedure was wrong where the action that it advises failed, or the one that it warns of worked, in a situation whose cosine
+    to its own is at least `alike`. The revision has the same key, says the opposite of the same action, and names the row that it
+    replaces as `revises` (Memp, arXiv 2508.06433: a memory that fails is revised in place with what went wrong).
     """
 
     cases: RawCases
@@ -47,7 +47,7 @@ class Adjusted:
         return drafts
 
     def wrong(self, use: Use, good: bool, pool: Pool | None) -> list[int]:
-        """The rows that were shown and said the opposite of what came of it."""
+        """Returns the shown rows whose advice the outcome contradicts."""
         assert pool is not None
         opposite = (use.taken, -1.0 if good else 1.0)
         near = use.candidates.similarities[list(use.slate)] >= self.alike
@@ -60,7 +60,7 @@ class Adjusted:
 
 @dataclass(frozen=True, slots=True)
 class InPlace:
-    """Archives what a draft of this episode revises."""
+    """Archives the rows that a draft of this episode revises."""
 
     def __call__(self, pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
         for new in np.flatnonzero(pool.born[: len(pool)] == time).tolist() if use is None else ():
@@ -69,10 +69,10 @@ class InPlace:
 
 
 def memp(*, k: int = 4, alike: float = 0.0, steps: bool = False, without: str = "") -> Policy:
-    """Memp: the `k` most similar procedures, which are revised where they fail.
+    """Returns Memp: the `k` most similar procedures, which are revised where they fail.
 
     Args:
-        alike: Cosine of situations from which a failure is held against a procedure that was followed.
+        alike: Cosine of situations from which a failure counts against a procedure that was followed.
         without: "adjustment" keeps successes alone and leaves them as they are, which is the paper's validation.
     """
     require_part(without, PARTS)

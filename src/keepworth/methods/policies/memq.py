@@ -1,4 +1,4 @@
-"""MemQ: what a memory earns is credited to the memories that were shown when it was written, too."""
+"""MemQ: the reward of a memory is also credited to the memories that were shown when it was written."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ PARTS = ("provenance", "true-parents")
 
 @dataclass(frozen=True, slots=True)
 class CasesWithParents:
-    """Cases that note as `parents` the rows that were shown when they came about: the edges of the provenance graph.
+    """Writes cases that name as `parents` the rows that were shown at the choice they record: the edges of the provenance graph.
 
-    drawn: As many earlier rows by chance in their place, which is the control: a graph of the same shape that knows nothing.
+    drawn: Whether as many earlier rows are drawn at random instead: the control, a graph of the same shape without information.
     """
 
     cases: RawCases
@@ -46,9 +46,9 @@ class CasesWithParents:
 class ProvenanceQ(MovingAverage):
     """Q <- Q + rate * (gamma * trace)^d * (r - Q), with r = +1 or -1, for every memory at depth d of the provenance graph.
 
-    Depth 0 are the memories that were shown, depth 1 those that were shown when one of them was written, and so on; of several
-    ways to a memory the shortest counts. Nothing beyond `depth` is reached (MemQ, arXiv 2605.08374: TD(lambda) with structural
-    distance in the place of time).
+    Depth 0 are the memories that were shown, depth 1 those that were shown when one of them was written, and so on; the shortest
+    path to a memory counts. Nothing beyond `depth` is reached (MemQ, arXiv 2605.08374: TD(lambda) with structural distance in the
+    place of time).
     """
 
     def __init__(self, rate: float = 0.3, gamma: float = 0.9, trace: float = 0.7, depth: int = 3) -> None:
@@ -64,7 +64,7 @@ class ProvenanceQ(MovingAverage):
 
 
 def ancestors(rows: Sequence[int], pool: Pool, depth: int) -> dict[int, int]:
-    """The rows and their ancestors up to `depth`, each with its shortest distance."""
+    """Returns the rows and their ancestors up to `depth`, each with its shortest distance."""
     distances = dict.fromkeys(rows, 0)
     border = list(rows)
     for distance in range(1, depth + 1):
@@ -88,12 +88,12 @@ def memq(
     steps: bool = False,
     without: str = "",
 ) -> Policy:
-    """MemQ: MemRL's two phases over values that travel back along the provenance of memories.
+    """Returns MemQ: MemRL's two phases over values that travel back along the provenance of memories.
 
     Args:
-        gamma, trace: Their product is what is left of a credit after one edge.
+        gamma, trace: Their product is the share of a credit that passes along one edge.
         depth: Edges after which no credit is given.
-        without: "provenance" credits what was shown alone; "true-parents" draws the edges by chance.
+        without: "provenance" credits the shown memories alone; "true-parents" draws the edges at random.
     """
     require_part(without, PARTS)
     valuer = ProvenanceQ(rate, gamma, 0.0 if without == "provenance" else trace, depth)

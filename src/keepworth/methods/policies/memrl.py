@@ -67,12 +67,12 @@ def memrl(
     failures: bool = True,
     steps: bool = False,
 ) -> Policy:
-    """MemRL.
+    """Returns MemRL.
 
     Args:
         k: Cases shown.
-        pool: Cases that pass the gate.
-        threshold: Cosine below which a case does not pass it.
+        pool: Most cases that pass the similarity gate.
+        threshold: Cosine below which a case does not pass the gate.
         share: Weight of the value beside the similarity; both are standardised.
         rate: Weight of the newest reward in the moving average.
     """

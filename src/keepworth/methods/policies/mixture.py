@@ -1,15 +1,14 @@
-"""The reward of an action in a situation, by several estimators, each of which counts as well as it has predicted.
+"""Estimates the reward of an action in a situation by a mixture of estimators, each weighted by how well it has predicted.
 
     ridge        regression of reward on situation and action at once, by the kernel cosine * sameness of actions, and on how
-                 memory advises the action, which is shared by all actions: what was never tried has an estimate too
+                 memory advises the action. All actions share the last part, so an action never tried has an estimate too
     kernel mean  of the outcomes of the action in nearby situations (Nadaraya 1964, Watson 1964), drawn to the ridge's estimate
-                 where nothing near is known
-    faded        either of them, of what is left after each task fades what was before, for a world that changes
+                 where there are few
+    faded        either of them with weights that decay with each task, for a world that changes
 
-Weights are those of a Bayesian mixture: each estimator's is multiplied with the probability that it gave the reward which came,
-for the action that was taken; a small share is dealt out anew ("Tracking the Best Expert", Herbster and Warmuth, 1998). So
-nothing has to be known beforehand of how far experience carries, or of whether the world changes. Rewards count as they are, from
-0 to 1.
+Weights are those of a Bayesian mixture: each estimator's is multiplied by the probability that it gave to the observed reward of
+the action that was taken; a small share is redistributed ("Tracking the Best Expert", Herbster and Warmuth, 1998). So it need not
+be known in advance how far experience generalises, or whether the world changes. Rewards count as they are, from 0 to 1.
 """
 
 from __future__ import annotations
@@ -31,22 +30,28 @@ from keepworth.methods.policies._selection import contents_in
 from keepworth.registry import Method
 
 WORDS = 512
-"""Size of word sets."""
+"""Number of slots to which words are hashed."""
 NOISE = 0.3
-"""Variance of an outcome beside what the ridge explains, where a situation's own variance is 1."""
+"""Variance of an outcome that the ridge does not explain, where a situation's own variance is 1."""
 SHARED = 0.3
-"""Variance of what the ridge learns of advice whatever the action, beside the same."""
+"""Variance of the part of the ridge that advice explains whatever the action, in the same unit."""
 APART = 0.1
-"""Squared distance of two ways of advising an action at which outcomes of one say 1/e as much of the other."""
+"""Squared distance between two ways of advising an action at which outcomes of one count 1/e for the other."""
 WINDOW = 300
-"""The newest outcomes that a ridge is made of anew, when there are twice as many."""
+"""A ridge is rebuilt from this many newest outcomes when it holds twice as many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimator:
-    """bandwidth: of the kernel mean, whose weights are exp((cosine - 1) / bandwidth); 0 for the ridge alone. weight: of the
-    ridge's estimate in that mean. keep: what a task leaves of the weight of what was before. words: the share of common words
-    in the ridge's similarity, beside the encoder's cosine. start: how much it counts at first."""
+    """Settings of one estimator.
+
+    Args:
+        bandwidth: Of the kernel mean, whose weights are exp((cosine - 1) / bandwidth); 0 for the ridge alone.
+        weight: Weight of the ridge's estimate in the kernel mean.
+        keep: What one task leaves of the weight of earlier outcomes.
+        words: Share of common words in the ridge's similarity; the rest is the encoder's cosine.
+        start: Initial weight in the mixture.
+    """
 
     bandwidth: float = 0.0
     weight: float = 0.001
@@ -65,8 +70,8 @@ ESTIMATORS = (
 
 
 class MixtureValuer:
-    """estimators: see the module. prior: the reward where nothing is known, and of showing nothing; share: of the weights that is
-    dealt out anew at each outcome."""
+    """Values items by the mixture of estimators that the module describes. `prior` is the reward without outcomes, and of showing
+    nothing; `share` of the weights is redistributed at each outcome."""
 
     def __init__(self, estimators: tuple[Estimator, ...] = ESTIMATORS, prior: float = 0.2, share: float = 0.01) -> None:
         need("a mixture", count={"estimators": len(estimators)}, rate={"prior": prior, "share": share})
@@ -75,9 +80,9 @@ class MixtureValuer:
 
     def reset(self) -> None:
         self.width = 0
-        # Where: the situation's vector and its words.
+        # `where` is the situation's vector followed by its words.
         self.known = Experiences()
-        # Beside each outcome: how memory advised the action, and how much the outcome counts.
+        # For each outcome: how memory advised the action, and how much the outcome counts.
         self.advised = Experiences()
         ridges = dict.fromkeys((estimator.keep, estimator.words) for estimator in self.estimators)
         self.ridges = [Ridge(keep, words, self.prior) for keep, words in ridges]
@@ -85,7 +90,7 @@ class MixtureValuer:
         self.start: Floats = start / start.sum()
         self.weights: Floats = self.start.copy()
         self.trust, self.earned, self.counted = Trust(), self.prior, 1.0
-        # What `_alike` found last, for what is asked and then learned of one choice.
+        # The last result of `_alike`: one choice is first estimated and then learned from.
         self._latest: tuple[Query, int, Floats, Floats] | None = None
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
@@ -100,7 +105,7 @@ class MixtureValuer:
 
     def learn(self, use: Use, pool: Pool) -> None:
         if not use.taken:
-            return  # nobody said what was done, so no action gets the credit
+            return  # the action is unknown, so none gets the credit
         query, action = use.query, np.array([pool.content_of(use.taken)])
         hints = _hints(query, use.candidates, contents_in(pool, use.candidates.rows, query), action, pool)
         chance = self._estimates(query, action, hints, pool)[:, 0]
@@ -121,7 +126,7 @@ class MixtureValuer:
         return situation
 
     def _alike(self, query: Query) -> tuple[Floats, Floats]:
-        """Cosine and share of common words, of all outcomes with the situation."""
+        """Returns cosine and share of common words of all outcomes with the situation."""
         n = self.known.count
         if self._latest is not None and self._latest[0] is query and self._latest[1] == n:
             return self._latest[2:]
@@ -136,7 +141,7 @@ class MixtureValuer:
         return like, common
 
     def _estimates(self, query: Query, actions: Numbers, hints: Floats, pool: Pool) -> Floats:
-        """The reward of each action of `asked`, by each estimator; shape (estimators, actions)."""
+        """Returns each estimator's reward of each action, shape (estimators, actions)."""
         outcomes, n = self.known, self.known.count
         if not n:
             return np.full((len(self.estimators), len(actions)), self.prior)
@@ -147,7 +152,7 @@ class MixtureValuer:
         shared = SHARED * (advised @ hints.T)
         otherwise = same
         if advised[:, 1:].any() or hints[:, 1:].any():
-            # Outcomes of actions that memory advised in another way say less.
+            # Outcomes of actions that memory advised in another way weigh less.
             gaps = advised[:, None, 1:] - hints[None, :, 1:]
             otherwise = same * np.exp(-np.einsum("nah,nah->na", gaps, gaps) / APART)
         ridges: dict[tuple[float, float], Floats] = {}
@@ -162,7 +167,7 @@ class MixtureValuer:
             if estimator.bandwidth:
                 near = np.exp((like - 1.0) / estimator.bandwidth) * estimator.keep**age
                 weight = near[:, None] * otherwise
-                # As far as an outcome does not count, the ridge's estimate stands in its place.
+                # The part of an outcome that does not count is replaced by the ridge's estimate.
                 counted, drawn = self.advised.reward[:n], estimator.weight + (1.0 - self.advised.reward[:n]) @ weight
                 mean = bounded(
                     ((counted * outcomes.reward[:n]) @ weight + drawn * mean) / (weight.sum(axis=0) + estimator.weight)
@@ -182,7 +187,7 @@ class MixtureValuer:
         self._extend(self.ridges, outcomes.count - 1, pool)
 
     def _extend(self, ridges: list[Ridge], index: int, pool: Pool) -> None:
-        """The outcome at `place` becomes part of ridges, which hold those just before it."""
+        """Adds the outcome at `index` to ridges that hold the outcomes just before it."""
         outcomes, end = self.known, index + 1
         like, common = self._between(outcomes.where[index], end, self.width)
         same = pool.actions.sameness(outcomes.what[:end], outcomes.what[index:end])[:, 0]
@@ -198,8 +203,8 @@ class MixtureValuer:
 
 
 def _hints(query: Query, candidates: Candidates, contents: Numbers, actions: Numbers, pool: Pool) -> Floats:
-    """How memory advises each action of `asked`: the similarity of the nearest item that does; whether one of this very episode
-    does, the first one of those, the last one; shape (actions, 4)."""
+    """Returns how memory advises each action, shape (actions, 4): the similarity of the nearest item that advises it, and whether
+    any, the first and the last item of this episode advise it."""
     rows = candidates.rows
     hints = np.zeros((len(actions), 4))
     if not len(rows):
@@ -219,7 +224,7 @@ PARTS: dict[str, Callable[[Estimator], bool]] = {
     "words": lambda estimator: not estimator.words,
     "fading": lambda estimator: estimator.keep == 1.0,
 }
-"""Estimators that stay where a part is left out."""
+"""Of each part that can be left out: which estimators stay without it."""
 
 
 def mixture(
@@ -232,11 +237,11 @@ def mixture(
     failures: bool = True,
     without: str = "",
 ) -> Policy:
-    """Items whose advice the mixture values highest.
+    """Returns a policy that shows the items whose advice the mixture values highest.
 
     Args:
         without: One of `PARTS`, which is left out.
-        prior, share: Of `MixtureValuer`.
+        prior, share: As in `MixtureValuer`.
     """
     require_part(without, PARTS)
     estimators = tuple(estimator for estimator in ESTIMATORS if not without or PARTS[without](estimator))

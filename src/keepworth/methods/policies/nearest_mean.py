@@ -1,4 +1,4 @@
-"""The mean reward of an action in the nearest situations."""
+"""The mean reward of an action in the nearest situations, as an estimate of its value."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from keepworth.registry import Method
 
 
 class NearestMean:
-    """Mean reward of the advised action over the `n` nearest situations in which it was taken, weighted by cosine^4 and drawn to
-    `prior` by an experience of weight 0.05; less `prior`."""
+    """Estimates the mean reward of the advised action over the `n` nearest situations in which it was taken, minus `prior`.
+    Outcomes are weighted by cosine^4, and the prior counts as one of weight 0.05."""
 
     def __init__(self, n: int = 5, prior: float = 0.2) -> None:
         need("nearest neighbours", count={"n": n}, rate={"prior": prior})
@@ -43,7 +43,7 @@ class NearestMean:
 
 
 def nearest_mean(*, k: int = 4, pool: int = 12, n: int = 5, prior: float = 0.2, failures: bool = False) -> Policy:
-    """Items whose action earned most in the `n` nearest situations in which it was taken."""
+    """Returns a policy that shows the items whose action earned most in the `n` nearest situations in which it was taken."""
     return statistical("nearest-mean", NearestMean(n, prior), pool, best(k, floor(failures)), failures)
 
 

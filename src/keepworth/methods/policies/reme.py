@@ -1,4 +1,4 @@
-"""ReMe: distilled experiences with counts, deleted when they do not pay."""
+"""ReMe: distilled experiences with counts, which are deleted when they do not pay."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from keepworth.registry import Method
 
 @dataclass(frozen=True, slots=True)
 class Guidance:
-    """ReMe's guidance, template form: what the experiences say, without the episodes behind them."""
+    """Shows the texts of experiences without the episodes behind them: ReMe's guidance as a template."""
 
     def __call__(self, items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
         if not items:
@@ -41,8 +41,8 @@ class Guidance:
 
 
 class Counts:
-    """f: times shown; u: successes of tasks in which it was shown, parts of one where rewards are graded ("Remember Me,
-    Refine Me", arXiv 2512.10696, section 3.3)."""
+    """Counts f, how often an item was shown, and u, the successes of tasks in which it was shown; graded rewards add their share
+    ("Remember Me, Refine Me", arXiv 2512.10696, section 3.3)."""
 
     def __init__(self) -> None:
         self.shown, self.won = Column(), Column()
@@ -60,7 +60,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class DeleteByUtility:
-    """Archive an item shown at least `least` times whose share of successes is at most `share` (ReMe, equation 3)."""
+    """Archives an item shown at least `least` times whose share of successes is at most `share` (ReMe, equation 3)."""
 
     least: int = 5
     share: float = 0.5
@@ -80,7 +80,7 @@ PARTS = ("deletion",)
 def reme(
     *, k: int = 4, least: int = 5, share: float = 0.5, alike: float = 0.98, steps: bool = False, without: str = ""
 ) -> Policy:
-    """ReMe.
+    """Returns ReMe.
 
     Args:
         least: Uses after which an experience may be deleted.

@@ -27,7 +27,7 @@ class Pruned:
 
 
 def remem(*, k: int = 4, share: float = 0.8, failures: bool = False, steps: bool = False) -> Policy:
-    """Similar cases, without those that are less similar than `share` of the best."""
+    """Returns ReMem: the `k` most similar cases, without those whose similarity is below `share` of the best."""
     return cases("remem", MostSimilar(k), Unvalued(), Pruned(k, share), failures, steps)
 
 

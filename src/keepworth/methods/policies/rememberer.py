@@ -20,12 +20,12 @@ from keepworth.registry import Method
 
 @dataclass(frozen=True, slots=True)
 class GoalAndObservation:
-    """share * cos(goal, goal) + (1 - share) * cos(observation, observation), top-k (arXiv 2306.07929, section 3.2).
+    """Ranks by share * cos(goal, goal) + (1 - share) * cos(observation, observation), top-k (arXiv 2306.07929, section 3.2).
 
     Stored keys are "goal | observation"; vectors of the parts are made once per text. Ties go to more visits. Items that are no
-    records of its table (observations of this episode, records from outside) have one key, which is compared with both at once.
-    A task that has no observation beside its goal is compared by the goal alone, whatever `share` says: else a part that is not
-    there would lower every similarity, and with a share of 0 nothing would be compared at all.
+    records of this table (observations of this episode, records from outside) have one key, which is compared with goal and
+    observation together. A task without an observation is compared by the goal alone, whatever `share` is: otherwise the missing
+    part would lower every similarity, and a share of 0 would compare nothing.
     """
 
     k: int = 2
@@ -55,11 +55,11 @@ class GoalAndObservation:
 
 @dataclass(slots=True)
 class ExperienceTable:
-    """REMEMBERER's writer (arXiv 2306.07929): a record per (goal, observation) with a value for each action tried.
+    """Writes a record per (goal, observation) with a value for each action tried (arXiv 2306.07929).
 
-    G_t = sum of the next n rewards + gamma^n * max_a Q(k_{t+n}, a); Q <- Q + (G - Q) / N. n = 0 sums to the episode's end,
-    as the released scripts do. The step rewards are 0 but for the last, which is the outcome scaled to +1 or -1
-    where `signed`; with `steps` every choice has its own reward, scaled alike.
+    G_t = sum of the next n rewards + gamma^n * max_a Q(k_{t+n}, a); Q <- Q + (G - Q) / N. n = 0 sums to the episode's end, as the
+    released scripts do. The step rewards are 0 except the last, which is the outcome, scaled to +1 or -1 where `signed`; with
+    `steps` every choice has its own reward, scaled alike.
     """
 
     n: int = 0
@@ -127,16 +127,16 @@ def _case_of(data: dict[str, Any]) -> Advice:
 
 @dataclass(frozen=True, slots=True)
 class EncouragedDiscouraged:
-    """REMEMBERER's exemplars (arXiv 2306.07929): the best action is encouraged if its value is positive; actions at or below
-    min(0, the record's mean) are discouraged. The released code discourages values of exactly 0, which fails with negative ones.
-    """
+    """Shows REMEMBERER's exemplars (arXiv 2306.07929): the best action is encouraged if its value is positive; actions at or
+    below min(0, the record's mean) are discouraged. The released code discourages values of exactly 0, which fails with negative
+    ones."""
 
     def __call__(self, items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
         blocks: list[str] = []
         pairs: list[tuple[str, float, float]] = []
         for item, near in zip(items, similarities, strict=True):
             if "q" not in item.metadata:
-                # An observation of this episode, or a record from outside: no values, so it says what it says.
+                # An observation of this episode, or a record from outside, has no values: its text is shown as it is.
                 blocks.append(f"- {as_line(item.text)}")
                 pairs += combined_advice([item], query, [near])
                 continue
@@ -160,7 +160,7 @@ class EncouragedDiscouraged:
 
 
 def rememberer(*, k: int = 2, share: float = 0.5, n: int = 0, gamma: float = 1.0, steps: bool = False) -> Policy:
-    """REMEMBERER: `k` records, by `share` of the goal's similarity and the rest of the observation's.
+    """Returns REMEMBERER: `k` records, ranked by `share` of the goal's similarity and the rest of the observation's.
 
     Args:
         n: Steps before bootstrapping; 0 sums to the end of the episode.

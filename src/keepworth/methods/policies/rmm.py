@@ -6,7 +6,7 @@ Management for Long-term Personalized Dialogue Agents", arXiv 2503.08026). No la
     with memory.episode(question) as episode:
         shown = episode.search()                # each line begins with the id of its item
         episode.act(reply)                      # "... [m3, m7]": what the reply used, in its last brackets
-        episode.reward(1.0)                     # lets it be learned from
+        episode.reward(1.0)                     # the policy learns from it
 
 As in the paper: K = 20, M = 5, tau = 0.5, rate 1e-3, b = 0.5, batches of 4, rewards of +1 and -1 for what is cited and what is
 not, and nothing else: the size of the reward of the episode is not read. Different here:
@@ -55,10 +55,10 @@ if TYPE_CHECKING:
 
 
 class Reranker:
-    """q' = q + W_q q, m' = m + W_m m, score q' . m'. The weights are empty until the size d of vectors is known.
+    """Scores q' . m' with q' = q + W_q q and m' = m + W_m m. The weights are empty until the size d of vectors is known.
 
     Args:
-        baseline: b.
+        baseline: b of the paper.
         batch: Choices of one step.
     """
 
@@ -68,13 +68,13 @@ class Reranker:
         self._slopes: list[tuple[Floats, Floats]] = []
 
     def moved(self, query: Floats, items: Floats) -> tuple[Floats, Floats]:
-        """q', shape (d,), and m', shape (n, d)."""
+        """Returns q', shape (d,), and m', shape (n, d)."""
         if not self.for_query.size:
             return query, items
         return query + self.for_query @ query, items + items @ self.for_items.T
 
     def logits(self, query: Floats, items: Floats) -> Floats:
-        """s / tau, shape (n,): log-weights of the Plackett-Luce choice."""
+        """Returns s / tau, shape (n,): log-weights of the Plackett-Luce choice."""
         new_query, new_items = self.moved(query, items)
         logits: Floats = new_items @ new_query / self.temperature
         return logits
@@ -82,13 +82,19 @@ class Reranker:
     def slopes(
         self, query: Floats, items: Floats, slate: Sequence[int], advantages: Sequence[float]
     ) -> tuple[Floats, Floats]:
-        """Gradients of `weighted_log_probability` by W_q and W_m, each of shape (d, d)."""
+        """Returns the gradients of `weighted_log_probability` by W_q and W_m, each of shape (d, d)."""
         new_query, new_items = self.moved(query, items)
         by_score = by_logits(new_items @ new_query / self.temperature, slate, advantages) / self.temperature
         return np.outer(new_items.T @ by_score, query), np.outer(new_query, items.T @ by_score)
 
     def learn(self, query: Floats, items: Floats, slate: Sequence[int], rewards: Sequence[float]) -> None:
-        """One step of REINFORCE after every `batch` choices. query: (d,); items: (n, d), candidates; rewards: of each place."""
+        """Collects a choice, and takes a step of REINFORCE after every `batch` choices.
+
+        Args:
+            query: Shape (d,).
+            items: The candidates, shape (n, d).
+            rewards: The reward of each place of the slate.
+        """
         if not slate:
             return
         if not self.for_query.size:
@@ -101,7 +107,7 @@ class Reranker:
 
 
 def weighted_log_probability(logits: Floats, slate: Sequence[int], advantages: Sequence[float]) -> float:
-    """Sum over the places of the slate of advantage * log P(this item | the places before), P of Plackett and Luce."""
+    """Returns the sum over the slate's places of advantage * log P(this item | the places before), P of Plackett and Luce."""
     left, total = np.array(logits, dtype=np.float64), 0.0
     for index, advantage in zip(slate, advantages, strict=True):
         total += advantage * float(left[index] - left.max() - np.log(np.exp(left - left.max()).sum()))
@@ -110,7 +116,7 @@ def weighted_log_probability(logits: Floats, slate: Sequence[int], advantages: S
 
 
 def by_logits(logits: Floats, slate: Sequence[int], advantages: Sequence[float]) -> Floats:
-    """The gradient of `weighted_log_probability` by the logits, shape (n,)."""
+    """Returns the gradient of `weighted_log_probability` by the logits, shape (n,)."""
     left, slope = np.array(logits, dtype=np.float64), np.zeros(len(logits))
     for index, advantage in zip(slate, advantages, strict=True):
         chances = np.exp(left - left.max())
@@ -127,28 +133,28 @@ NO_CITATION = "[NO_CITE]"
 
 
 def citing(ids: Iterable[str]) -> str:
-    """What a reply ends with that used items of these ids."""
+    """Returns the citation that ends a reply which used the items of these ids."""
     listed = ", ".join(ids)
     return f"[{listed}]" if listed else NO_CITATION
 
 
 def cited(reply: str, ids: Sequence[str]) -> frozenset[str] | None:
-    """Those of `ids` that the last brackets of a reply name; None where it says nothing of what it used: no brackets, or last
-    ones that name no item and do not say NO_CITE."""
+    """Returns those of `ids` that the last brackets of a reply name. None where the reply has no citation: no brackets, or last
+    ones that name no item and are not NO_CITE."""
     brackets = _BRACKETS.findall(reply)
     if not brackets:
         return None
     names = {part.strip() for part in brackets[-1].split(",")}
     if names & set(ids):
         return frozenset(names & set(ids))
-    # The ids of another search of the same reply are a citation too: of nothing of this one.
+    # Ids of another search of the same reply are a citation, too, but of no item of this search.
     elsewhere = all(re.fullmatch(r"m\d+", name) for name in names)
     return frozenset() if elsewhere or names == {NO_CITATION.strip("[]")} else None
 
 
 def cites_by_words(answer: str, question: str, texts: Sequence[str]) -> list[int]:
-    """Where the reader cannot cite: the places of those `texts` that hold most of the words of the answer, words of the question
-    apart, and half of them at least. Texts that hold as many are all cited; of an answer without words of its own none is."""
+    """Cites by rule where the reader cannot: returns the indices of the `texts` that hold the most words of the answer, words of
+    the question excluded, and at least half of them. Ties are all cited; an answer without words of its own cites nothing."""
     words = set(tokens(answer)) - set(tokens(question))
     shares = [len(words & set(tokens(text))) / len(words) for text in texts] if words else []
     most = max(shares, default=0.0)
@@ -159,8 +165,8 @@ def cites_by_words(answer: str, question: str, texts: Sequence[str]) -> list[int
 
 
 class CitedReward:
-    """A valuer: the score of the reranker, which learns from what replies cite. A choice without an action, or whose action cites
-    nothing and does not say so, teaches nothing. start: one that learned elsewhere, to go on from."""
+    """Values items by the reranker's score, which learns from citations. A choice without an action, or whose action has no
+    citation, is not learned from. `start` is a trained reranker to continue from."""
 
     def __init__(self, start: Reranker | None = None, **settings: Any) -> None:
         self._start, self._settings = start, settings
@@ -188,7 +194,7 @@ class CitedReward:
         ids = [pool.items[row].id for row in use.rows]
         used = cited(use.taken, ids) if use.taken else None
         if used is None or use.decision in self._learned:
-            return  # a reward that is given again changes nothing in what was cited
+            return  # a corrected reward does not change what was cited
         if use.decision:
             self._learned.add(use.decision)
         rewards = [1.0 if id in used else -1.0 for id in ids]
@@ -200,7 +206,7 @@ def _vectors(query: Query, candidates: Candidates, pool: Pool) -> tuple[Floats, 
 
 
 def with_ids(items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
-    """One line for each item, which begins with its id, for a reply to cite."""
+    """Shows one line per item, which begins with its id, for a reply to cite."""
     lines = "\n".join(f"[{item.id}] {as_line(item.text)}" for item in items)
     return Presented(lines, combined_advice(items, query, similarities))
 
@@ -215,8 +221,17 @@ def rmm(
     batch: int = 4,
     start: Reranker | None = None,
 ) -> Policy:
-    """pool: K, how many the reranker is given; k: M, how many it shows. baseline: b. start: a reranker that learned elsewhere.
-    Raises InvalidPolicy."""
+    """Returns RMM.
+
+    Args:
+        k: M of the paper: items that are shown.
+        pool: K of the paper: candidates that the reranker gets.
+        baseline: b of the paper.
+        start: A trained reranker to continue from.
+
+    Raises:
+        InvalidPolicy: For a setting out of its range.
+    """
     sizes = {"temperature": temperature, "rate": rate}
     need("rmm", count={"pool": pool, "batch": batch}, positive=sizes)
     valuer = CitedReward(start, temperature=temperature, rate=rate, baseline=baseline, batch=batch)

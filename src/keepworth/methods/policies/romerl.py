@@ -1,4 +1,4 @@
-"""RoMeRL: utilities of a fixed, small size, for kinds of task and kinds of advice in place of single memories."""
+"""RoMeRL: utilities of a fixed, small number, for kinds of task and kinds of advice instead of single memories."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from keepworth.methods.policies.memrl import Blend
 from keepworth.registry import Method
 
 Kind = tuple[int, bool]
-"""What a memory advises, as a number, and whether it warns of it."""
+"""The action that a memory speaks of, as a number, and whether the memory warns of it."""
 
 
 class ReducedUtilities:
-    """Two utilities for each kind of task and each piece of advice, however many memories say it.
+    """Keeps two utilities for each kind of task and piece of advice, however many memories give that advice.
 
-    A task is of the kind whose centre is the most similar one; it becomes a new centre where no cosine reaches `alike` and
-    there are fewer than `most`. With r = 2 * reward - 1 and w_j = (1 / j) / (1 + 1/2 + ... + 1/n) for the memory at place j of n:
+    A task is of the kind with the most similar centre; it becomes a new centre where no cosine reaches `alike` and there are
+    fewer than `most`. With r = 2 * reward - 1 and w_j = (1 / j) / (1 + 1/2 + ... + 1/n) for the memory at place j of n:
 
         gain <- gain + rate * w_j * (r - gain)    where r > 0
         loss <- loss + rate * w_j * (-r - loss)   where r < 0
         utility = gain - loss
 
-    Kept apart, a success does not wash out what failures said. After RoMeRL, arXiv 2608.02508: utilities of reduced order,
+    They are kept apart so that a success does not erase failures. After RoMeRL, arXiv 2608.02508: utilities of reduced order,
     positive and negative ones apart, credit by rank.
     """
 
@@ -41,7 +41,7 @@ class ReducedUtilities:
         self.losses: dict[tuple[int, Kind], float] = {}
 
     def kind(self, vector: Vectors) -> int:
-        """The number of the nearest centre, -1 where none is near and there is room for another."""
+        """Returns the number of the nearest centre, or -1 where none is near and there is room for another."""
         if not len(self.centres):
             return -1
         near = self.centres @ vector
@@ -85,10 +85,11 @@ def romerl(
     failures: bool = True,
     steps: bool = False,
 ) -> Policy:
-    """RoMeRL: similarity and a utility of the kind of task, half and half.
+    """Returns RoMeRL: cases ranked by similarity and by the utility for the kind of task.
 
     Args:
-        alike: Cosine from which a task is of a kind that is there.
+        share: Weight of the utility beside the similarity.
+        alike: Cosine from which a task is of an existing kind.
         most: Kinds of task, which bounds the state.
     """
     valuer = ReducedUtilities(rate, alike, most)

@@ -1,10 +1,9 @@
-"""The Answerer: memories and a question in, a short answer out.
+"""The Answerer: reads memories and a question, and writes a short answer.
 
-After the Answer Agent of "Memory-R1: Enhancing Large Language Model Agents to Manage and Utilize Memories via
-Reinforcement Learning" (arXiv 2508.19828), in a form that a 135M model can follow: two worked examples in plain text
-instead of an instruction. Memories stand in order of time, so that "the later one counts" can be learned without
-spelling out dates, which would cost a dozen tokens each. `Style.DISTIL` asks for the useful memory before the
-answer, as the paper does; it needs a model that can carry it.
+After the Answer Agent of "Memory-R1: Enhancing Large Language Model Agents to Manage and Utilize Memories via Reinforcement
+Learning" (arXiv 2508.19828), in a form that a 135M model can follow: two worked examples in plain text instead of an instruction.
+Memories are in order of time, so that "the later one counts" can be learned without writing dates, which would cost a dozen
+tokens each. `Style.DISTIL` asks for the useful memory before the answer, as the paper does; it needs a larger model.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Style(str, Enum):
     DISTIL = "distil"
 
 
-# (memories, question, useful memory, answer). Two shapes of answer: a name, and a number of which the later one counts.
+# (memories, question, useful memory, answer). One answer is a name, the other a number that was updated.
 _EXAMPLES: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
     (
         ("I finally adopted a cat, her name is Pepper.", "My sister Nora moved to Leeds."),
@@ -65,18 +64,18 @@ PROMPT_ID = {
     style: f"answerer/{style.value}-v1-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     for style, text in PREFIX.items()
 }
-"""Changes with every change of wording: a change of prompt is a change of environment."""
+"""Changes with every change of wording, since the prompt is part of the environment."""
 
 
 def render(shown: Sequence[Shown], question: str, style: Style = Style.DIRECT) -> str:
-    """The prompt: two examples, the memories in the order given, the question. Ends where the model goes on."""
+    """Returns the prompt: two examples, the memories in the order given, the question. It ends where the model continues."""
     memories = [as_line(item.text) for item in shown]
     ending = "Useful:" if style is Style.DISTIL else MARKER
     return f"{PREFIX[style]}{_block(memories, as_line(question))}\n{ending}"
 
 
 def parse(text: str, style: Style = Style.DIRECT) -> tuple[str, ParseStatus]:
-    """The answer in a model's text: its first line, or what follows the marker. Never raises."""
+    """Returns the answer in a model's text: its first line, or the text after the marker. Never raises."""
     if style is Style.DISTIL:
         _, marker, text = text.rpartition(MARKER)
         if not marker:
@@ -88,10 +87,10 @@ def parse(text: str, style: Style = Style.DIRECT) -> tuple[str, ParseStatus]:
 def fit(
     model: Model, shown: Sequence[Shown], question: str, max_tokens: int, style: Style = Style.DIRECT
 ) -> tuple[Tokens, tuple[Shown, ...]]:
-    """The prompt's tokens and the memories that fit in the model's window, in the order shown.
+    """Returns the prompt's tokens and the memories that fit in the model's window, in the order shown.
 
-    The memories of the lowest score are left out first, of equal ones the first shown (the oldest). How many fit is
-    found by bisection: a handful of prompts is encoded, however many memories there are.
+    The memories of the lowest score are left out first, of equal ones the first shown (the oldest). How many fit is found by
+    bisection: a handful of prompts is encoded, however many memories there are.
     Raises KeepworthError where `max_tokens` or the question alone is too long.
     """
     limit = model.context_limit - max_tokens
@@ -129,29 +128,29 @@ def fit(
     return prompt
 
 
-# Reader: the answerer as something frozen, which says what a memory is worth.
+# Reader: the frozen answerer, which measures the worth of a memory.
 
 
 Query = tuple[str, Sequence[str]]
-"""(question, memories in the order of showing)."""
+"""(question, memories in the order of the prompt)."""
 
 
 class Reader(Protocol):
-    """Something frozen that answers questions from memories. `identity` is stored beside every reward it gave."""
+    """A frozen reader that answers questions from memories. `identity` is stored with every reward it gave."""
 
     @property
     def identity(self) -> str: ...
 
     def answers(self, queries: Sequence[Query]) -> list[str]:
-        """One answer per query, the same whenever the same is asked."""
+        """Returns one answer per query. Equal queries get equal answers."""
         ...
 
 
 class ModelReader:
-    """A model behind the answerer's prompt, greedy, each distinct prompt answered once per version of the model.
+    """A model behind the answerer's prompt, greedy, with one call per distinct prompt and version of the model.
 
-    weights: what its trained weights are called, where they are not those it was published with: the identity tells a
-    reader that learned from one that did not."""
+    weights: the name of its trained weights, if any: the identity distinguishes a trained reader from an untrained one.
+    """
 
     def __init__(
         self,
@@ -190,16 +189,16 @@ class ModelReader:
 
     @property
     def room(self) -> int:
-        """Tokens of memories that fit beside the examples and a question of usual length."""
+        """Returns the number of tokens for memories, beside the examples and a question of usual length."""
         head = len(self._model.encode(PREFIX[self._style]))
         return self._model.context_limit - self._max_tokens - head - USUAL_QUESTION
 
     def tokens(self, text: str) -> int:
-        """Of one memory, as a line of the prompt."""
+        """Returns the number of tokens of one memory as a line of the prompt."""
         return len(self._model.encode_continuation(f"- {as_line(text)}\n"))
 
     def choices(self, queries: Sequence[tuple[str, Sequence[str], Sequence[str]]]) -> list[int]:
-        """Of each (question, memories, options) the place of the option with the highest mean log-probability per token."""
+        """Returns for each (question, memories, options) the index of the option of highest mean log-probability per token."""
         picked = []
         for start in range(0, len(queries), TOGETHER):
             for _, group in groupby(queries[start : start + TOGETHER], key=lambda query: tuple(query[1])):
@@ -220,6 +219,6 @@ class ModelReader:
 
 
 TOGETHER = 8
-"""Questions in a row whose memories are read once for all of them, where they are the same."""
+"""Consecutive questions whose memories are read once for all of them, if equal."""
 USUAL_QUESTION = 64
-"""Tokens that are kept free for a question."""
+"""Tokens reserved for a question."""

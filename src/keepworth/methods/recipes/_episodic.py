@@ -1,7 +1,7 @@
-"""Two memories of a training, of its successes and of its failures, and the reward that they give (Memory-R+, arXiv 2504.02273).
+"""Two memories of a training, for its successes and its failures, and the reward from them (Memory-R+, arXiv 2504.02273).
 
-Answers are scored before they are remembered, else a wrong answer always meets itself and is never novel; a window of equal
-values gives 0.5, else the raw distance leaks out. Both differ from the released script.
+Answers are scored before they are stored, since otherwise a wrong answer would be compared with itself and never be novel; a
+window of equal values gives 0.5 instead of the raw distance. Both differ from the released script.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from keepworth.learning.collect.sources import Source
 
 @dataclass(slots=True)
 class NeighbourMemory:
-    """Responses seen per query: at most `queries` of them, the oldest leaving first, and `responses` for each."""
+    """Stores responses per query: at most `queries` of them, the oldest leaving first, and `responses` for each."""
 
     queries: int
     responses: int
@@ -35,7 +35,7 @@ class NeighbourMemory:
         self.entries[key][1].append(response)
 
     def near(self, query: Vector, neighbours: int) -> Vector | None:
-        """[n, D]: the responses of the `neighbours` queries most alike by cosine; None from an empty memory."""
+        """Returns [n, D]: the responses of the `neighbours` queries of highest cosine; None from an empty memory."""
         if not self.entries:
             return None
         stored = list(self.entries.values())
@@ -46,11 +46,11 @@ class NeighbourMemory:
 
 @dataclass(slots=True)
 class EpisodicReward:
-    """exploit = -|a - centroid of near successes|, explore = 1 - max cosine to near failures; each is scaled by the
-    minimum and maximum of its last `window` raw values and the two are added.
+    """Rewards exploit + explore, with exploit = -|a - centroid of near successes| and explore = 1 - max cosine to near failures,
+    each scaled by the minimum and maximum of its last `window` raw values.
 
-    explore counts after `warmup` scored groups. An empty memory gives 0 for its part. The defaults are the paper's for
-    GSM8K (responses 100, window 100, one neighbour, warm-up about 50 steps); queries is the size of its dataset.
+    explore counts after `warmup` scored groups. An empty memory gives 0 for its part. The defaults are the paper's for GSM8K
+    (responses 100, window 100, one neighbour, warm-up about 50 steps); queries is the size of its dataset.
     """
 
     queries: int = 10_000
@@ -71,7 +71,7 @@ class EpisodicReward:
         self.exploit_window, self.explore_window = deque(maxlen=self.window), deque(maxlen=self.window)
 
     def raw(self, query: Vector, response: Vector) -> tuple[float | None, float | None]:
-        """(exploit, explore) before scaling, None from an empty memory; remembers nothing."""
+        """Returns (exploit, explore) before scaling, None from an empty memory, and stores nothing."""
         right = self.successes.near(query, self.neighbours)
         wrong = self.failures.near(query, self.neighbours)
         exploit = None if right is None else -float(np.linalg.norm(response - right.mean(0)))
@@ -79,7 +79,7 @@ class EpisodicReward:
         return exploit, explore
 
     def score_group(self, query: Vector, responses: Vector, outcomes: Sequence[float]) -> list[float]:
-        """Intrinsic reward of each answer of a group, then the answers are remembered by their outcome.
+        """Returns the intrinsic reward of each answer of a group, then stores the answers by their outcome.
 
         query [D], responses [G, D]: encoder vectors of the question and of the answers' reasoning; outcomes [G].
         """
@@ -97,7 +97,7 @@ class EpisodicReward:
         return rewards
 
     def state(self) -> dict[str, Any]:
-        """Everything a checkpoint must keep, as plain lists."""
+        """Returns the state for a checkpoint, as plain lists."""
         memories = {
             name: [(query.tolist(), [r.tolist() for r in responses]) for query, responses in memory.entries.values()]
             for name, memory in (("successes", self.successes), ("failures", self.failures))
@@ -117,7 +117,7 @@ class EpisodicReward:
 
 
 def scaled_in(window: deque[float], value: float) -> float:
-    """value added to the window, then placed between its minimum and maximum; 0.5 where they are equal."""
+    """Adds `value` to the window, and returns its position between the minimum and maximum; 0.5 where they are equal."""
     window.append(value)
     low, high = min(window), max(window)
     return 0.5 if high - low <= 1e-12 else (value - low) / (high - low)
@@ -134,13 +134,13 @@ def _units(matrix: Vector) -> Vector:
 
 
 class RememberedEpisodes(Source):
-    """An `EpisodicReward` in a training: every sampled episode gets the term `episodic`, and is then remembered.
+    """Uses an `EpisodicReward` in a training: every sampled episode gets the term `episodic`, and is then stored.
 
     Args:
         reward: An empty one.
         encode: Texts to vectors [n, D].
-        compared: What of an episode is: the bank that it left, or another text.
-        weight: Of the term.
+        compared: Returns the text of an episode to compare, such as its answer or the bank that it left.
+        weight: Weight of the term.
     """
 
     name, replays = "episodic", False
@@ -155,8 +155,8 @@ class RememberedEpisodes(Source):
         self.reward, self._encode, self._compared, self._weight = reward, encode, compared, weight
 
     def review(self, groups: Sequence[Group], step: int = 0) -> list[Group]:
-        """The groups with the term, scored before they are remembered. A success is an episode that earns more than
-        `success_above` by its other terms."""
+        """Returns the groups with the term, scored before they are stored. An episode is a success if its other terms give more
+        than `success_above`."""
         return [self._score(group) for group in groups]
 
     def _score(self, group: Group) -> Group:
@@ -169,7 +169,7 @@ class RememberedEpisodes(Source):
         return replace(group, episodes=episodes)
 
     def keep(self, groups: Sequence[Group], step: int) -> dict[str, float]:
-        """How many responses are remembered."""
+        """Returns the numbers of stored responses."""
         kinds = {"successes": self.reward.successes, "failures": self.reward.failures}
         return {
             f"episodic/{name}": float(sum(len(responses) for _, responses in memory.entries.values()))

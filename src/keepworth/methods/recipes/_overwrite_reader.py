@@ -1,10 +1,9 @@
 """OverwriteReader: reads a text of any length in a fixed window, rewriting one short memory after every section.
 
-After "MemAgent: Reshaping Long-Context LLM with Multi-Conv RL-based Memory Agent" (arXiv 2507.02259), section 2: the
-model sees the question, its memory and the next section, and everything it writes becomes the new memory; in the end it
-answers from the question and the memory alone. Every call is a context of its own, and the reward of the answer reaches
-all of them. What differs, because a small model has to follow it: two worked examples in place of an instruction, a
-memory of one line, and the answer on a line in place of a box.
+After "MemAgent: Reshaping Long-Context LLM with Multi-Conv RL-based Memory Agent" (arXiv 2507.02259), section 2: the model sees
+the question, its memory and the next section, and its output becomes the new memory; at the end it answers from the question and
+the memory alone. Every call is a context of its own, and the reward of the answer reaches all of them. Different for a small
+model: two worked examples instead of an instruction, a memory of one line, and the answer on a line instead of in a box.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from keepworth.episodes.text import as_line, as_text
 
 ROLE = "reader"
 NOTHING = "(nothing yet)"
-"""The memory before the first section, as it is written in a prompt."""
+"""The memory before the first section, as written in a prompt."""
 
-# (question, memory, section, new memory): something is found, and something is kept.
+# (question, memory, section, new memory): in the first a fact is found, in the second one is kept.
 _READINGS = (
     (
         "What is the name of my cat?",
@@ -41,12 +40,12 @@ _ANSWERS = (
 
 
 def reading(question: str, memory: str, section: str) -> str:
-    """The prompt that reads a section; ends where the new memory begins."""
+    """Returns the prompt that reads a section; it ends where the new memory begins."""
     return READING_HEAD + _reading(question, memory, section)
 
 
 def answering(question: str, memory: str) -> str:
-    """The prompt that answers; ends where the answer begins."""
+    """Returns the prompt that answers; it ends where the answer begins."""
     return ANSWERING_HEAD + _answering(question, memory)
 
 
@@ -64,7 +63,7 @@ PROMPT_ID = f"overwrite_reader/v1-{hashlib.sha256((READING_HEAD + ANSWERING_HEAD
 
 
 class OverwriteReader:
-    """memory_tokens: what a memory may be long; one that runs into it is cut there. answer_tokens: of the answer."""
+    """The agent that overwrites its memory, which is cut at `memory_tokens`; an answer has at most `answer_tokens`."""
 
     def __init__(self, memory_tokens: int = 32, answer_tokens: int = 12) -> None:
         self.memory_tokens, self.answer_tokens = memory_tokens, answer_tokens
@@ -93,10 +92,10 @@ class OverwriteReader:
 
 
 class WholeReader:
-    """The reader that overwrites nothing: it remembers every section word for word, and answers from all of it.
+    """The reader that stores every section word for word, and answers from all of them.
 
-    What overwriting is compared with where the text fits the window; where it does not, its episodes end for want of
-    context."""
+    It is the comparison for overwriting where the text fits the window; where it does not, its episodes end for lack of context.
+    """
 
     def __init__(self, answer_tokens: int = 12) -> None:
         self.answer_tokens = answer_tokens
@@ -115,5 +114,5 @@ class WholeReader:
 
 
 def memory_hash(memory: str) -> str:
-    """What a segment says of the memory it began or ended with."""
+    """Returns the content hash of a memory, as segments store it."""
     return "empty" if memory == NOTHING else hashlib.sha256(memory.encode()).hexdigest()[:16]

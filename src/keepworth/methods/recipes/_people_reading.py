@@ -1,8 +1,9 @@
-"""Short texts about people, section by section, and a question about one of them: reading with a dial, and no end of tasks.
+"""Generates short texts about people in sections, with a question about one of them: endless reading tasks of adjustable
+difficulty.
 
-Every text holds the fact that is asked for, among facts that are like it: the same person with other attributes, other
-people with the same attribute. In some the fact changes later on, and what counts is what it changed to; so a memory has
-to be chosen by the question, kept through what does not matter, and given up for what is newer.
+Every text holds the asked fact among similar facts: the same person with other attributes, other people with the same attribute.
+In some the fact changes later, and the new value counts; so a memory has to be chosen by the question, kept through irrelevant
+sections, and replaced by newer facts.
 """
 
 from __future__ import annotations
@@ -33,15 +34,16 @@ QUESTIONS: Mapping[str, str] = MappingProxyType(
         "class day": "On which day is {n}'s cooking class?",
     }
 )
-"""By the key of the attribute."""
+"""Questions by the key of the attribute."""
 
 
 def people_reading(split: str, count: int, seed: int = 0, *, sections: int = 3, sentences: int = 2) -> list[Task]:
-    """`count` tasks: each session of a task is a section, each of its turns a sentence. The first n of a larger count are
+    """Returns `count` tasks: each session of a task is a section, each of its turns a sentence. The first n of a larger count are
     the same n.
 
-    No name of one split occurs in another. answers: one value, a word. tags: type (the attribute), split, changed.
-    Errors: UnknownName for a split; ValueError for a text too short to hold a change."""
+    No name of one split occurs in another. answers: one value, a word. tags: type (the attribute), split, changed. Raises
+    UnknownName for a split; ValueError for a text too short to hold a change.
+    """
     if sections < 2 or sentences < 1:
         raise ValueError(
             f"people_reading: at least two sections of one sentence, not sections={sections}, sentences={sentences}"
@@ -51,17 +53,17 @@ def people_reading(split: str, count: int, seed: int = 0, *, sections: int = 3, 
 
 
 def text_of(task: Task) -> tuple[str, ...]:
-    """The sections, as they are read."""
+    """Returns the texts of the sections."""
     return tuple(" ".join(turn.text for turn in session.turns) for session in task.sessions)
 
 
 def evidence_of(task: Task) -> tuple[str, ...]:
-    """What a reader could at best have remembered: the sentence that holds the answer."""
+    """Returns the best possible memory: the sentence that holds the answer."""
     return (_asked_for(task)[-1],)
 
 
 def memories_of(task: Task, nothing: str) -> tuple[str, ...]:
-    """What is right to remember after each section: the newest sentence on what is asked for; `nothing` before there is one."""
+    """Returns the right memory after each section: the newest sentence about the asked fact; `nothing` before there is one."""
     asked_for = set(_asked_for(task))
     memories = [nothing]
     for session in task.sessions:
@@ -70,8 +72,7 @@ def memories_of(task: Task, nothing: str) -> tuple[str, ...]:
 
 
 def right_operations(task: Task) -> list[str]:
-    """For each fact of a stream the right operation with the text of its memory: a change replaces what it changes, all else
-    is new."""
+    """Returns each fact's right operation with the text of its memory: UPDATE for a change, ADD for all others."""
     right: list[str] = []
     before = ""
     for turn in (turn for session in task.sessions for turn in session.turns):
@@ -81,7 +82,7 @@ def right_operations(task: Task) -> list[str]:
 
 
 def _asked_for(task: Task) -> tuple[str, ...]:
-    """The sentences on what is asked for, in the order of the text: one, or two where it changed."""
+    """Returns the sentences about the asked fact, in the order of the text: one, or two where it changed."""
     return tuple(turn.text for session in task.sessions for turn in session.turns if turn.evidence)
 
 
@@ -125,7 +126,7 @@ def _task(split: str, index: int, seed: int, sections: int, sentences: int) -> T
 
 
 def _other(person: str, attribute: Attribute, pairs: set[tuple[str, str]], split: str, draw: random.Random) -> str:
-    """A sentence that shares the person or the attribute with what is asked for, or neither; nothing is said twice."""
+    """Returns a new sentence that shares the person or the attribute with the asked fact, or neither."""
     while True:
         like = draw.random()
         who = person if like < 0.4 else draw.choice(names_of(split))
@@ -135,23 +136,24 @@ def _other(person: str, attribute: Attribute, pairs: set[tuple[str, str]], split
             return draw.choice(what.states).format(n=who, v=draw.choice(values_of(what, split)))
 
 
-# Document: a text handed over section by section, then a question about it.
+# Document: a text shown section by section, then a question about it.
 #
-# After the task of "MemAgent: Reshaping Long-Context LLM with Multi-Conv RL-based Memory Agent" (arXiv 2507.02259): what is
-# read may be longer than any window. The question is known from the start; the reward comes from the answer alone.
+# After the task of "MemAgent: Reshaping Long-Context LLM with Multi-Conv RL-based Memory Agent" (arXiv 2507.02259): the text
+# may be longer than any window. The question is known from the start; the reward comes from the answer alone.
 
 
 Sections = Callable[[Task], Sequence[str]]
-"""The text of a task, in the pieces in which it is read."""
+"""Returns the text of a task, in sections."""
 
 
 LOGGED = ("token_f1", "exact_match")
 
 
 class Document:
-    """`sections` of the task one after the other, whatever the agent does with them; then the question.
+    """An environment that shows `sections` of the task one after the other, whatever the agent does; then the question.
 
-    reward: the verifier that counts; those of `LOGGED` are written down beside it."""
+    reward: the verifier that counts; those of `LOGGED` are logged too.
+    """
 
     def __init__(self, sections: Sections, reward: str = "token_f1") -> None:
         self._sections, self._reward = sections, reward

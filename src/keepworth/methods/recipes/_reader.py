@@ -17,7 +17,7 @@ from keepworth.recipes.training import kept_weights, loaded_model, with_weights
 
 @dataclass(frozen=True, slots=True)
 class FoundReader:
-    """A reader that is there: its model, its trained weights and what they are called. The weights are not loaded."""
+    """A reader whose files exist: its model, its trained weights and their name. The weights are not loaded."""
 
     model: str
     weights: Path | None
@@ -26,7 +26,7 @@ class FoundReader:
     def loaded(
         self, config: TrainingSettings, max_tokens: int, style: str, run: RunFolder, progress: Progress
     ) -> ModelReader:
-        """It, frozen, in the precision that the run was measured in."""
+        """Loads the reader, frozen, in the precision that the run was measured in."""
         precision = run.environment.get("precision", config.precision)
         frozen = loaded_model(config.model_copy(update={"model": self.model, "precision": precision}), progress)
         if self.weights is not None:
@@ -35,10 +35,11 @@ class FoundReader:
 
 
 def found_reader(named: str | None, model: str, style: str, run: RunFolder) -> FoundReader:
-    """The trained answerer of the run `named`, beside `run` or at that path; where None, `model` as it was published.
+    """Returns the trained answerer of the run `named`, next to `run` or at that path; where None, the published `model`.
 
-    Raises KeepworthError, saying how to fix it, where the run, its weights or its model is not there, or where it learned to
-    answer in another style."""
+    Raises KeepworthError, with a fix, where the run, its weights or its model is missing, or where it was trained in another
+    style.
+    """
     from keepworth.models.files import sha256_of
 
     if not named:

@@ -1,9 +1,8 @@
-"""String composition: `f(g(red sun cat))` worked out in words, with a dial for depth and compositions that are held out.
+"""String composition: evaluating `f(g(red sun cat))` in words, with adjustable depth and held-out compositions.
 
-After "From f(x) and g(x) to f(g(x)): LLMs Learn New Skills in RL by Composing Old Ones" (arXiv 2509.25123): functions
-with names that mean nothing, learned one at a time, then composed. What is asked for in training and in testing differs
-in the composition itself: which functions stand in which order. What differs from the paper, because a small model has to
-read it: the functions move whole words, not characters.
+After "From f(x) and g(x) to f(g(x)): LLMs Learn New Skills in RL by Composing Old Ones" (arXiv 2509.25123): functions with
+meaningless names, learned one at a time, then composed. Training and test questions differ in the composition itself: which
+functions come in which order. Different from the paper, for a small model: the functions move whole words, not characters.
 """
 
 from __future__ import annotations
@@ -47,15 +46,15 @@ _HELD_OUT = {"train": range(5), "dev": range(5, 7), "test": range(7, 10)}
 def string_tasks(
     split: str, count: int, seed: int = 0, *, depth: int = 2, length: int = 4, only: int | None = None
 ) -> list[Task]:
-    """`count` tasks whose compositions belong to `split`, no two alike; `only`: of so many compositions, `covering`.
+    """Returns `count` distinct tasks whose compositions belong to `split`. With `only`, they use the first `only` compositions of
+    `covering`.
 
-    depth: how many functions are composed. At depth 1 every function belongs to every split and only the words differ:
-    single functions are what is known before. From depth 2 on, no composition of one split occurs in another; a deeper
-    composition belongs to training only if every neighbouring pair in it does, so that depth 3 of "test" has pairs that
-    were never trained on. Held out are only compositions that do something new (`novel`).
+    depth: how many functions are composed. At depth 1 every function belongs to every split and only the words differ, since
+    single functions are known before. From depth 2 on, no composition of one split occurs in another; a deeper composition
+    belongs to training only if every neighbouring pair in it does, so that depth 3 of "test" has pairs that were never trained
+    on. A composition is held out only if it does something new (`novel`).
     length: words of the argument. answers: the value, words joined by blanks. tags: split, depth, composition.
-
-    Errors: UnknownName for a split; ValueError for numbers out of range, or for more tasks than there are.
+    Raises UnknownName for a split; ValueError for numbers out of range, or for more tasks than there are.
     """
     require_known("split", split, SPLITS)
     if count < 1 or depth < 1 or not depth < length <= 8:
@@ -79,15 +78,16 @@ def string_tasks(
 
 @lru_cache(maxsize=32)
 def compositions(split: str, depth: int) -> tuple[tuple[str, ...], ...]:
-    """Function names, outermost first, of every composition of `split`, in a fixed mixed order."""
+    """Returns the function names, outermost first, of every composition of `split`, in a fixed shuffled order."""
     every = [names for names in product(FUNCTIONS, repeat=depth) if depth == 1 or _side(names) == split]
     return tuple(sorted(every, key=lambda names: draw_order("strings", *names)))
 
 
 @lru_cache(maxsize=32)
 def novel(split: str, depth: int, length: int) -> tuple[tuple[str, ...], ...]:
-    """The compositions of `split`; of a held-out split those alone that move `length` words otherwise than a single function
-    and every composition of training up to this depth. `h(h(x))` is `f(f(x))`: held out by name, known by what it does."""
+    """Returns the compositions of `split`. For a held-out split, only those whose effect on `length` words differs from that of
+    every single function and training composition up to this depth: `h(h(x))` is `f(f(x))`, held out by name but known by
+    effect."""
     in_split = compositions(split, depth)
     if split == "train" or depth == 1:
         return in_split
@@ -98,7 +98,8 @@ def novel(split: str, depth: int, length: int) -> tuple[tuple[str, ...], ...]:
 
 @lru_cache(maxsize=32)
 def covering(split: str, depth: int) -> tuple[tuple[str, ...], ...]:
-    """The compositions of `split` in an order in which the first few show as many functions in as many places as so few can."""
+    """Returns the compositions of `split` in a greedy order: the first few show as many functions in as many places as
+    possible."""
     left = list(compositions(split, depth))
     covers: list[tuple[str, ...]] = []
     shown: set[tuple[int, str]] = set()
@@ -111,24 +112,24 @@ def covering(split: str, depth: int) -> tuple[tuple[str, ...], ...]:
 
 
 def composition_of(key: str) -> str:
-    """From a task's key to its composition: `f(g`."""
+    """Returns a task's composition from its key: `f(g`."""
     return key.partition("/")[2].rpartition("(")[0]
 
 
 def value(names: Sequence[str], words: Words) -> Words:
-    """names[0](names[1](...(words)))."""
+    """Returns names[0](names[1](...(words)))."""
     for name in reversed(names):
         words = FUNCTIONS[name](words)
     return words
 
 
 def written(names: Sequence[str], words: Words) -> str:
-    """`f(g(red sun))`"""
+    """Returns the question as text: `f(g(red sun))`."""
     return "".join(f"{name}(" for name in names) + " ".join(words) + ")" * len(names)
 
 
 def steps(names: Sequence[str], words: Words) -> list[str]:
-    """Each function and its value, the innermost first: `g(red sun) = sun red`."""
+    """Returns each function with its value, the innermost first: `g(red sun) = sun red`."""
     operations = []
     for name in reversed(names):
         result = FUNCTIONS[name](words)
@@ -138,15 +139,16 @@ def steps(names: Sequence[str], words: Words) -> list[str]:
 
 
 def worked_out(task: Task) -> str:
-    """What stands behind the `=` of a question where every step is written out: `g(red sun) = sun red, f(sun red) = red sun`;
-    of a single function its value alone. Every step is a single function's question and its answer."""
+    """Returns the text after the `=` of a question with every step written out: `g(red sun) = sun red, f(sun red) = red sun`; for
+    a single function its value alone. Every step is a single function's question and its answer."""
     words = tuple(task.input.rpartition("(")[2].rstrip(")").split())
     names = tuple(task.tags["composition"])
     return ", ".join(steps(names, words)) if len(names) > 1 else " ".join(value(names, words))
 
 
 def _side(names: tuple[str, ...]) -> str:
-    """Pairs by the hash of their names; a longer composition is as held out as the most held-out pair in it."""
+    """Returns the side of a composition: that of a pair is by the hash of its names; a longer one takes the most held-out side of
+    its pairs."""
     sides = {_side_of_pair(pair) for pair in pairwise(names)}
     return next(side for side in ("test", "dev", "train") if side in sides)
 

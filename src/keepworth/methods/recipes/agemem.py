@@ -1,21 +1,21 @@
-"""AgeMem on the bounded bank: facts are stored, distractors are kept out of the context, what was stored is retrieved
+"""AgeMem on the bounded bank: facts are stored, distractors are kept out of the context, stored facts are retrieved
 for the question; one reward at the end, for every step of all three stages.
 
-After "Agentic Memory: Learning Unified Long-Term and Short-Term Memory Management for Large Language Model Agents"
-(AgeMem, arXiv 2601.01885). A rollout earns
+After "Agentic Memory: Learning Unified Long-Term and Short-Term Memory Management for Large Language Model Agents" (AgeMem, arXiv
+2601.01885). A rollout earns
 
     R = (R_task + R_context + R_memory) / 3 + P
-    R_task     the answer's score, -1 without an answer
-    R_context  mean of: max(0, 1 - T_used / T_max); 1 where the context was reduced before it ran over; share of key tokens
-               preserved
-    R_memory   mean of: high-quality entries / entries stored; 1 where there was an UPDATE or DELETE; relevance of what
-               was retrieved
-    P          -0.5 where the context ran over
 
-and every step t of it has the advantage A_t = (R - mean R) / std R over the rollouts of its task (step-wise GRPO), with
-a KL of 0.1 to the model as it was. What differs from the paper stands in docs/recipes.md: above all the size, rules in
-the place of its judges, a frozen reader that answers, and stages of a fixed number of turns, so that the penalty of -1
-for too many turns has no use.
+    R_task     the answer's score, -1 without an answer
+    R_context  mean of: max(0, 1 - T_used / T_max); 1 where the context was reduced and does not overflow; share of key tokens
+               preserved
+    R_memory   mean of: high-quality entries / entries stored; 1 where there was an UPDATE or DELETE; relevance of the
+               retrieved entries
+    P          -0.5 where the context overflows
+
+and every step t of it has the advantage A_t = (R - mean R) / std R over the rollouts of its task (step-wise GRPO), with a KL of
+0.1 to the initial model. docs/recipes.md lists the differences from the paper: above all the size, rules in place of its judges,
+a frozen reader that answers, and stages of a fixed number of turns, which make the penalty of -1 for too many turns useless.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ AGEMEM = varied(
     aggregation_unit="row",
     kl=KlLoss("k3", 0.1),
 )
-"""The paper's group of 8 and its KL; one update a batch, so that there is nothing to clip."""
+"""The paper's group of 8 and its KL; one update per batch, so that there is nothing to clip."""
 
 
 class Config(bounded_bank.ChunkConfig):
-    """The bounded bank as the long-term store, and a context that is too small for all that comes into it."""
+    """Settings: the bounded bank as the long-term store, and a context too small for all that comes into it."""
 
     distractors: Count = Field(default=5, description="facts of another stream that fill the context in stage 2")
     window: Count = Field(default=96, description="tokens of the context; what does not fit is not read")
@@ -108,11 +108,11 @@ def staged(config: Config, stream: FactStream, bank: BoundedBank, streams: Write
     )
 
 
-# Rewards, of plain values.
+# Rewards.
 
 
 def earned(course: WritingCourse, answered: BankAnswer) -> list[RewardTerm]:
-    """R as terms of the episode; the bare answer stays beside them, with weight 0, as the metric."""
+    """Returns R as terms of the episode, and the answer's score with weight 0 as the metric."""
     now: StagedWriting = course  # type: ignore[assignment]
     task = task_reward(answered.answer, answered.score)
     thirds = {"task": task, "context": context_reward(now), "memory": memory_reward(now)}
@@ -128,13 +128,13 @@ def task_reward(answer: str, score: float) -> float:
 
 
 def context_reward(now: StagedWriting) -> float:
-    """The mean of compression, prevention and preservation."""
+    """Returns the mean of compression, prevention and preservation."""
     return (max(0.0, 1 - now.used / now.window) + prevention(now) + preservation(now)) / 3
 
 
 def prevention(now: StagedWriting) -> float:
-    """1 where a message was filtered or shortened, and what there is in the end fits into the context. A call that
-    changed nothing does not count: the flag of the paper can be had for any call."""
+    """Returns 1 if a message was removed or shortened and the final context fits, else 0. A call that changed nothing does not
+    count; the paper's flag counts any call."""
     reduced = any(
         call.changed and call.call is not None and call.call.part == "M" for turn in now.turns for call in turn.calls
     )
@@ -142,27 +142,25 @@ def prevention(now: StagedWriting) -> float:
 
 
 def preservation(now: StagedWriting) -> float:
-    """The share of the key tokens that the context holds: words of the question that some fact of the stream holds. 1
-    where none does."""
+    """Returns the share of key tokens in the context: words of the question that a fact of the stream has. 1 without any."""
     key = key_tokens(now.question, now.storing.facts)
     return len(key & tokens_of([entry.text for entry in now.shown])) / len(key) if key else 1.0
 
 
 def memory_reward(now: StagedWriting) -> float:
-    """The mean of quality, maintenance and relevance."""
+    """Returns the mean of quality, maintenance and relevance."""
     return (quality(now) + maintenance(now.turns) + relevance(now)) / 3
 
 
 def quality(now: StagedWriting) -> float:
-    """The share of the entries in the store that are of high quality: more specific than the median of the facts that
-    came. A rule, in the place of a judge. 0 of an empty store."""
+    """Returns the share of stored entries more specific than the median fact: a rule in place of a judge. 0 for none."""
     usual = median(map(specificity, now.storing.facts))
     entries = now.bank.entries(STORE)
     return sum(specificity(entry.text) > usual for entry in entries) / len(entries) if entries else 0.0
 
 
 def maintenance(turns: Sequence[ChunkTurn]) -> float:
-    """1 where an entry of the store was updated or deleted."""
+    """Returns 1 if an entry of the store was updated or deleted, else 0."""
     return float(
         any(
             call.changed and call.call is not None and call.call.part == "L" and call.call.entry is not None
@@ -173,7 +171,7 @@ def maintenance(turns: Sequence[ChunkTurn]) -> float:
 
 
 def relevance(now: StagedWriting) -> float:
-    """The share of what was retrieved that holds a key token of the question; a rule, in the place of a judge. 0 of nothing."""
+    """Returns the share of retrieved entries that hold a key token of the question: a rule in place of a judge. 0 for none."""
     key = key_tokens(now.question, now.storing.facts)
     word_sets = [tokens_of([entry.text]) for entry in now.retrieved]
     return sum(bool(key & words) for words in word_sets) / len(word_sets) if word_sets else 0.0
@@ -184,7 +182,7 @@ _COMMON = (
     "this that what which who when where how many much long there"
 )
 COMMON = frozenset(_COMMON.split())
-"""Words of a question that say nothing about what is asked for."""
+"""Words of a question that carry no content."""
 
 
 def key_tokens(question: str, facts: Sequence[str]) -> set[str]:
@@ -195,18 +193,20 @@ def tokens_of(texts: Collection[str]) -> set[str]:
     return {word for text in texts for word in tokens(text)}
 
 
-# Rules: what is imitated first, and what it is compared with.
+# Rules: the one that is imitated first, and those that it is compared with.
 
 
 def imitated(now: StagedWriting, config: Config) -> str:
-    """Store the most specific facts, filter every message, retrieve what shares most words with the question."""
+    """Returns the rule's response: store the most specific facts, remove every message, retrieve entries that share most words
+    with the question."""
     if now.stage is WritingStage.STORE:
         return most_specific_calls(now.storing, config.share, lambda text: STORE)
     return fetched(now, config.retrievals)
 
 
 def fetched(now: StagedWriting, retrievals: int) -> str:
-    """Filter every message; then retrieve what shares most words with the question, of equals the latest."""
+    """Returns a response that removes every message, then retrieves the entries that share most words with the question, of
+    equals the latest."""
     calls = [f"-M{number}" for number in now.messages]
     if now.stage is WritingStage.ANSWER:
         words = tokens_of([now.question]) - COMMON
@@ -219,7 +219,7 @@ def fetched(now: StagedWriting, retrievals: int) -> str:
 
 
 def latest(now: StagedWriting, stream: FactStream) -> str:
-    """Store everything, so that the latest stay; filter nothing; retrieve the latest."""
+    """Returns a response that stores everything, so that the latest facts stay; removes nothing; retrieves the latest."""
     if now.stage is WritingStage.STORE:
         return " ".join(f"{STORE}{number}" for number in range(len(now.storing.waiting)))
     if now.stage is WritingStage.FILTER:
@@ -228,7 +228,7 @@ def latest(now: StagedWriting, stream: FactStream) -> str:
 
 
 def knowing(now: StagedWriting, stream: FactStream) -> str:
-    """Store the evidence alone, filter every message, retrieve all."""
+    """Returns a response that stores the evidence alone, removes every message, retrieves all."""
     if now.stage is WritingStage.STORE:
         first = len(now.storing.facts) - len(now.storing.rest)
         wanted = [number for number in range(len(now.storing.waiting)) if stream.evidence[first + number]]

@@ -1,8 +1,8 @@
-"""Agent-RLVR: a task that nobody of a group solves is tried again with guidance, and learned without it.
+"""Agent-RLVR: a task that a whole group fails is tried again with guidance, and the update does not see the guidance.
 
 After "Agent-RLVR: Training Software Engineering Agents via Guidance and Environment Rewards" (arXiv 2506.11425), on compositions
-of strings: the guidance is the first step of the solution. The guided answers are trained on behind the plain question, whose
-log-probabilities are taken anew, so that what is learned is what is asked for later.
+of strings: the guidance is the first step of the solution. The guided answers are trained on after the plain question, with
+log-probabilities recomputed for it, so that training matches later use.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Config(strings.Config):
-    """The strings recipe with guided tries; no answer is imitated worked out, so that groups without a success exist."""
+    """Settings: the strings recipe with guided tries. No worked-out answer is imitated, so that some groups have no success."""
 
     worked: int = Field(default=0, ge=0, description="training compositions that are imitated worked out")
     guided: Count = Field(
@@ -37,7 +37,7 @@ class Config(strings.Config):
 
 
 def guidance(task: Task, strip: bool) -> Variation:
-    """The first step of a task's solution, before its question."""
+    """Returns a variation that shows the first step of a task's solution before its question."""
     from keepworth.methods.recipes._strings import worked_out
     from keepworth.rollouts.driver import Variation
 

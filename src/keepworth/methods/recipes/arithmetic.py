@@ -1,8 +1,8 @@
 """Word problems, answered in one of three ways: as a number, as an expression, or with a calculator over several turns.
 
-GSM8K and SVAMP ship with keepworth. A small model knows what to reckon long before it can reckon: `answer = "expression"`
-rewards the first alone, `"calculator"` lets a tool do the second and makes episodes of several turns, `"number"` asks for
-both. With `stories` the calculator's question comes without its story, which the model has to search for in a memory of so many.
+GSM8K and SVAMP ship with keepworth. A small model knows what to compute long before it can compute it: `answer = "expression"`
+rewards the first alone, `"calculator"` lets a tool do the second and makes episodes of several turns, `"number"` asks for both.
+With `stories` the calculator's question comes without its story, which the model has to find in a memory of `stories` of them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from keepworth.episodes import Task
     from keepworth.memory.overlay import Bank
 
-# (question, expression, number). Two operations, in whole sentences as the sets have them.
+# (question, expression, number), in whole sentences as in the data sets.
 _EXAMPLES = (
     ("Mary had 7 pens. She lost 3 of them. How many pens does Mary have left?", "7 - 3", "4"),
     ("A box holds 6 eggs. How many eggs are there in 5 boxes?", "6 * 5", "30"),
     ("Tom has 8 toys and Ann has 9 toys. How many toys do they have together?", "8 + 9", "17"),
 )
 
-# (story, question, query, expression, number): the same, with the story apart.
+# (story, question, query, expression, number): the same examples, with the story separate.
 _STORIES = (
     ("Mary had 7 pens. She lost 3 of them.", "How many pens does Mary have left?", "Mary pens", "7 - 3", "4"),
     ("A box holds 6 eggs.", "How many eggs are there in 5 boxes?", "eggs box", "6 * 5", "30"),
@@ -39,7 +39,7 @@ _STORIES = (
 
 
 class Config(Settings):
-    """answer: what is asked for. turns: of the calculator. stories: in the memory, of which one is that of the question."""
+    """Settings. answer: its form. turns: limit for the calculator. stories: size of the memory, with the question's story."""
 
     steps: Count = 60
     source: Literal["svamp", "gsm8k"] = "svamp"
@@ -69,7 +69,7 @@ class Config(Settings):
 
 
 def calculate(expression: str) -> str:
-    """The value of an arithmetic expression."""
+    """Returns the value of an arithmetic expression."""
     from keepworth.tasks.verifiers import computed, shown
 
     value = computed(expression)
@@ -79,7 +79,7 @@ def calculate(expression: str) -> str:
 
 
 def head(answer: str, remembered: bool = False) -> str:
-    """The worked examples, in the form of what is asked for. remembered: the story is searched for first."""
+    """Returns the worked examples, in the form of the answer. remembered: the story is searched for first."""
     from keepworth.agents.tool_caller import RECALL, RESULT, TURN, opening
     from keepworth.environments.tool_use import ANSWER, tool
 
@@ -96,7 +96,7 @@ def head(answer: str, remembered: bool = False) -> str:
 
 
 def memory_of(stories: int, tasks: Sequence[Task], seed: int) -> Callable[[Task], Bank]:
-    """A bank for each task: its story among others, in seeded order. It is searched by words."""
+    """Returns a function that makes a task's bank: its story among others, in seeded order. It is searched by words."""
     from keepworth.memory.overlay import Bank
     from keepworth.tasks.splits import draw_order
 
@@ -143,7 +143,7 @@ def system(config: Config) -> System:
         return Completer(worked, before="Question: ", after="\nAnswer:", max_tokens=config.max_tokens)
 
     def ways(tasks: Sequence[Task]) -> dict[str, Play]:
-        """The recipe's own way, and where it has tools, the same question without them."""
+        """Returns the recipe's own play, and, where it has tools, one of the same question without them."""
         memory = memory_of(config.stories, tasks, config.seed) if remembered else None
         plays = {"": Play(environment, agent, memory)}
         if with_tools:
@@ -168,7 +168,7 @@ def system(config: Config) -> System:
 
 
 RECALLS = 1
-"""Searches of memory before an action, at most."""
+"""The most searches of memory before an action."""
 
 METHOD = Method(
     kind="recipe",

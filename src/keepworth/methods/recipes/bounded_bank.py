@@ -1,10 +1,10 @@
 """The bounded bank: facts come one by one, the bank holds fewer, and the question comes after the last. A model learns
-to say how much each fact matters, from what a frozen reader then answers.
+to rate the importance of facts from a frozen reader's answers.
 
-This is the recipe of the plain kind: the answer's reward against that of the group, for every write alike, as in "Memory-R1"
-(arXiv 2508.19828) over a whole stream. `memory_r2` and `fine_mem` are the same but for the credit that single writes get. What
-all of them share, because the model has 135M parameters: the writer draws one digit for each fact in the place of a
-tool call, it begins by imitating a rule that sees no answer, and the reward is token F1.
+This is the plain recipe: every write gets the answer's reward, compared with that of the group, as in "Memory-R1" (arXiv
+2508.19828) over a whole stream. `memory_r2` and `fine_mem` differ in the credit of single writes only. In all of them, because
+the model has 135M parameters, the writer draws one digit for each fact instead of a tool call, it first imitates a rule that sees
+no answer, and the reward is token F1.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Horizon(BaseModel):
-    """A stretch of the training on streams of another length."""
+    """A part of the training, with streams of another length."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -32,7 +32,7 @@ class Horizon(BaseModel):
 
 
 class Config(WarmStarted):
-    """`length` facts of LongMemEval's conversations against a bank of `budget`."""
+    """Settings: `length` facts of LongMemEval's conversations for a bank of `budget`."""
 
     steps: Count = 24
     environment_seconds: float = Field(
@@ -79,7 +79,7 @@ class Config(WarmStarted):
         return self
 
     def length_at(self, step: int) -> int:
-        """Of the streams of a step (from 0): that of its horizon, after them `length`."""
+        """Returns the length of the streams of a step (from 0): that of its horizon, after the horizons `length`."""
         for horizon in self.horizons:
             if step < horizon.steps:
                 return horizon.length
@@ -88,16 +88,16 @@ class Config(WarmStarted):
 
     @property
     def local(self) -> tuple[int, float] | None:
-        """(re-rolls of a write, share of an episode's writes that are drawn again); None where none is."""
+        """Returns (re-rolls of a write, share of an episode's writes that are resampled), or None without re-rolls."""
         return None
 
     def credited(self, episode: Episode) -> Episode:
-        """The episode with the rewards that it is trained on."""
+        """Returns the episode with the rewards that it is trained on."""
         return episode
 
 
 class ChunkConfig(Config):
-    """What writers by calls have besides: facts come in chunks."""
+    """Settings of writers by calls: facts come in chunks."""
 
     chunk: Count = Field(default=4, description="facts that come at once")
     recent: Amount = Field(
@@ -106,7 +106,7 @@ class ChunkConfig(Config):
 
     @property
     def share(self) -> int:
-        """Facts of a chunk that are stored by the rule that is imitated first."""
+        """Returns the number of facts per chunk that the imitated rule stores."""
         return max(1, round(self.chunk * self.budget / self.length)) if self.unit == "items" else 1
 
 

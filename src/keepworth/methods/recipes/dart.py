@@ -1,8 +1,8 @@
-"""DART: successes are kept, and a group without one is filled from them.
+"""DART: successes are stored, and a group without one gets one of them.
 
 After "Efficient Multi-turn RL for GUI Agents via Decoupled Training and Adaptive Data Curation" (arXiv 2509.23866), on
-compositions of strings. Of its four devices this is the experience pool, with the truncated weight that repairs what the pool's
-episodes were drawn under; the others are settings of every recipe (`sampling`, `refill`, `objective.selection`).
+compositions of strings. Of its four devices this is the experience pool, with the truncated weight that corrects for the policy
+that drew the pool's episodes; the others are settings of every recipe (`sampling`, `refill`, `objective.selection`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Config(strings.Config):
-    """The strings recipe with a pool of successes. Each task comes back once in `tasks / tasks_per_step` updates."""
+    """Settings: the strings recipe with a pool of successes. Each task returns once in `tasks / tasks_per_step` updates."""
 
     tasks: int = Field(default=64, ge=8, description="compositions with words to train on")
     per_task: Count = Field(default=4, description="successes that are kept of a task")
@@ -37,14 +37,14 @@ class Config(strings.Config):
 
 
 class SuccessPool(Source):
-    """Episodes that succeeded, a few of each task: one's own replay, and what a failed group is filled from.
+    """A replay of successful episodes, a few of each task, which also fills failed groups.
 
     Args:
-        share: Of an update's groups that are replayed from it; 0 where only a `regroup` reads it.
-        above: An episode has succeeded whose score (`Episode.metric`) is above this.
-        per_task: Successes that are kept of a task, the newest.
-        expires: Updates after which a success is forgotten, because the policy has moved away from it.
-        seed: Of what is taken.
+        share: Share of an update's groups that are replayed from it; 0 where only a `regroup` reads it.
+        above: An episode has succeeded if its score (`Episode.metric`) is above this.
+        per_task: Successes stored per task, the newest.
+        expires: Updates after which a success is deleted, because the policy has moved away from it.
+        seed: Seed of the draws.
     """
 
     name, replays = "successes", True
@@ -57,7 +57,7 @@ class SuccessPool(Source):
         self._stored: dict[str, list[tuple[int, Episode]]] = {}
 
     def success(self, task: str, key: object) -> Episode | None:
-        """One of the task's successes, drawn by the seed and `key`; None without any."""
+        """Returns one of the task's successes, drawn by the seed and `key`; None without any."""
         stored = self._stored.get(task, [])
         if not stored:
             return None

@@ -1,7 +1,7 @@
 """DataMind's mixture: imitation and reinforcement in one loss, whose weight moves from the first to the second.
 
 After "Scaling Generalist Data-Analytic Agents" (DataMind, arXiv 2509.25084): loss = (1 - mu) policy + mu supervised, where mu
-falls from its peak to its valley along half a cosine. What is imitated here are training compositions of strings, worked out.
+falls from its peak to its valley along half a cosine. Here training compositions of strings, worked out, are imitated.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Part = Annotated[float, Field(ge=0, le=1)]
 
 
 class Config(strings.Config):
-    """The strings recipe with imitation beside reinforcement, and none worked out before it."""
+    """Settings: the strings recipe with imitation besides reinforcement, and no worked-out compositions before it."""
 
     worked: int = Field(default=0, ge=0, description="training compositions that are imitated worked out before")
     share: float = Field(default=0.5, gt=0, lt=1, description="of an update's groups that are imitated")
@@ -43,12 +43,12 @@ class Config(strings.Config):
 
 
 class Demonstrations(Source):
-    """Groups that never change, each in turn, every pass in another seeded order.
+    """A source of fixed groups, each in turn, in another seeded order on every pass.
 
     Args:
         groups: Makes them for the model that is trained.
-        share: Of an update's groups.
-        seed: Of the order.
+        share: Their share of an update's groups.
+        seed: Seed of the order.
     """
 
     def __init__(

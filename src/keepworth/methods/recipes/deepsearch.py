@@ -1,9 +1,9 @@
-"""DeepSearch: a tree of answers is grown for each task, and its paths are what an update trains on.
+"""DeepSearch: a tree of answers is grown for each task, and an update trains on its paths.
 
-After "DeepSearch: Overcome the Bottleneck of Reinforcement Learning with Verifiable Rewards via Monte Carlo Tree Search"
-(arXiv 2509.25454), on compositions of strings. A node holds some tokens behind those of its parent. From the best node of the
-frontier an answer is drawn to its end, in nodes; its reward, +1 or -1, goes up the path, weaker with each node. A token's
-advantage is its node's value minus the mean reward of the tree's leaves.
+After "DeepSearch: Overcome the Bottleneck of Reinforcement Learning with Verifiable Rewards via Monte Carlo Tree Search" (arXiv
+2509.25454), on compositions of strings. A node holds some tokens after those of its parent. From the best node of the frontier an
+answer is sampled to its end, in nodes; its reward, +1 or -1, is backed up along the path with a decay. A token's advantage is its
+node's value minus the mean reward of the tree's leaves.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class TurnReward(Advantage):
 
 
 OBJECTIVE = varied(GROUP_RELATIVE, name="deepsearch", advantage=TurnReward())
-"""One update a batch, as in the paper, where a clip has nothing to do."""
+"""One update per batch, as in the paper, so that there is nothing to clip."""
 
 
 class Config(strings.Config):
-    """The strings recipe with trees in the place of groups. A value is soft-clipped: tanh(q), at most 1."""
+    """Settings: the strings recipe with trees in place of groups. A value is soft-clipped: tanh(q), at most 1."""
 
     refill: Refill = 0
     searches: Count = Field(default=4, description="answers that are drawn to their end in a tree")
@@ -82,7 +82,7 @@ class Config(strings.Config):
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """Some drawn tokens, the node before them, and what the answers behind them were worth."""
+    """A node of the tree: its sampled tokens, its parent, and the value of the answers through it."""
 
     parent: Node | None
     prompt: Tokens
@@ -98,12 +98,12 @@ class Node:
 
     @property
     def path(self) -> list[Node]:
-        """From the first node that was drawn to this one."""
+        """Returns the nodes from the first sampled one to this one."""
         return [*(self.parent.path if self.parent is not None else []), *([] if self.sample is None else [self])]
 
     def score(self, deepest: int) -> float:
-        """How promising it is to go on from here (section 3.2 of the paper). The entropy is estimated by the mean negative
-        log-probability of what was drawn."""
+        """Returns the priority of extending this node (section 3.2 of the paper). The entropy is estimated by the mean negative
+        log-probability of the sampled tokens."""
         assert self.parent is not None
         assert self.sample is not None
         unsure = -sum(self.sample.logprobs) / max(1, len(self.sample.logprobs))
@@ -115,8 +115,8 @@ class Node:
 
 
 def back_up(leaf: Node, reward: float, decay: float) -> None:
-    """Carry a leaf's reward up its path. A node's value becomes tanh(value + reward * decay^distance), which stays below 1. On
-    the path of a right answer it is 0 at least."""
+    """Backs a leaf's reward up its path. A node's value becomes tanh(value + reward * decay^distance), which stays below 1. On
+    the path of a right answer it is at least 0."""
     path = leaf.path
     for distance, node in enumerate(reversed(path)):
         node.right = node.right or reward > 0
@@ -125,7 +125,7 @@ def back_up(leaf: Node, reward: float, decay: float) -> None:
 
 
 def chosen_paths(leaves: list[Node]) -> list[Node]:
-    """The leaves whose paths are trained on: all right ones, and the wrong one that was surest of itself (lowest entropy)."""
+    """Returns the leaves whose paths are trained on: all right ones, and the most confident wrong one (lowest entropy)."""
     right = [leaf for leaf in leaves if leaf.right]
     wrong = [leaf for leaf in leaves if not leaf.right]
 
@@ -137,7 +137,7 @@ def chosen_paths(leaves: list[Node]) -> list[Node]:
 
 
 async def grow(task: Task, context: EpisodeContext, model: InProcessModel, config: Config) -> list[Episode]:
-    """The tree of a task, as the episodes of its chosen paths."""
+    """Grows the tree of a task, and returns the episodes of its chosen paths."""
     from keepworth.episodes.model import SamplingParams
     from keepworth.tasks.verifiers import verify
 
@@ -172,7 +172,7 @@ async def grow(task: Task, context: EpisodeContext, model: InProcessModel, confi
 
 
 def episode_of(task: Task, leaf: Node, mean: float, model: InProcessModel, config: Config) -> Episode:
-    """A path as an episode: a segment for each node, with its advantage as the reward of its turn."""
+    """Returns a path as an episode: a segment for each node, with its advantage as the reward of its turn."""
     from keepworth.episodes import Episode, RewardTerm, Segment, StopReason
     from keepworth.episodes.episode import RewardScope
 

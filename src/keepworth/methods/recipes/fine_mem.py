@@ -1,9 +1,8 @@
-"""Fine-Mem on the bounded bank: the answer's reward is given back to the writes whose facts it was answered from.
+"""Fine-Mem on the bounded bank: part of the answer's reward goes to the writes of the facts that the answer used.
 
 After "Fine-Mem: Fine-Grained Feedback Alignment for Long-Horizon Memory Management" (arXiv 2601.08435). A write gets an even part
-of the answer's reward, and of the rest what belongs to the facts that the answer used, if it wrote one. All parts of an episode
-sum to the answer's reward. A write is compared with what the others of its group did about the same fact. What differs
-from the paper stands in docs/recipes.md.
+of the answer's reward, and of the rest the parts of the used facts that it wrote. All parts of an episode sum to the answer's
+reward. A write is compared with the group's other writes of the same fact. docs/recipes.md lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ from keepworth.registry import Method
 
 
 class Config(bounded_bank.Config):
-    """The bounded bank with a reward for each write. An objective that compares whole episodes gets the answer's reward alone."""
+    """Settings: the bounded bank with a reward for each write. An objective that compares whole episodes gets the answer's reward
+    alone."""
 
     attributed: float = Field(
         default=0.5, gt=0, le=1, description="the part of the reward that goes to the writes which the answer used"
@@ -57,11 +57,12 @@ class Config(bounded_bank.Config):
 
 
 def with_shares(episode: Episode, attributed: float, used: int) -> Episode:
-    """The answer's reward as one term for each write, which sum to it; the answer's own term stays, with weight 0.
+    """Divides the answer's reward into one term for each write; the answer's own term stays, with weight 0.
 
     Write t of T gets  (1 - attributed) R / T + attributed * sum of R / (n w_m),  over those of the n used facts m that it wrote,
-    w_m writes having written m (the paper credits the last alone). Nobody can have used an empty bank: its reward is shared
-    evenly by all writes. Source: Fine-Mem, arXiv 2601.08435 (known from secondary descriptions)."""
+    w_m writes having written m (the paper credits the last alone). With an empty bank no fact was used: its reward is shared
+    evenly by all writes. Source: Fine-Mem, arXiv 2601.08435 (known from secondary descriptions).
+    """
     from keepworth.methods.recipes._bank.reading import used_by
 
     (answer,) = [term for term in episode.rewards if term.name == "answer"]
@@ -81,9 +82,10 @@ def with_shares(episode: Episode, attributed: float, used: int) -> Episode:
 
 
 def writers(episode: Episode) -> dict[str, tuple[int, ...]]:
-    """Item id -> indices of the segments that wrote or revised it, from the episode's WRITE decisions.
+    """Returns item id -> indices of the segments that wrote or revised it, from the episode's WRITE decisions.
 
-    `Decision.step` is the index of the segment that decided, `Decision.chosen` what it wrote."""
+    `Decision.step` is the index of the segment that decided, `Decision.chosen` the written items.
+    """
     steps_by_item: dict[str, list[int]] = {}
     for decision in episode.decisions:
         if decision.kind is not DecisionKind.WRITE:
@@ -96,7 +98,7 @@ def writers(episode: Episode) -> dict[str, tuple[int, ...]]:
 
 
 def with_lines(episode: Episode, weight: float) -> Episode:
-    """A term for each write: 1 where the writer's line made sense, else 0."""
+    """Adds a term for each write: 1 where the writer's line was valid, else 0."""
     terms = tuple(
         RewardTerm(
             "format",

@@ -1,16 +1,17 @@
 """Mem-alpha on the bounded bank: a memory of three parts, written chunk by chunk with calls, each chunk rewarded by itself.
 
-After "Mem-alpha: Learning Memory Construction via Reinforcement Learning" (arXiv 2509.25911). The response to chunk t
-of a rollout earns
+After "Mem-alpha: Learning Memory Construction via Reinforcement Learning" (arXiv 2509.25911). The response to chunk t of a
+rollout earns
 
     r_t = r1 + r2_t + beta r3 + gamma r4_t          beta = 0.05, gamma = 0.1
-    r1 the answer's score, of the whole rollout; r2_t the share of the chunk's calls that did something, 0 without a call;
+
+    r1 the answer's score, of the whole rollout; r2_t the share of the chunk's calls that changed something, 0 without a call;
     r3 = 1 - tokens in the final memory / tokens of all chunks; r4_t the mean over the chunk's calls of whether each is valid
 
-and is compared with every response of its group, whatever its chunk: A_t = (r_t - mean) / std over all (rollout, chunk)
-of a task. What differs from the paper stands in docs/recipes.md: above all the size (135M parameters, chunks of four
-facts, one token for each word of a call), one budget over all parts, and a rule that judges whether a call is valid,
-where the paper asks a model of 32B.
+and is compared with every response of its group, whatever its chunk: A_t = (r_t - mean) / std over all (rollout, chunk) of a
+task. docs/recipes.md lists the differences from the paper: above all the size (135M parameters, chunks of four facts, one token
+for each word of a call), one budget over all parts, and a rule that judges whether a call is valid, where the paper asks a model
+of 32B.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ CORE, EPISODIC, SEMANTIC = "C", "E", "S"
 ASK = "Store events as E, facts as S, the one about me as C:"
 PROMPT_ID = "mem_alpha/1"
 CALL_TOKENS = 5
-"""Of what a response may say about one fact, such as `-E0 S2`."""
+"""Most tokens of a response about one fact, such as `-E0 S2`."""
 
 MEM_ALPHA = varied(
     GROUP_RELATIVE,
@@ -53,12 +54,12 @@ MEM_ALPHA = varied(
     aggregation="seq-mean-token-mean",
     aggregation_unit="row",
 )
-"""All turns of a group are one cluster, because their segments name one state. One update a batch, so that there is nothing
-to clip. No KL, as in the paper's text; its released script has one of 0.001."""
+"""All turns of a group are one cluster, because their segments have one state. One update per batch, so that there is nothing to
+clip. No KL, as in the paper's text; its released script has one of 0.001."""
 
 
 class Config(bounded_bank.ChunkConfig):
-    """The bounded bank in three parts. An objective that compares whole episodes gets the answer's reward alone."""
+    """Settings: the bounded bank in three parts. An objective that compares whole episodes gets the answer's reward alone."""
 
     core_tokens: Count = Field(default=48, description="of the core, longer ones are cut")
     success_weight: Share = Field(default=1.0, description="of the share of a chunk's calls that did something")
@@ -84,14 +85,14 @@ class Config(bounded_bank.ChunkConfig):
         return isinstance(objective_of(self).advantage, StepState | StepIndex)
 
     def credited(self, episode: Episode) -> Episode:
-        """Of whole episodes the answer's reward alone."""
+        """Returns the episode with the answer's reward alone where whole episodes are compared."""
         if self._by_chunk:
             return episode
         rewards = tuple(replace(term, weight=float(term.name == "answer")) for term in episode.rewards)
         return replace(episode, rewards=rewards)
 
     def earned(self, course: WritingCourse, answered: BankAnswer) -> list[RewardTerm]:
-        """r1 to r4 of every chunk, as terms of its segment. The answer's own term stays, with weight 0: it is in r1."""
+        """Returns r1 to r4 of every chunk, as terms of its segment. The answer's own term has weight 0, since r1 contains it."""
         measure = course.bank.bank.measure  # type: ignore[attr-defined]
         total = sum(measure(fact) for turn in course.turns for fact in turn.chunk)
         shorter = compression(sum(measure(fact.text) for fact in course.shown), total)
@@ -127,25 +128,24 @@ def writing_of(config: Config, facts: Sequence[str], bank: BoundedBank) -> Chunk
     return ChunkedWriting(facts, parted, config.chunk, config.recent, ASK)
 
 
-# Rewards, of plain values.
+# Rewards.
 
 
 def success(turn: ChunkTurn) -> float:
-    """r2: the share of a response's calls that did something; a duplicate did not. 0 without a call."""
+    """Returns r2: the share of a response's calls that changed something; a duplicate did not. 0 without a call."""
     return sum(call.changed for call in turn.calls) / len(turn.calls) if turn.calls else 0.0
 
 
 def compression(memory_tokens: int, seen_tokens: int) -> float:
-    """r3 = 1 - tokens in the final memory / tokens of all chunks. Raises ValueError where nothing was read."""
+    """Returns r3 = 1 - tokens in the final memory / tokens of all chunks. Raises ValueError where nothing was read."""
     if seen_tokens < 1:
         raise ValueError(f"compression: seen_tokens must be positive, got {seen_tokens}")
     return 1.0 - memory_tokens / seen_tokens
 
 
 def validity(turn: ChunkTurn) -> float:
-    """r4: the mean over a response's calls of whether each is valid, 0 without a call. A call that is none, or could
-    not be done, is not. Giving an entry up is: the released judge of the paper scores it 0, which quietly teaches never
-    to delete."""
+    """Returns r4: the share of a response's calls that are valid, 0 without a call. Unparsable and impossible calls are not
+    valid. Deletions are: the released judge of the paper scores them 0, which teaches never to delete."""
     if not turn.calls:
         return 0.0
     valid = [
@@ -157,8 +157,8 @@ def validity(turn: ChunkTurn) -> float:
 
 
 def fits(part: str, text: str) -> bool:
-    """The rule in the place of the paper's judge. Episodic: it says when, or that something was done; semantic: it does
-    not say when; core: it is about the speaker."""
+    """Returns whether a part fits a fact, by a rule in place of the paper's judge. Episodic: it says when, or that something was
+    done; semantic: it does not say when; core: it is about the speaker."""
     of = dict(zip(FEATURES, hand_features(text), strict=True))
     if part == EPISODIC:
         return bool(of["times"] or of["done"])
@@ -177,7 +177,7 @@ def part_of(text: str) -> str:
 
 
 def imitated(course: ChunkedWriting, share: int) -> str:
-    """A response by the rule `most specific`, each fact in the part that fits it."""
+    """Returns a response by the rule `most specific`, each fact in the part that fits it."""
     return most_specific_calls(course, share, part_of, CORE, SEMANTIC)
 
 

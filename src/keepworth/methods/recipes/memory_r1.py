@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 
 class MemoryR1:
-    """One of the two roles."""
+    """The training of one of the two roles."""
 
     def learn(self, settings: Config, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
-        """Train and measure: see `recipe.Trainable`."""
+        """Trains and measures: see `recipe.Trainable`."""
         from keepworth.methods.recipes._memory_r1.answerer import train_answerer
         from keepworth.methods.recipes._memory_r1.manager import train_manager
         from keepworth.recipes.training import finish
@@ -44,7 +44,7 @@ class MemoryR1:
         finish(run, trained(settings, run, progress))
 
     def rollout(self, settings: Config, model: Model) -> TrainedRollout:
-        """What a rollout worker runs: the answerer's, since the manager has none in workers."""
+        """Returns the answerer's rollout for a rollout worker; the manager has none."""
         from keepworth.methods.recipes._memory_r1.answerer import recall_for, rollout_of
 
         return rollout_of(settings, recall_for(settings), model)

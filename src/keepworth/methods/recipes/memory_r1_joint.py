@@ -1,9 +1,9 @@
-"""Memory-R1 in one run: a manager keeps a bank as facts come in, an answerer answers a question from it, and both learn.
+"""Memory-R1 in one run: a manager maintains a bank as facts come in, an answerer answers a question from it, and both learn.
 
-After "Memory-R1: Enhancing Large Language Model Agents to Manage and Utilize Memories via Reinforcement Learning"
-(arXiv 2508.19828). An episode has calls of both roles: one of the manager for each fact, then one of the answerer. Each role
-reads its own prompts, and its advantages are compared with the same role of the group's other members. The facts are about
-people and no end of them can be made; which operation is right is known of each.
+After "Memory-R1: Enhancing Large Language Model Agents to Manage and Utilize Memories via Reinforcement Learning" (arXiv
+2508.19828). An episode has calls of both roles: one of the manager for each fact, then one of the answerer. Each role reads its
+own prompts, and its advantages are compared with the same role of the group's other members. The facts are generated, about
+people, with a known right operation for each.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FORMAT_WEIGHT = 0.1
 
 
 class Config(WarmStarted):
-    """A stream of facts about people, and a question about one of them."""
+    """Settings: streams of facts about people, each with a question about one of them."""
 
     steps: Count = 24
     tasks_per_step: Count = 4
@@ -59,10 +59,10 @@ class Config(WarmStarted):
 
 
 class ScoredByRole:
-    """A document of facts, whose rewards are told apart by role.
+    """A document of facts, whose rewards are separate for each role.
 
     Args:
-        document: Hands over one fact after the other, then the question, and scores the answer.
+        document: Shows one fact after the other, then the question, and scores the answer.
         manager_reward: See `Config`.
     """
 
@@ -86,7 +86,7 @@ class ScoredByRole:
         await self._document.close()
 
     def _by_role(self, answer: Sequence[RewardTerm]) -> tuple[RewardTerm, ...]:
-        """The answer's terms, of both roles or of the answerer alone, and the manager's."""
+        """Returns the answer's terms, for both roles or for the answerer alone, and the manager's terms."""
         judged = self._manager_reward == "operation"
         terms = [replace(term, role=ANSWERER if judged else "") for term in answer]
         if count := len(self._asked):
@@ -98,12 +98,12 @@ class ScoredByRole:
 
 
 class ManagerAndAnswerer:
-    """Plays both roles in turn: the manager as long as facts come in, then the answerer. Neither reads the other's calls.
+    """Plays both roles: the manager as long as facts come in, then the answerer. Neither reads the other's calls.
 
     Args:
-        bank: What is kept, empty at first.
-        max_tokens: Of an answer.
-        managed: Whether the manager is asked; else every fact is added.
+        bank: The memory, empty at first.
+        max_tokens: Limit of an answer.
+        managed: Whether the manager decides; else every fact is added.
     """
 
     def __init__(self, bank: Bank, max_tokens: int, managed: bool = True) -> None:
@@ -116,7 +116,7 @@ class ManagerAndAnswerer:
         return await self._manage(observation.text, model)
 
     async def _manage(self, fact: str, model: Caller) -> Action:
-        """The action says which operation was asked for, with the text of its memory; nothing where that made no sense."""
+        """Asks the manager about a fact. The action is its operation with the target's text, "" if it is invalid."""
         state = self.state(fact)
         line = "ADD"
         if self._managed:
@@ -151,16 +151,16 @@ class ManagerAndAnswerer:
         return replace(action, shown=shown)
 
     def state(self, fact: str) -> ManagerState:
-        """What the manager sees with the next fact."""
+        """Returns the manager's input for the next fact."""
         return manager.observe(self.bank, fact, k=SHOWN, mode="lexical", seed=f"{self._read}/{fact}")
 
     def keep(self, state: ManagerState, line: str) -> MemoryEvent:
-        """Do what the manager's line asks for."""
+        """Executes the manager's line."""
         self._read += 1
         return manager.act(self.bank, state, line, provenance=Provenance("conversation", turn=self._read))
 
     def reading(self, question: str) -> tuple[tuple[Shown, ...], str]:
-        """What the answerer is shown, in the order of time, and its prompt."""
+        """Returns the memories for the answerer, in order of time, and its prompt."""
         from keepworth.methods.recipes._memory_r1.steps import retrieved
 
         texts = retrieved(self.bank, question, READ, mode="lexical")
@@ -169,7 +169,7 @@ class ManagerAndAnswerer:
 
 
 def right_calls(model: InProcessModel, task: Task) -> list[Pair]:
-    """The prompts of a stream whose every operation is right, with the right lines and, last, the answer."""
+    """Returns the prompts of a stream whose every operation is right, with the right lines and, last, the answer."""
     pairs: list[Pair] = []
     agent = ManagerAndAnswerer(Bank.empty(None), 1)
     for fact, right in zip(text_of(task), right_operations(task), strict=True):

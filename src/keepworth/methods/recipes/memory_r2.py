@@ -1,10 +1,9 @@
-"""Memory-R2 on the bounded bank: whole streams are compared with each other, and single writes with themselves, drawn again from
-the same bank.
+"""Memory-R2 on the bounded bank: whole streams are compared with each other, and re-rolls of a write among themselves.
 
 After "Memory-R2: Fair Credit Assignment for Long-Horizon Memory-Augmented LLM Agents" (arXiv 2605.21768). The members of a group
-soon hold different banks, so that what they do later is not comparable. So some writes of a group's first member are drawn
-again from the bank as it was there, `rerolls` times each, and compared with each other alone; both losses are added. Shorter
-streams come first. What differs from the paper stands in docs/recipes.md.
+soon hold different banks, so that their later writes are not comparable. So some writes of a group's first member are resampled
+from the bank as it was there, `rerolls` times each, and compared with each other alone; both losses are added. Shorter streams
+come first. docs/recipes.md lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from keepworth.registry import Method
 
 
 class Config(bounded_bank.Config):
-    """The bounded bank with re-rolls and shorter streams first. An objective without `local_weight` leaves the re-rolls away."""
+    """Settings: the bounded bank with re-rolls and shorter streams first. An objective without `local_weight` has no re-rolls."""
 
     horizons: tuple[Horizon, ...] = Field(
         default=(Horizon(steps=8, length=8),),

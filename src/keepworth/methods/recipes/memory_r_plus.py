@@ -1,17 +1,16 @@
-"""Memory-R+ on the bounded bank: for tiny models, a reward from what the training remembers of its own successes and failures.
+"""Memory-R+ on the bounded bank: for tiny models, a reward from stored successes and failures of the training.
 
-After "Reasoning Under 1 Billion: Memory-Augmented Reinforcement Learning for Large Language Models" (arXiv 2504.02273).
-Two memories map questions to what was kept for them, where the answer was right and where it was not. With B_s and B_f
-what the K nearest questions hold there, a bank a earns besides the answer's reward
+After "Reasoning Under 1 Billion: Memory-Augmented Reinforcement Learning for Large Language Models" (arXiv 2504.02273). Two
+memories map questions to the banks that were written for them, one for right answers and one for wrong ones. With B_s and B_f the
+banks of the K nearest questions there, a bank a earns besides the answer's reward
 
     R_mem(q, a) = norm(exploit) + norm(explore)
     exploit = -|| a - mean of B_s ||          explore = 1 - max over b in B_f of cos(a, b)
     norm(r) = (r - min) / (max - min) over the last `window` values of r
 
-and GRPO compares the sum with the group's. explore counts after a warm-up. Nothing of the memories is shown to the
-writer, and none is left when the training ends. What differs from the paper stands in docs/recipes.md: what is compared
-is the bank that a writer left, in the place of the reasoning of an answer; and banks are scored before they are
-remembered, where the released script meets each wrong one in its own memory.
+and GRPO compares the sum with the group's. explore counts after a warm-up. The writer never sees the memories, and they end with
+the training. docs/recipes.md lists the differences from the paper: banks are compared in place of the reasoning of an answer, and
+they are scored before they are stored, where the released script compares each wrong one with itself.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Config(bounded_bank.Config):
-    """The bounded bank with an intrinsic reward. An objective without its term gets the answer's reward alone."""
+    """Settings: the bounded bank with an intrinsic reward. An objective without its term gets the answer's reward alone."""
 
     encoder: str = Field(default="minilm", description="of questions and banks")
     neighbours: Count = Field(default=1, description="questions whose banks one is compared with")
@@ -76,7 +75,7 @@ def system(config: Config) -> Trainable:
 
 
 def remembering(config: Config, progress: Progress) -> RememberedEpisodes:
-    """The two memories of a training, empty."""
+    """Returns the two memories of a training, empty."""
     from keepworth.models.encoders import encoder
 
     progress.phase(f"loading {config.encoder}")
@@ -97,7 +96,7 @@ def remembering(config: Config, progress: Progress) -> RememberedEpisodes:
 
 
 def bank_of(episode: Episode) -> str:
-    """What a writer left, as one text."""
+    """Returns the final bank of an episode as one text."""
     return " ".join(fact.text for fact in episode.shown)
 
 

@@ -1,9 +1,9 @@
-"""Open Rubric System: the answers of a group are compared pair by pair, criterion by criterion, and a win is the reward.
+"""Open Rubric System: the answers of a group are compared in pairs, criterion by criterion, and wins are the reward.
 
-After the Open Rubric System (OpenRS, arXiv 2602.14069), on compositions of strings. A judge says of each pair and each
-criterion k which answer is better, s_k in {-1, 0, 1}; the weights are applied outside the judge, S(i, j) = sum_k w_k s_k /
-sum_k w_k, averaged over both orders, in which a preference for the answer that is read first cancels. What a program can check
-of one answer alone is a gate.
+After the Open Rubric System (OpenRS, arXiv 2602.14069), on compositions of strings. A judge says for each pair and each criterion
+k which answer is better, s_k in {-1, 0, 1}; the weights are applied outside the judge, S(i, j) = sum_k w_k s_k / sum_k w_k,
+averaged over both orders, which cancels a preference for the first answer. What a program can check about one answer alone is a
+gate.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ JUDGE, AT_ONCE = "judge", 8
 
 
 class Config(strings.Config):
-    """The strings recipe with a judge in the place of right or wrong; that is written down beside it."""
+    """Settings: the strings recipe with a judge in place of right or wrong, which is logged."""
 
     refill: Refill = 0
     judge: str = Field(
@@ -51,11 +51,11 @@ class Config(strings.Config):
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """One thing by which two answers are compared.
+    """A criterion by which two answers are compared.
 
     Attributes:
-        asks: The criterion in words, for a judge that reads.
-        weight: Among the criteria.
+        asks: The criterion in words, for a judge that is a model.
+        weight: Its weight among the criteria.
         value: (solution, answer) -> a number, for the judge that is a program: the higher one is better.
     """
 
@@ -96,7 +96,7 @@ Answer with JSON, one number for each criterion: 1 where answer 1 is better, -1 
 
 
 def programs() -> Service:
-    """The judge that needs no model: each criterion is computed of both answers."""
+    """Returns the judge without a model: it computes each criterion for both answers."""
     from keepworth.learning.collect.later_rewards import Service
 
     def compare(texts: Sequence[str]) -> list[list[int]]:
@@ -113,7 +113,7 @@ def programs() -> Service:
 
 
 def reading(chat: ChatModel) -> Service:
-    """The judge that is a chat model. Its answers raise ChatError where they are no verdict on each criterion."""
+    """Returns the judge that is a chat model. It raises ChatError where a reply has no verdict on each criterion."""
     from keepworth.learning.collect.later_rewards import Service
 
     criteria = "\n".join(f"{number}. {criterion.asks}" for number, criterion in enumerate(CRITERIA, start=1))
@@ -139,20 +139,19 @@ def reading(chat: ChatModel) -> Service:
 
 
 def keeps_words(task: Task, answer: str) -> bool:
-    """Whether an answer says something, and no word that the question does not have: functions only move words."""
+    """Returns whether an answer is not empty and has only words of the question: functions only move words."""
     words = set(re.findall(r"\w+", answer))
     return bool(words) and words <= set(re.findall(r"\w+", task.input))
 
 
 async def guard(task: Task, episodes: Sequence[Episode], services: Services) -> list[float]:
-    """1 for an answer that may count, else 0."""
+    """Returns 1 for an answer that passes the gate, else 0."""
     return [float(keeps_words(task, episode.answer)) for episode in episodes]
 
 
 async def wins(task: Task, episodes: Sequence[Episode], services: Services) -> list[float]:
-    """Of each answer (1 + m) / 2 with its mean margin m over the others, from 0 (it loses to all, by each criterion) to 1.
-
-    One that the guard refuses is compared with none, and has 0: what an answer has that loses to all."""
+    """Returns (1 + m) / 2 for each answer, with its mean margin m over the others, from 0 (it loses to all, by each criterion) to
+    1. An answer that fails the gate is not compared and gets 0, like one that loses to all."""
     from keepworth.methods.recipes._strings import worked_out
 
     answers = {number: episode.answer for number, episode in enumerate(episodes) if keeps_words(task, episode.answer)}

@@ -1,16 +1,15 @@
-"""OpenClaw-RL: a conversation is its own training data, because what comes after an answer says how good it was and how it
+"""OpenClaw-RL: a conversation is its own training data, because the message after an answer says how good it was and how it
 should have been.
 
 After "OpenClaw-RL: Train Any Agent Simply by Talking" (arXiv 2603.10165). Users with fixed habits are simulated: each asks
-questions, says before the next one what the last answer was like, and sometimes how it should be.
+questions, comments on the last answer before the next question, and sometimes says how it should be.
 
     evaluative   vote in {-1, 0, 1} of the next message          A_t = vote, at all tokens of the answer, without a baseline
     directive    hint, one to three sentences of that message    A_t = log pi(a_t | prompt with the hint) - log pi(a_t | prompt)
     both         A_t = vote + directive
 
-The votes are by rules: thanks, and corrections. The hint is written behind the last thing that the user
-said, for the teacher alone, which has the weights that are trained. A turn without a next message is left out, unless the session
-has no other.
+Rules find the votes: thanks, and corrections. The hint is added after the user's last message, for the teacher alone, which has
+the weights that are trained. A turn without a next message is left out, unless the session has no other.
 """
 
 from __future__ import annotations
@@ -49,17 +48,18 @@ if TYPE_CHECKING:
 HABIT, VOTE, HINT, NEXT = "habit", "vote", "hint", "next message"
 _WORDS = Patterns("signals")
 LONGEST = 20_000
-"""Characters of a message that are looked at."""
+"""Characters of a message that are read."""
 SHORTEST, SENTENCES = 10, 3
-"""A hint has more characters than this, and so many sentences at most."""
+"""A hint has more than `SHORTEST` characters, and at most `SENTENCES` sentences."""
 _REQUEST = re.compile(r"[^.!?]*\bplease\b[^.!?]*[.!?]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A simulated user, who wants every answer to name the thing that was asked about.
+    """A simulated user, who wants every answer to name the thing in the question.
 
-    wants: how answers should be besides, as a request; follows: whether an answer is so."""
+    wants: the user's habit, as a request; follows: whether an answer fits it.
+    """
 
     wants: str
     follows: Callable[[str], bool]
@@ -82,19 +82,18 @@ _ASKED = {
     "Where can I find {}?": "gold, salt, sand, wolves, pearls, mushrooms, shade, honey",
 }
 THINGS = {form.format(thing): thing for form, things in _ASKED.items() for thing in things.split(", ")}
-"""Questions, and what each is about."""
+"""Questions, and the thing each is about."""
 
 
 def questions(split: Literal["train", "dev", "test"]) -> list[str]:
-    """What users ask: of each form four questions in training, two others in dev, two others in test."""
+    """Returns the users' questions: of each form four in training, two others in dev, two others in test."""
     part_of = {"train": range(4), "dev": range(4, 6), "test": range(6, 8)}[split]
     return [question for number, question in enumerate(THINGS) if number % 8 in part_of]
 
 
 class Talk:
-    """A session: the user asks so many questions, and says before each but the first what the answer before was like.
-
-    hinted: says with each question how the answer should be, which shows what of the habit the model is able to follow."""
+    """A session: the user asks `turns` questions, and before each but the first comments on the last answer. hinted: the first
+    question comes with the request, which shows how well the model can follow the habit at all."""
 
     def __init__(self, user: User, turns: int, hinted: bool = False) -> None:
         self._user, self._turns, self._hinted = user, turns, hinted
@@ -113,12 +112,12 @@ class Talk:
         return Step(Observation(f"{reply} {self._question}"), (reward,), answer=action)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: the session holds no resources."""
 
 
 class Assistant(Chat):
-    """Answers, and notes of each message but the first what vote it is on the answer before. What its tokens cut off, the user
-    reads as it is."""
+    """Answers, and records the vote of each message but the first on the answer before. The user reads an answer cut by its token
+    limit as it is."""
 
     async def act(self, observation: Observation, model: Caller) -> Action:
         followed, text = bool(self._messages), observation.text
@@ -127,7 +126,7 @@ class Assistant(Chat):
 
 
 def vote_of(message: str) -> float:
-    """What the next message says of the answer before it: 1, -1, or 0 where it says nothing that is sure."""
+    """Returns the next message's vote on the answer before it: 1, -1, or 0 where it is unclear."""
     text = message[:LONGEST].replace("’", "'").strip()
     if _WORDS.correction.match(text):
         return -1.0
@@ -136,16 +135,17 @@ def vote_of(message: str) -> float:
 
 
 def hint_of(message: str) -> str:
-    """What of the next message says how the answer should have been; "" where nothing does, or next to nothing."""
+    """Returns the part of the next message that says how the answer should have been; "" where there is none, or hardly any."""
     hint = " ".join(sentence.strip() for sentence in _REQUEST.findall(message)[:SENTENCES])
     return hint if len(hint) > SHORTEST else ""
 
 
 def samples_of(session: Episode, signals: str) -> list[Episode]:
-    """What is trained on of a session: an episode for each answer of which the next message says something, with its vote as
-    reward and its hint as what is shown.
+    """Returns the training samples of a session: an episode for each answer with a signal in the next message, with its vote as
+    reward and its hint in `shown`.
 
-    Of a session of one turn, which has no next message, the turn stays with the vote 0, where votes count."""
+    A session of one turn has no next message: its turn stays with the vote 0, where votes count.
+    """
     alone = (Shown(NEXT, 0.0, ""),) if len(session.segments) == 1 else ()
     samples = []
     for index, (segment, after) in enumerate(zip(session.segments, session.shown or alone, strict=False)):
@@ -176,7 +176,7 @@ class NextState(Advantage):
             raise ValueError("evaluative and directive are both 0: nothing is learned from")
 
     def measure(self, learner: Learner, rows: Rows, temperature: float) -> dict[str, Any]:
-        """The teacher's log-probabilities; where there is no hint, those of the policy that drew."""
+        """Returns the teacher's log-probabilities; without a hint, those of the sampling policy."""
         if not self.directive:
             return {}
         import torch
@@ -202,7 +202,7 @@ class NextState(Advantage):
 
 
 def with_hint(context: Tokens, hint: str, model: Reads) -> Tokens:
-    """A prompt with a hint behind the last thing that the user said. No token of it is encoded again."""
+    """Returns a prompt with a hint after the user's last message. No token of it is encoded again."""
     chat = format_of(model, "auto")
     one, other = (chat.opening([{"role": "user", "content": text}])[::-1] for text in ("this", "that"))
     behind = next(count for count, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
@@ -211,7 +211,7 @@ def with_hint(context: Tokens, hint: str, model: Reads) -> Tokens:
 
 
 class Config(Settings):
-    """One user, of whose conversations a model learns. Where sessions end early or say nothing, others take their place."""
+    """Settings: one user, from whose conversations a model learns. Sessions that end early or give no signal are replaced."""
 
     steps: Count = 16
     evaluate_every: Count = 8

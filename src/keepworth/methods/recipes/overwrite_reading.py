@@ -1,11 +1,10 @@
-"""Overwrite reading: a text read section by section, one short memory rewritten after each, an answer from the last one.
+"""Overwrite reading: a text is read section by section, a short memory is rewritten after each, and the last one has to answer.
 
-After "MemAgent: Reshaping Long-Context LLM with Multi-Conv RL-based Memory Agent" (arXiv 2507.02259). Every section is a
-context of its own, and the reward of the answer reaches all of them: an episode's advantage is its reward minus its
-group's mean, without a division, and the loss is averaged over all tokens of all contexts, as in the paper. What differs,
-because the model has 135M parameters: the reward is token F1 (`reward = "exact_match"` is the paper's), texts of a few
-short sections about people, worked examples in place of an instruction, no reference model, and
-one update per batch, so that nothing is clipped.
+After "MemAgent: Reshaping Long-Context LLM with Multi-Conv RL-based Memory Agent" (arXiv 2507.02259). Every section is a context
+of its own, and the reward of the answer reaches all of them: an episode's advantage is its reward minus its group's mean, without
+a division, and the loss is averaged over all tokens of all contexts, as in the paper. Different, because the model has 135M
+parameters: the reward is token F1 (`reward = "exact_match"` is the paper's), texts have a few short sections about people, worked
+examples replace an instruction, and there is no reference model and one update per batch, so that nothing is clipped.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ MULTI_CONVERSATION = varied(GROUP_RELATIVE, name="multi_conversation", advantage
 
 
 class Config(WarmStarted):
-    """A text is `sections` of `sentences` sentences about people."""
+    """Settings: a text has `sections` sections of `sentences` sentences about people."""
 
     method: Literal["reinforce", "supervised"] = Field(
         default="reinforce", description="supervised imitates right memories and answers instead, of as many texts"
@@ -113,7 +112,7 @@ def system(config: Config) -> System:
 
 
 def right(model: InProcessModel, task: Task) -> list[Pair]:
-    """A text about people read as it should be: each call's prompt, and the right memory or answer behind it."""
+    """Returns the calls of an ideal reading: each prompt, with the right memory or answer after it."""
     from keepworth.methods.recipes._overwrite_reader import NOTHING, answering, reading
     from keepworth.methods.recipes._people_reading import memories_of, text_of
 
@@ -129,7 +128,7 @@ def right(model: InProcessModel, task: Task) -> list[Pair]:
 
 
 def imitated(model: InProcessModel, config: Config, tasks: Sequence[Task]) -> list[list[Pair]]:
-    """Right memories and answers of training texts, one pair a call of the reader, a text's calls in one batch."""
+    """Returns right memories and answers of training texts, one pair for each call of the reader, a text's calls in one batch."""
     from keepworth.recipes.training import batches_of_calls
 
     return batches_of_calls(config, tasks, lambda task: right(model, task), config.sections + 1)

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
 
 EXAMPLE = (("k", "q"), ("milk", "salt"))
-"""The worked example before every question: how a composition may be written out. It is one of training."""
+"""The worked example before every question, which shows how to write out a composition. It is one of training."""
 
 
 class Config(WarmStarted):
-    """depth, length: of what is trained on. Measured are depth 1, `depth` (compositions seen and unseen) and one deeper."""
+    """Settings. depth, length: of training. Measured are depth 1, `depth` (compositions seen and unseen) and one deeper."""
 
     method: Literal["reinforce", "supervised"] = Field(
         default="reinforce", description="supervised imitates right answers instead, as many as reinforcement samples"
@@ -62,14 +62,14 @@ class Config(WarmStarted):
 
 
 def head() -> str:
-    """What stands before every question: the worked example."""
+    """Returns the worked example, which precedes every question."""
     from keepworth.methods.recipes._strings import steps, written
 
     return f"{written(*EXAMPLE)} = {', '.join(steps(*EXAMPLE))}\n"
 
 
 def asked(task: Task) -> str:
-    """A question as the model reads it."""
+    """Returns a question as the model reads it."""
     return f"{head()}{task.input} ="
 
 
@@ -88,7 +88,7 @@ def system(config: Config) -> System:
     def imitated(model: InProcessModel) -> list[list[Pair]]:
         from keepworth.recipes.training import batch
 
-        # Inside a composition a function is given one word more or fewer than the argument has.
+        # Inside a composition a function gets up to one word more or fewer than the argument has.
         around = range(config.length - 1, min(config.length + 1, 8) + 1)
         shown = [task for length in around for task in string_tasks("train", 200, config.seed, depth=1, length=length)]
         if config.worked:

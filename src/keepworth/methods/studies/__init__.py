@@ -1,1 +1,1 @@
-"""Studies, a file each: a protocol that trains and measures, and gives a table; `keepworth methods run NAME`."""
+"""Studies, a file each: a protocol that trains and measures, and returns a table; `keepworth methods run NAME`."""

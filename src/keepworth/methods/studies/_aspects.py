@@ -1,4 +1,4 @@
-"""What MR.Rec (arXiv 2510.14629) remembers: of one user by aspect, and of one scenario over all training users."""
+"""The memories of MR.Rec (arXiv 2510.14629): of one user by aspect, and of one scenario over all training users."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from keepworth.methods.studies._ratings import RatedItem, Rating, Ratings
 
 SHRINK = 3.0
-"""Ratings of the user's usual size that each pattern begins with."""
+"""Number of prior ratings, equal to the prior mean, in each pattern."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecommendationRequest:
-    """history: what the user rated before. wanted: the item that they then rated above their usual (hidden). candidates: items of
-    the scenario that they had not rated, `wanted` among them."""
+    """A request. history: the user's earlier ratings. wanted: the item that the user then rated above their mean (hidden).
+    candidates: items of the scenario without an earlier rating, `wanted` among them."""
 
     user: str
     scenario: str
@@ -26,15 +26,15 @@ class RecommendationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """count: ratings of items that have an aspect. stance: by how much they lie above the user's usual rating, shrunk."""
+    """A user's ratings of one aspect. count: their number. stance: their mean minus the user's mean rating, shrunk."""
 
     count: int
     stance: float
 
 
 class LocalMemory:
-    """What is remembered of one user: what they rated; their stance on each aspect within a scenario (the pattern of a category);
-    and over all scenarios (the profile), to which a pattern is shrunk, as the profile is to 0."""
+    """The memory of one user: their ratings; their stance on each aspect within a scenario (the pattern of a category), which is
+    shrunk to the one over all scenarios (the profile), which is shrunk to 0."""
 
     def __init__(self, history: Sequence[Rating], items: Mapping[str, RatedItem]) -> None:
         self._history, self._items = history, items
@@ -47,7 +47,7 @@ class LocalMemory:
         return Pattern(len(gaps), (sum(gaps) + SHRINK * usual) / (len(gaps) + SHRINK))
 
     def _of(self, aspect: str, scenario: str) -> list[Rating]:
-        """The ratings of items that have an aspect, of a scenario where one is named."""
+        """Returns the ratings of items that have an aspect, within a scenario if one is named."""
         ratings = []
         for rating in self._history:
             categories = self._items[rating.item].categories
@@ -59,14 +59,14 @@ class LocalMemory:
         return self._pattern(aspect, scenario, self.profile[aspect].stance if aspect in self.profile else 0.0)
 
     def holds(self, aspect: str) -> bool:
-        """Whether asking for an aspect finds anything: the user rated something that has it."""
+        """Returns whether the user rated an item that has the aspect, so that asking for it finds something."""
         return aspect in self.profile
 
 
 class GlobalMemory:
-    """Which aspects decide in a scenario, from requests of training users: for each the mean over requests of the user's stance
-    on it times how much oftener the chosen item has it than those not chosen, shrunk by ten requests without a say. popularity:
-    how often training users had rated an item before they asked."""
+    """The aspects that decide in a scenario, from requests of training users: for each the mean over requests of the user's
+    stance on it, times how much more often the chosen item has it than the others, shrunk by ten requests of value 0. popularity:
+    how often training users had rated an item before their request."""
 
     def __init__(self, training: Sequence[RecommendationRequest], ratings: Ratings) -> None:
         self.popularity = Counter(rating.item for request in training for rating in request.history)

@@ -1,4 +1,4 @@
-"""Kitchens of TextWorldExpress in which things are carried, and a pupil that learns to carry what it is asked for."""
+"""Kitchens of TextWorldExpress with tasks of carrying things, and a pupil that learns them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from keepworth.episodes.arrays import Floats
 
 IDLE = ("examine", "look", "inventory", "read", "eat")
 MOST, HORIZON = 3, 25
-"""Things that a task asks for at most, and steps that a pupil has."""
+"""Most things of a task, and most steps of a pupil."""
 WIDTH = 1 << 15
 Goal = frozenset[str]
 
 
 @lru_cache(maxsize=1 << 16)
 def lacking(goal: Goal, carried: Goal) -> Goal:
-    """What of a goal is not carried: a thing is where all its words are said of one."""
+    """Returns the things of a goal that are not carried. A carried thing counts if it has all words of the wanted one."""
     of = [set(thing.split()) for thing in carried]
     return frozenset(thing for thing in goal if not any(words.issuperset(thing.split()) for words in of))
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What is seen: all of it, the room, what is carried, and what can be done."""
+    """An observation: the whole text, the room, the carried things, and the possible actions."""
 
     text: str
     room: str
@@ -38,7 +38,7 @@ class Place:
 
 
 class Home(Protocol):
-    """A world that begins the same each time. steps: how many were taken."""
+    """A world that begins the same each time. `steps` counts all its steps."""
 
     steps: int
 
@@ -49,7 +49,7 @@ class Home(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MadeTask:
-    """What has to be carried, and the steps that lead there, none where nobody knows any."""
+    """The things to carry, and the steps to the goal, empty where they are unknown."""
 
     goal: Goal
     guideline: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class Kitchen:
         return self._place(self._engine.step(action)[3])
 
     def solve(self) -> list[Goal]:
-        """Its own tasks: all that its solution comes to carry, one by one, and together."""
+        """Returns the kitchen's own tasks: the things that its solution comes to carry, one by one, and together."""
         self._engine.reset(seed=self._seed, gameFold="train", generateGoldPath=True)
         solution = [action for action in self._engine.getGoldActionSequence() if not action.startswith("eat")]
         place, goals = self.reset(), list[Goal]()
@@ -89,7 +89,7 @@ class Kitchen:
 
 
 def erase_loops(texts: Sequence[str], actions: Sequence[str]) -> list[int]:
-    """The steps that are left where one that comes back to what was seen before goes with all in between. texts: one more."""
+    """Returns the indices of the actions that remain without loops. `texts` has one observation more than `actions`."""
     left: list[int] = []
     seen = [texts[0]]
     for at in range(len(actions)):
@@ -104,7 +104,7 @@ def erase_loops(texts: Sequence[str], actions: Sequence[str]) -> list[int]:
 
 @lru_cache(maxsize=1 << 18)
 def features(wanted: Goal, room: str, action: str, done: bool) -> tuple[int, ...]:
-    """Of an action, numbers of what is the case: with words of what is wanted and not carried yet, and with the room."""
+    """Returns hashed features of an action: its words with the words of what is still wanted, and with the room."""
     verb, *words = action.split()
     asked = {word for thing in wanted for word in thing.split()}
     names = [verb, action, f"{room}/{action}", f"{verb}/{done}", f"{verb}/{len(asked & set(words))}/{len(words)}"]
@@ -123,7 +123,8 @@ class Pupil:
     def attempt(
         self, home: Home, task: MadeTask, hint: int = 0, cold: float = 1.0
     ) -> tuple[bool, list[Place], list[str]]:
-        """Whether it was done, and the way. hint: how many steps of the guideline are done for it; cold: less is drawn."""
+        """Plays a task and returns whether it succeeded, the places and the actions. hint: how many steps of the guideline are
+        taken for the pupil; cold: inverse temperature of the softmax."""
         place, places, actions = home.reset(), list[Place](), list[str]()
         while lacking(task.goal, place.carried) and place.actions and len(actions) < HORIZON:
             if len(actions) < hint and task.guideline[len(actions)] in place.actions:
@@ -144,7 +145,7 @@ class Pupil:
         return [features(lacking(goal, place.carried), place.room, action, action in past) for action in place.actions]
 
     def imitate(self, goal: Goal, places: Sequence[Place], actions: Sequence[str], rate: float = 0.1) -> None:
-        """Adds a way to what it imitates, and imitates a part of all that it did with success."""
+        """Adds an episode without its loops to the memory, and imitates a sample of all remembered steps."""
         past: list[str] = []
         for at in erase_loops([place.text for place in places], actions):
             self.memory.append((self.look(goal, places[at], past), places[at].actions.index(actions[at])))
@@ -159,7 +160,7 @@ class Pupil:
             self.weights[list(rows[right])] += rate
 
     def practise(self, home: Home, tasks: Sequence[MadeTask], until: int, hints: bool, hindsight: bool) -> None:
-        """Tries tasks at random until the world has counted so many steps."""
+        """Tries random tasks until the world has counted `until` steps."""
         while tasks and home.steps < until:
             task = tasks[int(self.draw.integers(len(tasks)))]
             hint = int(self.draw.integers(len(task.guideline) + 1)) if hints and self.draw.random() < 0.5 else 0

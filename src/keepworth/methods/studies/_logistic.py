@@ -1,4 +1,4 @@
-"""Logistic regression of a share by Newton's method."""
+"""Logistic regression of a share in [0, 1] by Newton's method."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from keepworth.episodes.arrays import Floats
 
 
 def fit(rows: Floats, rises: Floats, penalty: float = 1.0) -> Floats:
-    """Weights of a logistic regression of rises in [0, 1] on rows, [samples, features], by Newton's method."""
+    """Returns the weights of a logistic regression of rises in [0, 1] on rows, [samples, features]."""
     weights = np.zeros(rows.shape[1])
     for _ in range(20):
         expected = 1 / (1 + np.exp(-rows @ weights))
@@ -19,5 +19,5 @@ def fit(rows: Floats, rises: Floats, penalty: float = 1.0) -> Floats:
 
 
 def predict(weights: Floats, row: Floats) -> float:
-    """The share that the regression expects of one row."""
+    """Returns the share that the regression predicts for one row."""
     return float(1 / (1 + np.exp(-row @ weights)))

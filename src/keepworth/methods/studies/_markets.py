@@ -1,4 +1,4 @@
-"""Made markets whose regimes change and are not told, and what an asset earns that is held or not."""
+"""Generated markets with hidden regimes, and the profit of holding an asset or not."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import numpy as np
 from keepworth.episodes.arrays import Floats
 
 REGIMES = ((6e-4, 0.0, 1.5e-3), (-6e-4, 0.0, 1.5e-3), (0.0, -0.4, 3e-3), (0.0, 0.5, 8e-4))
-"""Of a regime the drift of a bar, how much of the last return comes again, and the noise."""
+"""For each regime the drift per bar, the autocorrelation of returns, and the noise."""
 STAYS, FEE, GAMMA, DAY = 1 - 1 / 60, 2e-4, 0.95, 24
 SCALE = 1000.0  # rewards are learned in tenths of a percent
 
 
 def draw_market(bars: int, draw: np.random.Generator) -> tuple[Floats, Floats]:
-    """The return of each bar, and its regime."""
+    """Returns the return of each bar, and its regime."""
     returns, regimes, regime, last = np.zeros(bars), np.zeros(bars), int(draw.integers(len(REGIMES))), 0.0
     for at in range(bars):
         if draw.random() > STAYS:
@@ -25,7 +25,7 @@ def draw_market(bars: int, draw: np.random.Generator) -> tuple[Floats, Floats]:
 
 
 def describe(returns: Floats) -> tuple[Floats, Floats]:
-    """What is seen after each bar: of the state [bars, 5], and of the context, its trend and its volatility [bars, 2]."""
+    """Returns the observations after each bar: the state [bars, 5], and the context, trend and volatility [bars, 2]."""
     padded = np.concatenate([np.zeros(DAY), returns])
     windows = np.lib.stride_tricks.sliding_window_view(padded, DAY)[1:] * SCALE
     lags = [windows[:, -1], windows[:, -2], windows[:, -3], windows[:, -6:].mean(1), windows.mean(1)]
@@ -34,7 +34,7 @@ def describe(returns: Floats) -> tuple[Floats, Floats]:
 
 
 def rewards(pays: Floats) -> Floats:
-    """[bars, held before, held now]"""
+    """Returns the rewards, [bars, held before, held now]."""
     now = np.arange(2)
     return np.asarray(
         SCALE * (pays[:, None, None] * now[None, None, :] - FEE * np.abs(now[:, None] - now[None, :])[None])
@@ -42,7 +42,7 @@ def rewards(pays: Floats) -> Floats:
 
 
 def know_future(pays: Floats) -> Floats:
-    """Q of who knows all returns, [bars, held, action]."""
+    """Returns the optimal Q with all returns known, [bars, held, action]."""
     q = np.zeros((len(pays) + 1, 2, 2))
     paid = rewards(pays)
     for at in reversed(range(len(pays))):
@@ -51,7 +51,7 @@ def know_future(pays: Floats) -> Floats:
 
 
 def trade(q: Floats, pays: Floats) -> float:
-    """The profit in percent of 1,000 bars of who does what has the greatest q, [bars, held, action]."""
+    """Returns the profit in percent per 1,000 bars of the greedy policy of q, [bars, held, action]."""
     held, total = 0, 0.0
     for values, pay in zip(q, pays, strict=True):
         action = int(values[held].argmax())

@@ -1,4 +1,4 @@
-"""pass@k of two systems over the same questions, where their curves cross, and what one of them alone ever solves."""
+"""Computes pass@k of two systems over the same questions, where their curves cross, and what only one of them solves."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ RESAMPLES = 2000
 
 
 def pass_at(n: int, right: int, k: int) -> float:
-    """The chance that one of k answers is right, without bias, from n answers of which `right` were.
+    """Returns the unbiased probability that one of k answers is right, from n answers of which `right` were.
 
-    1 - C(n - c, k) / C(n, k), exactly, then rounded (Chen et al., "Evaluating Large Language Models Trained on Code",
-    arXiv 2107.03374, equation 1). ValueError unless 0 <= right <= n and 1 <= k <= n.
+    1 - C(n - c, k) / C(n, k), exactly, then rounded (Chen et al., "Evaluating Large Language Models Trained on Code", arXiv
+    2107.03374, equation 1). ValueError unless 0 <= right <= n and 1 <= k <= n.
     """
     if not (0 <= right <= n and 1 <= k <= n):
         raise ValueError(f"pass_at: n={n}, right={right}, k={k}")
@@ -29,15 +29,16 @@ def pass_at(n: int, right: int, k: int) -> float:
 
 
 def pass_curves(right: Sequence[int], n: int) -> Floats:
-    """[questions, n]: pass@k of each question, k = 1 in the first column."""
+    """Returns [questions, n]: pass@k of each question, k = 1 in the first column."""
     by_count = {count: [pass_at(n, count, k) for k in range(1, n + 1)] for count in set(right)}
     return np.array([by_count[count] for count in right])
 
 
 def crossing(gap: Floats, ahead: float = 0.0) -> float:
-    """The first k at which a gap of two curves has the other sign than at k = 1; infinite where there is none.
+    """Returns the first k at which a gap of two curves has the other sign than at k = 1; infinite where there is none.
 
-    ahead: The sign at k = 1 where it is known, as of a resample of a larger sample."""
+    ahead: The sign at k = 1 where it is known, as for a resample of a larger sample.
+    """
     ahead = ahead or (float(np.sign(gap[0])) if abs(gap[0]) >= 1e-12 else 0.0)
     if not ahead:
         return math.inf
@@ -46,8 +47,8 @@ def crossing(gap: Floats, ahead: float = 0.0) -> float:
 
 
 def resampled_crossings(gaps: Floats, clusters: Sequence[str], seed: int = 0) -> Floats:
-    """Where the mean gap crosses in each of `RESAMPLES` draws of whole clusters, seen from who is ahead at k = 1 in all of them.
-    gaps: [questions, k]."""
+    """Returns where the mean gap crosses in each of `RESAMPLES` bootstrap samples of whole clusters, relative to the sign at k =
+    1 of the full sample. gaps: [questions, k]."""
     names = list(dict.fromkeys(clusters))
     of = np.array([names.index(cluster) for cluster in clusters])
     sums = np.stack([gaps[of == index].sum(0) for index in range(len(names))])
@@ -57,18 +58,18 @@ def resampled_crossings(gaps: Floats, clusters: Sequence[str], seed: int = 0) ->
 
 
 def shown_ks(n: int) -> list[int]:
-    """1, 2, 4 ... and n."""
+    """Returns 1, 2, 4 ... and n."""
     return sorted({n, *(2**power for power in range(n.bit_length()) if 2**power <= n)})
 
 
 def compare_passes(right: Mapping[str, Sequence[int]], n: int, clusters: Sequence[str], label: str = "") -> Rows:
-    """The rows of two systems: pass@k of both and the first minus the second, the crossing, and what one alone solves.
+    """Returns the rows of two systems: pass@k of both and the first minus the second, the crossing, and what only one solves.
 
     Args:
-        right: By system, of each question how many of its n answers were right; the first is compared with the second.
+        right: By system, for each question how many of its n answers were right; the first is compared with the second.
         n: Answers to each question, from the same sampler for both.
-        clusters: Of each question, what is resampled.
-        label: Stands behind the names of arms.
+        clusters: The cluster of each question, which is resampled.
+        label: Appended to the names of arms.
     """
     first, second = right
     curves = {name: pass_curves(counts, n) for name, counts in right.items()}
@@ -90,7 +91,7 @@ def compare_passes(right: Mapping[str, Sequence[int]], n: int, clusters: Sequenc
     )
     crossed = resampled_crossings(gaps, clusters)
     counted = {"n": len(clusters), "clusters": len(set(clusters))}
-    # Order statistics, not interpolated: half way to "never" is no number of answers.
+    # Order statistics without interpolation, since "never" is infinite.
     ends = np.quantile(crossed, [0.025, 0.975], method="inverted_cdf")
     mean, low, high = (min(value, n + 1.0) for value in (crossing(gaps.mean(0)), *map(float, ends)))
     spread = {"mean": mean, "low": min(low, mean), "high": max(high, mean)}
@@ -99,7 +100,7 @@ def compare_passes(right: Mapping[str, Sequence[int]], n: int, clusters: Sequenc
 
 
 def need_clusters(name: str, clusters: Sequence[str]) -> None:
-    """KeepworthError where questions are of too few clusters for an interval, before anybody answers them."""
+    """Raises KeepworthError where questions are of too few clusters for an interval, before any model answers."""
     if (many := len(set(clusters))) < LEAST:
         raise KeepworthError(
             f"{name} has {len(clusters)} questions of {many} units, and an interval needs {LEAST} units.",
@@ -108,7 +109,7 @@ def need_clusters(name: str, clusters: Sequence[str]) -> None:
 
 
 def difference_row(name: str, differences: Sequence[float] | Floats, clusters: Sequence[str]) -> dict[str, Any]:
-    """A row of a paired difference, question by question, with its interval over clusters."""
+    """Returns the row of a paired difference, question by question, with its interval over clusters."""
     gap = paired_difference(name, list(map(float, differences)), clusters=clusters, within=(-1.0, 1.0))
     spread = {"mean": gap.difference, "low": gap.low, "high": gap.high}
     return {"arm": name, **spread, "n": len(clusters), "clusters": gap.clusters}

@@ -1,8 +1,8 @@
-"""Ratings of things by people, and a made world of them with a known rule: no open set of ratings may be passed on here.
+"""Generates ratings of items by users with a known rule, since no open set of ratings may be redistributed here.
 
-In each of four scenarios two of twelve aspects decide; who likes which of them differs by person. So a memory of a person is
-worth asking, and a memory of what decides where is worth having. It shows that the recipe learns what can be learned, and
-nothing about people.
+In each of four scenarios two of twelve aspects decide; users differ in which of them they like. So a memory of a user is worth
+querying, and a memory of what decides in a scenario is worth having. The data shows that the recipe learns what can be learned,
+and nothing about people.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STRONG, WEAK, NOISE, APPEAL = 1.2, 0.1, 0.5, 0.2
 
 @dataclass(frozen=True, slots=True)
 class RatedItem:
-    """categories: the scenario first, then aspects."""
+    """An item. categories: the scenario first, then aspects."""
 
     id: str
     title: str
@@ -29,7 +29,7 @@ class RatedItem:
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """rating: the higher the better."""
+    """A rating: the higher the better."""
 
     user: str
     item: str
@@ -38,14 +38,14 @@ class Rating:
 
 @dataclass(frozen=True, slots=True)
 class Ratings:
-    """items: by id. by_user: of each user in the order of time."""
+    """Ratings, with items by id, and ratings of each user in the order of time."""
 
     items: Mapping[str, RatedItem]
     by_user: Mapping[str, tuple[Rating, ...]]
 
 
 def make_ratings(users: int = 600, seed: int = 0) -> Ratings:
-    """The made world. The last rating of a user is of what they like most of 60 things of a scenario, with noise."""
+    """Returns generated ratings. The last rating of a user is of their favourite among 60 items of a scenario, with noise."""
     draw = np.random.default_rng(seed)
     weights = np.full((len(SCENARIOS), len(ASPECTS)), WEAK)
     for row in weights:

@@ -1,4 +1,4 @@
-"""Who answers in a study: a model in this process, or one at an OpenAI-compatible URL."""
+"""Readers of a study: a model in this process, or one at an OpenAI-compatible URL."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def open_reader(reader: str, model: str = "", key_variable: str = "") -> BenchmarkReader:
-    """A reader.
+    """Returns a reader.
 
     Args:
         reader: A model's name or folder, or a URL.
         model: The model's name at that URL.
-        key_variable: The variable of the environment that holds its key.
+        key_variable: The environment variable that holds its key.
 
     Raises:
-        KeepworthError: A URL without a model, or what is needed is not there.
+        KeepworthError: A URL without a model, or a missing extra or model.
     """
     if reader.startswith(("http://", "https://")):
         from keepworth.evaluation.reading import ChatReader
@@ -44,13 +44,7 @@ def open_reader(reader: str, model: str = "", key_variable: str = "") -> Benchma
 
 
 def learning_reader(name: str, rate: float, seed: int) -> tuple[InProcessModel, Learner]:
-    """A model by its name or folder, and the learner of an adapter of it, for imitation.
-
-    Args:
-        name: Of the model.
-        rate: Learning rate.
-        seed: Of the adapter.
-    """
+    """Returns a model by its name or folder, and a learner of its adapter, for imitation. `seed` initialises the adapter."""
     from keepworth.episodes.extras import require
 
     require("train", "weights that learn")
@@ -66,7 +60,7 @@ def learning_reader(name: str, rate: float, seed: int) -> tuple[InProcessModel, 
 
 
 class WholeWords:
-    """A tokenizer whose tokens are the words and signs of some texts; what none of them holds is the end of a text."""
+    """A tokenizer whose tokens are the words and signs of some texts; an unknown word is the end of text."""
 
     all_special_ids = (0,)
 
@@ -85,7 +79,7 @@ class WholeWords:
 
 
 def tiny_reader(texts: Iterable[str], rate: float, seed: int) -> tuple[InProcessModel, Learner]:
-    """A network of two layers with weights by chance, whose tokens are the words of `texts`, and what trains all of them."""
+    """Returns a network of two layers with random weights, with the words of `texts` as tokens, and a learner of all weights."""
     from keepworth.episodes.extras import require
 
     require("train", "weights that learn")

@@ -1,10 +1,10 @@
-"""Worlds that come back, for studies of exploration: two bandits and a small grid, and what is best in them by calculation.
+"""Recurring worlds for studies of exploration: two bandits and a small grid, and their optimal values by calculation.
 
-Of each arm it is drawn for each task whether it always pays 0, .4 or 1. `rare`: 1 has a chance of .2 and .4 one of .4, so that
-an arm that was not tried pays .36 on average, and who looks at the next pull alone stays with .4 once it paid. `common`: 1 has .4
-and .4 has .2, so that such an arm pays .48, and everybody leaves .4. Three arms, eight pulls a trial; an episode is one pull.
-`grid`: the four corners of 3 x 3 cells that are entered in the middle are arms as in `rare`; an episode ends in a corner or after
-four steps. No action is better than another before something was tried.
+For each task and each arm it is drawn whether the arm always pays 0, .4 or 1. `rare`: 1 has probability .2 and .4 has .4, so that
+an untried arm pays .36 on average, and a myopic agent stays with .4 once it paid. `common`: 1 has .4 and .4 has .2, so that an
+untried arm pays .48, and every agent leaves .4. Three arms, eight pulls a trial; an episode is one pull. `grid`: the four corners
+of 3 x 3 cells that are entered in the middle are arms as in `rare`; an episode ends in a corner or after four steps. Before
+anything was tried, all actions are equally good.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gymnasium import spaces
 
 LEVELS = (0.0, 0.4, 1.0)
 CHANCES = {"rare": (0.4, 0.4, 0.2), "common": (0.4, 0.2, 0.4), "grid": (0.4, 0.4, 0.2)}
-"""World -> how likely an arm pays each level."""
+"""World -> the probability of each level for an arm."""
 ARMS = {"rare": 3, "common": 3, "grid": 4}
 EPISODES = {"rare": 8, "common": 8, "grid": 8}
 """Episodes of a trial."""
@@ -29,7 +29,7 @@ MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
 
 
 class Bandit(gymnasium.Env[Any, int]):
-    """Arms that are drawn from the seed of `reset`; without `repeats` from a generator that goes on, anew for every episode.
+    """A bandit whose arms are drawn from the seed of `reset`; without `repeats` new ones for every episode from one generator.
 
     Attributes:
         task: The seed of the arms.
@@ -61,7 +61,7 @@ class Bandit(gymnasium.Env[Any, int]):
 
 
 class Corners(Bandit):
-    """The grid."""
+    """The grid world."""
 
     def __init__(self, repeats: bool = True) -> None:
         super().__init__("grid", repeats)
@@ -83,23 +83,23 @@ class Corners(Bandit):
 
 
 def draw_arms(world: str, draw: np.random.Generator) -> np.ndarray[Any, Any]:
-    """What the arms of a task pay."""
+    """Draws the payoffs of the arms of a task."""
     return np.take(LEVELS, np.searchsorted(np.cumsum(CHANCES[world])[:-1], draw.random(ARMS[world]), side="right"))
 
 
 def make_world(world: str, repeats: bool = True) -> Bandit:
-    """A world by its name."""
+    """Returns a world by its name."""
     return Corners(repeats) if world == "grid" else Bandit(world, repeats)
 
 
 def mean_of(world: str) -> float:
-    """What an arm pays on average that was not tried."""
+    """Returns the mean payoff of an untried arm."""
     return float(np.dot(LEVELS, CHANCES[world]))
 
 
 def calculate(world: str, *, myopic: bool) -> float:
-    """The mean reward of an episode of a trial for who knows all but the task and acts best, over the whole trial or, where
-    `myopic`, for each episode alone."""
+    """Returns the mean reward per episode of the optimal agent that knows all but the task. With `myopic` it maximises each
+    episode alone, else the whole trial."""
 
     @cache
     def value(untried: int, most: float, left: int) -> float:
@@ -116,7 +116,7 @@ def calculate(world: str, *, myopic: bool) -> float:
 
 
 def play_rule(world: str, rule: str, trials: int, draw: np.random.Generator) -> float:
-    """The mean reward of an episode for "thompson" or "ucb"."""
+    """Returns the mean reward per episode of "thompson" or "ucb"."""
     total = 0.0
     for _ in range(trials):
         pays = draw_arms(world, draw)

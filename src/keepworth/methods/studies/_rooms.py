@@ -1,7 +1,7 @@
-"""A scene of coloured rooms in two dimensions, what is seen of it from a pose, and a map of what was seen.
+"""A 2-D scene of coloured rooms, views of it from poses, and a map of the views.
 
-Rooms have few floor colours and some odd cells. A view is k x k cells ahead of who looks, less those that walls hide, with noise
-on its colours.
+Rooms have few floor colours and some odd cells. A view is k x k cells ahead of the viewer, without those hidden by walls, with
+noise on its colours.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WALL = np.full(3, 0.5)
 
 
 def turn(offsets: Offsets) -> Offsets:
-    """Offsets of a heading -> of all four, [4, ..., 2]. A quarter to the right makes (row, column) (column, -row)."""
+    """Returns offsets of one heading turned to all four, [4, ..., 2]. A right turn maps (row, column) to (column, -row)."""
     turned = [offsets]
     for _ in range(3):
         turned.append(np.stack([turned[-1][..., 1], -turned[-1][..., 0]], axis=-1))
@@ -34,13 +34,13 @@ def turn(offsets: Offsets) -> Offsets:
 
 @cache
 def cells_ahead(k: int) -> Offsets:
-    """Where the cells of a view are, from who stands in the middle of its last row: [4, k, k, 2]."""
+    """Returns the cells of a view relative to the viewer, who is in the middle of its last row: [4, k, k, 2]."""
     return turn(np.stack(np.meshgrid(np.arange(1 - k, 1), np.arange(k) - k // 2, indexing="ij"), axis=-1))
 
 
 @cache
 def lines_of_sight(k: int) -> Offsets:
-    """The cells between, [4, k, k, k - 2, 2]; where there are fewer, the place of who looks."""
+    """Returns the cells between viewer and cell, [4, k, k, k - 2, 2]; where there are fewer, the viewer's own cell."""
     between = np.zeros((k, k, k - 2, 2), dtype=int)
     for row, column in np.ndindex(k, k):
         end = np.array([row - k + 1, column - k // 2])
@@ -51,11 +51,11 @@ def lines_of_sight(k: int) -> Offsets:
 
 @dataclass(frozen=True)
 class RoomView:
-    """What is seen.
+    """A view.
 
     Attributes:
-        cells: Where its cells are in the scene, [k, k, 2].
-        colours, walls, seen: Of the cells, [k, k, 3] and [k, k]; whether a cell is seen at all.
+        cells: The positions of its cells in the scene, [k, k, 2].
+        colours, walls, seen: Colour of each cell, [k, k, 3]; whether it is a wall, and whether it is visible, [k, k].
     """
 
     cells: Offsets
@@ -65,24 +65,24 @@ class RoomView:
 
     @property
     def there(self) -> tuple[Offsets, Offsets]:
-        """Rows and columns, in the scene, of the cells that are seen."""
+        """Returns rows and columns, in the scene, of the visible cells."""
         rows, columns = self.cells[self.seen].T
         return rows, columns
 
     def equals(self, goal: RoomView, most: float) -> bool:
-        """Whether walls are the same, and colours but for a mean squared error of at most so much."""
+        """Returns whether both views have the same walls, and colours up to a mean squared error of `most`."""
         if not np.array_equal(self.seen, goal.seen) or not np.array_equal(self.walls, goal.walls):
             return False
         return bool(((self.colours - goal.colours) ** 2).sum(-1)[self.seen].mean() <= most)
 
     def histogram(self) -> Floats:
-        """Roots of the shares of colours, so that the product of two is one at most."""
+        """Returns square roots of the shares of colours, so that the product of two histograms is at most 1."""
         near = np.exp(-((self.colours[self.seen][:, None] - np.vstack([PALETTE, WALL])) ** 2).sum(-1) / 0.2)
         return np.asarray(np.sqrt((near / near.sum(1, keepdims=True)).mean(0)))
 
 
 class RoomScene:
-    """Rooms x rooms rooms with doors, all of which can be reached. Walls are k cells thick outside, so that views stay inside."""
+    """A scene of rooms x rooms connected rooms with doors. Outer walls are k cells thick, so that views stay inside."""
 
     def __init__(self, draw: np.random.Generator, noise: float, rooms: int = 4, inner: int = 5, k: int = 7) -> None:
         self.noise, self.k, self.ahead, self.lines = noise, k, cells_ahead(k), lines_of_sight(k)
@@ -104,7 +104,7 @@ class RoomScene:
             self.floor = np.argwhere(~self.walls)
 
     def look(self, pose: Pose, draw: np.random.Generator) -> RoomView:
-        """The view from a pose."""
+        """Returns the view from a pose."""
         position = np.array(pose[1:])
         cells, lines = position + self.ahead[pose[0]], position + self.lines[pose[0]]
         colours = self.colours[cells[..., 0], cells[..., 1]] + draw.normal(0.0, self.noise, (self.k, self.k, 3))
@@ -112,24 +112,24 @@ class RoomScene:
         return RoomView(cells, colours, self.walls[cells[..., 0], cells[..., 1]], seen)
 
     def draw_pose(self, draw: np.random.Generator) -> Pose:
-        """Any pose on the floor."""
+        """Returns a random pose on the floor."""
         y, x = self.floor[draw.integers(len(self.floor))]
         return int(draw.integers(4)), int(y), int(x)
 
 
 def follow(pose: Pose) -> tuple[Pose, Pose, Pose]:
-    """The poses after going ahead, and after turning left and right."""
+    """Returns the poses after going ahead, and after turning left and right."""
     heading, y, x = pose
     return (heading, y + AHEAD[heading][0], x + AHEAD[heading][1]), ((heading - 1) % 4, y, x), ((heading + 1) % 4, y, x)
 
 
 def reach(free: Mask, start: Pose, wanted: Mask | None = None) -> list[Pose]:
-    """The poses after the start of a shortest way over free cells to a wanted pose; nothing where there is no way.
+    """Returns the poses after the start of a shortest path over free cells to a wanted pose; nothing where there is none.
 
     Args:
-        free: Cells that can be stood on, [rows, columns].
-        start: Itself never wanted.
-        wanted: Poses, [4, rows, columns]; None for all poses that can be reached, in no order.
+        free: Cells that can be entered, [rows, columns].
+        start: The start, which is never wanted.
+        wanted: Poses, [4, rows, columns]; None returns all poses that can be reached, in no order.
     """
     before, waiting, free_rows = dict[Pose, Pose]({start: start}), deque([start]), free.tolist()
     ends = (
@@ -153,7 +153,7 @@ def reach(free: Mask, start: Pose, wanted: Mask | None = None) -> list[Pose]:
 
 @dataclass(frozen=True)
 class Goal:
-    """Where one starts, the pose to find, the view from there, and the steps of the shortest way."""
+    """A start, the pose to find, the view from there, and the length of the shortest path."""
 
     start: Pose
     end: Pose
@@ -161,12 +161,12 @@ class Goal:
     shortest: int
 
     def apart(self, pose: Pose) -> int:
-        """How many cells a pose is away."""
+        """Returns the distance of a pose in cells."""
         return abs(pose[1] - self.end[1]) + abs(pose[2] - self.end[2])
 
 
 def draw_goals(scene: RoomScene, draw: np.random.Generator, count: int, far: int = 12, cells: int = 15) -> list[Goal]:
-    """So many goals, each at least so many steps away, and so many cells of its view seen."""
+    """Draws `count` goals, each at least `far` steps away, with at least `cells` visible cells in its view."""
     goals = list[Goal]()
     while len(goals) < count:
         start, end = scene.draw_pose(draw), scene.draw_pose(draw)
@@ -178,8 +178,8 @@ def draw_goals(scene: RoomScene, draw: np.random.Generator, count: int, far: int
 
 
 class RoomMap:
-    """Of every cell the mean colour, how often it was seen, and whether it is a wall; and the last view from every pose, with its
-    histogram."""
+    """A map: for each cell the mean colour, how often it was seen, and whether it is a wall; and the last view from every pose,
+    with its histogram."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.sums, self.counts, self.walls = np.zeros((*shape, 3)), np.zeros(shape), np.zeros(shape, dtype=bool)
@@ -204,5 +204,5 @@ class RoomMap:
         return np.asarray(self.seen & ~self.walls)
 
     def frontiers(self, seen: Mask) -> Mask:
-        """Poses on free cells that face a cell which is not in `seen`: [4, rows, columns]."""
+        """Returns poses on free cells that face a cell which is not in `seen`: [4, rows, columns]."""
         return np.stack([self.free & ~np.roll(seen, (-dy, -dx), (0, 1)) for dy, dx in AHEAD])

@@ -1,4 +1,4 @@
-"""What finished runs and evaluations say of single questions: answers of trained weights, and of the model as it came."""
+"""Samples answers to single questions from finished runs: from the trained weights, and from the model before training."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run whose weights are finished, with the questions of its recipe.
+    """A finished run, with the questions of its recipe.
 
     Attributes:
-        folder: Of the run.
-        train: Questions that it was trained on.
-        test: Its test questions, all sets of them.
-        unit: From a task's key to what several questions share; None where each stands for itself.
-        tiers: Of a test set what its recipe says of it, "" for nothing.
-        rollout: Of a set's name ("" for training) and a model, how its questions are played, at temperature 1.
+        folder: The run's folder.
+        train: Its training questions.
+        test: Its test questions, by set.
+        unit: From a task's key to what several questions share; None where they share nothing.
+        tiers: The tier that the recipe declares for each test set, or "".
+        rollout: From a set's name ("" for training) and a model to a rollout of its questions, at temperature 1.
     """
 
     folder: RunFolder
@@ -46,19 +46,19 @@ class FinishedRun:
 
     @cached_property
     def base(self) -> str:
-        """The name of the model that it began from."""
+        """Returns the name of the model that it began from."""
         from keepworth.recipes.trained import model_of
 
         return model_of(self.folder)
 
     def weights(self) -> InProcessModel:
-        """The model that it trained."""
+        """Loads the trained model."""
         from keepworth.recipes.trained import trained_by
 
         return trained_by(self.folder).loaded()
 
     def before(self) -> InProcessModel:
-        """The model as it came."""
+        """Loads the model before training."""
         from keepworth.models.files import ModelKind, path_of
         from keepworth.models.inprocess import InProcessModel
         from keepworth.recipes.trained import precision_of
@@ -68,14 +68,14 @@ class FinishedRun:
 
     @property
     def asked(self) -> frozenset[str]:
-        """The keys of its test questions."""
+        """Returns the keys of its test questions."""
         return frozenset(task.key for tasks in self.test.values() for task in tasks)
 
     def cluster(self, task: Task) -> str:
         return self.unit(task.key) if self.unit else str(task.tags.get("cluster") or task.key)
 
     def tier(self, name: str, task: Task) -> str:
-        """One of `TIERS`; "unseen" where the recipe says neither that nor what questions share. name: of the task's set."""
+        """Returns one of `TIERS`, or "unseen" where the recipe declares neither a tier nor a unit. name: the task's set."""
         if task.input in self._trained_inputs:
             return "instance"
         if declared := self.tiers.get(name):
@@ -94,17 +94,17 @@ class FinishedRun:
 
 
 def finished_run(name: str, runs: str, *, recipe: str = "", tasks: str = "", reward: str = "") -> FinishedRun:
-    """A run by its name or folder, with the questions of its recipe.
+    """Returns a run by its name or folder, with the questions of its recipe.
 
     Args:
-        name: Of the run.
-        runs: The folder that runs are in.
+        name: The run's name or folder.
+        runs: The folder of all runs.
         recipe: The file of its recipe, for a run of `keepworth train FILE.py`.
         tasks: The file of its tasks, for a run of `keepworth train --tasks FILE`.
         reward: Its rewards as they were given with the tasks, separated by commas.
 
     Raises:
-        KeepworthError: It is not finished, it is of other tasks, or its recipe's questions cannot be asked by themselves.
+        KeepworthError: It is not finished, it is of other tasks, or its recipe's questions cannot be asked alone.
     """
     from keepworth.learning.run_folder import find_run
     from keepworth.recipes.front_door import TASKS, made_of
@@ -152,7 +152,7 @@ def finished_run(name: str, runs: str, *, recipe: str = "", tasks: str = "", rew
 
 
 def require_alike(one: FinishedRun, other: FinishedRun) -> None:
-    """KeepworthError unless both runs began from one model, are asked the same, and differ in their names."""
+    """Raises KeepworthError unless both runs began from one model, have the same test questions, and have different names."""
     if (one.base, one.asked) != (other.base, other.asked):
         raise KeepworthError(
             f"{one.name} and {other.name} were not trained from one model on one recipe.",
@@ -165,13 +165,13 @@ def require_alike(one: FinishedRun, other: FinishedRun) -> None:
 def questions_by_tier(
     run: FinishedRun, questions: int, seed: int, *, trained: bool
 ) -> dict[str, dict[str, list[Task]]]:
-    """At most so many questions of each tier, as many of each set as there is room for; sets by name, "" for training.
+    """Returns at most `questions` questions of each tier, in equal shares of its sets; sets by name, "" for training.
 
     Args:
-        run: Whose questions they are.
-        questions: Of each tier.
-        seed: Of the draw.
-        trained: Whether questions of training are among them.
+        run: The run that has the questions.
+        questions: Limit for each tier.
+        seed: Seed of the draw.
+        trained: Whether training questions are included.
 
     Raises:
         KeepworthError: A tier has too few for an interval.
@@ -187,7 +187,7 @@ def questions_by_tier(
 
 
 def share_out(sets: Mapping[str, list[Task]], count: int) -> dict[str, list[Task]]:
-    """At most `count` questions in all, as many of each set as there is room for."""
+    """Returns at most `count` questions in all, in equal shares of the sets as far as they have so many."""
     shares, left = dict[str, list["Task"]](), count
     for number, (name, tasks) in enumerate(sorted(sets.items(), key=lambda item: len(item[1]))):
         shares[name] = tasks[: left // (len(sets) - number)]
@@ -196,7 +196,7 @@ def share_out(sets: Mapping[str, list[Task]], count: int) -> dict[str, list[Task
 
 
 def clusters_of(run: FinishedRun, sets: Mapping[str, Sequence[Task]]) -> list[str]:
-    """Of each question, in the order in which `episodes_of` answers them."""
+    """Returns the cluster of each question, in the order in which `episodes_of` answers them."""
     return [run.cluster(task) for tasks in sets.values() for task in tasks]
 
 
@@ -208,15 +208,16 @@ def count_right(
     right: float,
     seed: int,
 ) -> dict[str, dict[str, list[int]]]:
-    """How many of the answers to each question are right, by tier and by the name of the model. One model is loaded at a time.
+    """Returns how many of the answers to each question are right, by tier and by the name of the model. One model is loaded at a
+    time.
 
     Args:
-        run: Whose questions are played.
-        models: What loads each.
+        run: The run that has the questions.
+        models: Loads each model.
         tiers: Questions by tier, and by set.
         samples: Answers to each question.
-        right: The reward from which an answer counts as right.
-        seed: Of the draws.
+        right: The least reward of a right answer.
+        seed: Seed of the draws.
     """
     counts: dict[str, dict[str, list[int]]] = {tier: {} for tier in tiers}
     for name, load in models.items():
@@ -231,21 +232,21 @@ def count_right(
 def rewards_of(
     run: FinishedRun, model: InProcessModel, asked: Mapping[str, Sequence[Task]], samples: int, seed: int
 ) -> list[list[float]]:
-    """Of each question the rewards of `episodes_of` it."""
+    """Returns for each question the rewards of its episodes, see `episodes_of`."""
     return [[episode.reward for episode in group] for group in episodes_of(run, model, asked, samples, seed)]
 
 
 def episodes_of(
     run: FinishedRun, model: InProcessModel, asked: Mapping[str, Sequence[Task]], samples: int, seed: int
 ) -> list[Sequence[Episode]]:
-    """Of each question `samples` episodes, drawn at temperature 1.
+    """Returns `samples` episodes of each question, drawn at temperature 1.
 
     Args:
-        run: Whose questions they are.
-        model: Who plays.
+        run: The run that has the questions.
+        model: The model that plays.
         asked: Questions by set, "" for those of training.
         samples: Episodes of a question.
-        seed: Of the draws.
+        seed: Seed of the draws.
     """
     from keepworth.rollouts.driver import together
 

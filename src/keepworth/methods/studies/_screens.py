@@ -1,4 +1,4 @@
-"""Words drawn on a screen, and an OCR model that reads them."""
+"""Renders words on a screen, and reads them with an OCR model."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from keepworth.episodes.arrays import Floats
 from keepworth.episodes.errors import KeepworthError
 
 Read = Callable[[Floats], str]
-"""A picture as grey values, [rows, columns] -> what is written there."""
+"""A picture as grey values, [rows, columns] -> its text."""
 
 
 def draw_screen(word: str, style: Sequence[float], draw: np.random.Generator) -> Floats:
-    """The word as grey values, 0 to 255, [rows, columns]."""
+    """Returns the word as grey values, 0 to 255, [rows, columns]."""
     from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
     size, noise, blur, contrast, slant = style
@@ -26,7 +26,7 @@ def draw_screen(word: str, style: Sequence[float], draw: np.random.Generator) ->
 
 
 def look_of(picture: Floats) -> Floats:
-    """The picture in 8 x 32 cells less their mean, as a vector of length 1: what stands for an image encoder."""
+    """Returns the picture in 8 x 32 cells minus their mean, as a unit vector: it replaces an image encoder."""
     from PIL import Image
 
     small = Image.fromarray(picture.astype(np.uint8)).resize((32, 8), Image.Resampling.BOX)
@@ -36,7 +36,7 @@ def look_of(picture: Floats) -> Floats:
 
 
 def open_reader() -> Read:
-    """What reads a picture: the recogniser of rapidocr. Raises KeepworthError where it is not installed."""
+    """Returns the recogniser of rapidocr. Raises KeepworthError where it is not installed."""
     try:
         from rapidocr_onnxruntime import RapidOCR  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError as error:

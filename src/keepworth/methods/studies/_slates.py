@@ -1,16 +1,15 @@
-"""Slates of evidence, as Memory-T1 chooses them in small (arXiv 2512.20092): of what was remembered, keep what lies in the window
-of time that a question speaks of, then choose by a policy that reward has taught.
+"""Slates of evidence, a small version of Memory-T1 (arXiv 2512.20092): entries are pruned to the time window of the question,
+then a policy trained by reward chooses among them.
 
     question, day of asking -> window -> pruned -> the best 20 by BM25 -> a slate of at most 5, drawn by the policy -> reward
 
 As in the paper: time before words, K = 8 slates a question, a slate's reward minus the mean of its group, the three terms of
 `keepworth.methods.studies.memory_t1`, and gold ranges and gold evidence in training alone.
 
-Where it differs: the model is frozen, and 2,200 numbers over features of an entry choose, where the paper trains 3B and 7B
-models that choose and answer in one text; so no output can be malformed, and its reward of -0.5 is never paid. Rules find the
-window, where a model predicts it. Entries of 60 words are chosen among 20, where the paper chooses
-sessions among 10. The answer's term is `answer_coverage`. There is no clip and no KL term: each slate is used once, and the
-policy begins as BM25.
+Different from the paper: the model is frozen, and 2,200 parameters over features of an entry choose, where the paper trains 3B
+and 7B models that choose and answer in one text; so no output can be malformed, and its reward of -0.5 never occurs. Rules find
+the window, where a model predicts it. Entries of 60 words are chosen among 20, where the paper chooses sessions among 10. The
+answer's term is `answer_coverage`. There is no clip and no KL term: each slate is used once, and the policy begins as BM25.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ POOL, MOST, HIDDEN = 20, 5, 128
 
 @dataclass(frozen=True, slots=True)
 class CandidateEvidence:
-    """An entry among which the policy chooses. lexical: BM25; dense: cosine with the question."""
+    """An entry that the policy may choose. lexical: BM25; dense: cosine with the question."""
 
     text: str
     said_at: datetime
@@ -50,7 +49,7 @@ FEATURES = (
 
 
 def features(question: str, asked_at: str, candidates: Sequence[CandidateEvidence]) -> Floats:
-    """What the policy knows of each candidate. Shape (candidates, FEATURES), each about in [0, 1]. Nothing of the key."""
+    """Returns the features of each candidate, shape (candidates, FEATURES), each about in [0, 1], without anything of the key."""
     if not candidates:
         return np.zeros((0, len(FEATURES)))
     window = window_of(question, asked_at)
@@ -88,7 +87,7 @@ def features(question: str, asked_at: str, candidates: Sequence[CandidateEvidenc
 
 
 def _scaled(days: float) -> float:
-    """0 for none or fewer, 1 for a year and more."""
+    """Scales days logarithmically: 0 for none or fewer, 1 for a year and more."""
     return float(min(1.0, np.log1p(max(0.0, days)) / np.log1p(365.0)))
 
 
@@ -97,7 +96,7 @@ def _meet(one: TimeWindow, other: TimeWindow) -> bool:
 
 
 def lexical_scores(question: str, texts: Iterable[str]) -> Floats:
-    """BM25 of each text with a question."""
+    """Returns BM25 of each text with a question."""
     index = InvertedIndex()
     for text in texts:
         index.add(text)
@@ -106,10 +105,11 @@ def lexical_scores(question: str, texts: Iterable[str]) -> Floats:
 
 
 class EvidencePolicy:
-    """A score of each candidate and one of stopping: slates have the Plackett-Luce distribution, and end where stopping is drawn.
+    """Scores each candidate and stopping: slates have the Plackett-Luce distribution, and end where stopping is drawn.
 
-    score = X a + tanh(X W + b) v. It begins as the first feature: `a` is 4 for it (here: the words, so that it begins as BM25)
-    and 0 for the rest, `v` is 0. names: of the features, where the choice is among something else. first: in the place of 4."""
+    score = X a + tanh(X W + b) v. It begins as the first feature (here BM25): `a` is `first` for it and 0 for the rest, `v` is 0.
+    names: the features, where something else is chosen.
+    """
 
     def __init__(
         self, seed: int = 0, hidden: int = HIDDEN, names: Sequence[str] = FEATURES, first: float = 4.0
@@ -127,16 +127,16 @@ class EvidencePolicy:
 
     @property
     def size(self) -> int:
-        """How many numbers are learned."""
+        """Returns the number of parameters."""
         return sum(parameter.size for parameter in self.parameters.values())
 
     def scores(self, x: Floats) -> Floats:
-        """Of each candidate, then of stopping. x: (candidates, FEATURES)."""
+        """Returns the score of each candidate, then of stopping. x: (candidates, FEATURES)."""
         p = self.parameters
         return np.append(x @ p["a"] + np.tanh(x @ p["W"] + p["b"]) @ p["v"], p["stop"])
 
     def gradient(self, x: Floats, of_scores: Floats) -> dict[str, Floats]:
-        """Of a loss by the parameters, from its gradient by the scores."""
+        """Returns the gradient of a loss by the parameters, from its gradient by the scores."""
         p = self.parameters
         inner = np.tanh(x @ p["W"] + p["b"])
         of_items = of_scores[:-1]
@@ -150,23 +150,22 @@ class EvidencePolicy:
         }
 
     def draw(self, x: Floats, most: int, generator: np.random.Generator) -> tuple[int, ...]:
-        """A slate of at most `most` candidates, the first drawn first."""
+        """Draws a slate of at most `most` candidates, the first drawn first."""
         return self.draws(x, most, generator, 1)[0]
 
     def draws(self, x: Floats, most: int, generator: np.random.Generator, many: int) -> list[tuple[int, ...]]:
-        """So many slates, as `draw` gives one."""
+        """Draws `many` slates."""
         scores = self.scores(x)
         orders = [gumbel_top_k(scores, most, generator) for _ in range(many)]
         return [order[: order.index(len(x))] if len(x) in order else order for order in orders]
 
     def ranked(self, x: Floats) -> list[int]:
-        """Candidates, the best first, of equal ones the earlier."""
+        """Returns the candidates, the best first, of equal ones the earlier."""
         return [int(index) for index in np.argsort(-self.scores(x)[:-1], kind="stable")]
 
 
 def slate_gradient(scores: Floats, slate: Sequence[int], most: int) -> Floats:
-    """Gradient of the log-probability of `slate` by the scores, stopping last. A slate shorter than `most`, and than there are
-    candidates, ended by stopping."""
+    """Returns the gradient of the log-probability of `slate` by the scores, stopping last. A short slate ended by stopping."""
     drawn = list(slate) + ([len(scores) - 1] if len(slate) < min(most, len(scores) - 1) else [])
     left, out = scores.copy(), np.zeros(len(scores))
     for index in drawn:
@@ -179,7 +178,7 @@ def slate_gradient(scores: Floats, slate: Sequence[int], most: int) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceQuestion:
-    """A training question. x: features of its candidates; reward: of a slate of them."""
+    """A training question. x: features of its candidates; reward: returns the reward of a slate."""
 
     x: Floats
     reward: Callable[[tuple[int, ...]], float]
@@ -199,11 +198,12 @@ def train_evidence(
     names: Sequence[str] = FEATURES,
     first: float = 4.0,
 ) -> EvidencePolicy:
-    """REINFORCE with the group's mean as the baseline (A = R - mean, as in the paper, not divided by the deviation), by Adam.
+    """Trains a policy by REINFORCE with the group's mean as the baseline (A = R - mean, as in the paper, not divided by the
+    deviation) and Adam.
 
-    permuted: each question is paid the rewards of another one of its batch, in the same epochs: what is left of a gain was not
-    learned from rewards. decay: of `W` and `v`, per step. names: of the features of `x`; first: what the
-    policy begins with."""
+    permuted: a control in which each question gets the advantages of another one of its batch, so that nothing can be learned
+    from rewards. decay: weight decay of `W` and `v` per step. names: the features of `x`; first: as in `EvidencePolicy`.
+    """
     generator = np.random.default_rng(seed)
     policy = EvidencePolicy(seed, names=names, first=first)
     usable = [question for question in questions if len(question.x)]

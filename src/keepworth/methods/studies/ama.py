@@ -1,14 +1,14 @@
-"""Adaptive Memory Allocator: which rule of eviction manages a memory that is full, learned from reward as a contextual bandit
-(Cho et al., "Spatially-aware transformers for embodied agents", arXiv 2402.15160).
+"""Adaptive Memory Allocator: a contextual bandit learns from reward which eviction rule manages a full memory (Cho et al.,
+"Spatially-aware transformers for embodied agents", arXiv 2402.15160).
 
-Someone walks through a house and sees what stands in a room; what stands there changes. A memory holds the last `capacity` sights
-but for what its rule lets go. A sentence, known from the start, says what will be asked at the end. The rules:
+An agent walks through a house and sees objects in rooms, which change. A memory holds at most `capacity` sights; its rule chooses
+which one to drop. A sentence, known from the start, says what will be asked at the end. The dropped sight is, by rule:
 
-    fifo: the oldest goes;  lifo: the newest;  mvfo: the oldest of the most visited room;  lvfo: of the least visited
+    fifo: the oldest;  lifo: the newest;  mvfo: the oldest of the most visited room;  lvfo: of the least visited
 
-Q(goal, rule) is a linear function of the sentence's embedding, trained towards the reward of the rule that was chosen:
-w_rule <- w_rule + rate (r - w_rule . goal) goal, epsilon-greedily, one rule for a whole episode. Four kinds of question, each
-made so that another rule answers it, are the streams; sentences of the test are worded as none of the training is.
+Q(goal, rule) is a linear function of the sentence's embedding, trained towards the reward of the chosen rule: w_rule <- w_rule +
+rate (r - w_rule . goal) goal, epsilon-greedily, one rule for a whole episode. There are four streams, each with a kind of
+question that suits another rule; test sentences have other wordings than training sentences.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ GOALS: Mapping[str, Sequence[str]] = {
         "Tell me about the busiest room of the house.",
     ),
 }
-"""What is asked, in words."""
+"""Wordings of each kind of question."""
 TRAINING, TEST = slice(0, 4), slice(4, 6)
-"""Which wordings are learned from, and which are measured."""
+"""The wordings for training, and those for testing."""
 
 
 def evict(rule: str, rooms: Sequence[int], capacity: int) -> list[int]:
-    """The times of the sights that a memory holds after a walk.
+    """Returns the times of the sights that a memory holds after a walk.
 
     Args:
         rule: One of `RULES`.
@@ -85,13 +85,13 @@ def evict(rule: str, rooms: Sequence[int], capacity: int) -> list[int]:
 
 
 def draw_walk(draw: np.random.Generator) -> list[int]:
-    """Rooms of each step. How often a room is visited falls with its rank, which is drawn anew for each walk."""
+    """Returns the room of each step. The frequency of a room falls with its rank, which is drawn for each walk."""
     odds = draw.permutation(1.0 / np.arange(1, ROOMS + 1))
     return list(map(int, draw.choice(ROOMS, size=STEPS, p=odds / odds.sum())))
 
 
 def asked_times(kind: str, rooms: Sequence[int]) -> list[int]:
-    """The times of the sights that a question is about."""
+    """Returns the times of the sights that a question is about."""
     if kind in ("recent", "early"):
         return list(range(STEPS))[-ASKED:] if kind == "recent" else list(range(ASKED))
     visits = np.bincount(rooms, minlength=ROOMS)
@@ -103,7 +103,7 @@ def asked_times(kind: str, rooms: Sequence[int]) -> list[int]:
 
 
 def reward(rule: str, kind: str, rooms: Sequence[int], capacity: int) -> float:
-    """The share of what is asked for that the memory still holds."""
+    """Returns the share of the requested sights that the memory still holds."""
     memory = set(evict(rule, rooms, capacity))
     return float(np.mean([time in memory for time in asked_times(kind, rooms)]))
 
@@ -111,14 +111,14 @@ def reward(rule: str, kind: str, rooms: Sequence[int], capacity: int) -> float:
 def learn_rules(
     goals: Floats, rewards: Floats, draw: np.random.Generator, rate: float, epsilon: tuple[float, float]
 ) -> Floats:
-    """Weights of Q, [rules, features].
+    """Returns the weights of Q, [rules, features].
 
     Args:
-        goals: Embeddings of what will be asked, [episodes, features], each of length 1.
-        rewards: What each rule would earn, [episodes, rules]; the learner sees that of the rule it chooses.
-        draw: Of exploration.
+        goals: Embeddings of the goals, [episodes, features], each of length 1.
+        rewards: The reward of each rule, [episodes, rules]; the learner sees that of the chosen rule only.
+        draw: Generator of exploration.
         rate: Step size of the regression.
-        epsilon: Share of rules chosen by chance, at the first episode and at the last.
+        epsilon: Share of random rules, at the first episode and at the last.
     """
     weights = np.zeros((len(RULES), goals.shape[1]))
     for goal, earned, explore in zip(goals, rewards, np.linspace(*epsilon, len(goals)), strict=True):
@@ -136,15 +136,15 @@ def run(
     rate: float = 0.5,
     encoder: str = "minilm",
 ) -> Rows:
-    """Recall of every rule, of the allocator and of its controls, on each stream and on all together.
+    """Measures recall of every rule, of the allocator and of its controls, on each stream and on all together.
 
     Args:
-        episodes: Walks that are learned from.
-        test: Walks that are measured, of each seed.
-        seeds: Draws of everything.
+        episodes: Walks for training.
+        test: Walks for testing, for each seed.
+        seeds: Number of seeds.
         capacity: Sights that a memory holds.
         rate: Step size of the regression.
-        encoder: What embeds the goals.
+        encoder: Encoder of the goals.
     """
     kinds = tuple(GOALS)
     embed = part("encoder")(encoder).encode

@@ -1,18 +1,17 @@
-"""ContextEvolve in the text form: a text that a score judges is improved edit by edit, by a proposer whose context three roles
-make ("ContextEvolve", arXiv 2602.02597: an evolutionary search over code by models behind an interface, whose weights nobody can
-train).
+"""ContextEvolve in text form: a proposer improves a scored text edit by edit, with a context made by three roles
+("ContextEvolve", arXiv 2602.02597: an evolutionary search over code by models behind an interface, without training).
 
     ended = evolve("digits +1", score, propose, rounds=60)
     ended.best.text, ended.best.score
 
-* the *summariser* says what a text is (the state): here the text itself;
-* the *navigator* says which edits helped and which hurt, from all edits and scores (in the place of a policy gradient): the mean
-  of the gains of each edit over its parents, with one gain of 0 added;
-* the *sampler* says which earlier texts to show, by how much they changed the score (in the place of a replay buffer): P(i)
-  proportional to (|score_i - score_parent| + eps)^a, a = 0.6; nothing is drawn twice.
+* the *summariser* describes a text (the state): here by the text itself;
+* the *navigator* says which edits helped and which hurt (in place of a policy gradient): the mean of the gains of each edit over
+  its parents, with one gain of 0 added;
+* the *sampler* chooses earlier texts to show, by how much they changed the score (in place of a replay buffer): P(i) proportional
+  to (|score_i - score_parent| + eps)^a, a = 0.6; nothing is drawn twice.
 
 The parent of the next edit is the best text so far, of equals the latest. Only the abstract and short accounts of the paper were
-at hand, so these forms are reconstructions, and its way of choosing the parent is not known to us.
+available, so these forms are reconstructions, and its way of choosing the parent is unknown to us.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ EXPONENT, EPSILON, SHOWN_TEXTS = 0.6, 0.01, 3
 
 @dataclass(frozen=True, slots=True)
 class ScoredText:
-    """A text that was scored. parent: its number, -1 for the first; edit: what was done to the parent; gain: score minus the
-    parent's, 0 for the first."""
+    """A scored text. parent: its number, -1 for the first; edit: the change to the parent; gain: score minus the parent's, 0 for
+    the first."""
 
     number: int
     text: str
@@ -49,7 +48,7 @@ class ScoredText:
 
 @dataclass(frozen=True, slots=True)
 class EvolveContext:
-    """What the proposer reads: the parent's state, the gain of each edit that was tried, and earlier texts with their scores."""
+    """The proposer's input: the parent's state, the mean gain of each tried edit, and earlier texts with their scores."""
 
     parent: ScoredText
     gains: Mapping[str, float]
@@ -58,11 +57,11 @@ class EvolveContext:
 
 Score = Callable[[str], float]
 Propose = Callable[[EvolveContext], "tuple[str, str] | None"]
-"""The context -> (name of the edit, the new text); None where nothing usable came."""
+"""The context -> (name of the edit, the new text); None without a usable proposal."""
 
 
 def mean_gains(attempts: Sequence[ScoredText]) -> dict[str, float]:
-    """The navigator's rule: (sum of the gains of an edit) / (how often it was tried + 1)."""
+    """Returns the navigator's rule: (sum of the gains of an edit) / (how often it was tried + 1)."""
     sums, counts = dict[str, float](), Counter[str]()
     for attempt in attempts:
         if attempt.parent >= 0:
@@ -72,14 +71,14 @@ def mean_gains(attempts: Sequence[ScoredText]) -> dict[str, float]:
 
 
 def priorities(attempts: Sequence[ScoredText]) -> Floats:
-    """[n]: the sampler's probabilities."""
+    """Returns [n]: the sampler's probabilities."""
     weights = np.array([(abs(attempt.gain) + EPSILON) ** EXPONENT for attempt in attempts])
     return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class Evolved:
-    """attempts: in the order of scoring; curve: the best score after each round."""
+    """The result. attempts: in the order of scoring; curve: the best score after each round."""
 
     attempts: tuple[ScoredText, ...]
     curve: tuple[float, ...]
@@ -90,16 +89,15 @@ class Evolved:
 
 
 def best_of(attempts: Sequence[ScoredText]) -> ScoredText:
-    """The highest score, of equals the latest."""
+    """Returns the text of the highest score, of equals the latest."""
     return max(attempts, key=lambda attempt: (attempt.score, attempt.number))
 
 
 def evolve(
     start: str, score: Score, propose: Propose, *, rounds: int, seed: int = 0, shown: int = SHOWN_TEXTS
 ) -> Evolved:
-    """`rounds` proposals, each from the best text so far. No text is scored twice: one that comes again uses up its round.
-
-    shown: how many texts the sampler shows, the parent apart. KeepworthError for a score that is not finite."""
+    """Runs `rounds` proposals, each from the best text so far. No text is scored twice: a repeated one uses up its round. shown:
+    how many texts the sampler shows besides the parent. Raises KeepworthError for a score that is not finite."""
     draw = np.random.default_rng(seed)
     attempts = [ScoredText(0, start, _finite(score(start), start))]
     tried, curve = {start}, list[float]()
@@ -125,14 +123,14 @@ def _finite(value: float, text: str) -> float:
     return float(value)
 
 
-# The study: a rule, in words, of which facts of a stream are worth keeping.
+# The study: the text is a rule for which facts of a stream to store.
 
 EDITS = tuple(f"{how} {name}" for name in FEATURES for how in ("more", "less"))
 TEMPERATURE, MOST_WEIGHT = 0.01, 3
 
 
 def weights_of(text: str) -> dict[str, int]:
-    """The weights that a text such as `digits +2; names +1` names."""
+    """Returns the weights in a text such as `digits +2; names +1`."""
     return {name: int(weight) for name, _, weight in (part.strip().rpartition(" ") for part in text.split(";")) if name}
 
 
@@ -144,26 +142,27 @@ def edited(text: str, edit: str) -> str:
 
 
 def evidence_kept(text: str, streams: Sequence[FactStream], budget: int) -> list[float]:
-    """Of every stream, the share of its evidence among the `budget` facts that the rule values most."""
+    """Returns for each stream the share of its evidence among the `budget` facts of highest score by the rule."""
     named = weights_of(text)
     weights = np.array([float(named.get(name, 0)) for name in FEATURES])
     shares = []
     for stream in streams:
         scores = [float(hand_features(fact.statement) @ weights) for fact in stream.facts]
-        # Of equal scores the latest stays, as in a bank that gives up the oldest.
+        # Of equal scores the latest stays, as in a bank that drops the oldest.
         best = sorted(range(len(scores)), key=lambda index: (scores[index], index), reverse=True)[:budget]
         shares.append(sum(stream.evidence[number] for number in best) / sum(stream.evidence))
     return shares
 
 
 def run(rounds: int = 40, length: int = 16, budget: int = 4, seed: int = 0) -> Rows:
-    """What the navigator adds to a search over rules of what to keep: the evidence kept of streams that were not learned on.
+    """Measures what the navigator adds to a search over rules for what to store: the share of evidence stored in held-out
+    streams.
 
     Args:
         rounds: Scorings of each arm.
         length: Facts of a stream.
-        budget: Facts that are kept.
-        seed: Of the draws.
+        budget: Facts that are stored.
+        seed: Seed of the draws.
     """
     streams = longmemeval_streams(length)
     folds = folds_of(streams)

@@ -34,17 +34,17 @@ from keepworth.registry import Method
 
 SETTINGS = "numLocations=3,numIngredients=2,numDistractorItems=4,includeDoors=0,limitInventorySize=0"
 ROLLOUT, WINDOW = 18, 12
-"""Steps of a rollout, and the most that a task is made of."""
+"""Steps of a rollout, and most steps of a task."""
 CUTS, HEATS = ("diced", "sliced", "chopped"), ("grilled", "roasted", "fried")
 
 
 def keys(place: Place, action: str) -> tuple[Any, ...]:
-    """What the memory tree counts: the action where it was done, and what it is about wherever it was."""
+    """Returns the keys of the memory tree's counts: the action in its place, and the words of the action in any place."""
     return (place.room, place.carried, action), tuple(action.split(" in ")[0].split())
 
 
 def explore(home: Home, draw: np.random.Generator, rollouts: int, curious: bool) -> list[MadeTask]:
-    """Tasks that were abstracted from rollouts, each once, with guidelines that were not executed again."""
+    """Returns the distinct tasks abstracted from rollouts, with guidelines that were not executed again."""
     tried: Counter[Any] = Counter()
     tasks: dict[tuple[Goal, tuple[str, ...]], MadeTask] = {}
     for _ in range(rollouts):
@@ -66,8 +66,8 @@ def explore(home: Home, draw: np.random.Generator, rollouts: int, curious: bool)
 
 
 def execute(home: Home, task: MadeTask, draw: np.random.Generator | None = None) -> bool:
-    """Whether the guideline leads where the task says, from the start. draw: one step in five follows one that is drawn, and what
-    cannot be done is left out; without it the task has failed by then."""
+    """Returns whether the guideline leads from the start to the task's goal. With `draw`, a random action precedes one step in
+    five, and impossible steps are skipped; without it they fail the task."""
     place = home.reset()
     for action in task.guideline:
         if draw is not None and place.actions and draw.random() < 0.2:
@@ -80,7 +80,7 @@ def execute(home: Home, task: MadeTask, draw: np.random.Generator | None = None)
 
 
 def draw_tasks(things: Sequence[str], count: int, draw: np.random.Generator) -> list[MadeTask]:
-    """Tasks of the same form, from the words of the world alone."""
+    """Draws tasks of the same form from the words of the world."""
     made = []
     for _ in range(count):
         goal = set()
@@ -93,12 +93,12 @@ def draw_tasks(things: Sequence[str], count: int, draw: np.random.Generator) -> 
 
 
 def run(*, kitchens: int = 20, first: int = 0, steps: int = 5000, rollouts: int = 40) -> Rows:
-    """The share of a kitchen's own tasks that a pupil does after practice, by what it practised on.
+    """Measures the share of a kitchen's own tasks that a pupil does after practice, by what it practised on.
 
     Args:
-        kitchens, first: How many games, and the number of the first.
-        steps: Of the world, for exploring, executing again and practice together.
-        rollouts: Of the explorer.
+        kitchens, first: Number of games, and the number of the first.
+        steps: Steps of the world, for exploring, executing again and practice together.
+        rollouts: Rollouts of the explorer.
     """
     require("the study cues", "textworld_express")
     from textworld_express import TextWorldExpressEnv  # type: ignore[import-untyped,import-not-found,unused-ignore]
@@ -109,7 +109,7 @@ def run(*, kitchens: int = 20, first: int = 0, steps: int = 5000, rollouts: int 
     foreign: list[MadeTask] = []
     for seed in range(first - 1, first + kitchens):
         numbers = measure(Kitchen(engine, seed % 1000), seed % 1000, steps, rollouts, foreign)
-        if seed >= first:  # the one before lends its tasks to the first
+        if seed >= first:  # the one before only provides the first one's foreign tasks
             for name, value in numbers.items():
                 arms.setdefault(name, []).append(value)
     names = [str(seed) for seed in range(kitchens)]
@@ -122,7 +122,7 @@ def run(*, kitchens: int = 20, first: int = 0, steps: int = 5000, rollouts: int 
 
 
 def measure(kitchen: Kitchen, seed: int, steps: int, rollouts: int, foreign: list[MadeTask]) -> dict[str, float]:
-    """The numbers of one kitchen. foreign: tasks of the kitchen before, in whose place those of this one are put."""
+    """Returns the results of one kitchen. foreign: tasks of the kitchen before, which are replaced by those of this one."""
     targets = kitchen.solve()
     done: dict[str, float] = {}
 

@@ -5,7 +5,7 @@ has steps, visual and contextual complexity:
 
     steps        relations that have to be followed: "Bob has 3 more than Ann"
     distractors  sentences about people that the chain does not need
-    wordings     ways in which the same is said, of which each sentence draws one
+    wordings     paraphrases, of which each sentence draws one
 
 A problem has eight variants, each axis at its easiest or at its hardest, so seven beside the easiest; the score is the share of
 right answers over these. The pupil reads sentence after sentence and adds, takes away, multiplies or skips: a softmax over what
@@ -50,12 +50,12 @@ EASIEST, HARDEST = (1, 0, 1), (5, 4, 5)
 KINDS = ("has", "more", "fewer", "times")
 OPERATIONS = ("add", "take", "multiply", "skip")
 MASTERED, WINDOW, GROUP, TESTS = 0.7, 20, 8, 25
-"""Success above which an axis moves; latest problems that it is the mean of; answers to a problem; problems of a variant."""
+"""Success above which an axis moves; number of latest problems in that mean; answers to a problem; test problems of a variant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """What is said. phrase: the number of its kind and wording. about, than: people; than: -1 for none."""
+    """A sentence. phrase: the number of its kind and wording. about, than: people; than: -1 for none."""
 
     phrase: int
     about: int
@@ -70,7 +70,7 @@ class Puzzle:
 
 
 def draw_problem(cell: Cell, draw: random.Random) -> Puzzle:
-    """A problem of this difficulty."""
+    """Returns a problem of this difficulty."""
     steps, distractors, wordings = cell
 
     def say(kind: int, about: int, than: int) -> Sentence:
@@ -89,24 +89,25 @@ def draw_problem(cell: Cell, draw: random.Random) -> Puzzle:
 
 
 def right_operation(sentence: Sentence) -> int:
-    """What a sentence of the chain asks for: "has" and "more" to add, "fewer" to take away, "times" to multiply."""
+    """Returns the operation of a sentence of the chain: "has" and "more" add, "fewer" subtracts, "times" multiplies."""
     return (0, 0, 1, 2)[sentence.phrase // HARDEST[2]]
 
 
 def reckon(value: int, operation: int, number: int) -> int:
-    """The value after one operation."""
+    """Returns the value after one operation."""
     return (value + number, value - number, value * number, value)[operation]
 
 
 class Solver:
-    """A softmax over operations: a score of the phrase, and one of whether it is about the person at hand."""
+    """A softmax over operations, with scores for the phrase and for whether it is about the current person."""
 
     def __init__(self, rate: float, seed: int) -> None:
         self.rate, self.draw = rate, random.Random(f"difficulty/pupil/{seed}")
         self.weights = [[0.0] * len(OPERATIONS) for _ in range(2 * len(KINDS) * HARDEST[2] + 2)]
 
     def answer(self, problem: Puzzle, greedy: bool = False) -> tuple[bool, list[tuple[int, int, int, list[float]]]]:
-        """Whether it is right; and of every sentence its two rows of weights, the operation and the probabilities."""
+        """Answers a problem. Returns whether the answer is right, and for each sentence its two rows of weights, the operation
+        and the probabilities."""
         value, at_hand, choices = 0, -1, []
         for sentence in problem.sentences:
             linked = sentence.than == at_hand
@@ -123,7 +124,7 @@ class Solver:
         return value == problem.answer, choices
 
     def reinforce(self, answers: Sequence[list[tuple[int, int, int, list[float]]]], rewards: Sequence[float]) -> None:
-        """One step along the mean of (reward - mean reward) * the gradient of log probability."""
+        """Takes one step along the mean of (reward - mean reward) * the gradient of log probability."""
         mean = sum(rewards) / len(rewards)
         for choices, reward in zip(answers, rewards, strict=True):
             step = self.rate * (reward - mean) / len(rewards)
@@ -135,20 +136,20 @@ class Solver:
 
 
 def variants_of(cell: Cell) -> list[Cell]:
-    """Each axis at its easiest or as it is here, no two alike."""
+    """Returns the distinct combinations of each axis at its easiest and at its level in `cell`."""
     steps, distractors, wordings = zip(EASIEST, cell, strict=True)
     return list(dict.fromkeys(product(steps, distractors, wordings)))
 
 
 class Frontier:
-    """Where a schedule stands that moves one axis at a time."""
+    """The state of a schedule that moves one axis at a time."""
 
     def __init__(self) -> None:
         self.cell, self.axis = EASIEST, 0
         self.latest: deque[float] = deque(maxlen=WINDOW)
 
     def note(self, success: float) -> None:
-        """Move the next axis that can where the latest problems of this place are mastered."""
+        """Moves the next possible axis if the latest problems of this cell are mastered."""
         self.latest.append(success)
         if len(self.latest) < WINDOW or sum(self.latest) / WINDOW <= MASTERED:
             return
@@ -162,7 +163,8 @@ class Frontier:
 
 
 def practise(pupil: Solver, schedule: str, answers: int, seed: int, cells: Sequence[Cell] = ()) -> list[Cell]:
-    """Let a pupil learn from so many answers by a schedule; the cells of its problems, in order. cells: of "given"."""
+    """Trains a pupil on `answers` answers by a schedule, and returns the cells of its problems in order. cells: those of
+    "given"."""
     draw = random.Random(f"difficulty/problems/{seed}")
     past: deque[float] = deque(maxlen=64)
     progress, met, spent = Frontier(), list[Cell](), 0
@@ -197,20 +199,20 @@ SHUFFLED = "the same, shuffled"
 
 
 def measure(pupil: Solver, seed: int) -> float:
-    """The share of right answers over the eight variants, greedily."""
+    """Returns the share of right greedy answers over the eight variants."""
     draw = random.Random(f"difficulty/test/{seed}")
     problems = [draw_problem(cell, draw) for cell in variants_of(HARDEST) for _ in range(TESTS)]
     return sum(pupil.answer(problem, greedy=True)[0] for problem in problems) / len(problems)
 
 
 def run(*, seeds: int = 20, answers: int = 4000, rate: float = 1.0, first: int = 0) -> Rows:
-    """The score by schedule, and what `progressive` is above each other.
+    """Measures the score by schedule, and the differences between `progressive` and the others.
 
     Args:
         seeds: Pupils of each schedule, with problems of their own.
-        answers: From which each pupil learns.
+        answers: Training answers of each pupil.
         rate: Learning rate.
-        first: Seed.
+        first: First seed.
     """
     if seeds < 2 or answers < GROUP:
         raise KeepworthError(

@@ -1,9 +1,9 @@
-"""What carries over from one domain to another: the weights of each run, tested on the questions of all of them.
+"""Measures transfer between domains: the weights of each run are tested on the questions of all runs.
 
-`keepworth eval run strings arithmetic --diagnose domains` asks the test questions of every run, of the weights of every run and
-of the model that all began from, by tier where a recipe has several. The rows "A minus base on B" are the matrix of "Can One
+`keepworth eval run strings arithmetic --diagnose domains` tests the weights of every run, and the model that all began from, on
+the test questions of every run, by tier where a recipe has several. The rows "A minus base on B" are the matrix of "Can One
 Domain Help Others? A Data-Centric Study on Multi-Domain Reasoning via Reinforcement Learning", arXiv 2507.17512; where A is B, it
-is what was trained for. Runs with the same questions are of one domain, which has the name of the first.
+is the gain on the trained domain. Runs with the same questions are one domain, with the name of the first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BASE = "base"
 
 @dataclass(frozen=True)
 class Domain:
-    """Questions of one tier of a run. run: whose they are. asked: by set. clusters: of each question."""
+    """Questions of one tier of a run. asked: by set. clusters: the cluster of each question."""
 
     run: FinishedRun
     asked: Mapping[str, Sequence[Task]]
@@ -36,14 +36,14 @@ class Domain:
 def diagnose(
     runs: Sequence[FinishedRun], *, questions: int = 32, samples: int = 4, right: float = 0.5, seed: int = 0
 ) -> Rows:
-    """The share of right answers of every run on every run's test questions, and what that is above the model before.
+    """Returns the share of right answers of every run on every run's test questions, and the gain over the model before.
 
     Args:
         runs: Two or more, which began from one model.
-        questions: Of each tier of each run's test questions, at most.
+        questions: Limit for each tier of each run's test questions.
         samples: Answers to each.
-        right: The reward from which an answer counts as right.
-        seed: Of the draws.
+        right: The least reward of a right answer.
+        seed: Seed of the draws.
     """
     from keepworth.methods.studies._runs import rewards_of
 
@@ -84,7 +84,7 @@ def diagnose(
 
 
 def domains_of(runs: Sequence[FinishedRun], questions: int, seed: int) -> dict[str, Domain]:
-    """The domains of runs, in parts by tier where there are several: each by the name of the first run that has it."""
+    """Returns the domains of the runs, split by tier where there are several, under the name of the first run that has them."""
     from keepworth.methods.studies._runs import clusters_of, questions_by_tier
 
     domains: dict[str, Domain] = {}

@@ -32,13 +32,14 @@ from keepworth.registry import Method
 
 SETTINGS = "numLocations=3,numIngredients=2,numDistractorItems=4,includeDoors=0,limitInventorySize=0"
 WINDOW, PATIENCE, MASTERED = 4, 6, 3
-"""Attempts that are looked at; attempts without success after which a task is taken apart; successes among `WINDOW` that do."""
+"""Number of latest attempts considered; failed attempts after which a task is taken apart; successes among `WINDOW` that master
+it."""
 Judgement = Literal["continue", "stop", "harder"]
 History = Mapping[Goal, Sequence[bool]]
 
 
 def take_apart(goal: Goal) -> list[Goal]:
-    """What a task is made of: each of its things, and a thing before it was cut or cooked. Nothing where it has no parts."""
+    """Returns the parts of a task: each of its things, or a thing before it was cut or cooked; empty where it has none."""
     if len(goal) > 1:
         return [frozenset([thing]) for thing in sorted(goal)]
     words = next(iter(goal)).split()
@@ -46,7 +47,7 @@ def take_apart(goal: Goal) -> list[Goal]:
 
 
 def with_parts(goals: Sequence[Goal]) -> list[Goal]:
-    """Tasks and all their parts, the simplest first."""
+    """Returns tasks and all their parts, the simplest first."""
     wanted = dict.fromkeys(goals)
     for goal in (waiting := list(goals)):
         for part in take_apart(goal):
@@ -57,7 +58,7 @@ def with_parts(goals: Sequence[Goal]) -> list[Goal]:
 
 
 class Experimenter(Protocol):
-    """Who runs the experiments. history: how each task's attempts ended, in order."""
+    """Runs the experiments. history: the outcomes of each task's attempts, in order."""
 
     def propose(self, tasks: Sequence[Goal], history: History) -> Goal: ...
 
@@ -73,19 +74,19 @@ class ByRules:
         return "stop" if len(curve) >= PATIENCE and not any(curve[-PATIENCE:]) else "continue"
 
     def propose(self, tasks: Sequence[Goal], history: History) -> Goal:
-        """tasks: the simplest first."""
+        """Proposes a task; `tasks` has the simplest first."""
         left = [task for task in tasks if self.judge(history[task]) != "harder"] or list(tasks)
         feasible = [task for task in left if all(any(history[part]) for part in take_apart(task))]
         going_on = [task for task in feasible if self.judge(history[task]) == "continue"]
         if going_on:
             return going_on[-1]
-        # Everything was tried in vain: what was tried least.
+        # All tasks failed: returns the one with the fewest attempts.
         return min(feasible or left, key=lambda task: len(history[task]))
 
 
 @dataclass(frozen=True, slots=True)
 class ByModel:
-    """The experimenter that asks a chat model; where a reply names no task, or no judgement, rules go on."""
+    """The experimenter that asks a chat model; the rules decide where a reply has no valid task or judgement."""
 
     ask: AskModel
     rules: ByRules = field(default_factory=ByRules)
@@ -116,10 +117,10 @@ Curriculum = Callable[[Sequence[Goal], History], Goal]
 def practise(
     home: Home, pupil: Pupil, tasks: Sequence[Goal], propose: Curriculum, until: int, skills: bool
 ) -> dict[Goal, tuple[str, ...]]:
-    """Attempt one proposed task after the other until the world has counted so many steps.
+    """Attempts one proposed task after the other until the world has counted `until` steps.
 
     Returns:
-        The skills: of each task that was done, the shortest way without loops.
+        The skills: for each task that succeeded, the shortest action sequence without loops.
     """
     history: dict[Goal, list[bool]] = {task: [] for task in tasks}
     library: dict[Goal, tuple[str, ...]] = {}
@@ -140,17 +141,17 @@ def practise(
 
 
 def find_skill(library: Mapping[Goal, tuple[str, ...]], goal: Goal) -> tuple[str, ...]:
-    """The longest skill of a part of the task, or of a part of a part; nothing where none is known."""
+    """Returns the longest skill of a part of the task, or of a part of a part; empty where none is known."""
     parts = take_apart(goal)
     return max((library.get(part) or find_skill(library, part) for part in parts), key=len, default=())
 
 
 def run(*, kitchens: int = 40, first: int = 0, steps: int = 2000) -> Rows:
-    """The share of a kitchen's own tasks that a pupil does after practice, by who chose what it practised.
+    """Measures the share of a kitchen's own tasks that a pupil does after practice, by who chose the tasks to practise.
 
     Args:
-        kitchens, first: How many games, and the number of the first.
-        steps: Of the world, for each arm.
+        kitchens, first: Number of games, and the number of the first.
+        steps: Steps of the world, for each arm.
     """
     require("the study game_on", "textworld_express")
     from textworld_express import TextWorldExpressEnv  # type: ignore[import-untyped,import-not-found,unused-ignore]
@@ -170,7 +171,7 @@ def run(*, kitchens: int = 40, first: int = 0, steps: int = 2000) -> Rows:
 
 
 def measure(kitchen: Kitchen, seed: int, steps: int) -> dict[str, float]:
-    """The numbers of one kitchen."""
+    """Returns the results of one kitchen."""
     optimum = kitchen.solve()
     tasks, draw = with_parts(optimum), np.random.default_rng([91, seed])
 

@@ -1,14 +1,14 @@
-"""Whether naming the path helps weights to walk a tree that they know edge by edge.
+"""Measures whether naming the path helps a model traverse a tree that it knows edge by edge.
 
-A made-up tree of four levels is imitated: every edge by itself, and of half of the families questions with their answers in two
-forms, straight away and with the path named from the leaf upwards. Asked are leaves of the other families, of which every edge
-was met and no question: which family, order or realm are they of? After "Reinforcement Learning Improves Traversal of
+A made-up tree of four levels is imitated: every edge by itself, and for half of the families questions with their answers in two
+forms, straight away and with the path named from the leaf upwards. The test asks for the family, order or realm of leaves of the
+other families, whose edges were trained and whose questions were not. After "Reinforcement Learning Improves Traversal of
 Hierarchical Knowledge in LLMs", arXiv 2511.05933, where a prompt that names the path recovers most of what reinforcement gains.
-With `rewarded` right answers about some of the other families are rewarded, or imitated as often.
+With `rewarded`, right answers about some of the other families are rewarded, or imitated as often.
 
-Controls: leaves that no edge names, who is right there guesses; rewards of other answers; and the family, which is the first hop
-of every path: who cannot tell it when asked for it, though the edge is known, has no path to walk, whichever way the realm is
-asked for. A model of 135M that learned the edges is such a one; a tiny network whose tokens are whole names is not.
+Controls: leaves without any edge, where right answers are guesses; rewards of other answers; and the family, which is the first
+hop of every path: a model that cannot name it when asked, though the edge is known, cannot walk a path in either form. A model of
+135M that learned the edges fails at this; a tiny network whose tokens are whole names does not.
 
 `keepworth methods run hierarchy` (minutes)
 `keepworth eval run RUN --diagnose hierarchy`, of a run of tasks of one's own whose rows have a `path`
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from keepworth.methods.studies._runs import FinishedRun
 
 LEVELS = ("family", "order", "realm")
-"""Of what a leaf is, one, two and three edges above it."""
+"""The levels one, two and three edges above a leaf."""
 BATCH = 16
 NAME_PATH = " Name the path."
-"""What is put behind a question that asks for the path."""
+"""The suffix of a question that asks for the path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """name: of the leaf. path: its family, order and realm."""
+    """A leaf with its path: its family, order and realm."""
 
     name: str
     path: tuple[str, ...]
@@ -59,7 +59,7 @@ class Leaf:
 
 
 def draw_tree(branches: int, seed: int) -> list[Leaf]:
-    """The leaves of a tree in which everything has so many children, in the order of their families. No name is used twice."""
+    """Returns the leaves of a tree with `branches` children of every node, in the order of families. Names are distinct."""
     draw = random.Random(f"hierarchy/{seed}")
     names = ["".join(parts).capitalize() for parts in product("bdfgklmnprst", "aeiou", "bdgklmnprt", ("a", "o", "us"))]
     fresh = iter(draw.sample(names, sum(branches**depth for depth in range(1, 5))))
@@ -70,13 +70,13 @@ def draw_tree(branches: int, seed: int) -> list[Leaf]:
 
 
 def edges_of(leaves: Sequence[Leaf]) -> list[tuple[str, str]]:
-    """What is below and what is above, every edge of the tree once."""
+    """Returns every edge of the tree once, as (below, above)."""
     pairs = [pair for leaf in leaves for pair in zip((leaf.name, *leaf.path), leaf.path, strict=False)]
     return list(dict.fromkeys(pairs))
 
 
 def stated(text: str) -> tuple[str, ...]:
-    """The names of an answer, up to its full stop."""
+    """Returns the names of an answer, up to its full stop."""
     return tuple(name.strip() for name in text.partition(".")[0].split(","))
 
 
@@ -89,16 +89,16 @@ def run(
     rewarded: int = 0,
     seed: int = 0,
 ) -> Rows:
-    """The share of right answers by level, straight away and with the path named.
+    """Measures the share of right answers by level, straight away and with the path named.
 
     Args:
-        branches: Children of everything in the tree.
-        passes: How often the edges are met, and questions of the trained families.
+        branches: Children of every node of the tree.
+        passes: Passes over the edges, and over questions of the trained families.
         rate: Learning rate of the weights.
-        model: Whose weights learn; a name or a folder, or "tiny", a small network whose tokens are whole names.
-        rewarded: Updates of a reward for right answers to questions of a quarter of the other families, which are then not
-            tested; beside as many that imitate these answers, and as many whose rewards are dealt out anew.
-        seed: Of the tree and of the weights that learn.
+        model: The model that learns; a name or a folder, or "tiny", a small network whose tokens are whole names.
+        rewarded: Updates with a reward for right answers to questions of a quarter of the other families, which are then not
+            tested; compared with as many that imitate these answers, and as many with permuted rewards.
+        seed: Seed of the tree and of the weights that learn.
     """
     if not 2 <= branches <= 5 or passes < 1 or rewarded < 0:
         raise KeepworthError(
@@ -172,28 +172,28 @@ def run(
 
 WAYS = {False: "straight away", True: "path named"}
 TEACHERS = ("rewarded", "imitated", "rewards of other answers")
-"""How questions of practised families are learned; the last is the control."""
+"""How questions of practised families are trained; the last is the control."""
 
 
 def ask(leaf: Leaf, level: int, path: bool) -> tuple[str, str]:
-    """A question with its right answer."""
+    """Returns a question with its right answer."""
     return leaf.question(level, path), leaf.answer(level, path)
 
 
 def score_answers(reader: Any, leaves: Sequence[Leaf], level: int, path: bool) -> list[float]:
-    """Whether the last name that is said of each leaf is right."""
+    """Returns whether the last name of each leaf's answer is right."""
     answers = say(reader, [leaf.question(level, path) for leaf in leaves])
     return [float(names[-1] == leaf.path[level]) for names, leaf in zip(answers, leaves, strict=True)]
 
 
 def imitate(reader: Any, learner: Any, pairs: Sequence[tuple[str, str]]) -> None:
-    """One update on questions with their answers."""
+    """Takes one update on questions with their answers."""
     learner.imitate([(reader.encode(prompt), reader.encode_continuation(completion)) for prompt, completion in pairs])
 
 
 def practise(reader: Any, learner: Any, leaves: Sequence[Leaf], arm: str, updates: int, seed: int) -> None:
-    """So many updates on questions of these leaves: their right answers imitated, or eight answers to each of them drawn and
-    rewarded where the last name is right, or by what the others' answers of the update earned."""
+    """Takes `updates` updates on questions of these leaves: their right answers are imitated, or eight answers to each are
+    sampled and rewarded if the last name is right, or by a permutation of the update's rewards."""
     from keepworth.episodes import Episode, Group, RewardTerm, SamplingParams, Segment, StopReason
 
     draw, stops = random.Random(f"hierarchy/practice/{seed}"), frozenset(reader.encode_continuation("."))
@@ -225,7 +225,7 @@ def practise(reader: Any, learner: Any, leaves: Sequence[Leaf], arm: str, update
 
 
 def say(reader: Any, prompts: Sequence[str]) -> list[tuple[str, ...]]:
-    """The names that the reader goes on with, greedily."""
+    """Returns the names in the reader's greedy answers."""
     from keepworth.episodes.model import SamplingParams
 
     drawn = reader.sample([reader.encode(prompt) for prompt in prompts], SamplingParams(24, temperature=0.0))
@@ -233,14 +233,14 @@ def say(reader: Any, prompts: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def diagnose(runs: Sequence[FinishedRun], *, samples: int = 4, questions: int = 40, seed: int = 0) -> Rows:
-    """The share of right answers of runs of one's own, straight away and with the path named, by how many edges are walked.
+    """Measures the share of right answers of one's own runs, straight away and with the path named, by the number of edges.
 
     Args:
-        runs: Of tasks whose rows have a `path`: the names from the one above what is asked about up to the answer, in a list.
-            Where there are several runs, the name of each stands before its rows.
+        runs: Runs of tasks whose rows have a `path`: the list of names from the one above the asked name up to the answer. With
+            several runs, each row begins with the name of its run.
         samples: Answers to each question.
-        questions: Of each length of path, at most.
-        seed: Of the draws.
+        questions: Limit for each length of path.
+        seed: Seed of the draws.
     """
     rows: Rows = []
     for run in runs:
@@ -250,7 +250,7 @@ def diagnose(runs: Sequence[FinishedRun], *, samples: int = 4, questions: int = 
 
 
 def walk(run: FinishedRun, samples: int, questions: int, seed: int) -> Rows:
-    """The rows of one run. KeepworthError where none of its test questions has a path."""
+    """Returns the rows of one run. Raises KeepworthError where none of its test questions has a path."""
     from keepworth.methods.studies._runs import clusters_of, episodes_of, share_out
 
     by_length: dict[int, dict[str, list[Task]]] = {}
@@ -293,7 +293,7 @@ def walk(run: FinishedRun, samples: int, questions: int, seed: int) -> Rows:
 
 
 def path_of(task: Task) -> tuple[str, ...]:
-    """The names that a question's row has as its path; none where it has none, or is asked by a conversation."""
+    """Returns the path in a question's row; empty where it has none, or where the task is a conversation."""
     path = task.row.get("path", ())
     return tuple(map(str, path)) if isinstance(path, list | tuple) and not messages_of(task) else ()
 

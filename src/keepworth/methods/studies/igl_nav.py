@@ -38,19 +38,20 @@ from keepworth.methods.studies._rooms import cells_ahead as ahead
 from keepworth.registry import Method
 
 SCALE, FEW = 0.5, 5
-"""The squared error at which a cell counts neither for nor against a pose; poses that the fine step compares."""
+"""The squared error at which a cell does not change a pose's score; number of poses that the fine step compares."""
 THRESHOLD, TOLERANCE, SIMILARITY = 0.5, 0.05, 0.98
-"""Least odds of a pose to go there, squared error beside that of noise of views that are equal, least product of histograms."""
+"""Least probability of a pose to go there; squared error, beyond that of noise, of equal views; least product of histograms."""
 GOALS = (1, 3, 8)
-"""The goals of a scene whose steps are given; the last is as many as there are."""
+"""Goals whose steps are reported; the last is the number of goals in a scene."""
 KEPT = ("map memory", "views one by one", "episodic memory")
 ARMS = (*KEPT, "current view alone", "without localisation", "random walk")
 ELSEWHERE = dict(zip(ARMS, (0.75, 0.6, 0.25, 0.25), strict=False))
-"""By arm, the score of the goal's being at no pose that was seen, as a share of the cells of its view."""
+"""For each arm, the score of "the goal is at no seen pose", as a share of the cells of its view."""
 
 
 def correlate(colours: Floats, seen: Mask, goal: RoomView) -> tuple[Floats, Floats]:
-    """The sum of squared errors between a goal's view and a map, and of how many cells: both [4, rows, columns], for every pose.
+    """Returns, for every pose, the sum of squared errors between a goal's view and a map, and the number of compared cells: both
+    [4, rows, columns].
 
     |g - m|^2 = |g|^2 - 2 g m + |m|^2, so that it is a convolution of the map with the view at four rotations. A cell that the map
     or the goal has not seen is in neither sum.
@@ -73,11 +74,11 @@ def correlate(colours: Floats, seen: Mask, goal: RoomView) -> tuple[Floats, Floa
 def localise(
     colours: Floats, seen: Mask, allowed: Mask, goal: RoomView, noise: float, elsewhere: float, few: int = FEW
 ) -> tuple[Pose, float]:
-    """The pose of the goal's view on a map, and how likely the best pose is.
+    """Returns the pose of the goal's view on a map, and the probability of the best pose.
 
     Args:
         colours, seen: The map.
-        allowed: Poses that can be it, [4, rows, columns].
+        allowed: Possible poses, [4, rows, columns].
         goal, noise: The view, and the standard deviation of a colour.
         elsewhere: As `ELSEWHERE`.
         few: How many of the best poses the fine step compares; one for none.
@@ -110,7 +111,7 @@ class GoalSearch:
         return wanted
 
     def find(self, pose: Pose) -> tuple[Pose, float]:
-        """Where the goal is, and how likely that is."""
+        """Returns the most probable pose of the goal, and its probability."""
         rooms, noise = self.memory, self.scene.noise
         if self.arm == "map memory":
             if self.place is None or self.tried[self.place] or rooms.seen.sum() > self.known:
@@ -133,7 +134,7 @@ class GoalSearch:
         return place, odds
 
     def options(self, pose: Pose) -> Iterator[Mask]:
-        """Poses to go to, the best first."""
+        """Yields poses to go to, the best first."""
         rooms, arm, place, odds = self.memory, self.arm, pose, 0.0
         if arm != "without localisation":
             place, odds = self.find(pose)
@@ -151,7 +152,7 @@ class GoalSearch:
             yield self.only(self.way[-1] if self.way else self.scene.draw_pose(self.draw)) & rooms.free
 
     def run(self, pose: Pose, budget: int) -> tuple[Pose, int]:
-        """Where it stops, and after how many steps; with the budget spent it is where it happens to be."""
+        """Walks to the goal. Returns where it stops, and after how many steps; if the budget is spent, the current pose."""
         most = 6 * self.scene.noise**2 + TOLERANCE
         for steps in range(budget):
             view = self.scene.look(pose, self.draw)
@@ -179,7 +180,7 @@ class GoalSearch:
 def navigate(
     scene: RoomScene, goals: list[Goal], arm: str, remembers: bool, seed: int, budget: int
 ) -> dict[str, float]:
-    """What an arm does for the goals of a scene; who fails counts as having spent the budget."""
+    """Returns an arm's results for the goals of a scene; a failure counts as the whole budget."""
     memory, draw = RoomMap(scene.walls.shape), np.random.default_rng([72, seed])
     steps, success, spl = np.zeros((3, len(goals)))
     for number, goal in enumerate(goals):
@@ -192,7 +193,7 @@ def navigate(
 
 
 def track(scene: RoomScene, goals: list[Goal], seed: int) -> dict[str, float]:
-    """How many cells from the goal the best pose is, as a scene is explored from frontier to frontier."""
+    """Returns the distance in cells of the best pose from the goal, while a scene is explored from frontier to frontier."""
     rooms, draw, pose, way = RoomMap(scene.walls.shape), np.random.default_rng([73, seed]), goals[0].start, list[Pose]()
     errors, shares = dict[str, float](), [0.25, 0.5, 0.75, 1.0]
     forms = {"": (FEW, range(4)), ", no fine step": (1, range(4)), ", one rotation": (FEW, range(1))}
@@ -215,10 +216,10 @@ def track(scene: RoomScene, goals: list[Goal], seed: int) -> dict[str, float]:
 def run(
     *, scenes: int = 24, first: int = 0, noise: float = 0.1, dial: str = "0,0.1,0.2,0.3", budget: int = 400
 ) -> Rows:
-    """Success, SPL and steps of all arms, and errors of localisation; means over scenes of means over their goals.
+    """Measures success, SPL and steps of all arms, and errors of localisation; means over scenes of means over their goals.
 
     Args:
-        scenes, first: How many scenes, and the number of the first.
+        scenes, first: Number of scenes, and the number of the first.
         noise, dial: Standard deviation of a seen colour, and those at which localisation is measured, with commas.
         budget: Steps of an episode.
     """

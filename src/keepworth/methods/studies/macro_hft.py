@@ -1,15 +1,15 @@
-"""MacroHFT: a hyper-agent mixes sub-agents of single kinds of market, beside a memory of what paid in contexts that are alike
-("MacroHFT: memory augmented context-aware reinforcement learning on high frequency trading", arXiv 2406.14537).
+"""MacroHFT: a hyper-agent mixes sub-agents for single kinds of market, with a memory of values in similar contexts ("MacroHFT:
+memory augmented context-aware reinforcement learning on high frequency trading", arXiv 2406.14537).
 
     sub-agents: one for each third of the days by trend and one for each third by volatility
     Q(s, a) = sum_i w_i(c) Q_i(s, a),   w = softmax(W c)
     q_mem(h, a): mean of r + gamma max Q of the five nearest contexts that did a, by weights 1 / (|h - h_i|^2 + 0.001)
-    loss = TD^2 + alpha (Q - q_mem)^2 + beta KL(softmax(Q of who knows the future) || softmax(Q)),   alpha = 0.5
+    loss = TD^2 + alpha (Q - q_mem)^2 + beta KL(softmax(optimal Q with known returns) || softmax(Q)),   alpha = 0.5
 
-The memory holds the last 4,320 steps and is silent until it is full, and where none of the five did a. Prices are made: a regime
-(rising, falling, reverting, running on) lasts 60 bars on average, and is not told. One may hold the asset or not, for a fee at
-each change. Sub-agents are linear Q functions of past returns, fitted by iteration; a market's first 4,000 bars are for learning,
-and what is measured is the profit on its next 4,000.
+The memory holds the last 4,320 steps and is silent until it is full, and where none of the five did a. Prices are generated: a
+hidden regime (rising, falling, reverting, trending) lasts 60 bars on average. The agent holds the asset or not, for a fee at each
+change. Sub-agents are linear Q functions of past returns, fitted by iteration; a market's first 4,000 bars are for training, and
+the profit is measured on its next 4,000.
 
 The verdict, fixed before the markets that are measured (regimes and rate were chosen on those from 1000): *held* where the
 hyper-agent with memory earns more than the best sub-agent of the training days, than one agent of all days, and than the same
@@ -32,12 +32,12 @@ CAPACITY, NEIGHBOURS = 4320, 5
 
 
 def fit_agent(state: Floats, pays: Floats, days: Floats, sweeps: int = 40) -> Floats:
-    """Weights of Q(held, action) of the state, [2, 2, features], by fitted Q iteration with ridge.
+    """Returns the weights of Q(held, action) of the state, [2, 2, features], by fitted Q iteration with ridge regression.
 
     Args:
         state: [bars, features], with a constant.
         pays: The return of the next bar.
-        days: Which bars it learns from, 0 or 1; the next one has to be one of them as well.
+        days: The training bars, 0 or 1; the bar after has to be one of them as well.
         sweeps: Iterations.
     """
     rows = np.flatnonzero((days[:-1] > 0) & (days[1:] > 0))
@@ -53,7 +53,7 @@ def fit_agent(state: Floats, pays: Floats, days: Floats, sweeps: int = 40) -> Fl
 
 @dataclass
 class ValueMemory:
-    """A ring of contexts, actions and values."""
+    """A ring buffer of contexts, actions and values."""
 
     width: int
     capacity: int = CAPACITY
@@ -70,7 +70,7 @@ class ValueMemory:
         self.count += len(keys)
 
     def recall(self, keys: Floats, actions: Floats) -> Floats:
-        """q_mem of each key and action; nan where nothing is known."""
+        """Returns q_mem of each key and action; nan where it is unknown."""
         if self.count < self.capacity:
             return np.full(len(keys), np.nan)
         apart = (keys**2).sum(1)[:, None] - 2 * keys @ self.keys.T + (self.keys**2).sum(1)[None]
@@ -88,7 +88,8 @@ def softmax(scores: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Market:
-    """What a hyper-agent learns from. agents: their Q, [bars, held, action, agents]; demo: Q of who knows the future."""
+    """Training data of a hyper-agent. agents: Q of the sub-agents, [bars, held, action, agents]; demo: the optimal Q with known
+    returns."""
 
     state: Floats
     context: Floats
@@ -100,7 +101,7 @@ class Market:
 def train_mixture(
     market: Market, draw: np.random.Generator, alpha: float, beta: float, permuted: bool, epochs: int, rate: float
 ) -> Floats:
-    """W of the hyper-agent, [agents, context]. permuted: the memory gives the values of other steps."""
+    """Returns W of the hyper-agent, [agents, context]. permuted: the memory gives the values of other steps."""
     context, agents, paid = market.context, market.agents, rewards(market.pays)
     weights = np.zeros((agents.shape[-1], context.shape[1]))
     late = weights.copy()
@@ -140,11 +141,11 @@ def run(
     alpha: float = 0.5,
     beta: float = 0.2,
 ) -> Rows:
-    """The profit on later bars of a hyper-agent with the memory and without, of its sub-agents, and of simple rules.
+    """Measures the profit on later bars of a hyper-agent with and without the memory, of its sub-agents, and of simple rules.
 
     Args:
-        markets, first: How many markets, and the number of the first.
-        bars: For learning, and as many for measuring.
+        markets, first: Number of markets, and the number of the first.
+        bars: Bars for training, and as many for testing.
         epochs, rate: Passes of the hyper-agent over the bars, and its step size.
         alpha, beta: Weights of the memory's and of the demonstrations' loss.
     """
@@ -161,7 +162,7 @@ def run(
 
 
 def measure(seed: int, bars: int, epochs: int, rate: float, alpha: float, beta: float) -> dict[str, float]:
-    """The profits of one market."""
+    """Returns the profits of one market."""
     draw = np.random.default_rng([91, seed])
     returns, regimes = draw_market(2 * bars + 1, draw)
     state, context = describe(returns[:-1])

@@ -1,7 +1,6 @@
-"""Memory-T1 in small: what a choice of evidence earns, and whether a policy that it taught finds more of it ("Memory-T1:
-Reinforcement Learning for Temporal Reasoning in Multi-session Agents", arXiv 2512.20092). The reward stands in
-`_evidence_reward`, the policy in `_slates`.
-"""
+"""A small Memory-T1: whether a policy trained by the reward of evidence finds more evidence ("Memory-T1: Reinforcement Learning
+for Temporal Reasoning in Multi-session Agents", arXiv 2512.20092). The reward is in `_evidence_reward`, the policy in
+`_slates`."""
 
 from __future__ import annotations
 
@@ -37,9 +36,10 @@ DISTRACTORS = 50
 
 @dataclass(frozen=True, slots=True)
 class Widening:
-    """Days by which a window is widened. What happened in March is often told of in April, and never in February.
+    """Days by which a window is widened: an event of March is often mentioned in April, and never in February.
 
-    The defaults are what was best on LongMemEval's training questions in two of three seeds."""
+    The defaults were the best on LongMemEval's training questions in two of three seeds.
+    """
 
     before: float = 0.0
     after: float = 30.0
@@ -48,7 +48,7 @@ class Widening:
         return -self.before <= window.gap(when) <= self.after
 
     def keeps(self, window: TimeWindow | None, said_at: Sequence[datetime]) -> Any:
-        """Which of what was said then is kept: all where no window is known, or where nothing was said in it."""
+        """Marks the entries that are kept: those in the window, or all where it is unknown or empty."""
         inside = np.ones(len(said_at), dtype=bool)
         if window is not None:
             inside = np.array([self.holds(window, when) for when in said_at], dtype=bool)
@@ -57,8 +57,8 @@ class Widening:
 
 @dataclass(frozen=True)
 class DateQuestion:
-    """One question over its haystack. said_at, lexical: of each entry; window: as predicted; gold: turns; range: hull of the days
-    on which evidence was told, which is the key's."""
+    """One question over its haystack. said_at, lexical: time and BM25 of each entry; window: as predicted; gold: evidence turns;
+    range: hull of the days of the evidence, from the key."""
 
     cluster: str
     text: str
@@ -76,7 +76,7 @@ Task = Any
 
 
 def ages_of(tasks: Sequence[Task]) -> list[tuple[str, Any]]:
-    """How long before its question each evidence session was told."""
+    """Returns the age of each evidence session at the time of its question."""
     return [
         (session.id, datetime.fromisoformat(task.asked_at) - datetime.fromisoformat(session.date))
         for task in tasks
@@ -86,7 +86,7 @@ def ages_of(tasks: Sequence[Task]) -> list[tuple[str, Any]]:
 
 
 def dated_anew(task: Task, ages: Sequence[tuple[str, Any]], seed: int) -> Task:
-    """Distractors as old as the evidence of other questions: age alone says nothing of what is evidence."""
+    """Redates distractors to ages of other questions' evidence, so that age alone does not reveal the evidence."""
     question_time, sessions = datetime.fromisoformat(task.asked_at), []
     for session in task.sessions:
         if session.id not in task.evidence:
@@ -97,7 +97,7 @@ def dated_anew(task: Task, ages: Sequence[tuple[str, Any]], seed: int) -> Task:
 
 
 def prepared(task: Task, cluster: str) -> DateQuestion | None:
-    """None where no turn is marked."""
+    """Returns the question over its haystack, or None where no turn is marked."""
     entries = haystack(task)
     gold = tuple(dict.fromkeys(turn_of(place(entry)) for entry in entries if entry.evidence))
     if not gold:
@@ -115,7 +115,7 @@ def prepared(task: Task, cluster: str) -> DateQuestion | None:
 def of_longmemeval(
     split: str, seed: int, *, undated: bool = False, distractors: int = DISTRACTORS
 ) -> list[DateQuestion]:
-    """undated: other questions about time besides, to train on."""
+    """Returns the date questions of LongMemEval. undated: with other questions about time, for training."""
     ties = {f"longmemeval/{question.id}": question.tie for question in questions()}
     ages = ages_of(longmemeval(split, abstention=False))
     made = []
@@ -127,7 +127,7 @@ def of_longmemeval(
 
 
 def by_words(question: DateQuestion, keep: Any = None) -> list[int]:
-    """Entries by BM25, of those that `keep` marks; the earlier entry wins a tie."""
+    """Returns the entries by BM25, of those that `keep` marks; the earlier entry wins a tie."""
     order = np.argsort(-question.lexical, kind="stable")
     return [int(index) for index in order if keep is None or keep[index]]
 
@@ -168,7 +168,7 @@ def training(question: DateQuestion, pool: Sequence[int], x: Any) -> EvidenceQue
 
 
 def cosines(question: DateQuestion, pool: Sequence[int], encoder: Any) -> Any:
-    """Of the entries of a pool with the question; 0 without an encoder."""
+    """Returns cosines of the entries of a pool with the question; 0 without an encoder."""
     if encoder is None:
         return np.zeros(len(pool))
     vectors = encoder.encode([question.text, *(question.entries[index].text for index in pool)])
@@ -192,14 +192,14 @@ def features_of(question: DateQuestion, pool: Sequence[int], near: Any) -> Any:
 def run(
     limit: int = 0, distractors: int = DISTRACTORS, encoder: str = "minilm", epochs: int = 15, seed: int = 0
 ) -> Rows:
-    """Whether pruning by time, and then choosing by what reward taught, finds more of the evidence of date questions.
+    """Measures whether pruning by time, and then a trained choice, finds more of the evidence of date questions.
 
     Args:
-        limit: Of the questions of a side; 0 for all.
-        distractors: Sessions of others in a haystack, dated anew so that age says nothing.
-        encoder: Of the feature of meaning; none for none.
-        epochs: Of the training.
-        seed: Of dates and training.
+        limit: Questions of a side; 0 for all.
+        distractors: Sessions of other questions in a haystack, redated so that age is uninformative.
+        encoder: Encoder of the feature of meaning, or "none".
+        epochs: Epochs of training.
+        seed: Seed of dates and training.
     """
     made = None
     if encoder != "none":

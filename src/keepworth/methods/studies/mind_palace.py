@@ -4,9 +4,9 @@ palace: reasoning and planning for long-term active embodied question answering"
     V = share of the evidence that has been read;  VOI(option) = E[V after it] - V
     do the option with the largest VOI - cost;  answer when none is above 0
 
-A palace here is what somebody said in many conversations, its rooms. Each option reads one more entry: the next best by words, by
-meaning or by both, or the one beside what was read last. The VOI of an option is a logistic regression of how much V rose on what
-can be seen before reading, fitted on questions with marked evidence: first on options drawn at random, then on its choices.
+A palace here is many conversations of one user, its rooms. Each option reads one more entry: the next best by words, by
+meaning or by both, or a neighbour of the last one read. The VOI of an option is a logistic regression of the rise of V on
+features known before reading, fitted on questions with marked evidence: first on random options, then on its own choices.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from keepworth.registry import Method, part
 from keepworth.tasks.benchmark import cluster_of, haystack, place, session_of, turn_of
 
 OPTIONS = ("words", "meaning", "both", "beside")
-MOST = 16  # entries, after which everybody answers
+MOST = 16  # entries after which every arm answers
 Estimate = Callable[[str, Floats], float]
 
 
 @dataclass(frozen=True, slots=True)
 class Palace:
-    """A question and what can be read for it, in order of time.
+    """A question and its entries, in order of time.
 
     Attributes:
-        words, meaning: BM25 of each entry with the question, the best 1, and its cosine; [entries].
-        both: Of each entry the sum of 1 / (60 + rank) by words and by meaning; [entries].
+        words, meaning: BM25 of each entry with the question, scaled so that the best is 1, and its cosine; [entries].
+        both: For each entry the sum of 1 / (60 + rank) by words and by meaning; [entries].
         rooms, turns: The conversation and the turn of each entry.
         evidence, cluster: The turns that answer the question, and the name of questions that share some.
     """
@@ -51,16 +51,16 @@ class Palace:
     cluster: str
 
     def value_at(self, read: Sequence[int], count: float) -> float:
-        """V after a number of entries that need not be whole: a share of questions reads one more."""
+        """Returns V after a fractional number of entries: that share of questions reads one more."""
         low = int(count)
         return (1 - count + low) * self.value(read[:low]) + (count - low) * self.value(read[: low + 1])
 
     def value(self, read: Sequence[int]) -> float:
-        """V: the share of the evidence that has been read."""
+        """Returns V: the share of the evidence that has been read."""
         return len(self.evidence & {self.turns[entry] for entry in read}) / len(self.evidence)
 
     def propose(self, read: Sequence[int]) -> dict[str, int]:
-        """The entry that each option would read next; an option that has none is left out."""
+        """Returns the entry that each option would read next, without options that have none."""
         unread = np.ones(len(self.words), dtype=bool)
         unread[list(read)] = False
         if not unread.any():
@@ -73,7 +73,7 @@ class Palace:
         return proposed
 
     def describe(self, entry: int, read: Sequence[int], expected: float) -> Floats:
-        """What can be seen of an entry before it is read; expected: the sum of the VOI of what has been read."""
+        """Returns features of an entry that are known before it is read; expected: the sum of the VOI read so far."""
         words, meaning = self.words[entry], self.meaning[entry]
         room = [at for at, name in enumerate(self.rooms) if name == self.rooms[entry]]
         read_words, read_meaning = (max(scores[list(read)], default=0.0) for scores in (self.words, self.meaning))
@@ -85,7 +85,7 @@ class Palace:
 
 
 def open_palaces(split: str, distractors: int, encode: Callable[[Sequence[str]], Floats], limit: int) -> list[Palace]:
-    """The questions of a split whose evidence is marked, with other conversations around it."""
+    """Returns the questions of a split with marked evidence, among other conversations."""
     palaces = []
     for task in longmemeval(split, distractors=distractors, abstention=False)[: limit or None]:
         entries = haystack(task)
@@ -107,7 +107,7 @@ def open_palaces(split: str, distractors: int, encode: Callable[[Sequence[str]],
 def explore(
     palaces: Sequence[Palace], draw: np.random.Generator, estimate: Estimate | None
 ) -> dict[str, tuple[Floats, Floats]]:
-    """What was seen and how much V rose, of every option at every step: options are read at random, or as an estimate says."""
+    """Returns features and rise of V for every option at every step. It reads random options, or those of an estimate."""
     samples: dict[str, tuple[list[Floats], list[float]]] = {option: ([], []) for option in OPTIONS}
     for palace in palaces:
         read, expected = list[int](), 0.0
@@ -127,7 +127,7 @@ def explore(
 
 
 def learn(palaces: Sequence[Palace], draw: np.random.Generator, *, permuted: bool = False) -> Estimate:
-    """The estimate of VOI: fitted on random options, then on those that it chooses. permuted: to rises in another order."""
+    """Returns the estimate of VOI: fitted on random options, then on those that it chooses; `permuted` permutes the rises."""
     estimate: Estimate | None = None
     for _ in range(2):
         samples = explore(palaces, draw, estimate).items()
@@ -144,7 +144,7 @@ def _rise(weights: Mapping[str, Floats], option: str, row: Floats) -> float:
 
 
 def walk(palace: Palace, estimate: Estimate) -> tuple[list[int], list[float]]:
-    """The entries in the order in which they would be read, and the VOI that each promised."""
+    """Returns the entries in the order in which they would be read, and the VOI estimated for each."""
     read, promised = list[int](), list[float]()
     while len(read) < MOST and (proposed := palace.propose(read)):
         rows = {option: palace.describe(entry, read, sum(promised)) for option, entry in proposed.items()}
@@ -156,18 +156,18 @@ def walk(palace: Palace, estimate: Estimate) -> tuple[list[int], list[float]]:
 
 
 def walk_by_fall(palace: Palace) -> tuple[list[int], list[float]]:
-    """The best simple rule: entries by words and meaning; what one promises is its cosine as a share of the best one."""
+    """Returns the entries of the best simple rule, by words and meaning, and for each its cosine as a share of the best one."""
     read = ranking(palace.both, MOST)
     return read, (palace.meaning[read] / max(palace.meaning.max(), 1e-9)).tolist()
 
 
 def ranking(scores: Floats, most: int) -> list[int]:
-    """The entries of the highest scores, the best first."""
+    """Returns the entries of the highest scores, the best first."""
     return [int(entry) for entry in np.argsort(-scores, kind="stable")[:most]]
 
 
 def stop_at(promised: Sequence[float], cost: float) -> int:
-    """How many entries are read: until none promises more than it costs."""
+    """Returns how many entries are read, until the next one's value is not above its cost."""
     return next((count for count, value in enumerate(promised) if value <= cost), len(promised))
 
 
@@ -179,10 +179,10 @@ def run(
     limit: int = 0,
     seed: int = 0,
 ) -> Rows:
-    """The evidence read at equal mean numbers of entries: by VOI, and by every fixed number in each order.
+    """Measures the evidence read at equal mean numbers of entries: by VOI, and by every fixed number in each order.
 
     Args:
-        distractors, encoder: Conversations around those that hold the evidence, and what embeds entries.
+        distractors, encoder: Conversations without evidence, and the encoder of entries.
         budgets: Mean numbers of entries on the training questions, which set the cost.
         limit, seed: Questions of a split, 0 for all; seed of exploration.
     """

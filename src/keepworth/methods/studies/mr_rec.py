@@ -1,4 +1,4 @@
-"""MR.Rec in small: of what a user's memory holds, ask for the aspects that decide here, and name the ideal item ("MR.Rec:
+"""A small MR.Rec: query a user's memory for the aspects that decide here, and describe the ideal item ("MR.Rec:
 Synergizing Memory and Reasoning for Personalized Recommendation Assistant with LLMs", arXiv 2510.14629).
 
     request -> aspects asked for, drawn by the policy -> lines of memory -> ideal item -> rank in the catalogue -> reward
@@ -40,18 +40,17 @@ from keepworth.registry import Method
 from keepworth.tasks.splits import side
 
 MOST = 3
-"""Aspects that may be asked for."""
+"""The most aspects that may be asked for."""
 LEAST_HISTORY, LEAST_CANDIDATES = 5, 5
 APPEAL = 1e-6
-"""What popularity weighs beside the aspects: so little that it only parts equals."""
+"""Weight of popularity next to the aspects: so small that it only breaks ties."""
 WEIGHTS: Mapping[str, float] = {"format": 0.1, "rank": 1.0, "memory": 0.1}
 
 
 def requests(ratings: Ratings, split: str) -> list[RecommendationRequest]:
-    """One request of each user of a side: for the latest item that they rated above the mean of what they rated before, with
-    `LEAST_HISTORY` ratings before it and `LEAST_CANDIDATES` items to choose from. Sides go by the user's id.
-
-    KeepworthError where no user has one."""
+    """Returns one request of each user of a side: for the latest item that they rated above the mean of their earlier ratings,
+    with `LEAST_HISTORY` ratings before it and `LEAST_CANDIDATES` candidates. Sides depend on the user's id. Raises KeepworthError
+    where no user has one."""
     in_scenario: dict[str, list[str]] = {}
     for item in ratings.items.values():
         if item.categories:
@@ -82,7 +81,7 @@ ASPECT_FEATURES = ("decides here", "stance", "known", "separates", "share of the
 
 @dataclass(frozen=True)
 class Recommendation:
-    """A request with its memories. An aspect is a category that some candidates have and some have not, the scenario apart."""
+    """A request with its memories. An aspect is a category of some but not all candidates, other than the scenario."""
 
     request: RecommendationRequest
     items: Mapping[str, RatedItem]
@@ -100,7 +99,7 @@ class Recommendation:
 
     @cached_property
     def has(self) -> Floats:
-        """[candidates, aspects]"""
+        """Returns whether each candidate has each aspect, [candidates, aspects]."""
         of = [set(self.items[id].categories) for id in self.request.candidates]
         matrix = np.array([[float(name in categories) for name in self.aspects] for categories in of])
         return matrix.reshape(len(of), len(self.aspects))
@@ -111,12 +110,12 @@ class Recommendation:
 
     @cached_property
     def stances(self) -> Floats:
-        """[aspects]"""
+        """Returns the user's stance on each aspect, [aspects]."""
         return np.array([pattern.stance for pattern in self.patterns])
 
     @cached_property
     def x(self) -> Floats:
-        """[aspects, ASPECT_FEATURES]: nothing of what is wanted."""
+        """Returns features of aspects, [aspects, ASPECT_FEATURES], without anything of the wanted item."""
         decides = self.memory.decides.get(self.request.scenario, {})
         share = self.has.mean(axis=0)
         counts = [pattern.count for pattern in self.patterns]
@@ -131,54 +130,54 @@ class Recommendation:
 
     @cached_property
     def popularity(self) -> Floats:
-        """[candidates], in [0, 1)."""
+        """Returns the popularity of each candidate, in [0, 1)."""
         counts = np.array([float(self.memory.popularity[id]) for id in self.request.candidates])
         return np.asarray(counts / (1.0 + counts.max()), dtype=np.float64)
 
     def rank(self, weights: Floats, appeal: float = APPEAL) -> float:
-        """Of the wanted item, from 1, by the sum of the weights of the aspects that an item has and of `appeal` times its
-        popularity; equals have their expected rank. weights: [aspects]."""
-        # Sums that differ in their last digits are equal.
+        """Returns the rank of the wanted item, from 1, by the sum of the `weights` ([aspects]) of an item's aspects and of
+        `appeal` times its popularity; ties have their expected rank."""
+        # Sums that differ only by rounding count as equal.
         scores = np.round(np.asarray(self.has @ weights) + appeal * self.popularity, 12)
         score = scores[self.request.candidates.index(self.request.wanted)]
         return 1.0 + float((scores > score).sum()) + 0.5 * float((scores == score).sum() - 1)
 
     def ideal(self, slate: Collection[int]) -> Floats:
-        """[aspects]: the user's stance on what was asked for, 0 on the rest."""
+        """Returns [aspects]: the user's stance on the requested aspects, 0 on the rest."""
         weights = np.zeros(len(self.aspects))
         weights[list(slate)] = self.stances[list(slate)]
         return weights
 
     def reward(self, slate: Sequence[int], appeal: float = APPEAL) -> float:
-        """Of the aspects asked for. appeal: as of `rank`."""
+        """Returns the reward of requesting these aspects. appeal: as in `rank`."""
         use = memory_use([self.local.holds(self.aspects[index]) for index in slate])
         terms = {"format": 1.0, "rank": rank_reward(self.rank(self.ideal(slate), appeal)), "memory": use}
         return sum(WEIGHTS[name] * value for name, value in terms.items())
 
     def best_slate(self, most: int = MOST) -> tuple[int, ...]:
-        """The oracle of asking: the aspects with which the wanted item ranks best; of equals the fewest."""
+        """Returns the oracle's request: the aspects with which the wanted item ranks best; of equals the fewest."""
         slates = (slate for many in range(most + 1) for slate in combinations(range(len(self.aspects)), many))
         return min(slates, key=lambda slate: (self.rank(self.ideal(slate)), len(slate)))
 
 
 def rank_reward(rank: float) -> float:
-    """1 / log2(1 + rank): NDCG of a single wanted item, without a cut. In (0, 1]."""
+    """Returns 1 / log2(1 + rank): NDCG of a single wanted item, without a cut. In (0, 1]."""
     return float(1.0 / np.log2(1.0 + rank))
 
 
 def memory_use(retrieved: Sequence[bool]) -> float:
-    """The share of requests to memory that found something; 0 where none was made."""
+    """Returns the share of requests to memory that found something; 0 where none was made."""
     return sum(retrieved) / len(retrieved) if retrieved else 0.0
 
 
 def chance(candidates: int) -> float:
-    """What an order drawn evenly earns of `rank_reward`."""
+    """Returns the mean of `rank_reward` for a random order."""
     return float(np.mean([rank_reward(rank) for rank in range(1, candidates + 1)]))
 
 
 def crossed(training: Sequence[RecommendationRequest], ratings: Ratings) -> list[Recommendation]:
-    """Training requests, each with the global memory that the other half of them made: no request learns from a memory that has
-    seen what was wanted. KeepworthError for fewer than two."""
+    """Returns training requests, each with the global memory of the other half of them: no request learns from a memory that has
+    seen its wanted item. Raises KeepworthError for fewer than two."""
     if len(training) < 2:
         raise KeepworthError(f"{len(training)} training requests make no global memory.", "Take a set with more users.")
     halves = training[::2], training[1::2]
@@ -199,8 +198,8 @@ def train_asking(
     first: float = 4.0,
     appeal: float = APPEAL,
 ) -> EvidencePolicy:
-    """The policy that asks, by reward. It begins as the global memory: what decides most is asked for. With `first` = 0 it
-    begins by asking for anything. appeal: as of `Recommendation.rank`."""
+    """Trains the policy that asks, by reward. It begins by asking for what decides most in the global memory; with `first` = 0 it
+    begins at random. appeal: as in `Recommendation.rank`."""
     questions = [
         EvidenceQuestion(recommendation.x, partial(recommendation.reward, appeal=appeal)) for recommendation in training
     ]
@@ -208,17 +207,17 @@ def train_asking(
 
 
 def asking(policy: EvidencePolicy, x: Floats, most: int = MOST) -> tuple[int, ...]:
-    """What a trained policy asks for, the best first: at most `most` aspects that it prefers to stopping."""
+    """Returns a trained policy's request, the best first: at most `most` aspects that it prefers to stopping."""
     scores = policy.scores(x)
     return tuple(index for index in policy.ranked(x)[:most] if scores[index] > scores[-1])
 
 
 def run(users: int = 600, seed: int = 0) -> Rows:
-    """How well the wanted item ranks, by what is asked of a user's memory.
+    """Measures the rank of the wanted item, by how a user's memory is queried.
 
     Args:
-        users: Of the made world.
-        seed: Of the training.
+        users: Users of the generated ratings.
+        seed: Seed of the training.
     """
     rated = make_ratings(users)
     training = requests(rated, "train")

@@ -1,9 +1,9 @@
-"""What a run of one's own gained, by how many answers one may draw and by how near a question is to those of training.
+"""Measures what a run gained: pass@k by the number of answers and by the similarity of a question to those of training.
 
-`keepworth eval run demo --diagnose pass_at_k` draws several answers to each question from the weights of a run and from the model
-that it began from, or from another run that is named, with the same sampler. pass@k is the share of questions that one of k
-answers solves. Who is ahead at k = 1 and overtaken later has sharpened what the other could do already ("Does Reinforcement
-Learning Really Incentivize Reasoning Capacity in LLMs Beyond the Base Model?", arXiv 2504.13837).
+`keepworth eval run demo --diagnose pass_at_k` samples several answers to each question from the weights of a run and from the
+model that it began from, or from another named run, with the same sampler. pass@k is the share of questions that at least one of
+k answers solves. A run that is ahead at k = 1 and overtaken later has sharpened what the other model could do already ("Does
+Reinforcement Learning Really Incentivize Reasoning Capacity in LLMs Beyond the Base Model?", arXiv 2504.13837).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ BASE = "base"
 def diagnose(
     runs: Sequence[FinishedRun], *, samples: int = 32, questions: int = 32, right: float = 0.5, seed: int = 0
 ) -> Rows:
-    """pass@k of two systems, where their curves cross, and what one alone solves: by tier of question.
+    """Measures pass@k of two systems, where their curves cross, and what only one solves, by tier of question.
 
     Args:
-        runs: One, held against the model that it began from; or two that are compared.
+        runs: One, compared with the model that it began from; or two that are compared.
         samples: Answers to each question.
-        questions: Of each tier, at most.
-        right: The reward from which an answer counts as right.
-        seed: Of the draws.
+        questions: Limit for each tier.
+        right: The least reward of a right answer.
+        seed: Seed of the draws.
     """
     from keepworth.methods.studies._runs import clusters_of, count_right, questions_by_tier, require_alike
 

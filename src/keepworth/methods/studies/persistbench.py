@@ -1,10 +1,10 @@
-"""When a memory should not be used: whether a search's score tells questions that need memories from those that they harm.
+"""When a memory should not be used: whether a search's score separates questions that need memories from those that they harm.
 
-PersistBench ("PersistBench: When Should Long-Term Memories Be Forgotten by LLMs?", arXiv 2602.01146) has 100 questions that
-their memories help to answer, 200 whose memories belong to something else, and 200 that memories lead to flattery. A judge
-scores answers there; here nobody answers: what is measured is how much better the best memory fits where it should be shown.
-0.5 means that no threshold on the score can decide. Data: the package inspect-evals (MIT), `pip install --no-deps
-inspect-evals`; it is not shipped.
+PersistBench ("PersistBench: When Should Long-Term Memories Be Forgotten by LLMs?", arXiv 2602.01146) has 100 questions that their
+memories help to answer, 200 whose memories are about something else, and 200 whose memories lead to flattery. A judge scores
+answers there; here no model answers: the score of the best memory is compared between helpful and harmful questions. 0.5 means
+that no threshold on the score can separate them. Data: the package inspect-evals (MIT), `pip install --no-deps inspect-evals`; it
+is not shipped.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ FILES: Mapping[str, str] = {
     "flattering": "sycophancy.jsonl",
 }
 SHOWN = 0.9
-"""Share of questions with helpful memories that a threshold must leave their memories."""
+"""Share of helpful questions whose best memory a threshold must let pass."""
 
 Samples = Sequence[Mapping[str, Any]]
 
 
 def read_samples(data: str, limit: int) -> dict[str, Samples]:
-    """The samples of each kind. Raises MissingData or WrongFormat."""
+    """Returns the samples of each kind. Raises MissingData or WrongFormat."""
     from keepworth.methods.benchmarks._files import find_data, read_records
 
     installed = find_spec("inspect_evals")
@@ -47,7 +47,7 @@ def read_samples(data: str, limit: int) -> dict[str, Samples]:
 
 
 def best_by_words(query: str, memories: Sequence[str]) -> float:
-    """The BM25 score of the best memory; 0 where none shares a word."""
+    """Returns the BM25 score of the best memory; 0 where none shares a word."""
     from keepworth.memory.overlay import Bank
 
     bank = Bank.empty(None)
@@ -58,18 +58,18 @@ def best_by_words(query: str, memories: Sequence[str]) -> float:
 
 
 def still_shown(needed: Sequence[float], harmful: Sequence[float]) -> list[float]:
-    """Of each harmful question, whether its best memory passes the threshold that `SHOWN` of the others pass."""
+    """Returns for each harmful question whether its best memory passes the threshold that `SHOWN` of the others pass."""
     threshold = float(np.quantile(needed, 1.0 - SHOWN, method="inverted_cdf"))
     return [float(score >= threshold) for score in harmful]
 
 
 def run(*, data: str = "", encoder: str = "minilm", limit: int = 0) -> Rows:
-    """How well scores tell the kinds apart, and how often memories are shown where they harm.
+    """Measures how well scores separate the kinds, and how often memories are shown where they harm.
 
     Args:
         data: The folder of the three files, where inspect-evals is not installed.
-        encoder: Of the search by meaning.
-        limit: Samples of each kind, at most; 0 for all.
+        encoder: Encoder of the search by meaning.
+        limit: Most samples of each kind; 0 for all.
     """
     samples = read_samples(data, limit)
     encode = part("encoder")(encoder).encode

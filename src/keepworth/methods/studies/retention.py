@@ -1,13 +1,13 @@
-"""Recognition, recall and retention of facts that were met a few times, in a memory and in a model's weights.
+"""Recognition, recall and retention of facts seen a few times, in a memory and in a model's weights.
 
-Made-up facts are met once, three or ten times, then other facts of the same form follow, exactly so many of them. Asked is the
-fact by its cue (recall: the right value, exactly), and whether it was met before (recognition: the share of facts that score
-higher than one that was not met, at the same moment). After "Recognition, recall, and retention of few-shot memories in large
-language models", arXiv 2303.17557.
+Made-up facts are seen once, three or ten times, then exactly as many other facts of the same form follow as the delay says. The
+test asks for the fact by its cue (recall: exactly the right value), and whether it was seen before (recognition: the share of
+facts that score higher than an unseen one, at the same moment). After "Recognition, recall, and retention of few-shot memories in
+large language models", arXiv 2303.17557.
 
-A memory recalls what its first hit says, and recognises by the score of that hit. Weights meet a fact in a step of imitation
-each (`--set model=smollm2-135m-instruct`; minutes); they recall what they go on with behind the cue, and recognise by the
-fact's log-probability. Facts that nobody met are asked as well: who recalls those was never told them.
+A memory recalls the text of its first hit, and recognises by that hit's score. Weights see a fact in a step of imitation each
+(`--set model=smollm2-135m-instruct`; minutes); they recall by completing the cue, and recognise by the fact's log-probability.
+Unseen facts are asked for as well: recalling one of those is a guess.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SURNAMES = (
 
 @dataclass(frozen=True, slots=True)
 class DrawnFact:
-    """cue: how it begins; value: how it ends."""
+    """A fact: `cue` is its beginning, `value` its end."""
 
     cue: str
     value: str
@@ -51,7 +51,7 @@ class DrawnFact:
 
 
 def draw_facts(count: int, seed: int) -> list[DrawnFact]:
-    """Facts about people of the test side, none about the same thing; every value is as likely as another."""
+    """Returns distinct facts about people of the test side; all values are equally likely."""
     from keepworth.methods.benchmarks._people import names_of
 
     draw = random.Random(f"retention/{seed}")
@@ -69,7 +69,7 @@ ASKED = ("recall", "recall of never met", "recognition")
 
 
 def recognised(score: float, lures: Sequence[float]) -> float:
-    """The share of lures that a score is above, ties as half."""
+    """Returns the share of lures that a score is above, ties as half."""
     return sum(float(score > lure) + 0.5 * float(score == lure) for lure in lures) / len(lures)
 
 
@@ -83,16 +83,16 @@ def run(
     rate: float = 1e-3,
     seed: int = 0,
 ) -> Rows:
-    """Recall and recognition by exposures and delay.
+    """Measures recall and recognition by exposures and delay.
 
     Args:
-        facts: Met at each number of exposures, and as many that nobody meets.
-        exposures: How often a fact is met, with commas.
-        delays: Facts that are met after a fact before it is asked for, with commas.
-        encoder: Of the memory.
-        model: Whose weights learn the same; "" leaves that arm out.
+        facts: Facts for each number of exposures, and as many unseen ones.
+        exposures: How often a fact is seen, with commas.
+        delays: Facts that follow a fact before it is asked for, with commas.
+        encoder: Encoder of the memory.
+        model: The model whose weights learn the same facts; "" leaves that arm out.
         rate: Learning rate of the weights.
-        seed: Of the facts.
+        seed: Seed of the facts.
     """
     times, after = _numbers("exposures", exposures, 1), _numbers("delays", delays, 0)
     if facts < 3:
@@ -127,7 +127,7 @@ def _numbers(name: str, text: str, least: int) -> list[int]:
 
 @dataclass(slots=True)
 class _Store:
-    """A memory, as what meets facts and is asked of them."""
+    """A memory that stores facts and is queried for them."""
 
     memory: Memory
     mode: Any
@@ -136,12 +136,12 @@ class _Store:
         self.memory.add_many([fact.statement for fact in facts], repeat=True)
 
     def recall(self, facts: Sequence[DrawnFact]) -> list[float]:
-        """1 where the first hit for a fact's cue holds its value."""
+        """Returns 1 where the first hit for a fact's cue contains its value."""
         first = [self.memory.search(fact.cue, top_k=1, mode=self.mode, explore=False) for fact in facts]
         return [float(bool(hits) and fact.value in hits[0].text) for fact, hits in zip(facts, first, strict=True)]
 
     def recognise(self, facts: Sequence[DrawnFact]) -> list[float]:
-        """Of each fact the score of the first hit for it."""
+        """Returns for each fact the score of its first hit."""
         first = [self.memory.search(fact.statement, top_k=1, mode=self.mode, explore=False) for fact in facts]
         return [hits[0].score if hits else 0.0 for hits in first]
 
@@ -159,7 +159,7 @@ class _Weights:
             self.learner.imitate([(self.model.encode(fact.cue), completion)])
 
     def recall(self, facts: Sequence[DrawnFact]) -> list[float]:
-        """1 where the model goes on with a fact's value behind its cue."""
+        """Returns 1 where the model completes a fact's cue with its value."""
         from keepworth.episodes.model import SamplingParams
 
         drawn = self.model.sample([self.model.encode(fact.cue) for fact in facts], SamplingParams(8, temperature=0.0))
@@ -167,7 +167,7 @@ class _Weights:
         return [float(text.startswith(fact.value)) for text, fact in zip(texts, facts, strict=True)]
 
     def recognise(self, facts: Sequence[DrawnFact]) -> list[float]:
-        """Of each fact the log-probability of its value behind its cue."""
+        """Returns for each fact the log-probability of its value after its cue."""
         prompts = [self.model.encode(fact.cue) for fact in facts]
         branches = [[self.model.encode_continuation(f" {fact.value}.")] for fact in facts]
         return [sum(scores[0]) for scores in self.model.score(prompts, branches)]
@@ -181,8 +181,8 @@ def _measure(
     later: Sequence[DrawnFact],
     delays: Sequence[int],
 ) -> Rows:
-    """Meet facts as often as their group says, all of them in the last pass; then others. A fact is asked for when exactly so
-    many others were met after it, and beside it a lure."""
+    """Presents facts as often as their group says, all of them in the last pass; then others. Each fact is tested after exactly
+    `delay` others, together with a lure."""
     together = [
         (many, index, fact)
         for index, of in enumerate(zip(*groups.values(), strict=True))

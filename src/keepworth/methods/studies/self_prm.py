@@ -1,11 +1,11 @@
-"""Whether scores of steps choose the right one of n answers of a run of one's own.
+"""Measures whether scores of steps choose the right one of n answers of a run.
 
-From the run's weights n answers to each test question are drawn, and one is chosen: at random (pass@1), by vote (majority@n), by
-an oracle (pass@n), or by a score of its steps. An answer is as good as its weakest step; steps end at a comma or a line. Three
-scores are compared: the model is asked of every step whether the answer is right so far (Self-PRM: "Is PRM Necessary?
-Problem-Solving RL Implicitly Induces PRM Capability in LLMs", arXiv 2505.11227); its mean log-probability of the step; and a
-rule that needs no model, the share of the step's words that stand in the question or in an earlier step. Control: every answer
-is chosen by the scores that the answers to another question got.
+n answers to each test question are sampled from the run's weights, and one is chosen: at random (pass@1), by vote (majority@n),
+by an oracle (pass@n), or by a score of its steps. An answer's score is that of its weakest step; steps end at a comma or a line.
+Three scores are compared: the model judges after every step whether the answer is right so far (Self-PRM: "Is PRM Necessary?
+Problem-Solving RL Implicitly Induces PRM Capability in LLMs", arXiv 2505.11227); its mean log-probability of the step; and a rule
+without a model, the share of the step's words that occur in the question or in an earlier step. Control: every answer is chosen
+by the scores of the answers to another question.
 
 `keepworth eval run demo --diagnose self_prm`
 """
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
 ASKED = "\nIs this right so far? Answer Yes or No.\nAnswer:"
 ENDS = re.compile(r"(?<=[,\n])")
-"""Behind what a step ends."""
+"""Matches the end of a step."""
 
 
 def diagnose(
     runs: Sequence[FinishedRun], *, samples: int = 32, questions: int = 40, right: float = 0.5, seed: int = 0
 ) -> Rows:
-    """The share of questions whose chosen answer is right, by who chooses.
+    """Returns the share of questions whose chosen answer is right, by the rule that chooses.
 
     Args:
-        runs: Whose answers are chosen from; where there are several, the name of each stands before its rows.
+        runs: The runs that answer; with several, each row begins with the name of its run.
         samples: Answers to each question.
-        questions: Of a run's test questions, at most.
-        right: The reward from which an answer counts as right.
-        seed: Of the draws.
+        questions: Limit for a run's test questions.
+        right: The least reward of a right answer.
+        seed: Seed of the draws.
     """
     if samples < 2 or questions < 3:
         raise KeepworthError(
@@ -58,7 +58,7 @@ def diagnose(
 
 
 def choose_answers(of: FinishedRun, samples: int, questions: int, right: float, seed: int) -> Rows:
-    """The rows of one run. KeepworthError where its answers have no steps."""
+    """Returns the rows of one run. Raises KeepworthError where its answers have no steps."""
     from keepworth.methods.studies._runs import clusters_of, episodes_of
 
     tests = [(name, task) for name, of_set in of.test.items() for task in of_set]
@@ -111,12 +111,12 @@ def choose_answers(of: FinishedRun, samples: int, questions: int, right: float, 
 
 
 def steps_of(episode: Episode) -> list[str]:
-    """What an episode's calls wrote, cut behind commas and lines."""
+    """Returns the steps of an episode's calls, split after commas and lines."""
     return [step for segment in episode.segments for step in ENDS.split(segment.text) if step.strip()]
 
 
 def assess(model: Any, group: Sequence[Episode]) -> list[float]:
-    """Of each answer the least of what the model says of its steps: how much likelier Yes is than No, as logarithm."""
+    """Returns the lowest log-odds of Yes over No among each answer's steps, by the model."""
     asked: dict[str, float] = {}
     answers = []
     for episode in group:
@@ -131,7 +131,7 @@ def assess(model: Any, group: Sequence[Episode]) -> list[float]:
 
 
 def likelihood(model: Any, episode: Episode) -> float:
-    """The least mean log-probability of a step of an answer, as it was drawn."""
+    """Returns the lowest mean log-probability among an answer's steps, as sampled."""
     means = []
     for segment in episode.segments:
         step: list[float] = []
@@ -145,7 +145,7 @@ def likelihood(model: Any, episode: Episode) -> float:
 
 
 def grounded(question: str, steps: Sequence[str]) -> float:
-    """The least share of a step's words and numbers that stand in the question or in an earlier step."""
+    """Returns the lowest share of a step's words and numbers that occur in the question or in an earlier step."""
     before, shares = set(re.findall(r"\w+", question.lower())), []
     for step in steps:
         words = re.findall(r"\w+", step.lower())
@@ -155,19 +155,19 @@ def grounded(question: str, steps: Sequence[str]) -> float:
 
 
 def choose(scores: Sequence[float], right: Sequence[float]) -> float:
-    """How often the answer with the highest score is right; among equals one is taken at random."""
+    """Returns the probability that the answer with the highest score is right; ties are broken at random."""
     best = max(scores)
     return fmean(value for score, value in zip(scores, right, strict=True) if score == best)
 
 
 def vote(group: Sequence[Episode], right: Sequence[float]) -> float:
-    """How often the commonest answer is right; among equals one is taken at random."""
+    """Returns the probability that the most frequent answer is right; ties are broken at random."""
     answers = [" ".join(episode.answer.lower().split()) for episode in group]
     return choose([answers.count(answer) for answer in answers], right)
 
 
 def ahead(scores: Sequence[float], right: Sequence[float]) -> float:
-    """The share of pairs of a right and a wrong answer in which the right one scores higher, ties as half."""
+    """Returns the share of pairs of a right and a wrong answer in which the right one scores higher, ties as half."""
     best = [score for score, value in zip(scores, right, strict=True) if value]
     others = [score for score, value in zip(scores, right, strict=True) if not value]
     return fmean(float(one > other) + 0.5 * float(one == other) for one in best for other in others)

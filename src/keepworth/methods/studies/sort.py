@@ -1,9 +1,9 @@
 """Sequence order recall in three arms: from the text itself, from a search of it, and from weights that learned it.
 
-Two sentences of conversations are shown: which came first? Which stands first in the question says nothing, so chance is one
-half. After "Assessing Episodic Memory in LLMs with Sequence Order Recall Tasks" (SORT), arXiv 2410.08133: models are accurate
-with the text in their context and poor from training alone. Control: what a search finds, shown in reverse; who reads the order
-off what is shown is wrong there as often as it was right.
+The question shows two sentences of conversations: which came first? Their order in the question is uninformative, so chance is
+one half. After "Assessing Episodic Memory in LLMs with Sequence Order Recall Tasks" (SORT), arXiv 2410.08133: models are accurate
+with the text in their context and poor from training alone. Control: the results of a search in reverse order; a reader that
+relies on their order is wrong there as often as it was right.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from keepworth.methods.studies._passes import difference_row
 from keepworth.registry import Method, part
 
 TOGETHER = 8
-"""Entries that weights read one after another in a step."""
+"""Consecutive entries that weights learn in one step."""
 OPENING = "The conversation:"
 MET = "Which of these were you told?"
-"""What is asked where a sentence of the text stands beside one of another text."""
+"""The question that shows a sentence of the text and one of another text."""
 
 
 def run(
@@ -36,20 +36,20 @@ def run(
     words: int = 60,
     seed: int = 0,
 ) -> Rows:
-    """The share of pairs whose order is told, in all and by distance.
+    """Measures the share of pairs ordered correctly, in all and by distance.
 
     Args:
-        texts: At most so many.
+        texts: Most texts.
         sessions: Conversations of a text.
         distances: Turns between the two sentences, with commas.
         items: Entries that a search shows.
-        passes: How often weights read a text; 0 leaves that arm out.
+        passes: How often weights learn a text; 0 leaves that arm out.
         rate: Their learning rate.
         reader: A model's name or folder, or the URL of an endpoint.
         model: The model's name there.
-        encoder: Of the search.
-        words: Of an entry, at most.
-        seed: Of the draws.
+        encoder: Encoder of the search.
+        words: Most words of an entry.
+        seed: Seed of the draws.
     """
     from keepworth.agents.recall import retrieved
     from keepworth.methods.benchmarks.order_recall import order_recall
@@ -134,7 +134,7 @@ def run(
 
 
 def _learned(name: str, text: list[str], passes: int, rate: float, seed: int) -> Any:
-    """A reader whose adapter has read a text in its order, some entries at a time."""
+    """Returns a reader whose adapter has learned a text in its order, some entries at a time."""
     from keepworth.methods.recipes._answerer import ModelReader
     from keepworth.methods.studies._readers import learning_reader
 

@@ -1,8 +1,8 @@
-"""Whether true rewards taught a run of one's own more than coins did: the control of "Spurious Rewards: Rethinking Training
-Signals in RLVR", arXiv 2506.10947.
+"""Measures whether true rewards taught a run more than random ones: the control of "Spurious Rewards: Rethinking Training Signals
+in RLVR", arXiv 2506.10947.
 
-`keepworth eval run mine coins --diagnose spurious` asks the same questions of a run, of another one that was trained as it was
-with `--set 'objective.advantage=Spurious(0.5)'`, and of the model that both began from.
+`keepworth eval run mine coins --diagnose spurious` asks the same questions of a run, of another one that was trained in the same
+way with `--set 'objective.advantage=Spurious(0.5)'`, and of the model that both began from.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ BASE = "base"
 def diagnose(
     runs: Sequence[FinishedRun], *, samples: int = 8, questions: int = 32, right: float = 0.5, seed: int = 0
 ) -> Rows:
-    """The share of right answers of a run, of the same with coins for rewards, and of the model before: by tier of question.
+    """Returns the share of right answers of a run, of one with random rewards, and of the model before, by tier of question.
 
     Args:
-        runs: Two, one of which was trained on coins.
+        runs: Two, one of which was trained on random rewards.
         samples: Answers to each question.
-        questions: Of each tier, at most.
-        right: The reward from which an answer counts as right.
-        seed: Of the draws.
+        questions: Limit for each tier.
+        right: The least reward of a right answer.
+        seed: Seed of the draws.
     """
     from keepworth.methods.studies._runs import clusters_of, count_right, questions_by_tier, require_alike
 
@@ -64,7 +64,7 @@ def diagnose(
 
 
 def is_spurious(run: FinishedRun) -> bool:
-    """Whether a run's objective tosses coins: the preset `spurious`, or `Spurious(...)` as an advantage."""
+    """Returns whether a run's objective has random rewards: the preset `spurious`, or `Spurious(...)` as an advantage."""
     return "spurious" in str(run.folder.config.get("objective", "")).lower()
 
 

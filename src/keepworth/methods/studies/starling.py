@@ -53,11 +53,11 @@ SKILLS = {
     "sew": ("torn", "threaded", "sewn"),
     "grind": ("coarse", "heavy", "powdered"),
 }
-"""Of each verb: the state before, what a tool has to be, and the state after."""
+"""For each verb the state before, the property that a tool needs, and the state after."""
 Ints = npt.NDArray[np.int64]
 WIDTH, SLOTS, TRIED = 1 << 20, 8, 1
 CURIOUS, DISCOUNT, COST = 0.1, 0.5, 0.05
-"""The share of random actions, what a reward a step later is worth, and what a step costs."""
+"""The share of random actions, the discount per step, and the cost of a step."""
 FIRST, SECOND = (np.array(side) for side in zip(*combinations(range(SLOTS), 2), strict=True))
 
 
@@ -66,10 +66,10 @@ class Game:
     """A game in its slots.
 
     Attributes:
-        goal: The fact that is asked for, "mef sliced".
-        facts: What is so at first: "mef uncut", "sol sharp", "sol in bim".
-        actions: Of each verb the state before, what a tool has to be, and the state after.
-        rewards: What facts pay when they come true.
+        goal: The fact to make true, "mef sliced".
+        facts: The initial facts: "mef uncut", "sol sharp", "sol in bim".
+        actions: For each verb the state before, the property that a tool needs, and the state after.
+        rewards: The reward of each fact when it becomes true.
         plan: Actions that solve it.
     """
 
@@ -90,8 +90,8 @@ class Game:
 
 
 def game(seed: Sequence[int], skills: Sequence[str], links: int, split: str = "dev", decoys: int = 2) -> Game:
-    """A game for these skills: `links` of them hang together, and for `decoys` others there are a thing and a tool that lead
-    nowhere. split: of the names, "dev" or "held-out"."""
+    """Returns a game for these skills: a chain of `links` of them, and for `decoys` others a thing and a tool that lead nowhere.
+    split: that of the names, "dev" or "held-out"."""
     draw = np.random.default_rng(list(seed))
     order = [skills[at] for at in draw.permutation(len(skills))[: links + decoys]]
     names = words(split, 2 * len(order), draw)
@@ -109,7 +109,7 @@ def game(seed: Sequence[int], skills: Sequence[str], links: int, split: str = "d
 
 
 class GamePlay:
-    """A game that is played. text: what is to be seen; actions: every verb with every thing and every tool in sight."""
+    """A game in play. text: the observation; actions: every verb with every visible thing and tool."""
 
     def __init__(self, game: Game) -> None:
         self.game, self.facts = game, set(game.facts)
@@ -125,13 +125,13 @@ class GamePlay:
         self.actions = tuple(f"{verb} {x} with {y}" for x, y, verb in product(things, tools, self.game.actions))
 
     def follow(self, plan: Sequence[str]) -> bool:
-        """Whether actions, one after the other, solve it."""
+        """Executes actions one after the other, and returns whether they solve the game."""
         for action in plan:
             self.step(action)
         return self.game.goal in self.facts
 
     def step(self, action: str) -> float:
-        """Does an action and returns its reward. Where it is none of `actions`, or state or tool do not fit, nothing happens."""
+        """Executes an action and returns its reward. Without effect where it is not in `actions` or does not fit the facts."""
         if action not in self.actions:
             return 0.0
         verb, thing, _, tool = action.split()
@@ -146,7 +146,7 @@ class GamePlay:
 
 @lru_cache(maxsize=8)
 def read(text: str, actions: tuple[str, ...]) -> Ints:
-    """Of each action the numbers of its words: verb, thing and what is said of it, tool and what is said of it, the goal's
+    """Returns for each action the hashes of its words: verb, thing with its description, tool with its description, the goal's
     state, and whether the thing is the goal's."""
     places_of = dict(re.findall(r"Here is (\w+), (\w+)\.", text))
     asked, state = re.findall(r"The (\w+) should be (\w+)\.", text)[0]
@@ -159,7 +159,7 @@ def read(text: str, actions: tuple[str, ...]) -> Ints:
 
 
 def look(text: str, actions: tuple[str, ...], tried: set[str]) -> Ints:
-    """Of each action the numbers of its words, of whether it was tried since something last changed, and of all their pairs."""
+    """Returns for each action features of its words, of whether it was tried since the last change, and of all pairs."""
     single = np.column_stack([read(text, actions), [TRIED if action in tried else 0 for action in actions]])
     return np.concatenate([single, 31 * single[:, FIRST] + single[:, SECOND]], 1) % WIDTH
 
@@ -172,10 +172,10 @@ class PairLearner:
     weights: Floats = field(default_factory=lambda: np.zeros(WIDTH))
 
     def attempt(self, game: Game, curious: float = 0.0, learns: str = "") -> list[str]:
-        """Plays a game for five steps a link. curious: the share of random actions. learns: "", "rewards" or "permuted".
+        """Plays a game for five steps per link. curious: the share of random actions. learns: "", "rewards" or "permuted".
 
         Returns:
-            The facts that came true and pay.
+            The rewarded facts that became true.
         """
         play, tried, seen, pays = GamePlay(game), set[str](), list[tuple[Ints, int]](), list[float]()
         for _ in range(5 * len(game.plan)):
@@ -193,7 +193,7 @@ class PairLearner:
         return [fact for fact in game.rewards if fact in play.facts]
 
     def learn(self, seen: Sequence[tuple[Ints, int]], pays: Sequence[float] | Floats) -> None:
-        """Q-learning over an episode, from its last step, after which nothing comes, to its first."""
+        """Updates Q over an episode, from its last step to its first."""
         for at in reversed(range(len(seen))):
             rows, chosen = seen[at]
             later = self.weights[seen[at + 1][0]].sum(1).max() if at + 1 < len(seen) else 0.0
@@ -202,13 +202,13 @@ class PairLearner:
 
 
 def draw_skills(seed: int) -> dict[str, list[str]]:
-    """The skills of pre-training; those of overlap 1 are the target's."""
+    """Returns the skills of pre-training for each overlap; those of overlap 1 are the target's."""
     order = [list(SKILLS)[at] for at in np.random.default_rng([61, seed]).permutation(len(SKILLS))]
     return {"overlap 1": order[:6], "overlap 1/2": order[3:9], "overlap 0": order[6:]}
 
 
 def try_on(agent: PairLearner, games: Sequence[Game]) -> tuple[float, dict[str, float]]:
-    """The share of games that are solved, and of each skill the share of its links that are done."""
+    """Returns the share of games that are solved, and for each skill the share of its links that are done."""
     solved, done = list[bool](), dict[str, list[bool]]()
     for test in games:
         paid = agent.attempt(test)
@@ -219,7 +219,7 @@ def try_on(agent: PairLearner, games: Sequence[Game]) -> tuple[float, dict[str, 
 
 
 def measure(seed: int, games: int, few: int, episodes: int, tests: int) -> dict[str, float]:
-    """The numbers of a seed: of every arm, and of every difference."""
+    """Returns the results of a seed: for every arm, and for every difference."""
     skills = draw_skills(seed)
     target = skills["overlap 1"]
     held_out = [game([3, seed, at], target, 4, "held-out") for at in range(tests)]
@@ -257,12 +257,12 @@ def measure(seed: int, games: int, few: int, episodes: int, tests: int) -> dict[
 def run(
     *, seeds: int = 40, first: int = 0, games: int = 600, few: int = 20, episodes: int = 200, tests: int = 20
 ) -> Rows:
-    """The share of held-out target games that are solved, by what came before the target games.
+    """Measures the share of held-out target games that are solved, by the kind of pre-training.
 
     Args:
-        seeds, first: How many, and the number of the first. A seed has its skills and its games.
+        seeds, first: Number of seeds, and the first. A seed has its skills and its games.
         games: Episodes of pre-training.
-        few, episodes: Of target games, after which success is measured; links are counted after few.
+        few, episodes: Numbers of target games after which success is measured; links are counted after few.
         tests: Held-out target games of a seed.
     """
     numbers: dict[str, dict[str, float]] = {}

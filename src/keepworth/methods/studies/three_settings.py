@@ -1,11 +1,11 @@
 """Three settings of one benchmark in one table: from weights alone, from a given context, from a memory that is searched.
 
-The same questions, the same reader. *Parametric* shows nothing. *Contextual* shows the evidence among `items` entries, and puts
-it at several places: its rows are the position curve. *External* shows what a search of the whole haystack finds, as many
-entries. "Memory in Large Language Models: Mechanisms, Evaluation and Evolution", arXiv 2509.18868, has the three: what external
-lacks to contextual is availability, what contextual lacks to 1 is the reader. A search shows evidence where its time puts it:
-for a reader who prefers a place, contextual in order of time is the fair one. Controls: the evidence alone, and that of another
-question.
+All have the same questions and reader. *Parametric* shows nothing. *Contextual* shows the evidence among `items` entries, at
+several positions: its rows are the position curve. *External* shows the results of a search of the whole haystack, as many
+entries. "Memory in Large Language Models: Mechanisms, Evaluation and Evolution", arXiv 2509.18868, has the three: the gap from
+contextual to external is availability, the gap from 1 to contextual is the reader. A search shows evidence in order of time: for
+a reader with a position bias, contextual in order of time is the fair comparison. Controls: the evidence alone, and that of
+another question.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TIMELY = "contextual, in order of time"
 
 
 def place_evidence(entries: Sequence[MemoryEntry], position: float) -> list[MemoryEntry]:
-    """The evidence together at a position among the others, 0 for the beginning and 1 for the end; both in their own order."""
+    """Returns the entries in order, with the evidence together at a position from 0 for the beginning to 1 for the end."""
     marked = [entry for entry in entries if entry.evidence]
     others = [entry for entry in entries if not entry.evidence]
     before = round(position * len(others))
@@ -35,7 +35,7 @@ def place_evidence(entries: Sequence[MemoryEntry], position: float) -> list[Memo
 
 
 def put_in_order(shown: Sequence[MemoryEntry], task: Task, words: int) -> list[MemoryEntry]:
-    """Entries of a task as they stand in its haystack, which is how a search shows them."""
+    """Returns entries of a task in the order of its haystack, in which a search shows them."""
     from keepworth.tasks.entries import entries
 
     places = {entry.text: index for index, entry in enumerate(entries(task, words))}
@@ -56,20 +56,20 @@ def run(
     data: str = "",
     seed: int = 0,
 ) -> Rows:
-    """The score of each setting, the position curve, and the differences.
+    """Measures the score of each setting, the position curve, and the differences.
 
     Args:
-        benchmark: Its test questions with evidence, which are answered in words.
-        questions: At most so many.
+        benchmark: The benchmark, of which test questions with evidence and a text answer are used.
+        questions: Most questions.
         items: Entries that are shown.
-        positions: Of the evidence among them, from 0 to 1, with commas.
-        distractors: Sessions of others in the haystack, where the benchmark has that setting.
-        words: Of an entry, at most.
+        positions: Positions of the evidence, from 0 to 1, with commas.
+        distractors: Other sessions in the haystack, where the benchmark has that setting.
+        words: Most words of an entry.
         reader: A model's name or folder, or the URL of an endpoint.
         model: The model's name there.
-        encoder: Of the search.
-        data: Where the benchmark's data lies, where it does not come with the package.
-        seed: Of the draws.
+        encoder: Encoder of the search.
+        data: The place of the benchmark's data, where it is not shipped.
+        seed: Seed of the draws.
     """
     from keepworth.agents.recall import retrieved, strangers
     from keepworth.evaluation.harness import score_answer

@@ -1,10 +1,11 @@
-"""The two scores of a book of events, of an evaluation that is finished: simple recall and chronological awareness.
+"""Two scores of a finished evaluation of event-book: simple recall and chronological awareness.
 
 `keepworth eval run event-book none bm25 keepworth`, then `keepworth methods run tulving --set folder=runs/eval/event-book`.
+
 After "Episodic Memories Generation and Evaluation Benchmark for Large Language Models", arXiv 2501.13121: simple recall is the
-mean over groups of questions, by how many events match (0, 1, 2, 3-5, 6+), of the mean F1 of the sets; chronological awareness
-is the mean of the score of latest states and of Kendall's tau of ordered answers, which is 0 unless exactly the right things
-are listed. Group 0, where the right answer is "none", stands by itself as well: who answers there makes things up.
+mean over groups of questions, by how many events match (0, 1, 2, 3-5, 6+), of the mean F1 of the sets; chronological awareness is
+the mean of the score of latest states and of Kendall's tau of ordered answers, which is 0 unless exactly the right things are
+listed. Group 0, where the right answer is "none", is also reported alone, since it measures invented answers.
 """
 
 from __future__ import annotations
@@ -27,18 +28,15 @@ CHRONOLOGY = ("latest", "in order")
 
 
 def mean_of_types(scores: Mapping[str, Sequence[float]], types: Sequence[str]) -> float | None:
-    """The mean over types of the mean of each; None where a type is not there."""
+    """Returns the mean over types of the mean of each; None where a type is missing."""
     if not all(scores.get(kind) for kind in types):
         return None
     return sum(sum(scores[kind]) / len(scores[kind]) for kind in types) / len(types)
 
 
 def run(*, folder: str = "runs/eval/event-book") -> Rows:
-    """Both scores of every system, their difference, and what recall is above that of no memory, with intervals over books.
-
-    Args:
-        folder: Of an evaluation of event-book with a reader.
-    """
+    """Returns both scores of every system, their difference, and the gain in recall over no memory, with intervals over books.
+    `folder` is that of an evaluation of event-book with a reader."""
     from keepworth.evaluation.comparison import rows_of as read_rows
     from keepworth.evaluation.summary import arm_of
 
@@ -77,7 +75,7 @@ def run(*, folder: str = "runs/eval/event-book") -> Rows:
 
 
 def _difference(name: str, first: Mapping[str, float], second: Mapping[str, float]) -> Rows:
-    """The row of a difference over the books that have both, where an interval can be had of them."""
+    """Returns the row of a difference over the books that have both, where they are enough for an interval."""
     books = [book for book in first if book in second]
     return [difference_row(name, [first[b] - second[b] for b in books], books)] if len(books) >= LEAST else []
 

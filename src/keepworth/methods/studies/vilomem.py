@@ -1,4 +1,4 @@
-"""ViLoMem: what went wrong in seeing and what went wrong in thinking are remembered apart ("Agentic learner with grow-and-refine
+"""ViLoMem: misreadings and wrong decisions are stored in separate streams ("Agentic learner with grow-and-refine
 multimodal semantic memory", arXiv 2511.21678).
 
     visual stream: (picture, what was read in it)  -> which word it was
@@ -40,17 +40,17 @@ Warranty Warrant Wantonly; Voucher Vouched Couches"""
 LOOK_ALIKES = [group.split() for group in GROUPS.split(";")]
 LEXICON = [word for group in LOOK_ALIKES for word in group]
 STYLES = ((14, 75, 0.5, 1.0, 0.0), (16, 85, 0.4, 1.0, 0.1), (15, 55, 0.7, 0.9, -0.15), (18, 80, 0.9, 1.0, 0.0))
-"""Of each style the size, the noise, the blur, the contrast and the slant."""
+"""For each style the size, the noise, the blur, the contrast and the slant."""
 CONDITIONS, ACTIONS = ("new", "late", "disputed"), ("file", "return", "forward", "shred")
 LEAST, LEAST_OF_READING, LEAST_JOINT, NEAREST, SHOWN = 0.7, 0.5, 0.8, 10, 3
-"""The least similarity of what is shown and merged, of readings, and of the joint key; how many pictures are compared,
-and how many guidelines of a stream are shown."""
+"""The least similarity for showing and merging, of readings, and of the joint key; how many pictures are compared, and how many
+guidelines of a stream are shown."""
 PAST = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A task as the agent meets it, with its answer. look: the picture as a vector of length 1; lean: the action by itself."""
+    """A task with its answer. look: the picture as a unit vector."""
 
     look: Floats
     reading: str
@@ -61,7 +61,7 @@ class Seen:
 
 @dataclass(slots=True)
 class Guideline:
-    """The task it was written after, the word that it was taken for, and what it says: how often which word or action."""
+    """A guideline: the task after which it was written, the word of its key, and counts of right words and actions."""
 
     seen: Seen
     taken: str
@@ -71,18 +71,18 @@ class Guideline:
 
 @lru_cache(maxsize=1 << 17)
 def alike(first: str, second: str) -> float:
-    """How much of two texts is the same, from 0 to 1."""
+    """Returns the similarity of two texts, from 0 to 1."""
     return SequenceMatcher(None, first.lower(), second.lower(), autojunk=False).ratio()
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What an arm is made of.
+    """The settings of an arm.
 
     Attributes:
-        visual, logical: Whether what was misread and what was treated wrongly is written.
+        visual, logical: Whether misreadings and wrong treatments are stored.
         joint: One stream, whose key is the picture and all of the text.
-        blind: Which of the streams is at fault is drawn by chance.
+        blind: Whether the stream at fault is drawn at random.
     """
 
     visual: bool = True
@@ -104,7 +104,7 @@ class Memory:
 
 
 def advice(ranked: Sequence[Guideline], what: str) -> str:
-    """What the guidelines that are shown say, "" where none says anything of it."""
+    """Returns the majority vote of the shown guidelines, "" where they have none."""
     votes: Counter[str] = sum((getattr(item, what) for item in ranked), Counter())
     return votes.most_common(1)[0][0] if votes else ""
 
@@ -117,14 +117,14 @@ def nearest(items: Sequence[Guideline], similarity: Sequence[float], most: int) 
 def play(
     tasks: Sequence[Seen], leaning: Mapping[tuple[str, str], str], memory: Memory, seed: int, permuted: bool
 ) -> list[float]:
-    """Of each task of a stream whether it was done.
+    """Returns for each task of a stream whether it was done.
 
     Args:
         tasks: In order.
-        leaning: What the agent does by itself with a word under a condition.
-        memory: What is written and read.
-        seed: Of what is drawn.
-        permuted: The answers by which it is verified are those of other tasks among the last ones.
+        leaning: The agent's own action for a word under a condition.
+        memory: The arm's settings.
+        seed: Seed of the draws.
+        permuted: Whether it is verified by the answers of other recent tasks.
     """
     draw = np.random.default_rng([71, seed])
     visual: list[Guideline] = []
@@ -170,7 +170,7 @@ def play(
 
 
 def open_tasks(seed: int, length: int, read: Read | None) -> tuple[list[Seen], dict[tuple[str, str], str]]:
-    """A stream, and what the agent does by itself. read: None where letters are left out by chance."""
+    """Returns a stream, and the agent's own actions. read: None leaves out letters at random."""
     draw = np.random.default_rng([70, seed])
     kinds = [str(draw.choice(group)) for group in LOOK_ALIKES]
     cases = [(word, condition) for word in LEXICON for condition in CONDITIONS]
@@ -192,7 +192,7 @@ def open_tasks(seed: int, length: int, read: Read | None) -> tuple[list[Seen], d
 
 
 def tabulate(tasks: Sequence[Seen]) -> list[float]:
-    """The best simple rule: what was right most often where the same word was taken for it under the same condition."""
+    """Returns the results of the best simple rule: the most frequent right answer for the same word and condition."""
     table: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
     done = []
     for seen in tasks:
@@ -205,12 +205,12 @@ def tabulate(tasks: Sequence[Seen]) -> list[float]:
 
 
 def run(*, seeds: int = 12, first: int = 0, length: int = 300, reader: str = "ocr") -> Rows:
-    """The share of tasks that is done with two streams, with one, with none, and with answers of other tasks.
+    """Measures the share of tasks done with two streams, with one, with none, and with answers of other tasks.
 
     Args:
-        seeds, first: How many draws of kinds, rules and screens, and the number of the first.
+        seeds, first: Number of draws of kinds, rules and screens, and the number of the first.
         length: Tasks of a stream, of which the second half is measured.
-        reader: "ocr", or "letters" where letters are left out by chance.
+        reader: "ocr", or "letters", which leaves out letters at random.
     """
     read = open_reader() if reader == "ocr" else None
     memories = {

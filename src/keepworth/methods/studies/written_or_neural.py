@@ -1,11 +1,11 @@
-"""Neural against written memory: the same texts to a network that remembers in its state, and to a memory that keeps notes.
+"""Compares neural and written memory on the same texts: a network that remembers in its state, and a memory that stores notes.
 
-A world of texts (`t-maze`, `key-door`) is met episode by episode. `default` and `mixture` are `keepworth.Memory` with these
-policies, and a simulated agent that follows what is shown to it, as in `keepworth eval stream`. `gru` is recurrent PPO over
-hashed words of each text, with one action for each door; where there is only one way it is gone. Names and words are those of one
-seed, the same in all episodes; the signs, notes and keys are drawn for each. Controls: each without a memory, `nothing written`
-and `mlp`. Success is that of the episodes between E / 2 and E while learning, and `at last` that of held-out episodes with
-learning stopped.
+A world of texts (`t-maze`, `key-door`) is played episode by episode. `default` and `mixture` are `keepworth.Memory` with these
+policies, and a simulated agent that follows the shown notes, as in `keepworth eval stream`. `gru` is recurrent PPO over hashed
+words of each text, with one action for each door; a single possible action is taken automatically. Names and words are those of
+one seed, the same in all episodes; the signs, notes and keys are drawn for each. Controls: each without a memory, `nothing
+written` and `mlp`. Success is that of the episodes between E / 2 and E while learning, and `at last` that of held-out episodes
+with learning stopped.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TRAINING: dict[str, Any] = {
 
 
 def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine returns that waits for nothing, as those of generated worlds."""
+    """Returns the result of a coroutine that never waits, such as those of generated worlds."""
     try:
         coroutine.send(None)
     except StopIteration as stop:
@@ -53,13 +53,13 @@ def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
 def text_worlds(
     tasks: Sequence[StreamTask], done: list[float], dimension: int, shards: int
 ) -> Callable[[], gymnasium.Env[Any, int]]:
-    """What makes worlds that share out tasks of texts, one after another and again from the first.
+    """Returns a function that makes worlds which share the tasks, one after another and again from the first.
 
     Args:
-        tasks: Those that are played.
-        done: Takes the success of every episode that ends, in that order.
-        dimension: Of hashed words.
-        shards: How many worlds there will be.
+        tasks: The tasks that are played.
+        done: Gets the success of every finished episode, in order.
+        dimension: Dimension of hashed words.
+        shards: Number of worlds.
     """
     import gymnasium
     from gymnasium import spaces
@@ -99,7 +99,7 @@ def text_worlds(
 
 
 def scenes_of(task: StreamTask) -> list[Any]:
-    """The scenes of an episode in which everything is done rightly."""
+    """Returns the scenes of an episode in which every action is right."""
     place, scenes = task.environment(), []
     at_once(place.reset(task.task, 0))
     while True:
@@ -109,7 +109,7 @@ def scenes_of(task: StreamTask) -> list[Any]:
 
 
 def learn(stream: Stream, memory: str, seed: int, dimension: int = 128) -> tuple[list[float], float]:
-    """The success of every episode of training, in order, and of held-out episodes with the likeliest actions."""
+    """Returns the success of every episode of training, in order, and of held-out episodes with the most probable actions."""
     from keepworth.control.ppo import Trainer
     from keepworth.control.settings import PpoSettings
 
@@ -123,7 +123,7 @@ def learn(stream: Stream, memory: str, seed: int, dimension: int = 128) -> tuple
 
 
 def play(trainer: Trainer, tasks: Sequence[StreamTask], dimension: int) -> float:
-    """Success in tasks with the likeliest actions."""
+    """Returns the success in tasks with the most probable actions."""
     import torch
 
     from keepworth.control.run import TrainedAgent
@@ -140,7 +140,8 @@ def play(trainer: Trainer, tasks: Sequence[StreamTask], dimension: int) -> float
 
 
 def write(stream: Stream, episodes: int, seed: int, name: str, control: str) -> tuple[list[float], float]:
-    """The success of the first episodes with a memory that keeps notes, and of the held-out ones with that memory frozen."""
+    """Returns the success of the first `episodes` episodes with a written memory, and of the held-out ones with that memory
+    frozen."""
     from keepworth import policy
     from keepworth.agents.simulated import TabularAgent
     from keepworth.memory.policy.hashed_words import HashedWords
@@ -152,12 +153,12 @@ def write(stream: Stream, episodes: int, seed: int, name: str, control: str) -> 
 
 
 def run(*, worlds: str = "t-maze", written: int = 200, neural: int = 4000, seeds: int = 2, first_seed: int = 0) -> Rows:
-    """Success after so many episodes, with written and with neural memory, with and without it.
+    """Measures success after increasing numbers of episodes, with written and with neural memory, with and without it.
 
     Args:
         worlds: Names of worlds of texts, with commas: "t-maze", "key-door".
-        written: Episodes that the written memory meets.
-        neural: Episodes that the network is trained on.
+        written: Episodes of the written memory.
+        neural: Training episodes of the network.
         seeds: Vocabularies, each with its own memory and network.
         first_seed: The first of them.
     """
@@ -192,7 +193,7 @@ def run(*, worlds: str = "t-maze", written: int = 200, neural: int = 4000, seeds
 
 
 def add(scores: dict[str, list[float]], arm: str, success: Sequence[float], at_last: float, episodes: int) -> None:
-    """Note the success of an arm at a quarter, a half and the whole of its episodes, and at last."""
+    """Adds the success of an arm at a quarter, a half and the whole of its episodes, and at last."""
     for parts in (4, 2, 1):
         until = episodes // parts
         scores.setdefault(f"{arm}, to {until}", []).append(float(np.mean(success[until // 2 : until])))

@@ -1,1 +1,1 @@
-"""Worlds, a file each: streams of tasks in an order, for memories that learn on the way."""
+"""Worlds, a file each: streams of tasks in an order, for memories that learn online."""

@@ -1,4 +1,4 @@
-"""Sets of labelled texts: where each is, how it is read, and how it is divided."""
+"""Sets of labelled texts: where each is stored, how it is read, and how it is split."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from keepworth.methods.benchmarks._longmemeval_questions import questions
 from keepworth.tasks.data_files import rows_of, text_of
 
 COMMON = 8
-"""Labels of fewer texts than this are left out where texts are few."""
+"""Labels with fewer texts than this are left out of small sets."""
 
 Labelled = list[tuple[str, str]]
 """(text, label) pairs."""
@@ -23,9 +23,14 @@ Labelled = list[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class LabelSet:
-    """folder: within the data, "" for what the package ships. read: the texts of that folder, and the texts for the frozen memory
-    where the set has such of its own. splits: what its splits divide: "labels", "texts", or "" where all of it is held out.
-    about: what its label says of a text."""
+    """A set of labelled texts.
+
+    Args:
+        folder: Its folder within the data, "" for what the package ships.
+        read: Returns the texts of that folder, and separate texts for the frozen memory where the set has them.
+        splits: What its splits divide: "labels", "texts", or "" where all of it is held out.
+        about: What the label says about a text.
+    """
 
     folder: str
     read: Callable[[Path], tuple[Labelled, Labelled]]
@@ -42,13 +47,13 @@ def within(folder: Path | None, name: str) -> Path:
 
 
 def _banking(folder: Path) -> tuple[Labelled, Labelled]:
-    """BANKING77: customer queries and their intents. "Efficient Intent Detection with Dual Sentence Encoders" (Casanueva et al.,
-    2020), CC BY 4.0, from github.com/PolyAI-LDN/task-specific-datasets: train.csv.gz and test.csv.gz of `text,category`."""
+    """Reads BANKING77: customer queries and their intents. "Efficient Intent Detection with Dual Sentence Encoders" (Casanueva et
+    al., 2020), CC BY 4.0, from github.com/PolyAI-LDN/task-specific-datasets: train.csv.gz and test.csv.gz of `text,category`."""
     return labelled_table(folder / "train.csv.gz"), labelled_table(folder / "test.csv.gz")
 
 
 def labelled_table(path: Path) -> Labelled:
-    """(text, category) of each row. KeepworthError for a file of another shape."""
+    """Returns (text, category) of each row. Raises KeepworthError for a file with other columns."""
     rows = list(csv.DictReader(_text(path).splitlines()))
     if not rows or set(rows[0]) != {"text", "category"}:
         raise KeepworthError(f"{path} does not have the columns text and category.", "Use the files as published.")
@@ -56,7 +61,7 @@ def labelled_table(path: Path) -> Labelled:
 
 
 def _tools(folder: Path) -> tuple[Labelled, Labelled]:
-    """BFCL, multi-turn base (Apache 2.0, PyPI bfcl-eval): what a user says, and the function that has to be called first."""
+    """Reads BFCL, multi-turn base (Apache 2.0, PyPI bfcl-eval): a user's request, and the function to call first."""
     questions = {line["id"]: line["question"] for line in _lines(folder / "multi_turn_base.jsonl")}
     texts = [
         (" ".join(message["content"] for message in turn), calls[0].partition("(")[0])
@@ -68,30 +73,30 @@ def _tools(folder: Path) -> tuple[Labelled, Labelled]:
 
 
 def _operations(folder: Path) -> tuple[Labelled, Labelled]:
-    """SVAMP (MIT, arXiv 2103.07191): a problem in words, and the operation that solves it."""
+    """Reads SVAMP (MIT, arXiv 2103.07191): a problem in words, and the operation that solves it."""
     rows = json.loads(_text(folder / "SVAMP.json"))
     spelled = {"Common-Divison": "Common-Division"}
     return [(f"{row['Body']} {row['Question']}", spelled.get(row["Type"], row["Type"])) for row in rows], []
 
 
 def _subjects(folder: Path) -> tuple[Labelled, Labelled]:
-    """MATH-500 (MIT, arXiv 2103.03874): a problem, and the subject that it is of."""
+    """Reads MATH-500 (MIT, arXiv 2103.03874): a problem and its subject."""
     return [(line["problem"], line["subject"]) for line in _lines(folder / "test.jsonl")], []
 
 
 def _question_types(folder: Path) -> tuple[Labelled, Labelled]:
-    """LongMemEval (MIT, arXiv 2410.10813), as the package ships it: a question, and which of its types it is of."""
+    """Reads LongMemEval (MIT, arXiv 2410.10813), as the package ships it: a question and its type."""
     return [(question.text, question.type) for question in questions()], []
 
 
 def _relations(folder: Path) -> tuple[Labelled, Labelled]:
-    """2WikiMultiHopQA (Apache 2.0, Ho et al., 2020): a question, and the relation that its answer is found by at last."""
+    """Reads 2WikiMultiHopQA (Apache 2.0, Ho et al., 2020): a question, and the last relation on the way to its answer."""
     rows = _lines(folder / "evidence_triples_dev.jsonl.gz")
     return _common([(row["question"], row["evidences"][-1][1]) for row in rows if row["evidences"]]), []
 
 
 def _topics(folder: Path) -> tuple[Labelled, Labelled]:
-    """PrefEval (CC BY-NC 4.0, Zhao et al., 2025; never shipped): a question, and the topic that it is of."""
+    """Reads PrefEval (CC BY-NC 4.0, Zhao et al., 2025; never shipped): a question and its topic."""
     return [(line["question"], line["topic"]) for line in _lines(folder / "explicit_with_mcq.jsonl.gz")], []
 
 
@@ -103,12 +108,12 @@ KINDS = tuple(_KINDS.split())
 
 
 def _kinds(folder: Path) -> tuple[Labelled, Labelled]:
-    """TimeBench (MIT, Chu et al., 2024): a question about time, and which of its tasks that ask questions it is of."""
+    """Reads TimeBench (MIT, Chu et al., 2024): a question about time, and its task among those that ask questions."""
     return _common([(line["question"], kind) for kind in KINDS for line in _lines(folder / f"{kind}.jsonl.gz")]), []
 
 
 def _common(texts: Labelled) -> Labelled:
-    """The first text of each wording, of labels that have at least `COMMON`."""
+    """Returns the texts without repetitions whose labels have at least `COMMON` texts."""
     texts = list({text: (text, label) for text, label in reversed(texts)}.values())[::-1]
     many = Counter(label for _, label in texts)
     return [text for text in texts if many[text[1]] >= COMMON]
@@ -119,7 +124,7 @@ def _lines(path: Path) -> Sequence[Any]:
 
 
 def _text(path: Path) -> str:
-    """Raises KeepworthError where there is no such file."""
+    """Returns the text of a file. Raises KeepworthError where it does not exist."""
     if not path.exists():
         raise KeepworthError(f"there is no {path}.", "Give the folder that holds the published files as --data.")
     return text_of(path)

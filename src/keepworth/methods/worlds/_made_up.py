@@ -1,4 +1,4 @@
-"""Made-up words for generated worlds. Splits share no first letter: nothing learned by name carries over."""
+"""Made-up words for generated worlds. Splits share no first letter, so that nothing learned about names transfers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CODAS = "lmnrst"
 
 
 def words(split: str, count: int, generator: np.random.Generator) -> list[str]:
-    """`count` different two-syllable words whose first letter belongs to `split`."""
+    """Returns `count` different two-syllable words whose first letter belongs to `split`."""
     onsets = _ONSETS[split]
     size = len(onsets) * len(_VOWELS) * len(_CODAS) * len(_VOWELS) * len(_CODAS)
     if count > size:
@@ -29,17 +29,17 @@ def _word(onsets: str, number: int) -> str:
 
 
 def phrase(vocabulary: list[str], count: int, generator: np.random.Generator) -> str:
-    """`count` words drawn from a vocabulary, with replacement."""
+    """Returns `count` words drawn from a vocabulary with replacement, as one text."""
     return " ".join(vocabulary[int(index)] for index in generator.integers(0, len(vocabulary), size=count))
 
 
 def leanings(actions: int, generator: np.random.Generator, spread: float = 0.3) -> tuple[float, ...]:
-    """Log-odds with which a simulated agent leans to each action."""
+    """Returns a simulated agent's log-odds of each action."""
     return tuple(generator.normal(0.0, spread, size=actions).tolist())
 
 
 def check_split(split: str, order: str) -> int:
-    """The number of the split, for seeds. ValueError for a split or an order that there is not."""
+    """Returns the number of the split, for seeds. Raises ValueError for an unknown split or order."""
     if split not in SPLITS or order not in ORDERS:
         raise ValueError(
             f"split {split!r} must be one of {', '.join(SPLITS)} and order {order!r} of {', '.join(ORDERS)}"

@@ -1,4 +1,4 @@
-"""A deterministic environment whose steps are remembered, so that arms which act alike do not play the same game again."""
+"""A deterministic environment whose steps are cached, so that arms with the same actions do not play the same game twice."""
 
 from __future__ import annotations
 
@@ -10,25 +10,28 @@ from keepworth.environments.scene import Scene, Staged, ends
 from keepworth.episodes.episode import Observation, StopReason, Task
 
 History = tuple[str, ...]
-"""The actions taken since the start."""
+"""The actions since the start."""
 Known = dict[History, tuple[Step, Scene]]
-"""What each course of actions led to, and what is met then."""
+"""The step and the scene after each sequence of actions."""
 
 
 @dataclass(slots=True)
 class Seat:
-    """The one place at an engine that plays one game at a time: whoever takes it ends the game of who sat there."""
+    """The one place at an engine that plays one game at a time: a game that takes it ends the game that held it."""
 
     holder: object = None
 
 
 class Replayed:
-    """What `make()` would show, played only where `known` does not hold it yet.
+    """Plays the game of `make()` only where `known` does not hold the result yet.
 
-    make: an environment that is the same game at each call, and does the same after the same actions. known: shared by everybody
-    who plays this game. A step that is not known is reached by playing the game up to it, so that a game in a slow engine costs
-    as much as its distinct courses. seat: of the engine, where games that are under way at the same time share one; a game that
-    lost it is played again up to where it was. An action that is not possible loses the game.
+    A missing step is reached by playing the game from its start, so a slow engine costs as much as the distinct sequences of
+    actions. An impossible action loses the game.
+
+    Args:
+        make: Returns the same game at each call, which does the same after the same actions.
+        replays: The cache, shared by all who play this game.
+        seat: The seat of the engine, where concurrent games share one. A game that lost the seat is played again up to its place.
     """
 
     __slots__ = ("_begun", "_history", "_known", "_live", "_make", "_seat")

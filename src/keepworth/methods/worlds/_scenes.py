@@ -1,4 +1,4 @@
-"""What worlds make their tasks of: scenes with one way, scenes in a fixed order, and tasks with their tags."""
+"""Parts of worlds: scenes with a single action, scenes in a fixed order, and tasks with their tags."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from keepworth.episodes.episode import Observation, Task
 
 
 def only_way(goal: str, observation: str, action: str, named: tuple[str, ...] = ()) -> Scene:
-    """A scene in which only one thing can be done."""
+    """Returns a scene with a single action."""
     return Scene(goal, observation, (action,), named=named, right=frozenset({action}), leaning=(0.0,))
 
 
 class Course:
-    """Scenes in a fixed order. One with a single action is passed; every other must be answered rightly, or it is lost."""
+    """Scenes in a fixed order. A scene with a single action is passed; a wrong answer to any other loses the episode."""
 
     __slots__ = ("_place", "_scenes")
 
@@ -40,12 +40,12 @@ class Course:
         return goes_on(self.scene, progress)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: the world holds no resources."""
 
 
 def stream_task(
     key: str, environment: Callable[[], Staged], rule: str, difficulty: float, goal: str = ""
 ) -> StreamTask:
-    """The task `key`, whose first parts name its stream. goal: what it asks for, where that is the same throughout."""
+    """Returns the task `key`, whose first parts name its stream. `goal` is set where it is the same in all scenes."""
     tags = {"rule": rule, "difficulty": f"{difficulty:.6g}"}
     return StreamTask(Task(key, key.split("/")[0], goal, (), SUCCESS, tags=tags), environment, rule, difficulty)

@@ -1,6 +1,6 @@
-"""Reports of who went where and when: a question about one of them is answered from what earlier tasks reported.
+"""A question about who went where and when is answered from reports of earlier tasks.
 
-An agent sees one scene at a time, and reports outlast the task in which they came, so that only memory can help.
+An agent sees one scene at a time, and reports stay valid after their task, so that only memory can help.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ NOWHERE = "say nobody knows"
 
 @dataclass(frozen=True, slots=True)
 class EventStream:
-    """Reports of who went where and when, then a question about one of them, with none to many reports to go by.
+    """Reports of who went where and when, then a question about one of them, for which there are none to many reports.
 
     An event has a time, a place, an entity and a content, after "Episodic Memories Generation and Evaluation Benchmark for Large
-    Language Models" (arXiv 2501.13121). A later report about an entity replaces the earlier ones, all of which are equally like
-    the question; nothing reported yet is an answer too. Reports outlast the task in which they came.
+    Language Models" (arXiv 2501.13121). A later report about an entity replaces the earlier ones, all of which are equally
+    similar to the question; "nothing reported yet" is an answer too.
 
-    entities, places: how many; reports: the most that come before a question (one at least, of another entity, comes last, so
-    that what is asked for lies two scenes back or more); length, held_out: how many tasks."""
+    Args:
+        entities, places: Their numbers.
+        reports: Most reports before a question. At least one comes, and the last is about another entity, so that the answer lies
+            two scenes back or more.
+        length, held_out: Numbers of tasks.
+    """
 
     family: str = "events"
     entities: int = 12
@@ -39,8 +43,8 @@ class EventStream:
 
 
 def events(parameters: EventStream, *, split: str, seed: int, order: str = "random") -> Stream:
-    """An order other than "random" has the same reports and other questions: time cannot be shuffled. `rule` of a task is
-    the number of reports there are about what is asked for ("6+" from six)."""
+    """Builds the stream. An order other than "random" has the same reports and other questions, since time cannot be shuffled. A
+    task's `rule` is the number of reports about the entity in question ("6+" from six)."""
     generator = np.random.default_rng([65, check_split(split, order), seed])
     vocabulary = words(split, parameters.entities + parameters.places + 60, generator)
     entities = vocabulary[: parameters.entities]

@@ -1,11 +1,11 @@
-"""Questions with hidden rules: which of a few actions is right, learned from reward alone. Words are made up.
+"""Questions with hidden rules: which of a few actions is right has to be learned from reward alone. Words are made up.
 
-A question names one cue word of its rule among surface words, so that the text says only in part which rule holds.
-`similarity` is the dial: each surface word comes from the rule's own pool with that probability, else from words common to all.
+A question contains the cue word of its rule among surface words, so that its text says only in part which rule holds.
+`similarity` sets how much: each surface word comes from the rule's own pool with that probability, else from words common to all.
 In near-miss families rules come in pairs that share the pool and differ in the cue word and the action. Noise, drift, tampered
 rewards and foreign records are separate switches, so that each isolates one ability.
 
-The simulated agent leans to actions by log-odds that give it a stated success rate without memory (`base_rates`).
+The simulated agent prefers actions by log-odds that give it a stated success rate without memory (`base_rates`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from keepworth.methods.worlds._scenes import Course, stream_task
 from keepworth.registry import Method
 
 DRIFT = (0.4, 0.6)
-"""The share of the stream after which rules change, the earliest and the latest."""
+"""The earliest and the latest share of the stream after which rules change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,13 @@ class RuleStream:
     """Parameters of a family. Rates are probabilities; times are fractions of the stream.
 
     world: families of one world share rules and questions, so that a switch can be judged pair by pair ("": its own).
-    surface: how many surface words a question has beside its cue; pool: size of a rule's own.
+    surface: how many surface words a question has besides its cue; pool: size of a rule's own.
     base_rates: success without memory of easy, middle and hard rules (each rule has one of them).
-    noise: share of told rewards that are wrong, for all tasks; drift: share of rules that change their action once.
-    partners, attackers: how many foreign records arrive, right ones and hostile ones; triggered: share of questions
-    that carry the attacker's trigger, a phrase of so many rare words that every hostile record carries too, so that it is
-    more like a triggered question than anything else is (AgentPoison, arXiv 2407.12784, without its optimiser); delayed:
-    hostile records are right until the trigger appears in questions. wording: how the agent words its answers.
+    noise: share of wrong rewards among those the memory gets, for all tasks; drift: share of rules that change their action once.
+    partners, attackers: how many foreign records arrive, right ones and hostile ones; triggered: share of questions with the
+    attacker's trigger, a phrase of `trigger_words` rare words that is also in every hostile record, so that the record is the
+    most similar to a triggered question (AgentPoison, arXiv 2407.12784, without its optimiser); delayed: hostile records are
+    right until the trigger appears in questions. wording: how the agent words its answers.
     """
 
     family: str
@@ -77,7 +77,7 @@ class _Rule:
 
 
 def hidden_rules(parameters: RuleStream, *, split: str, seed: int, order: str = "random") -> Stream:
-    """The stream of (family, split, seed, order). Orders hold the same tasks; drift happens at the same task number."""
+    """Builds the stream of (family, split, seed, order). Orders hold the same tasks; drift happens at the same task number."""
     check_split(split, order)
     name = parameters.world or parameters.family
     world = sum(ord(letter) * (index + 1) for index, letter in enumerate(name))
@@ -174,7 +174,8 @@ def _foreign(
     target: str,
     generator: np.random.Generator,
 ) -> dict[int, list[Foreign]]:
-    """Records of partners and attackers, arriving in the first fifth of the stream. All come through the same door."""
+    """Returns, by task number, records of partners and attackers that arrive in the first fifth of the stream through the
+    same interface."""
     items_by_task: dict[int, list[Foreign]] = {}
     for number in range(parameters.partners + parameters.attackers):
         rule = rules[number % len(rules)]
@@ -229,7 +230,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         {**LATE, "attackers": 60, "delayed": True},
     ),
 }
-"""Every stream of hidden rules: what it is, and what of `RuleStream` it sets."""
+"""Every stream of hidden rules: its description, and the fields of `RuleStream` that it sets."""
 
 METHODS = tuple(
     Method(

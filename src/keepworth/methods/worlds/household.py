@@ -27,7 +27,7 @@ TRIES = 2
 WIDEST = 32
 FOLDS = {"dev": "dev", "held-out": "train", "test": "test"}
 ROOMS = 6
-"""Of a house."""
+"""The number of rooms of a house."""
 GAMES = Games()
 
 
@@ -35,7 +35,7 @@ available = partial(lacks, "textworld_express")
 
 
 class Household:
-    """One game: every thing must be put in its place within `TRIES` tries; a place that was wrong is not offered again."""
+    """One game: each thing must be put in its place within `TRIES` tries; a wrong place is not offered again."""
 
     def __init__(self, engine: Any, fold: str, seed: int) -> None:
         self._engine, self._seed, self._fold = engine, seed, fold
@@ -65,7 +65,7 @@ class Household:
         else:
             self._tried.add(place)
         won = bool(self._state["tasksuccess"])
-        # The game tells by its score whether a thing belongs where it was put.
+        # The game's score shows whether a thing was put in the right place.
         if won or not self._things or len(self._tried) == TRIES:
             return ends(float(won), float(rose))
         scene = self._next()
@@ -75,7 +75,7 @@ class Household:
         return goes_on(scene, float(rose))
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: the engine is shared."""
 
     def _step(self, action: str) -> bool:
         before = self._state["score"]
@@ -83,7 +83,7 @@ class Household:
         return bool(self._state["score"] > before)
 
     def _possible(self, head: str) -> list[str]:
-        """The commands that are possible now and begin with `head`."""
+        """Returns the commands that are possible now and begin with `head`."""
         return [command for command in self._state["validActions"] if command.startswith(head)]
 
     def _next(self) -> Scene:
@@ -105,10 +105,11 @@ def household(
     held_out: int = 60,
     rooms: int | None = None,
 ) -> Stream:
-    """`length` games in an order drawn by `seed`. One game engine serves all streams of a process.
+    """Builds a stream of `length` games in an order drawn by `seed`. One game engine serves all streams of a process.
 
-    rooms: of one house, in which the same things have to be put away again and again; None for another room each time.
-    An order other than "random" is another shuffle: the game does not say which of its games are hard."""
+    rooms: how many rooms of one house come again and again, with the same things to put away; None for another room each time. An
+    order other than "random" is another shuffle: the game does not say which of its games are hard.
+    """
     require("the stream household", "textworld_express")
     engine = _engine()
     generator = np.random.default_rng([91, seed])

@@ -1,8 +1,8 @@
-"""Labelled texts of others as streams: which label is right is found out from rewards alone.
+"""Published labelled texts as streams: the right label has to be learned from rewards alone.
 
-The labels are anonymous to the agent, which leans at random. What is split into dev and held-out are the labels themselves
-where there are many ("labels"), else the texts. Two sets are kept for final runs, relations and kinds: they have no dev side.
-Topics was such a set once; what was seen on all of its labels then led to changes, so its held-out labels are not unseen.
+The labels are anonymous to the agent, which prefers some at random. Dev and held-out divide the labels where there are many
+("labels"), else the texts. Two sets are kept for final runs, relations and kinds: they have no dev side. Topics was such a set
+once; results on all of its labels then led to changes, so its held-out labels are not unseen.
 """
 
 from __future__ import annotations
@@ -42,13 +42,19 @@ def labelled(
     order: str = "random",
     length: int | None = None,
 ) -> Stream:
-    """`length` (300, or as many as there are) texts of at most `LABELS` labels drawn by `seed` from the set `name`.
+    """Builds a stream of `length` (300, or as many as there are) texts of at most `LABELS` labels drawn by `seed` from the set
+    `name`.
 
-    variant: "clean"; "near-miss": labels are drawn in pairs whose texts are most alike; "drift": half of the labels are renamed
-    half way; "noise": `FLIPPED` of the rewards that memory is told are the opposite. folder: that of the set, or one that holds
-    it. All tasks are equally hard to the agent: an order other than random is another shuffle.
+    All tasks are equally hard to the agent: an order other than random is another shuffle.
 
-    Raises KeepworthError where the data is missing or the set has no such split."""
+    Args:
+        folder: The set's folder, or one that contains it.
+        variant: "clean"; "near-miss": labels are drawn in pairs with the most similar texts; "drift": half of the labels are
+            renamed half way; "noise": `FLIPPED` of the rewards that the memory gets are inverted.
+
+    Raises:
+        KeepworthError: Where the data is missing or the set has no such split.
+    """
     labels_of = LABEL_SETS[name]
     number = check_split(split, order)
     texts, test_texts = labels_of.read(within(folder, labels_of.folder))
@@ -104,7 +110,8 @@ def _side(texts: Labelled, splits: str, split: str, name: str) -> Labelled:
 
 
 def _draw_labels(texts: Labelled, alike: bool, generator: np.random.Generator) -> list[str]:
-    """The labels of one seed. alike: each second one is the label whose texts are most like those of the one before."""
+    """Draws the labels of one seed. With `alike`, every second label is the one whose texts are most similar to those of the
+    label before."""
     names = sorted({label for _, label in texts})
     names = [names[index] for index in generator.permutation(len(names))]
     if not alike:
@@ -122,7 +129,7 @@ def _draw_labels(texts: Labelled, alike: bool, generator: np.random.Generator) -
 
 @lru_cache(maxsize=8)
 def _centres(texts: tuple[tuple[str, str], ...]) -> Mapping[str, Any]:
-    """The direction of each label's texts, by the words that few texts have."""
+    """Returns the direction of each label's texts, with words weighted by inverse document frequency."""
     word_sets = [(set(tokens(text)), label) for text, label in texts]
     spread = Counter(word for words, _ in word_sets for word in words)
     column = {word: number for number, word in enumerate(sorted(spread))}
@@ -145,8 +152,8 @@ LABELLED = {
     for variant in VARIANTS
     if variant != "near-miss" or labels.splits != "texts"
 }
-"""Every stream of labelled texts: its set and variant. Sets that are split by texts have so few labels that all are in every
-stream: none to draw alike ones from."""
+"""Every stream of labelled texts: its set and variant. Sets that are split by texts have so few labels that each stream uses all
+of them, so they have no near-miss variant."""
 
 METHODS = tuple(
     Method(

@@ -49,7 +49,7 @@ available = partial(lacks, "scienceworld")
 
 
 class Conductivity:
-    """One thing, one decision: into the box for conductors or into the other."""
+    """One thing and one decision: put it into the box for conductors or into the other box."""
 
     def __init__(self, game: Any, variation: int) -> None:
         self._game, self._variation = game, variation
@@ -70,7 +70,7 @@ class Conductivity:
         return ends(won, won)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: the engine is shared."""
 
     def _fetch(self) -> None:
         self._game.load(CONDUCTIVITY, self._variation, "easy")
@@ -121,14 +121,14 @@ class LifeSpan:
         return goes_on(self.scene, rose)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: the engine is shared."""
 
     @property
     def scene(self) -> Scene:
         index = min(self._done, len(self._asked) - 1)
         names = sorted(self._animals)[:WIDEST]
         actions = tuple(f"focus on {name}" for name in names)
-        # Where what is asked changes within an episode, it is a part of what is seen.
+        # A question that changes within an episode is part of the observation.
         goal = _goal(self._task)
         text = " ".join(names if goal else (ASKED[self._asked[index]], *names))
         right = frozenset({f"focus on {self._right[index]}"})
@@ -136,23 +136,23 @@ class LifeSpan:
 
 
 def _names_after(head: str, commands: Iterable[str]) -> list[str]:
-    """What the commands are about that begin with `head`."""
+    """Returns the objects of the commands that begin with `head`."""
     return [command.removeprefix(head) for command in commands if command.startswith(head)]
 
 
 def _spans(task: str) -> list[str]:
-    """Which life spans a task asks for, in order."""
+    """Returns the life spans that a task asks for, in order."""
     return [word for word in ("longest", "shortest") if f"{word}-lived" in task]
 
 
 def _goal(task: str) -> str:
-    """What a task asks for, where that is one thing; "" where it asks for one after the other."""
+    """Returns the goal of a task, or "" where it asks for two life spans, one after the other."""
     spans = _spans(task)
     return ELECTRICAL if task == CONDUCTIVITY else ASKED[spans[0]] if len(spans) == 1 else ""
 
 
 def animal(name: str) -> str:
-    """The animal without its stage of life, which differs from game to game: `baby baby wolf` is a wolf."""
+    """Returns the animal without its stage of life, which differs from game to game: `baby baby wolf` is a wolf."""
     while (shorter := _STAGE.sub("", name)) != name:
         name = shorter
     return re.sub(r" egg$", "", name)
@@ -161,10 +161,12 @@ def animal(name: str) -> str:
 def science(
     *, split: str = "dev", seed: int = 0, order: str = "random", length: int = 120, held_out: int = 30
 ) -> Stream:
-    """`length` games drawn by `seed`, half of them about conductors. All arms and seeds of a process share what was played.
+    """Builds a stream of `length` games drawn by `seed`, half of them about conductors. All arms and seeds of a process share the
+    played games.
 
-    An order other than "random" is another shuffle: the game does not say which variation is hard.
-    Errors: KeepworthError, naming what to install, where the package or Java is missing."""
+    An order other than "random" is another shuffle: the game does not say which variation is hard. Raises KeepworthError, with
+    what to install, where the package or Java is missing.
+    """
     require("the stream science", "scienceworld")
     game = _game()
     generator = np.random.default_rng([92, seed])
@@ -197,7 +199,7 @@ def _game() -> Any:
 
 @cache
 def _variations(game: Any, fold: str) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-    """(task, variation) of the fold: those about conductors, and those about life spans."""
+    """Returns (task, variation) of the fold: those about conductors, and those about life spans."""
 
     def of(task: str) -> list[tuple[str, int]]:
         game.load(task, 0, "easy")  # folds are those of the task that is loaded
@@ -208,7 +210,7 @@ def _variations(game: Any, fold: str) -> tuple[list[tuple[str, int]], list[tuple
 
 @cache
 def _solution(game: Any, task: str, variation: int) -> tuple[str, ...]:
-    """The game's own solution, for the oracle arm and for nothing else."""
+    """Returns the game's own solution, for the oracle arm only."""
     game.load(task, variation, "easy", generateGoldPath=True)
     return tuple(game.get_gold_action_sequence())
 

@@ -1,8 +1,8 @@
 """Worlds in which something seen earlier has to be remembered: a maze, cards, keys and doors.
 
-The agent sees its last `context` observations, and what counts lies further back: that distance is the correlation horizon xi
-of a world ("Unraveling the Complexity of Memory in RL Agents", arXiv 2412.06531). With context < xi only what was written to
-memory can help. Words are new in every (split, seed): nothing can be known from their names.
+The agent sees its last `context` observations, and the relevant one lies further back: that distance is the correlation horizon
+xi of a world ("Unraveling the Complexity of Memory in RL Agents", arXiv 2412.06531). With context < xi only memory can help.
+Words are new in every (split, seed): nothing can be known from their names.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ WALK = "walk on"
 
 @dataclass(frozen=True, slots=True)
 class CorridorStream:
-    """T-maze: a sign at the start names the way out, a corridor of posters follows that name doors too, doors come at the end.
+    """T-maze: a sign at the start names the way out, a corridor of posters that also name doors follows, and the doors come at
+    the end.
 
-    length: steps between the sign and the doors (a fixed horizon); doors: how many; posters: how often one is seen in place of
-    nothing; context: how many past scenes the agent itself sees; episodes, held_out: how many tasks."""
+    length: steps between the sign and the doors (a fixed horizon); doors: their number; posters: probability of a poster at a
+    step of the corridor; context: past scenes that the agent itself sees; episodes, held_out: numbers of tasks.
+    """
 
     family: str = "t-maze"
     length: int = 8
@@ -42,12 +44,13 @@ class CorridorStream:
 
 @dataclass(frozen=True, slots=True)
 class CardStream:
-    """RepeatPrevious ("POPGym: Benchmarking Partially Observable Reinforcement Learning", arXiv 2303.01859): cards are turned
-    one after the other, and the one `lag` cards back is asked for. Places keep their names from episode to episode while the
-    cards on them change, so that what is most like the question is mostly out of date.
+    """RepeatPrevious ("POPGym: Benchmarking Partially Observable Reinforcement Learning", arXiv 2303.01859): cards are turned one
+    after the other, and questions ask for the card `lag` cards back. Places keep their names from episode to episode while the
+    cards on them change, so most of the items that are most similar to the question are out of date.
 
-    lag: how many cards back is asked for (xi lies above it); asked: how many questions an episode has; cards: how many kinds;
-    context, episodes, held_out: as in a `CorridorStream`."""
+    lag: how many cards back is asked for (xi lies above it); asked: questions of an episode; cards: how many kinds; context,
+    episodes, held_out: as in a `CorridorStream`.
+    """
 
     family: str = "repeat-previous"
     lag: int = 6
@@ -60,11 +63,12 @@ class CardStream:
 
 @dataclass(frozen=True, slots=True)
 class KeyStream:
-    """Key and door: notes on the way say which key opens which door, and at the end one key is in the hand. The note that counts
-    comes anywhere on the way but in its last `context` steps, so xi varies from episode to episode; the others name other keys.
+    """Key and door: notes on the way say which key opens which door, and at the end one key is in the hand. Its note comes
+    anywhere on the way except in the last `context` steps, so xi varies from episode to episode; the other notes name other keys.
 
-    length: steps before the doors; keys: how many notes, one for each key; doors: how many; context, episodes, held_out: as in
-    a `CorridorStream`."""
+    length: steps before the doors; keys: how many notes, one for each key; doors: how many; context, episodes, held_out: as in a
+    `CorridorStream`.
+    """
 
     family: str = "key-door"
     length: int = 10
@@ -76,7 +80,7 @@ class KeyStream:
 
 
 class Corridor(Course):
-    """One maze: walk on, then choose a door. Nothing is said of the choice but the reward of the episode."""
+    """One maze: walk on, then choose a door. The reward of the episode is the only feedback on the choice."""
 
     async def step(self, action: str) -> Step:
         step = await super().step(action)
@@ -134,7 +138,7 @@ def cards(parameters: CardStream, *, split: str, seed: int, order: str = "random
 
 
 def keys(parameters: KeyStream, *, split: str, seed: int, order: str = "random") -> Stream:
-    """Which door a key opens is new in every episode."""
+    """Builds the stream. In every episode the keys open other doors."""
     generator = np.random.default_rng([63, check_split(split, order), seed])
     vocabulary = words(split, parameters.keys + parameters.doors + 25, generator)
     names = vocabulary[: parameters.keys]
@@ -176,7 +180,7 @@ def _stream(
     shuffle: tuple[int, int],
     horizons: tuple[int, ...],
 ) -> Stream:
-    """Tasks by their keys. All are equally hard: an order is another shuffle, so that the order gap shows chance alone."""
+    """Builds the stream from tasks made by their keys. All are equally hard, so an order is another shuffle."""
     prefix = f"{parameters.family}/{split}/{seed}"
     tasks = [episode(f"{prefix}/{number}") for number in range(parameters.episodes)]
     held_out = [episode(f"{prefix}/held-out/{number}") for number in range(parameters.held_out)]

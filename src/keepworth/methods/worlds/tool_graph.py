@@ -22,8 +22,8 @@ from keepworth.registry import Method
 
 @dataclass(frozen=True, slots=True)
 class WorkshopStream:
-    """routines: how many sub-routines exist, each of `depth` tools; a goal chains 2 to 3 of them (6 to 9 right steps).
-    paid_at_end: see `Stream`."""
+    """Parameters: `routines` sub-routines exist, each of `depth` tools; a goal chains 2 to 3 of them (6 to 9 right steps). For
+    `paid_at_end` see `Stream`."""
 
     family: str = "tool-graph"
     routines: int = 8
@@ -38,7 +38,7 @@ class WorkshopStream:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One right step: what is seen, which tool is right, how the simulated agent leans."""
+    """One step: the observation, the right tool, and the simulated agent's log-odds."""
 
     observation: str
     right: str
@@ -73,7 +73,7 @@ class Workshop:
         return goes_on(self.scene)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: the world holds no resources."""
 
     @property
     def scene(self) -> Scene:
@@ -82,7 +82,7 @@ class Workshop:
 
 
 def tool_graph(parameters: WorkshopStream, *, split: str, seed: int, order: str = "random") -> Stream:
-    """Held-out episodes chain the same sub-routines in combinations that the stream does not hold."""
+    """Builds the stream. Held-out episodes chain the same sub-routines in combinations that the stream does not hold."""
     generator = np.random.default_rng([21, check_split(split, order), seed])
     vocabulary = words(split, 200, generator)
     tools = tuple(f"run {word}" for word in vocabulary[: parameters.tools])

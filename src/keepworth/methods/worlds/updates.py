@@ -17,10 +17,8 @@ from keepworth.registry import Method
 from keepworth.tasks.entries import covers
 from keepworth.tasks.metrics import tokens
 
-# Knowledge that changes: LongMemEval's update questions as a stream, with old and new evidence in one memory.
-#
-# A user says something in one session and something else in a later one; the question wants the later. Both are read as
-# they come, each is as like the question as the other, and only the reward tells which was right to go by. Data:
+# A user states a fact in one session and changes it in a later one; the question asks for the later. Both are read as
+# they come, both are equally similar to the question, and only the reward tells which one is right. Data:
 # "LongMemEval: Benchmarking Chat Assistants on Long-Term Interactive Memory" (arXiv 2410.10813), as the package ships it:
 # its extractive knowledge-update questions of which some marked turn holds the answer and some other does not.
 #
@@ -39,8 +37,10 @@ FIRST = 2
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What the user said in one marked turn. label: how it is told from others, by date and the sentence nearest to the
-    question; right: whether the answer is in it."""
+    """What the user said in one marked turn.
+
+    label: tells notes apart, by date and the sentence nearest to the question; right: whether the answer is in the note.
+    """
 
     text: str
     label: str
@@ -49,7 +49,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A question with what was said earlier and what was said in the last session about it."""
+    """A question, with what the user said earlier and what in the last session about it."""
 
     id: str
     question: str
@@ -58,11 +58,10 @@ class Update:
 
 
 def updates(*, split: str = "dev", seed: int = 0, order: str = "random", length: int | None = None) -> Stream:
-    """Each question of the stream comes about eight times (or `length` tasks in all); its earlier notes are read first,
-    its latest about a tenth of the stream later, and only then is it asked. Held-out questions are read alike and never
-    asked in the stream. split "dev" takes the questions of LongMemEval's training side, "held-out" the others.
-
-    An order other than "random" asks in another order; what is read when stays."""
+    """Builds the stream. Each question comes about eight times (or `length` tasks in all); its earlier notes are read first, its
+    latest about a tenth of the stream later, and only then is it asked. Held-out questions are read in the same way and never
+    asked in the stream. split "dev" takes the questions of LongMemEval's training side, "held-out" the others. An order other
+    than "random" changes the order of questions, not of reading."""
     generator = np.random.default_rng([95, check_split(split, order), seed])
     facts = _read_updates(SIDES[split])
     facts = tuple(facts[index] for index in generator.permutation(len(facts)))

@@ -1,1 +1,1 @@
-"""Writers: what is kept of an episode, or of messages."""
+"""Writers: they decide what is stored of an episode, or of messages."""

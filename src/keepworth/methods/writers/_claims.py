@@ -1,7 +1,6 @@
-"""What a statement says, by rules on its words: whom and what it is about, and which day it speaks of. No model is asked.
+"""Parses a statement by rules on its words: its subject, attribute and value, and the day it is about. No model is called.
 
-The rules know some attributes by name (home, employer, age ...), take "my X is Y" for an attribute called X, and else go by the
-verb.
+The rules know some attributes by name (home, employer, age ...), take "my X is Y" for an attribute X, and otherwise use the verb.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ _RULES = Patterns("claims")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """text: as it is kept, with the days it speaks of. about: "user", "my sister", "ana". attribute: what it says something
-    about, "" where that is not known; single: whether that has one value at a time. value: in the words of the speaker. denies:
-    whether it says that this is not so; over: that it is not so any more. news: whether its words announce a change. instead:
-    what it names as the old value. day: ISO 8601, where it tells of something that happened on one."""
+    """A parsed statement. text: the statement, with relative days resolved. about: its subject, "user", "my sister", "ana".
+    attribute: "" where unknown; single: whether that has one value at a time. value: in the words of the speaker. denies: whether
+    the statement is negated; over: whether it says "not any more". news: whether its words announce a change. instead: the old
+    value, if named. day: ISO 8601, where it is about a past event."""
 
     text: str
     about: str = USER
@@ -45,20 +44,20 @@ class Claim:
 
 
 def put_forward(text: str) -> str:
-    """ "is not tea, it is coffee" as "is coffee, not tea"."""
+    """Rewrites "is not tea, it is coffee" as "is coffee, not tea"."""
     return _RULES.not_but.sub(lambda match: f"{match['be']} {match['v']}, not {match['o']}{match['end']}", text)
 
 
 @lru_cache(4096)
 def stems(text: str) -> frozenset[str]:
-    """The words of `text` that say what it is about, without their endings."""
+    """Returns the content words of `text`, without their endings."""
     words = re.findall(r"[^\W_]+(?:[-'.][^\W_]+)*", text.lower().replace("'s", ""))
     cut = (re.sub(r"(?<=[a-z]{3})(?:ings?|ed|es|s|e)$", "", word) for word in words if word not in read_words("small"))
     return frozenset(re.sub(r"(.)\1$", r"\1", word) if len(word) > 4 else word for word in cut)
 
 
 def parsed_claim(text: str, at: str = "", *, news: bool | None = None) -> Claim:
-    """What a statement says. news: whether what it was part of announces a change; None looks at the statement alone."""
+    """Parses a statement. `news` says whether the sentence around it announces a change; None decides by the statement itself."""
     announced = bool(_RULES.news.search(text)) if news is None else news
     statement = put_forward(_RULES.turns.sub("", text))
     for pattern, long in _replacements("shortened"):
@@ -101,7 +100,7 @@ def _replacements(name: str) -> list[tuple[re.Pattern[str], str]]:
 
 @cache
 def _attributes() -> list[tuple[str, bool, re.Pattern[str]]]:
-    """(attribute, whether it has one value at a time, what follows the subject)."""
+    """Returns (attribute, whether it has one value at a time, pattern for the words after the subject)."""
     listed = read_english()["lists"]["attributes"]
     return [(name, single, compile_pattern(pattern)) for name, single, pattern in listed]
 
@@ -112,7 +111,7 @@ def _bare(result: re.Match[str]) -> str:
 
 
 def _subject(statement: str) -> tuple[str, str]:
-    """(whom it is about, the rest as if it were said of oneself)."""
+    """Returns (subject, the rest of the statement in the first person)."""
     first_person = _RULES.subject.match(statement)
     if first_person is not None:
         return USER, statement[first_person.end() :]
@@ -131,7 +130,7 @@ def _subject(statement: str) -> tuple[str, str]:
 
 
 def _with_attribute(claim: Claim, rest: str) -> Claim:
-    """`claim` with what the words after its subject say. rest: in the affirmative."""
+    """Returns `claim` with the attribute and value of `rest`, the words after its subject in the affirmative."""
     rest = re.sub(r"^(?:and |but )", "", rest.strip())
     if rest.lower().startswith("our "):
         rest = f"my {rest[4:]}"
@@ -183,7 +182,7 @@ def _with_attribute(claim: Claim, rest: str) -> Claim:
 
 
 def _attribute(words: str, *, called: bool) -> str:
-    """One name for what has several: "favorite color", "favourite colour"."""
+    """Returns one name for different spellings of an attribute: "favorite color", "favourite colour"."""
     name = words.lower().strip()
     for pattern, one in _replacements("spelled"):
         name = pattern.sub(one, name)
@@ -191,13 +190,13 @@ def _attribute(words: str, *, called: bool) -> str:
 
 
 def _first_part(value: str) -> str:
-    """A value without what is said beside it."""
+    """Returns a value of at most eight words, without clauses before and after it."""
     value = _RULES.beside_value.split(value, maxsplit=1)[0]
     return " ".join(_RULES.before_value.sub("", value.strip()).split()[:8])
 
 
 def _day(text: str, at: str, *, ahead: bool) -> tuple[str, str]:
-    """(the day of what happened, or "", `text` with the days that its words stand for)."""
+    """Returns (the day of a past event, or "", `text` with the dates of its relative days added)."""
     if not at or _RULES.written_out.search(text):
         return "", text
     try:
@@ -219,7 +218,7 @@ def _window(text: str, at: datetime, ahead: bool) -> TimeWindow | None:
     coming = _RULES.ahead.search(text)
     if coming is None:
         window = window_of(text, at.isoformat())
-        if window is not None and ahead and window.end < at:  # "a trip in May": of a plan, the next one
+        if window is not None and ahead and window.end < at:  # "a trip in May", where it is planned, means the next May
             return TimeWindow(
                 window.start.replace(year=window.start.year + 1), window.end.replace(year=window.end.year + 1)
             )

@@ -1,4 +1,4 @@
-"""What writers of episodes share: which choices there are to keep, how they ended, and how a model's reply is read."""
+"""Shared code of writers of episodes: the choices to store, their outcomes in words, and the parsing of a model's reply."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from keepworth.memory.policy.slots import Finished, Use
 
 
 def judged(finished: Finished, steps: bool) -> list[tuple[Use, bool]]:
-    """What there is to keep of an episode, in order, each with whether it was good.
+    """Returns the choices of an episode to store, in order, each with whether it was good.
 
-    steps: every step by its own reward. Else, as papers do it, the last choice made in each situation (where a step was tried
-    again, what ended up being done) by how the episode ended.
+    steps: judges every step by its own reward. Else, as in papers, the last choice made in each situation (where a step was tried
+    again, the final action) is judged by how the episode ended.
     """
     last: dict[tuple[str, ...], tuple[Use, bool]] = {}
     for use in finished.choices:
@@ -28,7 +28,7 @@ def judged(finished: Finished, steps: bool) -> list[tuple[Use, bool]]:
 
 
 def ended(use: Use, good: bool) -> str:
-    """How it ended, in words; the number where the reward was neither the best nor the worst."""
+    """Returns the outcome in words, with the number where the reward is strictly between 0 and 1."""
     if 0.0 < use.reward < 1.0:
         return f"it earned {use.reward:.2g} of 1"
     return "it worked" if good else "it failed"
@@ -36,8 +36,8 @@ def ended(use: Use, good: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RawCases:
-    """The situation, the action and how it ended. failures: kept too, as warnings; else successes alone are kept. steps: of
-    every step by its own reward (see `judged`)."""
+    """Writes the situation, the action and the outcome of each choice. With `failures` failed choices are written too, as
+    warnings; with `steps` every step is judged by its own reward (see `judged`)."""
 
     failures: bool = True
     steps: bool = False
@@ -57,7 +57,7 @@ class RawCases:
 
 
 def keywords(text: str) -> list[str]:
-    """The five longest different words, in order of appearance: the rule form of a keyword extractor."""
+    """Returns the five longest different words, in order of appearance: the rule form of a keyword extractor."""
     result = list(dict.fromkeys(WORD.findall(text.lower())))
     longest = set(sorted(result, key=lambda word: (-len(word), result.index(word)))[:5])
     return [word for word in result if word in longest]
@@ -69,11 +69,11 @@ _BLOCK = re.compile(r"[\[{].*[\]}]", re.DOTALL)
 
 
 def parsed(reply: str) -> Any:
-    """The first JSON value in a reply, fences and talk around it allowed; None where there is none."""
+    """Returns the first JSON value in a reply, whatever stands around it, or None."""
     result = _BLOCK.search(reply)
     if result is None:
         return None
     try:
         return json.JSONDecoder().raw_decode(result.group())[0]
-    except (ValueError, RecursionError):  # a model may nest without end
+    except (ValueError, RecursionError):  # a model may nest without limit
         return None

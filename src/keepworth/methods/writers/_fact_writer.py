@@ -1,4 +1,4 @@
-"""The default writer: the facts of messages."""
+"""The default writer: it stores the facts of messages."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ if TYPE_CHECKING:
 
 
 Outdated = Callable[[Sequence[str], Sequence[Sequence[str]]], Sequence[Sequence[int]]]
-"""(new facts, for each what is known that is like it) -> for each the positions of what it takes the place of."""
+"""(new facts, for each the similar existing items) -> for each the positions of the items that it replaces."""
 KNOWN = 12
-"""Items that a new fact is compared with, for each search for them."""
+"""Items per search that a new fact is compared with."""
 NEAREST = 6
-"""Statements nearest in meaning among which there may be one that a statement takes the place of."""
+"""Number of nearest statements in meaning among which the one to replace is looked for."""
 ANOTHER_DAY = timedelta(hours=12)
-"""After this something is said anew: within one talk, what is near in meaning goes with what was said before."""
+"""Similarity in meaning replaces an item only if it is at least this much older: statements of one talk complement each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The writer that keeps the facts of messages, and updates: a fact that contradicts an older item takes its place.
+    """Stores the facts of messages, and updates items: a fact that contradicts an older item replaces it.
 
     extract: finds the facts, each a text or a `StatedFact`, such as `keepworth.methods.writers.facts.extractor(chat)`; None finds
-    what the user and named people state by the rules of `claims`. outdated: says what gives way, such as `comparison(chat)` of
-    the same file; None goes by those rules. updates: False keeps all that is found beside what is there. Items of other people
-    never give way. Raises InvalidAdvice where `extract` gives no list of texts."""
+    statements of the user and of named people by the rules of `claims`. outdated: says which items are replaced, such as
+    `comparison(chat)` of the same file; None uses those rules. updates: False only adds. Items of other people are never
+    replaced. Raises InvalidAdvice where `extract` gives no list of texts.
+    """
 
     extract: Callable[[Sequence[Mapping[str, Any]]], Iterable[str | StatedFact]] | None = None
     outdated: Outdated | None = None
@@ -52,7 +53,7 @@ class Facts:
 
     @property
     def by_rules(self) -> bool:
-        """Whether no model is asked."""
+        """Returns whether no model is called."""
         return self.extract is None and self.outdated is None
 
     def __call__(self, finished: Finished) -> Iterator[Operation]:
@@ -62,7 +63,7 @@ class Facts:
             yield from facts
             return
         if self.outdated is None:
-            for fact in facts:  # one after the other: each is compared with what those before it left
+            for fact in facts:  # one after the other: each is compared with the result of the facts before it
                 claim = parsed_claim(fact.text)
                 similar_facts = _like(claim, bank)
                 gone = taken_over(claim, [stated_in(item.text) for item in similar_facts])
@@ -83,7 +84,7 @@ class Facts:
             yield _taking_over(fact, [item for row in rows if _is_open(item := similar[index][row], bank)])
 
     def _found(self, finished: Finished) -> list[StatedFact]:
-        # What nobody put into words holds no facts: a model need not be asked.
+        # A transcript without text holds no facts, so the model is not called.
         transcript = finished.transcript
         if self.extract is None:
             return [
@@ -114,7 +115,7 @@ def _claims(text: str, message: Mapping[str, Any], speaker: str, said_at: str) -
 
 
 def _attributed(fact: str, finished: Finished) -> StatedFact:
-    """With the message that says most of its words; which day it speaks of is read in it."""
+    """Attributes a fact to the message that shares most of its words. The fact's day is parsed from its text."""
     words = stems(fact)
     shared = [
         (len(words & stems(text)), -turn, str(message.get("role", "user")))
@@ -129,12 +130,12 @@ def _attributed(fact: str, finished: Finished) -> StatedFact:
 
 @lru_cache(4096)
 def stated_in(text: str) -> tuple[Claim, ...]:
-    """What an item says: its statements, or the whole of it where the rules see none."""
+    """Returns the statements of an item, or the whole item as one where the rules find none."""
     return tuple(claims(text)) or (parsed_claim(text),)
 
 
 def _like(claim: Claim, bank: Bank) -> list[Item]:
-    """What `claim` may take the place of: of the same person, agent and session alone."""
+    """Returns the items that `claim` may replace: similar, open, and of the same person, agent and session."""
     if claim.attribute == "plan" or not len(bank):
         return []
     near = {item.id: item for result in bank.nearest_to(asked_for(claim), KNOWN) for item in result}
@@ -142,8 +143,8 @@ def _like(claim: Claim, bank: Bank) -> list[Item]:
 
 
 def _closest(claim: Claim, bank: Bank, at: str) -> list[Item]:
-    """What `claim`, said at `at`, takes the place of where no rule says so: of the nearest statements in meaning the one for
-    which most speaks, where enough does."""
+    """Returns the item that `claim`, said at `at`, replaces by similarity where no rule applies: the one of the nearest
+    statements with the highest score, if that reaches `BOUND`."""
     if not told_as_change(claim):
         return []
     near = [
@@ -156,8 +157,8 @@ def _closest(claim: Claim, bank: Bank, at: str) -> list[Item]:
 
 
 def _long_before(item: Item, at: str) -> bool:
-    """Whether what `item` holds was said, or stored, on an earlier day than `at`. Not where one of them is no time, or only one
-    has an offset: dates of an import are as they were found."""
+    """Returns whether `item` was said, or stored, on an earlier day than `at`. False where one of them is no valid time, or only
+    one has an offset: imported dates are unchanged."""
     stated = item.provenance.date or item.event_time or item.written_at
     try:
         return datetime.fromisoformat(at) - datetime.fromisoformat(stated) >= ANOTHER_DAY
@@ -171,6 +172,6 @@ def _is_open(item: Item, bank: Bank) -> bool:
 
 
 def _taking_over(fact: StatedFact, gone: Sequence[Item]) -> StatedFact:
-    # What was said before the fact cannot give way to it where somebody else said it: an assistant corrects nobody.
+    # An assistant's fact replaces only an assistant's items: an assistant does not correct people.
     ids = tuple(item.id for item in gone if fact.speaker != "assistant" or item.provenance.speaker == "assistant")
     return replace(fact, kind=OperationKind.SUPERSEDE, targets=ids) if ids else fact

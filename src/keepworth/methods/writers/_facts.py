@@ -1,7 +1,7 @@
-"""Facts from a conversation without a language model: what the user states about themselves, one sentence each.
+"""Extracts facts from a conversation without a language model: what users state about themselves, one sentence each.
 
-The rule is coarse on purpose and the same everywhere: a user's sentence in the first person that is not a question, a
-request or a courtesy. What it misses is never fixed by looking at the answers.
+The rule is coarse on purpose and the same everywhere: a user's sentence in the first person that is not a question, a request or
+a courtesy. It is never improved by looking at the answers.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from keepworth.tasks.metrics import tokens
 
 USER = "user"
 FACT_WORDS = 40
-"""A longer sentence is cut here, with an ellipsis."""
+"""Words after which a sentence is cut, with an ellipsis."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One stated fact and where it was said. `date`: ISO 8601, as the session has it; `turn`: index in the session."""
+    """One stated fact and its source. `date`: ISO 8601, as in the session; `turn`: index in the session."""
 
     statement: str
     session: str
@@ -32,17 +32,17 @@ class Fact:
 
     @property
     def text(self) -> str:
-        """With its date, for people to read: `2023-05-20: I moved to Oslo.`"""
+        """Returns the statement with its date: `2023-05-20: I moved to Oslo.`"""
         return f"{self.date[:10]}: {self.statement}"
 
     @property
     def place(self) -> tuple[str, int]:
-        """The turn it comes from: (session id, turn index)."""
+        """Returns the turn it comes from: (session id, turn index)."""
         return self.session, self.turn
 
 
 def facts_of_turn(turn: Turn, session: Session) -> list[Fact]:
-    """The facts one turn states, in the order of saying; none where the speaker is not the user."""
+    """Returns the facts that one turn states, in order; none where the speaker is not the user."""
     if turn.speaker != USER:
         return []
     return [
@@ -52,19 +52,19 @@ def facts_of_turn(turn: Turn, session: Session) -> list[Fact]:
 
 
 def facts_of(sessions: Iterable[Session]) -> list[Fact]:
-    """The facts of some sessions in the order of time: by date, then by turn."""
+    """Returns the facts of the sessions by date, then by turn."""
     in_time = sorted(sessions, key=lambda session: (session.date, session.id))
     return [fact for session in in_time for fact in _facts_of_session(session)]
 
 
 @lru_cache(maxsize=4096)
 def _facts_of_session(session: Session) -> tuple[Fact, ...]:
-    """The facts of one session, which many tasks share."""
+    """Returns the facts of one session. Cached, since many tasks share sessions."""
     return tuple(fact for turn in session.turns for fact in facts_of_turn(turn, session))
 
 
 def _statement(sentence: str) -> str:
-    """The fact in a sentence, or "" where it states none."""
+    """Returns the fact in a sentence, or "" where it states none."""
     text = " ".join(sentence.replace("’", "'").split())
     if text.endswith("?"):
         tails = list(QUESTION_TAIL.finditer(text))
@@ -82,8 +82,8 @@ def _statement(sentence: str) -> str:
 
 
 def decisive_facts(task: Task, facts: Sequence[Fact]) -> list[Fact]:
-    """Of the facts from turns marked as evidence (hidden key), those that hold enough words of a gold answer: at least
-    half as many as the one that holds most, and one at least."""
+    """Returns the facts from turns marked as evidence (hidden key) that hold enough words of a gold answer: at least one, and at
+    least half as many as the fact that holds most."""
     marked = _mark(task)
     wanted = {word for answer in task.answers for word in tokens(answer)}
     shared = [(fact, len(wanted & set(tokens(fact.statement)))) for fact in facts if fact.place in marked]

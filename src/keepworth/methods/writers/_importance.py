@@ -1,4 +1,4 @@
-"""How much a statement matters, judged before anybody asks: marks of its text."""
+"""Features of a statement's text that predict, before any question, how likely a question is to be about it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FEATURES = (
 
 
 def hand_features(statement: str) -> Floats:
-    """[len(FEATURES)]: counts and marks of one statement that need no model, each of order 1."""
+    """Returns [len(FEATURES)]: counts and flags of one statement that need no model, each of order 1."""
     low, spoken = statement.lower(), statement.split()
     return np.array(
         [
@@ -52,19 +52,19 @@ def hand_features(statement: str) -> Floats:
 
 
 MARKS = ("length", "very long", "digits", "a name", "asks", "a time", "a number in words", "my", "done")
-"""What `Keeper` looks at. The first five ask for no language; the others know English words."""
+"""The features of `Keeper`. The first five depend on no language; the others know English words."""
 WORDY, LONG = 30, 60
-"""Words up to which a longer text is more often asked for, and from which on it is less often."""
+"""The probability of a question grows with length up to `WORDY` words, and falls from `LONG` words on."""
 PRIOR = (1.03, -1.09, 0.97, 0.44, -0.5, 0.67, 0.39, 0.46, 0.55)
-"""Of each mark, how much it adds to the logarithm of the odds that a fact is asked for: a conditional logistic regression on the
-evidence of LongMemEval and of BFCL's memory tasks, shrunk towards "has digits; of equals the longer, but nothing very long" (see
+"""The weight of each mark in the log-odds that a fact is asked for: a conditional logistic regression on the evidence of
+LongMemEval and of BFCL's memory tasks, shrunk towards "has digits; of equals the longer, but nothing very long" (see
 `benchmarks/writing/keeping.json`)."""
 _ASKS = ("?", "\uff1f", "\u061f")
 
 
 def marks(texts: Sequence[str]) -> Floats:
-    """[n, len(MARKS)]: each of order 1. Length is half of log(1 + words), very long the logarithm of words over `LONG`; a name is
-    a capital inside a sentence."""
+    """Returns [n, len(MARKS)], each of order 1. "length" is half of log(1 + words), "very long" the logarithm of words over
+    `LONG`; a name is a capital inside a sentence."""
     return np.array([_marks(text) for text in texts], dtype=np.float64).reshape(len(texts), len(MARKS))
 
 
@@ -91,6 +91,6 @@ _SPECIFIC = ("digits", "numbers in words", "names", "times", "money", "quoted")
 
 
 def specificity(statement: str) -> float:
-    """The rule `most specific`: how much of a statement is numbers, names, times and quoted words; of equals, the longer."""
+    """Scores a statement by the rule `most specific`: its numbers, names, times and quoted words; of equals, the longer."""
     hand = hand_features(statement)
     return float(sum(hand[FEATURES.index(name)] for name in _SPECIFIC) + 0.001 * hand[FEATURES.index("words")])

@@ -1,4 +1,4 @@
-"""What a memory knows of facts that came and went, and of the rewards since: what a keeper learns from."""
+"""The data a keeper learns from: facts that were stored and deleted, and the rewards since."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 
 
 NEWEST, LEAST = 5_000, 20
-"""Rewards that are learned from, the newest; how few say nothing."""
+"""The most rewards that are learned from (the newest), and the fewest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a memory knows of n facts and t rewards, in order of the journal.
+    """Facts (n) and rewards (t) of a memory, in order of the journal.
 
-    items: n; came, left, ended: [n], the entries with which each came, went, and gave way to another fact whatever is kept, or
-    infinity; scope: [n], a number. entry, reward: [t]; inside, question: of each reward the scopes that were searched, and what
-    for, "" where nothing was."""
+    items: n; came, left, ended: [n], the journal entries at which each was added, removed, and superseded by another fact
+    regardless of the keeper, or infinity; scope: [n], a number. entry, reward: [t]; inside, question: for each reward the
+    searched scopes, and the query, "" without one.
+    """
 
     items: Sequence[Item]
     came: Floats
@@ -41,7 +42,8 @@ class Evidence:
     question: Sequence[str]
 
     def sums(self, values: Floats) -> tuple[Floats, Floats]:
-        """[t, c] twice: for each reward, the sum of `values` ([n, c]) over what was in memory, and over what else had come."""
+        """Returns [t, c] twice: for each reward, the sum of `values` ([n, c]) over the facts in memory, and over the facts
+        deleted, but not superseded, before it."""
         inside_sum, out = np.zeros((2, len(self.entry), values.shape[1]))
         for scope in np.unique(self.scope):
             mine = np.flatnonzero(self.scope == scope)
@@ -56,7 +58,7 @@ class Evidence:
         return inside_sum, out
 
     def rows(self, use: Bools) -> Evidence:
-        """With those rewards alone."""
+        """Returns the evidence with the selected rewards only."""
         return replace(
             self,
             entry=self.entry[use],
@@ -67,12 +69,12 @@ class Evidence:
 
 
 def evidence(memory: Memory, source: str) -> Evidence:
-    """Read from the log. What somebody else deleted was not this keeper's to decide, and is left out."""
+    """Reads the evidence from the log. Deletions by others than the keeper are left out."""
     with memory.store.database.reading() as connection:
         gone = {item: float(head) for head, item in log.withdrawals(connection, memory.scope)}
         questions = log.questions(connection, memory.scope)
         news = log.news(connection, memory.scope, log.cancelled(connection))
-    # A later reward of the same thing takes the place of the earlier one.
+    # A later reward of the same decision replaces the earlier one.
     latest = {(reward.episode, reward.decision): reward for reward in news if math.isfinite(reward.value)}
     rewards = sorted(latest.values(), key=lambda reward: reward.seq)[-NEWEST:]
     items = [
@@ -88,7 +90,7 @@ def evidence(memory: Memory, source: str) -> Evidence:
         where: frozenset(number for scope, number in scopes.items() if where.contains(scope)) for _, where in searched
     }
     ended = np.array([float(item.superseded_by[1:]) if item.superseded_by else math.inf for item in items])
-    # One that was given up and is open was brought back.
+    # An item that was deleted and is open has been restored.
     left = np.array([gone.get(item.id, math.inf) if item.deleted else math.inf for item in items])
     return Evidence(
         items=items,

@@ -1,18 +1,18 @@
-"""How a keeper learns from rewards which facts are asked for.
+"""Learns from rewards which facts are asked for.
 
-The importance of a fact is the logarithm of its odds to be what a question asks for. So with w the weights of the marks, the
-chance that memory M holds what a question asks for, among all facts that came, is
+The importance of a fact is its log-odds of being what a question asks for. So with w the weights of the marks, the probability
+that memory M holds what a question asks for, among all facts that came, is
 
     q(w) = SUM_{i in M} exp(w x_i) / SUM_i exp(w x_i),
 
-and a reward is taken to be a + b q(w) + noise. The weights begin at those that were fitted to conversations with known evidence
-(`importance.PRIOR`), and stay near them while rewards say little: w ~ N(PRIOR, 1 / PRECISION). Their posterior is found by
+and a reward is modelled as a + b q(w) + noise. The weights begin at those that were fitted to conversations with known evidence
+(`importance.PRIOR`), and stay near them while there is little data: w ~ N(PRIOR, 1 / PRECISION). Their posterior is found by
 Gauss-Newton steps, each a Bayesian linear regression (Bishop, "Pattern Recognition and Machine Learning", 2006, section 3.3).
-Where rewards have nothing to do with what was kept, b goes to 0 and the weights stay where they began.
+Where rewards do not depend on what was stored, b goes to 0 and the weights stay where they began.
 
-Rewards for a question that is asked again before anything new was written are one piece of evidence. The interval of a gain
-allows for rewards of one scope (a person, say) that go up and down together: the variance is multiplied by what the sums of the
-errors in scopes vary more than independent errors would (a design effect; Kish, "Survey Sampling", 1965).
+Rewards for a question that is repeated before anything new was written count as one observation. The interval of a gain allows
+for correlated rewards within a scope (a person, say): the variance is multiplied by the factor by which sums of errors in scopes
+vary more than independent errors would (a design effect; Kish, "Survey Sampling", 1965).
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 
 PINNED = "pinned"
-"""The key of an item's metadata that, where true, lets it never go."""
+"""The metadata key of an item that, where true, protects it from deletion."""
 PRECISION, SLOPE_PRECISION = 8.0, 4.0
-"""Of the weights about `PRIOR`, as they differ from one data set to another; of b about 1."""
+"""Prior precision of the weights around `PRIOR`, from their differences between data sets, and of b around 1."""
 STEPS = 6
 SCOPES, BLOCKS = 8, 20
-"""Rewards are grouped by scope where there are so many scopes, and else into so many blocks of time."""
+"""Rewards are grouped by scope where there are at least `SCOPES` scopes, and else into `BLOCKS` blocks of time."""
 DRAWS = 400
 
 
 @dataclass(frozen=True, slots=True)
 class KeeperCheck:
-    """What new weights would have earned on the same facts and questions, beside those in use before. value: reward more per
-    rewarded episode, with a 95 % interval from low to high; rewards, facts, groups: that it rests on, groups being scopes or
-    blocks of time; promoted: whether they are in use now; reason: why not, "" where they are."""
+    """The estimated gain of new weights over the ones in use, on the same facts and questions. value: gain in reward per rewarded
+    episode, with a 95 % interval from low to high; rewards, facts, groups: the data behind it, groups being scopes or blocks of
+    time; promoted: whether the weights are in use now; reason: why not, "" where they are."""
 
     promoted: bool
     value: float
@@ -70,7 +70,7 @@ class KeeperCheck:
 
 
 def learn(evidence: Evidence, old: Floats, begin: Sequence[float], most: int) -> tuple[KeeperCheck, Floats]:
-    """New weights, and what they would have earned beside `old`. begin: the weights before any reward; most: facts of a scope."""
+    """Returns new weights and their estimated gain over `old`. begin: the weights before any reward; most: facts of a scope."""
     held_odds, out = (amount[:, 0] for amount in evidence.sums(np.ones((len(evidence.items), 1))))
     use = (held_odds > 0.5) & (out > 0.5)
     evidence, held_odds, out, count = evidence.rows(use), held_odds[use], out[use], int(use.sum())
@@ -90,14 +90,14 @@ def learn(evidence: Evidence, old: Floats, begin: Sequence[float], most: int) ->
     often = Counter[Any](keys)
     weight = np.array([1.0 / often[key] for key in keys])
     root, total = np.sqrt(weight), float(weight.sum())
-    # What rewards have to do with how much was kept at all, and with time, is not the work of the weights.
+    # Nuisance terms: rewards may depend on how much was stored at all, and on time.
     usual = root[:, None] * np.stack(
         [np.ones(count), held_odds / (held_odds + out), np.linspace(-1.0, 1.0, count)], axis=1
     )
     project = usual @ np.linalg.pinv(usual)
 
     def beyond(values: Floats) -> Floats:
-        """Less what is usual, in rows of equal weight."""
+        """Returns residuals after regression on the nuisance terms, in rows of equal weight."""
         scaled = (values.T * root).T
         return np.asarray(scaled - project @ scaled)
 
@@ -114,7 +114,7 @@ def learn(evidence: Evidence, old: Floats, begin: Sequence[float], most: int) ->
         loss += PRECISION * float(((weights - prior) ** 2).sum())
         if loss < best:
             best, learned = loss, (weights, fitted, information, q, fitted * z)
-        # At first as if what is kept decided: where the weights begin wrong, rewards seem to have nothing to do with it.
+        # Start with slope 1: where the first weights are wrong, rewards seem not to depend on what is stored.
         slope = 1.0 if step == 0 else max(fitted, 0.5) if step == 1 else fitted
         z = slope * z
         residual = y - slope * q + z @ (weights - prior)
@@ -131,14 +131,14 @@ def learn(evidence: Evidence, old: Floats, begin: Sequence[float], most: int) ->
     slopes = rng.normal(slope, math.sqrt(inflated / (information + SLOPE_PRECISION)), DRAWS).clip(0.0)
     more, one_of_both = _change(evidence, x, drawn, weights, old, most)
     gains = slopes * more
-    # As many questions of the same people, asked anew, would vary by as much.
+    # Adds the variance of as many new questions of the same people.
     anew = gains + np.sqrt(inflated * slopes * one_of_both / total) * rng.normal(size=DRAWS)
     value, below, over = (float((high - low) * gain) for gain in (gains.mean(), *np.quantile(anew, (0.025, 0.975))))
     return KeeperCheck(True, value, below, over, count, len(evidence.items), int(groups.max()) + 1), weights
 
 
 def _groups(evidence: Evidence) -> Rows:
-    """[t]: rewards of one number may go up and down together."""
+    """Returns [t] group numbers: rewards of one group may be correlated."""
     number = {inside: index for index, inside in enumerate(dict.fromkeys(evidence.inside))}
     if len(number) < SCOPES:
         return np.arange(len(evidence.inside)) * BLOCKS // len(evidence.inside)
@@ -146,13 +146,13 @@ def _groups(evidence: Evidence) -> Rows:
 
 
 def _range(rewards: Floats) -> tuple[float, float]:
-    """0 to 1, or wider where more than a few rewards lie outside: a single one of 100 changes nothing."""
+    """Returns the range 0 to 1, or a wider one where more than a few rewards lie outside: a single one of 100 changes nothing."""
     low, high = np.quantile(rewards, (0.05, 0.95))
     return min(0.0, float(low)), max(1.0, float(high))
 
 
 def _chance(evidence: Evidence, x: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """[t] and [t, d]: for each reward, the chance that what was in memory held what is asked for, and its derivative."""
+    """Returns [t] and [t, d]: for each reward, the probability q that the memory held what was asked for, and its derivative."""
     score = x @ weights
     odds = np.exp(score - score.max())[:, None]
     inside, out = (
@@ -163,8 +163,8 @@ def _chance(evidence: Evidence, x: Floats, weights: Floats) -> tuple[Floats, Flo
 
 
 def _change(evidence: Evidence, x: Floats, drawn: Floats, new: Floats, old: Floats, most: int) -> tuple[Floats, Floats]:
-    """[draws] twice: how much more often `new` keeps what is asked for than `old`, if a draw of weights is right, over what had
-    come to each scope by its last reward; and how often just one of both keeps it."""
+    """Returns [draws] twice: how much more often `new` keeps what is asked for than `old` if a draw of weights is right, over the
+    facts of each scope up to its last reward; and how often exactly one of both keeps it."""
     pinned = np.array([bool(item.metadata.get(PINNED)) for item in evidence.items])
     more, one_of_both = np.zeros((2, len(drawn)))
     last = dict(zip(evidence.inside, evidence.entry, strict=True))

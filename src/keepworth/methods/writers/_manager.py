@@ -1,12 +1,11 @@
-"""The Memory Manager: a new fact and the most similar memories in, one operation out.
+"""The Memory Manager: it reads a new fact and the most similar memories, and answers with one operation.
 
-After "Memory-R1: Enhancing Large Language Model Agents to Manage and Utilize Memories via Reinforcement Learning"
-(arXiv 2508.19828), with one difference that a small model needs: not JSON after an instruction, but four worked
-examples in plain text and one line of answer (`ADD`, `UPDATE 1`, `DELETE 0`, `NOOP`). The model never writes the new
-wording: it is the new fact itself.
+After "Memory-R1: Enhancing Large Language Model Agents to Manage and Utilize Memories via Reinforcement Learning" (arXiv
+2508.19828), with one difference that a small model needs: not JSON after an instruction, but four worked examples in plain text
+and one line of answer (`ADD`, `UPDATE 1`, `DELETE 0`, `NOOP`). The model never writes the new wording: it is the new fact itself.
 
-Memories are shown under numbers from 0 in an order that the caller shuffles, so that no policy can live on the order.
-Any text parses; what makes no sense is INVALID and changes nothing.
+Memories are shown under numbers from 0 in an order that the caller shuffles, so that no policy can exploit the order. Any text
+parses; a text without a valid operation is INVALID and changes nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ ROLE = "manager"
 ANSWER_TOKENS = 8
 """Enough for `DELETE 12` and the end of its line in any tokenizer met so far."""
 MEMORY_WORDS = 32
-"""A memory is shown up to this many words; a cut is marked with an ellipsis. The bank keeps all of it."""
+"""A memory is shown up to this many words; a cut is marked with an ellipsis. The bank stores all of it."""
 
 # People and values of the examples occur nowhere in the generated cases of its recipe.
 _EXAMPLES: tuple[tuple[tuple[str, ...], str, str], ...] = (
@@ -44,7 +43,7 @@ _Ordered = TypeVar("_Ordered")
 
 
 def render(memories: Sequence[str], fact: str) -> str:
-    """The prompt: four examples, then memory i under the number i and the new fact. Ends where the answer begins."""
+    """Returns the prompt: four examples, then memory i under the number i and the new fact. It ends where the answer begins."""
     return PREFIX + _block(memories, fact)
 
 
@@ -61,29 +60,30 @@ def _one_line(text: str) -> str:
 PREFIX = "".join(f"{_block(memories, fact)} {gold}\n\n" for memories, fact, gold in _EXAMPLES)
 """The constant head of every prompt: an engine may compute it once."""
 PROMPT_ID = f"manager/v1-{hashlib.sha256((PREFIX + str(MEMORY_WORDS)).encode('utf-8')).hexdigest()[:8]}"
-"""Changes with every change of wording: a change of prompt is a change of what was trained."""
+"""Changes with every change of wording, since a changed prompt invalidates training."""
 
 
 def completion(gold: str) -> str:
-    """What the model should write after the prompt for the canonical line `gold`, with the newline that ends it."""
+    """Returns the target text after the prompt for the canonical line `gold`, with the newline that ends it."""
     return f" {gold}\n"
 
 
 def parse(text: str, shown_ids: Sequence[str]) -> tuple[Operation, ParseStatus]:
-    """The operation that a model's text asks for, with shown numbers turned into ids of the bank. Never raises.
+    """Returns the operation that a model's text asks for, with shown numbers turned into ids of the bank. Never raises.
 
-    `shown_ids[i]` is the id of the memory shown under i. UPDATE comes back without its text: see `ground`."""
+    `shown_ids[i]` is the id of the memory shown under i. UPDATE comes back without its text: see `ground`.
+    """
     kind, number, status = read_operation(text, shown=len(shown_ids))
     return Operation(kind, () if number is None else (shown_ids[number],)), status
 
 
 def ground(asked: Operation, fact: str, texts: Mapping[str, str]) -> Operation:
-    """The operation as the bank executes it: `fact` becomes the new text, and UPDATE is told apart from SUPERSEDE.
+    """Returns the operation as the bank executes it: `fact` becomes the new text, and UPDATE may become SUPERSEDE.
 
-    `texts`: current text of each target. The rule for "UPDATE i": the same words (case, order, endings and small words
-    aside) change nothing, so NOOP; where one text's words are all among the other's, the fact is the same in better
-    wording, so UPDATE (where the old one is the richer, NOOP); otherwise, or where only one of them denies, the fact
-    changed, so SUPERSEDE, which closes the old one."""
+    `texts`: current text of each target. The rule for "UPDATE i": if the words are the same (without case, order, endings and
+    small words), or the old text has all words of the new one, NOOP; if the new text has all words of the old one, UPDATE;
+    otherwise, or where only one of them is negated, the fact changed, so SUPERSEDE, which closes the old one.
+    """
     if asked.kind is OperationKind.ADD:
         return Operation(OperationKind.ADD, (), fact)
     if asked.kind is not OperationKind.UPDATE:
@@ -114,12 +114,12 @@ def _content(text: str) -> frozenset[str]:
 
 
 def format_reward(status: ParseStatus) -> float:
-    """1 for the canonical line, 0.5 for one that had to be repaired, 0 for an invalid one."""
+    """Returns 1 for the canonical line, 0.5 for one that had to be repaired, 0 for an invalid one."""
     return {ParseStatus.OK: 1.0, ParseStatus.REPAIRED: 0.5, ParseStatus.INVALID: 0.0}[status]
 
 
 def shuffle(items: Sequence[_Ordered], seed: str) -> tuple[_Ordered, ...]:
-    """The order of showing: a permutation that depends only on `seed` (name the fact and the attempt in it)."""
+    """Returns the items in an order that depends only on `seed` (name the fact and the attempt in it)."""
     order = list(items)
     random.Random(f"manager/{seed}").shuffle(order)
     return tuple(order)
@@ -127,7 +127,7 @@ def shuffle(items: Sequence[_Ordered], seed: str) -> tuple[_Ordered, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ManagerState:
-    """What the manager sees: ids and texts of the memories in the order of showing, and the new fact."""
+    """The manager's input: ids and texts of the shown memories in order, and the new fact."""
 
     ids: tuple[str, ...]
     memories: tuple[str, ...]
@@ -139,11 +139,11 @@ class ManagerState:
 
 
 Choose = Callable[[Sequence[ManagerState]], list[str]]
-"""The line that a manager writes in each state."""
+"""Returns the line that a manager writes in each state."""
 
 
 def observe(bank: Bank, fact: str, *, k: int = 4, mode: str = "hybrid", seed: str = "") -> ManagerState:
-    """The state of one step: the `k` items of `bank` nearest to `fact`, in an order shuffled by `seed`."""
+    """Returns the state of one step: the `k` items of `bank` nearest to `fact`, in an order shuffled by `seed`."""
     return _state([hit.item for hit in bank.search(fact, k, mode=mode)] if len(bank) else [], fact, seed)
 
 
@@ -154,8 +154,8 @@ def _state(items: Sequence[Item], fact: str, seed: str) -> ManagerState:
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """The manager as a writer of memory: `Memory(path, writer=Manager(choose))`. Each message is a fact, or what another writer
-    adds; the `k` items nearest to it are shown, and one operation is asked for. The one that a run has trained:
+    """Uses the manager as a writer: `Memory(path, writer=Manager(choose))`. Each message is a fact, unless `facts` extracts them;
+    the manager sees the `k` nearest items and answers with one operation. For one that a run trained see
     `keepworth.methods.writers.trained.trained`."""
 
     choose: Choose
@@ -165,7 +165,7 @@ class Manager:
     def __call__(self, finished: Finished) -> Iterator[Operation]:
         if self.facts is None:
             facts = [Operation(OperationKind.ADD, (), message["content"]) for message in finished.transcript]
-        else:  # a stated fact stays one: who stated it, and when
+        else:  # a `StatedFact` keeps who stated it, and when
             extracted = [fact for fact in self.facts(finished) if fact.text]
             facts = [
                 fact if isinstance(fact, Operation) else Operation(OperationKind.ADD, (), fact.text)
@@ -183,7 +183,7 @@ class Manager:
 def act(
     bank: Bank, state: ManagerState, text: str, *, provenance: Provenance = UNKNOWN, event_time: str = ""
 ) -> MemoryEvent:
-    """Carry out on `bank` what the model's `text` asks for in `state`. Never raises for any text."""
+    """Executes on `bank` the operation that the model's `text` asks for in `state`. Never raises for any text."""
     proposed, status = parse(text, state.ids)
     operation = ground(proposed, state.fact, dict(zip(state.ids, state.memories, strict=True)))
     outcome = bank.apply(operation, provenance=provenance, event_time=event_time)
@@ -191,12 +191,12 @@ def act(
 
 
 def manager_params(model: Model, *, n: int = 1, temperature: float = 1.0, seed: int = 0) -> SamplingParams:
-    """One line of at most a few tokens; the end of the line is drawn too."""
+    """Returns sampling parameters for one short line, its newline included."""
     return SamplingParams(ANSWER_TOKENS, n, temperature, seed, model.stop_ids_for("\n"))
 
 
 def chosen_by(model: Model) -> Choose:
-    """The model as a manager, greedy."""
+    """Returns the model as a manager that decodes greedily."""
 
     def choose(states: Sequence[ManagerState]) -> list[str]:
         prompts = [model.encode(state.prompt) for state in states]

@@ -1,11 +1,11 @@
-"""Whether a statement takes the place of an older one: by rules, and else from how near they are in meaning and a few signs in
-their words.
+"""Decides whether a statement replaces an older one: by rules, and otherwise by their similarity in meaning and features of their
+words.
 
-By the rules an older statement gives way where it says another value of an attribute that has one at a time, the opposite, or
-what the newer one calls over or replaced. In doubt both stay: a fact too many costs a line, a fact lost is lost.
+By the rules an older statement is replaced where the newer one has another value of a single-valued attribute, says the opposite,
+or calls the older one over or replaced. In doubt both stay, since a superfluous fact costs less than a lost one.
 
-The weights were fitted (`benchmarks/agents/replacing.json`) on planted changes and on LongMemEval, where nearly everything
-that is said later leaves the older standing. The bound is chosen so that next to nothing gives way wrongly.
+The weights were fitted (`benchmarks/agents/replacing.json`) on planted changes and on LongMemEval, where nearly all later
+statements replace nothing. The bound is chosen so that hardly any statement is replaced wrongly.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from keepworth.methods.writers._claims import USER, Claim, stems
 _RULES, _WORDS = Patterns("claims"), Patterns("replacing")
 _NO_NAME = frozenset(("i", "i'm", "i've", "i'd", "i'll", "my", "we", "we're", "our", "dr", "mr", "mrs", "ms"))
 BOUND = 0.5
-"""What the sum of the weights must reach."""
+"""The weighted sum from which a statement is replaced."""
 
 
 def asked_for(claim: Claim) -> list[str]:
-    """Searches that find what it may take the place of."""
+    """Returns searches that find the statements which `claim` may replace."""
     about = "" if claim.about == USER else f"{claim.about} "
     more = read_english()["texts"]["expansions"].get(claim.attribute, claim.attribute.removeprefix("to "))
     wanted = [claim.text, f"{about}{more}".strip()]
@@ -33,7 +33,7 @@ def asked_for(claim: Claim) -> list[str]:
 
 
 def gives_way(old: Claim, new: Claim) -> bool:
-    """Whether `old`, which was said before, does not hold any more where `new` does. What is said again holds."""
+    """Returns whether `new` makes the earlier statement `old` untrue. An equal text does not."""
     if old.text == new.text:
         return False
     if old.about != new.about or "plan" in (old.attribute, new.attribute) or "past" in (old.attribute, new.attribute):
@@ -60,26 +60,26 @@ def gives_way(old: Claim, new: Claim) -> bool:
         return old.denies != new.denies
     if same and new.single and not new.denies:
         return not old.denies and bool(theirs and ours)
-    # A change that is told as one, of something that no rule knows by name: the same verb, and nearly the same words.
+    # An announced change of an unknown attribute: the same verb, and nearly the same words.
     if _RULES.nowadays.search(new.text) and not new.denies and not old.denies and theirs and ours:
-        # "I like my coffee black" stands beside "I prefer coffee in the morning now": both speak of coffee.
+        # "I like my coffee black" is not replaced by "I prefer coffee in the morning now": both are about coffee.
         taste = {old.attribute, new.attribute} <= read_words("taste") and _thing(old) != _thing(new)
         return (same or taste) and theirs != ours and 2 * len(theirs & ours) >= max(len(theirs), len(ours))
     return False
 
 
 def _thing(claim: Claim) -> frozenset[str]:
-    """The first word of a value that says something."""
+    """Returns the stem of the first content word of a value."""
     return next((result for word in claim.value.split() if (result := stems(word))), frozenset())
 
 
 def taken_over(new: Claim, earlier: Sequence[Sequence[Claim]]) -> list[int]:
-    """Which of what is known `new` takes the place of, by position: an item of several statements only where all of them go."""
+    """Returns the positions of the items that `new` replaces: an item of several statements only if all of them give way."""
     return [index for index, olds in enumerate(earlier) if olds and all(gives_way(old, new) for old in olds)]
 
 
 def signs(old: Claim, new: Claim, cosine: float) -> dict[str, float]:
-    """What says for or against that `new` takes the place of `old`."""
+    """Returns features for or against `new` replacing `old`."""
     before, after = _WORDS.day_shown.sub("", old.text), _WORDS.day_shown.sub("", new.text)
     old_names, new_names = _names(before), _names(after)
     low_before, low_after = before.lower(), after.lower()
@@ -114,12 +114,12 @@ def signs(old: Claim, new: Claim, cosine: float) -> dict[str, float]:
 
 
 def told_as_change(claim: Claim) -> bool:
-    """Whether its words tell of a change at all: what does not leaves the older standing."""
+    """Returns whether the words of a claim announce a change; otherwise it replaces nothing by similarity."""
     return any(pattern.search(claim.text) for pattern in (_WORDS.now, _WORDS.became, _WORDS.left))
 
 
 def replaces(old: Claim, new: Claim, cosine: float) -> float:
-    """How surely `new` takes the place of `old`, which was said on an earlier day: from `BOUND` on it does."""
+    """Returns the score with which `new` replaces `old`, which was said on an earlier day: from `BOUND` on it does."""
     if old.about != new.about or not told_as_change(new) or "past" in (old.attribute, new.attribute):
         return -math.inf
     weights = read_english()["weights"]
@@ -127,6 +127,6 @@ def replaces(old: Claim, new: Claim, cosine: float) -> float:
 
 
 def _names(text: str) -> set[str]:
-    """Names and numbers in lower case; the first word is none, as every sentence begins with a capital letter."""
+    """Returns names and numbers in lower case, without the sentence's first word, which is always capitalised."""
     names = (match for match in _WORDS.name.finditer(text) if match.start() or match[0][0].isdigit())
     return {name for match in names if (name := match[0].lower().rstrip(".,:-").removesuffix("'s")) not in _NO_NAME}

@@ -1,4 +1,4 @@
-"""Which sentences of a conversation hold a statement, by rules on their words. No model is asked.
+"""Extracts the statements of a conversation by rules on their words. No model is called.
 
 claims("I moved to Oslo. What's on there?")  ->  one claim: text "I moved to Oslo.", about "user", attribute "home", value "Oslo"
 """
@@ -17,11 +17,11 @@ _RULES = Patterns("claims")
 
 
 def claims(text: str, at: str = "", *, speaker: str = USER) -> list[Claim]:
-    """What `text` states, in order. at: when it was said, ISO 8601; "" leaves days as they are. speaker: of "assistant", only
-    what it says that it did, or what is so for the person. Total: any text gives a list."""
+    """Returns the statements of `text`, in order, for any text. at: when it was said, ISO 8601; "" leaves days as they are.
+    speaker: for "assistant", only statements of its own actions and of facts about the person."""
     text = _RULES.quote.sub(" ", text[:LONGEST_TEXT]).replace("’", "'").replace("‘", "'")
     if not _is_english(text):
-        # No rule knows these words: what is said whole, but for what asks.
+        # No rule knows these words: every sentence is kept whole, except questions.
         return [Claim(line) for line in _plain(text)][:MOST_CLAIMS]
     given: list[Claim] = []
     who = ""
@@ -38,8 +38,8 @@ def claims(text: str, at: str = "", *, speaker: str = USER) -> list[Claim]:
 
 
 def corrected(text: str, before: str) -> str:
-    """A correction that leans on what was said before, as a statement of its own: "No, it's 7." after "My gate is 5." is "My
-    gate is 7.". "" where it is none."""
+    """Returns a correction of `before` as a statement of its own, or "": "No, it's 7." after "My gate is 5." is "My gate is
+    7."."""
     match = _RULES.anew.match(put_forward(" ".join(text.split())))
     stated = claims(before) if match is not None else []
     if match is None or not stated or len(match["v"].split()) > 6 or not stated[-1].value:
@@ -49,7 +49,7 @@ def corrected(text: str, before: str) -> str:
 
 
 def _clauses(sentence: str) -> list[str]:
-    """The statements of a sentence: what asks at its end is left out, and parts with a subject of their own stand alone."""
+    """Returns the statements of a sentence: a question at its end is dropped, and parts with their own subject are split."""
     asks = sentence.endswith(("?", "\uff1f"))
     tail = min(
         (
@@ -76,7 +76,8 @@ def _clauses(sentence: str) -> list[str]:
 
 
 def _before_question(head: str) -> str:
-    """What stands before a question, where it is a statement by itself: "Since I moved to Oslo" is, "when I was a child" not."""
+    """Returns the words before a question if they state something: "Since I moved to Oslo" does, "when I was a child" does
+    not."""
     given = _RULES.given_that.sub("", head)
     if given != head:
         return f"{given}."
@@ -84,7 +85,7 @@ def _before_question(head: str) -> str:
 
 
 def _is_talk(text: str) -> bool:
-    """Whether it thanks, asks, orders, or answers what was said last, and tells nothing beside."""
+    """Returns whether a text only thanks, asks, orders or responds, and states nothing."""
     plain = _RULES.adverbs.sub(r"\1 ", text)
     if _RULES.tells.match(plain):
         return False
@@ -99,7 +100,7 @@ def _is_talk(text: str) -> bool:
 
 
 def _stated(clause: str, speaker: str, who: str) -> str:
-    """The statement in a clause, as it is kept, or "" where there is none. who: whom "she" stands for."""
+    """Returns the statement in a clause, or "" where there is none. `who` is the person "she" refers to."""
     text = clause.strip()
     while (lead := _RULES.lead.match(text)) is not None and lead.end() < len(text):
         text = text[lead.end() :]
@@ -136,7 +137,7 @@ def _is_english(text: str) -> bool:
 
 
 def _is_notation(line: str) -> bool:
-    """Whether half of its words have digits in them: moves of chess, tables and code are no statements."""
+    """Returns whether half of the words contain digits: chess moves, tables and code are no statements."""
     words = line.split()
     return 2 * sum(any(sign.isdigit() for sign in word) for word in words) >= len(words)
 

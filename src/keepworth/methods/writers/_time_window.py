@@ -1,8 +1,8 @@
-"""Which window of time a question speaks of, by rules over the dates in it: "two weeks ago", "in May", "between 1 April and 9
-April 2020". What is read is the question and the day on which it is asked, never a key.
+"""Finds the time window that a question is about, by rules over its dates: "two weeks ago", "in May", "between 1 April and 9
+April 2020". It reads the question and the day on which it is asked, never a key.
 
-In the place of the model that predicts the window in "Memory-T1: Reinforcement Learning for Temporal Reasoning in
-Multi-session Agents" (arXiv 2512.20092): rules read the dates that are written, and say nothing where none is.
+It replaces the model that predicts the window in "Memory-T1: Reinforcement Learning for Temporal Reasoning in Multi-session
+Agents" (arXiv 2512.20092): rules read the written dates, and give nothing where there is none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WORDS = Patterns("times")
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:
-    """Both ends belong to it. An end that a question leaves open is `datetime.min`, or the day on which it is asked."""
+    """A closed interval of time. An open start is `datetime.min`; an open end is the time of asking."""
 
     start: datetime
     end: datetime
@@ -32,29 +32,30 @@ class TimeWindow:
 
     @property
     def days(self) -> float:
-        """How long it is."""
+        """Returns its length in days."""
         return (self.end - self.start) / DAY
 
     def gap(self, when: datetime) -> float:
-        """Days from `when` to it: 0 inside, below 0 before it, above 0 after it."""
+        """Returns days from the window to `when`: 0 inside, negative before, positive after."""
         return (when - self.start) / DAY if when < self.start else max(0.0, (when - self.end) / DAY)
 
 
 def window_of(question: str, asked_at: str = "") -> TimeWindow | None:
-    """The window that `question` speaks of; None where it says no time, or one that needs a day on which it is asked and there is
-    none. asked_at: ISO 8601, "" where it is not known.
+    """Returns the window that `question` is about; None where it names no time, or only one relative to an unknown day of asking.
 
-    Dates come before times reckoned from today. "After 3 May" is open to the day of asking, "three days after" is closed."""
+    asked_at: ISO 8601, "" where unknown. Written dates have precedence over relative ones. "After 3 May" extends to the day of
+    asking, "three days after" is closed.
+    """
     text = " ".join(question.lower().split())
     asked = datetime.fromisoformat(asked_at) if asked_at else None
     try:
         return _dated(text, asked) or (None if asked is None else _reckoned(text, asked))
     except (OverflowError, ValueError):
-        return None  # a day that never was, or years beyond all calendars
+        return None  # an invalid date, or a year out of range
 
 
 def _dated(text: str, asked: datetime | None) -> TimeWindow | None:
-    """By the dates that are written out."""
+    """Returns the window of the dates that are written out."""
     dates = [
         (match, span) for match in _WORDS.date.finditer(text) if (span := _span(match.groupdict(), asked)) is not None
     ]
@@ -74,7 +75,7 @@ def _dated(text: str, asked: datetime | None) -> TimeWindow | None:
 
 
 def _related(before: str, written: str, span: TimeWindow, asked: datetime | None) -> TimeWindow:
-    """What the words in front of a date make of it."""
+    """Returns the window of a date, given the words in front of it."""
     offset = _WORDS.offset.search(before)
     if offset:
         if offset["side"] == "after":
@@ -88,7 +89,7 @@ def _related(before: str, written: str, span: TimeWindow, asked: datetime | None
 
 
 def _moved(when: datetime, match: re.Match[str], sign: int) -> datetime:
-    """By as many units of the calendar as `match` counts."""
+    """Returns `when`, moved by as many units of the calendar as `match` counts."""
     count = match["count"]
     number = sign * (int(count) if count.isdigit() else read_numbers("counts")[count])
     if match["unit"] not in ("month", "year"):
@@ -99,7 +100,8 @@ def _moved(when: datetime, match: re.Match[str], sign: int) -> datetime:
 
 
 def _span(parts: dict[str, str | None], asked: datetime | None) -> TimeWindow | None:
-    """Of one date: a minute, a day, a month or a year. A date without a year is the last one before the day of asking."""
+    """Returns the window of one date: a minute, a day, a month or a year. A date without a year is the last one before the day of
+    asking."""
     clock = parts["before"] or parts["after"]
     if parts["iso"]:
         day = datetime.fromisoformat(parts["iso"])
@@ -131,7 +133,7 @@ def _at(day: datetime, clock: str) -> datetime:
 
 
 def _reckoned(text: str, asked: datetime) -> TimeWindow | None:
-    """By how long before the day of asking."""
+    """Returns the window of a time relative to the day of asking."""
     today = asked.replace(hour=0, minute=0)
     if ago := _WORDS.ago.search(text):
         then = _moved(today, ago, -1)
@@ -153,7 +155,7 @@ def _reckoned(text: str, asked: datetime) -> TimeWindow | None:
 
 
 def _named(which: str, what: str, today: datetime) -> TimeWindow:
-    """ "last Tuesday", "this month", "the past weekend"."""
+    """Returns the window of words such as "last Tuesday", "this month", "the past weekend"."""
     if (weekday := read_numbers("weekdays").get(what)) is not None:
         then = today - DAY * ((today.weekday() - weekday - 1) % 7 + 1)
         return _days(then, then)

@@ -14,10 +14,10 @@ from keepworth.registry import Method
 
 @dataclass(frozen=True, slots=True)
 class Distilled:
-    """ReMe's acquisition, template form (arXiv 2512.10696): "when to use" is the key, the insight is the content.
+    """Writes ReMe's experiences by a template (arXiv 2512.10696): "when to use" is the key, the insight is the content.
 
-    Selective addition: only episodes that succeeded give experiences. `alike`: a draft whose key is closer than this to
-    a stored key with the same advice is dropped (the paper does not state its threshold).
+    Only episodes that succeeded give experiences. `alike`: a draft whose key has a greater cosine than this to a stored key with
+    the same advice is dropped (the paper does not state its threshold).
     """
 
     alike: float = 0.98
@@ -54,7 +54,7 @@ def _steps(finished: Finished) -> str:
 
 
 def distil_prompt(finished: Finished) -> str:
-    """ReMe, step 1 (arXiv 2512.10696): the decision that made it work, or the earliest one that made it fail."""
+    """Returns the prompt of ReMe's step 1 (arXiv 2512.10696): name the decision that made it work, or the earliest bad one."""
     wanted = "the step that made it work" if finished.success else "the earliest step that made it fail"
     return (
         f"Here is what an agent did.\n\n{_steps(finished)}\n\nName {wanted}, as advice for later. Answer with a JSON list of at "
@@ -64,7 +64,7 @@ def distil_prompt(finished: Finished) -> str:
 
 
 def parse_experiences(reply: str) -> list[dict[str, Any]]:
-    """Well-formed experiences alone; others are dropped."""
+    """Returns at most three well-formed experiences of a reply; others are dropped."""
     value = parsed(reply)
     experiences = []
     for entry in value if isinstance(value, list) else [value]:
@@ -89,7 +89,7 @@ def parse_experiences(reply: str) -> list[dict[str, Any]]:
 
 
 def judge_prompt(advice: str) -> str:
-    """ReMe's validation of a candidate."""
+    """Returns the prompt of ReMe's validation of a candidate."""
     return (
         f"Advice from experience:\n{as_line(advice)}\n\nIs it actionable, accurate and useful in later tasks? Answer with JSON: "
         '{"accept": true or false}.'
@@ -97,14 +97,14 @@ def judge_prompt(advice: str) -> str:
 
 
 def parse_accept(reply: str) -> bool:
-    """Only a clear yes is one."""
+    """Returns whether a reply accepts explicitly."""
     value = parsed(reply)
     return isinstance(value, dict) and value.get("accept") is True
 
 
 @dataclass(frozen=True, slots=True)
 class DistilledByModel:
-    """ReMe's writer with a model: distil, judge, drop what is known. `ask` is called once, and once per candidate."""
+    """Writes ReMe's experiences with a model: distil, then judge. `ask` is called once, and once per candidate."""
 
     ask: AskModel
     failures: bool = False
@@ -133,12 +133,12 @@ class DistilledByModel:
 def distilled(
     *, ask: AskModel | None = None, failures: bool = False, alike: float = 0.98, steps: bool = False
 ) -> Writer:
-    """Experiences of an episode, keyed by when to use them.
+    """Returns a writer of experiences, keyed by when to use them.
 
     Args:
-        ask: A chat model as a function; None goes by a template, of successes alone.
-        failures: Whether the model also distils what failed.
-        alike: See `Distilled`, of the template alone; so is `steps`.
+        ask: A chat model as a function; None uses a template, on successes only.
+        failures: Whether the model also distils failures.
+        alike, steps: See `Distilled`, for the template only.
     """
     return Distilled(alike, steps) if ask is None else DistilledByModel(ask, failures)
 

@@ -31,9 +31,10 @@ Answer with JSON: for each fact the numbers of such notes, {{"F0": [], "F1": [2]
 
 
 def extractor(chat: ChatModel, instructions: str = "") -> Callable[[Sequence[Message]], list[str]]:
-    """Turns messages into facts, one call each; for `Memory(writer=Facts(extractor(chat), comparison(chat)))`. said_at in a
-    message is when it was said. instructions: what the model is told beside, such as what to leave out. A fact that shares no
-    word with what was said is left out. Raises ChatError where the answer is no list of facts, or none of them was said."""
+    """Returns a function that turns messages into facts, by one call each; for `Memory(writer=Facts(extractor(chat),
+    comparison(chat)))`. said_at in a message is when it was said. instructions: added to the prompt, such as what to leave out. A
+    fact that shares no word with the messages is dropped. Raises ChatError where the answer is no list of facts, or all of them
+    are dropped."""
 
     def extract(messages: Sequence[Message]) -> list[str]:
         words = [(message.get("role", "user"), message.get("content")) for message in messages]
@@ -57,8 +58,11 @@ def extractor(chat: ChatModel, instructions: str = "") -> Callable[[Sequence[Mes
 
 
 def comparison(chat: ChatModel) -> Callable[[Sequence[str], Sequence[Sequence[str]]], list[list[int]]]:
-    """(facts, for each what is known that is like it) -> for each the positions of what it makes untrue; one call for all.
-    What the answer does not name stays true. Raises ChatError where it is no JSON object."""
+    """Returns a function (facts, for each the similar existing items) -> for each the positions of the items it makes untrue; one
+    call for all.
+
+    Items that the answer does not name stay. Raises ChatError where the answer is no JSON object.
+    """
 
     def outdated(facts: Sequence[str], earlier: Sequence[Sequence[str]]) -> list[list[int]]:
         notes = list(dict.fromkeys(text for note in earlier for text in note))
@@ -77,11 +81,11 @@ def comparison(chat: ChatModel) -> Callable[[Sequence[str], Sequence[Sequence[st
 
 
 def model(*, chat: ChatModel | None = None, instructions: str = "") -> Facts:
-    """The writer that asks a chat model for the facts of messages, and for what they take the place of.
+    """Returns the writer that asks a chat model for the facts of messages, and for the items that they replace.
 
     Args:
         chat: The model; None for OPENAI_MODEL behind OPENAI_BASE_URL.
-        instructions: What the model is told to keep, beside the usual.
+        instructions: Added to the usual prompt, such as what to keep.
 
     Raises:
         ChatError: OPENAI_MODEL is not set.

@@ -1,8 +1,8 @@
-"""A writer that keeps what matters under a budget, and learns from rewards what that is; no model is touched.
+"""A writer that keeps the most important facts within a budget, and learns importance from rewards, without a model.
 
-`Keeper` stands over a writer that finds facts. Each fact has an importance, linear in a few marks of its text
-(`importance.marks`); where there are more than `most`, the least important goes, a new one too: it is deleted, which can be
-undone, and logged as a choice. How rewards change the weights of the marks stands in `_keeper_learning`.
+`Keeper` wraps a writer that finds facts. The importance of a fact is linear in a few marks of its text (`importance.marks`);
+where there are more than `most` facts, the least important is deleted, which may be a new one; that can be undone, and is logged
+as a choice. `_keeper_learning` describes how rewards change the weights of the marks.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ if TYPE_CHECKING:
     from keepworth.memory.memory import Memory
 
 NAME, CHECK = "keeper", "keeper's check"
-"""Of what a memory file holds of it: the weights in use, and the latest check."""
+"""Keys under which a memory file stores the weights in use, and the latest check."""
 
 
 @dataclass(frozen=True, slots=True)
 class Withdrawal(Operation):
-    """The DELETE of what matters least. key: its importance; version: of the weights, 0 for those that it began with; most: of
-    the keeper."""
+    """The deletion of the least important item. key: its importance; version: that of the weights, 0 for the first ones; most:
+    the keeper's budget."""
 
     key: float = 0.0
     version: int = 0
     most: int = 0
 
     def decision(self, id: str, gone: str, head: int) -> tuple[Decision, str]:
-        """As it is logged, with its details. gone: the item as the memory knows it; head: the newest entry of the journal."""
+        """Returns the decision as it is logged, and its details. gone: the item's id in the memory; head: the newest entry of the
+        journal."""
         details = {"key": self.key, "most": self.most, "head": head}
         chosen = Decision(id, DecisionKind.WRITE, "", ((gone, self.key),), (gone,), 1.0, f"keeper:{self.version}")
         return chosen, json.dumps(details, separators=(",", ":"))
@@ -49,7 +50,7 @@ class Withdrawal(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """values: of `MARKS`; version: their number, 0 for those that a keeper begins with; before: the version before."""
+    """Weights of `MARKS`, with their version, 0 for the first ones, and the version before."""
 
     values: tuple[float, ...]
     version: int = 0
@@ -58,15 +59,16 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
-    """At most `most` items of what `facts` finds, those that matter: `Memory(path, writer=Keeper(Facts(extract), most=200))`.
+    """Keeps the `most` most important items that `facts` finds: `Memory(path, writer=Keeper(Facts(extract), most=200))`.
 
     Args:
-        facts: the writer that finds facts.
-        most: how many items it keeps in each scope.
-        begin: the first weights of `importance.MARKS`.
-        source: the source that its items get.
+        facts: The writer that finds facts.
+        most: The budget of items in each scope.
+        begin: The first weights of `importance.MARKS`.
+        source: The source that its items get.
 
-    An item with the metadata {"pinned": True} is never deleted, but counts."""
+    An item with the metadata {"pinned": True} is never deleted, but counts.
+    """
 
     facts: Writer
     most: int
@@ -109,7 +111,7 @@ class Keeper:
             read_to = len(bank.journal)
 
     def _least(self, items: dict[str, Item], scores: dict[str, float], version: int) -> Withdrawal | None:
-        """What goes next; None where there is room, or all is pinned."""
+        """Returns the next deletion; None where there is room, or all items are pinned."""
         free = [item for item in items.values() if not item.metadata.get(PINNED)]
         if len(items) <= self.most or not free:
             return None
@@ -123,11 +125,11 @@ class Keeper:
     # Learning.
 
     def weights(self, memory: Memory) -> dict[str, float]:
-        """Those in use, by mark: what each adds to the logarithm of the odds that a fact is asked for."""
+        """Returns the weights in use, by mark: what each adds to the log-odds that a fact is asked for."""
         return dict(zip(MARKS, self._weights(memory).values, strict=True))
 
     def check(self, memory: Memory) -> KeeperCheck | None:
-        """The latest check; None where there was none."""
+        """Returns the latest check; None where there was none."""
         on_file = memory.store.parameters(memory.scope, CHECK)
         if on_file is None:
             return None
@@ -135,7 +137,7 @@ class Keeper:
         return KeeperCheck(**{name: value for name, value in body.items() if name in names})
 
     def demote(self, memory: Memory) -> None:
-        """Back to the weights before the last promotion. Raises InvalidPolicy where there are none."""
+        """Restores the weights before the last promotion. Raises InvalidPolicy where there are none."""
         now = self._weights(memory)
         if not now.version:
             raise InvalidPolicy("no weights were promoted in this memory.", "There is nothing to go back to.")
@@ -143,7 +145,7 @@ class Keeper:
         _keep(memory, before.values if before.version else (), before.before)
 
     def learned(self, memory: Memory) -> KeeperCheck:
-        """Learn weights from all rewards so far, use them from now on, and say what they would have earned more."""
+        """Learns weights from all rewards so far, uses them from now on, and returns their estimated gain."""
         now = self._weights(memory)
         rewarded = evidence(memory, self.source)
         check, values = learn(rewarded, np.array(now.values), self.begin, self.most)
@@ -154,7 +156,7 @@ class Keeper:
         return check
 
     def _weights(self, memory: Memory, version: int | None = None) -> Weights:
-        """Those in use, or those of a version; weights of marks that are no longer looked at are left out."""
+        """Returns the weights in use, or those of a version, without weights of marks that no longer exist."""
         if version == 0:
             return Weights(self.begin)
         on_file = memory.store.parameters(memory.scope, NAME, None if version is None else f"s{version}")
@@ -166,7 +168,7 @@ class Keeper:
 
 
 def _keep(memory: Memory, values: Sequence[float], before: int) -> None:
-    """values: none for those that a keeper begins with."""
+    """Stores the weights in use; no values stand for the first weights."""
     body = {"marks": dict(zip(MARKS, values, strict=False)), "before": before}
     memory.store.put_parameters(memory.scope, NAME, json.dumps(body).encode())
 

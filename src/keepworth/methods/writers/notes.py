@@ -15,7 +15,7 @@ from keepworth.registry import Method
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """A-MEM's notes, rule form: content, keywords, tags and a context sentence, all of them embedded (2502.12110)."""
+    """Writes A-MEM's notes by rules: content, keywords, tags and a context sentence, all of them embedded (2502.12110)."""
 
     failures: bool = True
     steps: bool = False
@@ -52,7 +52,7 @@ def note_key(content: str, keywords: tuple[str, ...], tags: tuple[str, ...], con
 
 
 def note_prompt(text: str) -> str:
-    """A-MEM's note construction (arXiv 2502.12110)."""
+    """Returns the prompt of A-MEM's note construction (arXiv 2502.12110)."""
     return (
         f"Text:\n{as_line(text)}\n\nDescribe it for later retrieval. Answer with JSON: "
         '{"keywords": [at least three], "context": one sentence, "tags": [at least three]}.'
@@ -60,7 +60,7 @@ def note_prompt(text: str) -> str:
 
 
 def parse_note(reply: str) -> dict[str, Any]:
-    """Empty where the reply is not a note: the plain text is stored then."""
+    """Returns the fields of a note; none where the reply is no note, so that the plain text is stored."""
     value = parsed(reply)
     if not isinstance(value, dict):
         return {}
@@ -75,7 +75,7 @@ def parse_note(reply: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class NotesByModel:
-    """A-MEM's writer with a model; a reply that is no note leaves the plain text."""
+    """Writes A-MEM's notes with a model; a reply that is no note leaves the plain text."""
 
     ask: AskModel
 
@@ -105,10 +105,10 @@ class NotesByModel:
 
 
 def notes(*, ask: AskModel | None = None, failures: bool = True, steps: bool = False) -> Writer:
-    """A note for each choice of an episode.
+    """Returns a writer of one note for each choice of an episode.
 
     Args:
-        ask: A chat model as a function; None goes by rules.
+        ask: A chat model as a function; None uses rules.
         failures: Whether failed choices are kept, too. A model keeps them anyway.
         steps: Whether each step counts by its own reward. With a model the last choice in each situation counts.
     """

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 
 def trained(*, folder: str | Path, facts: Writer | None = None) -> Manager:
-    """The manager that a run trained, as a writer: `Memory("agent.mem", writer=trained(folder="runs/mine"))`.
-    It says of each fact whether it is added, takes the place of another, removes one, or changes nothing. The model is loaded
-    once for a process, and asked by one thread at a time.
+    """Returns the manager that a run trained, as a writer: `Memory("agent.mem", writer=trained(folder="runs/mine"))`.
+
+    It decides for each fact whether it is added, replaces another, removes one, or changes nothing. The model is loaded once per
+    process, and called by one thread at a time.
 
     Args:
-        folder: Of the run.
-        facts: What finds the facts in what was said; None for the rules.
+        folder: The run's folder.
+        facts: The writer that finds the facts of messages; None for the rules.
 
     Raises:
         MissingExtra: The extra "train" is not installed.
@@ -54,7 +55,7 @@ def trained(*, folder: str | Path, facts: Writer | None = None) -> Manager:
 
 @lru_cache(maxsize=2)
 def _choose_by(manager: Trained, changed: int) -> Choose:
-    """changed: when, so that weights which were trained anew are loaded anew."""
+    """Returns the manager's choices. `changed` is the time of its weights, so that the cache reloads new weights."""
     from keepworth.methods.writers._manager import chosen_by
 
     choose, lock = chosen_by(manager.loaded()), Lock()

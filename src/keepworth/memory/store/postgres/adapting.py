@@ -1,4 +1,4 @@
-"""How values go to Postgres and come back, so that rows are what SQLite gives: whole numbers, floats, text and bytes."""
+"""How values go to Postgres and back, so that rows hold the types that SQLite gives: integers, floats, text and bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from keepworth.memory.store.connection import Listed
 
 
 class PlainNumber(Dumper):  # type: ignore[misc]
-    """A whole number whose type the statement says: for Postgres 1 is no truth, and a small number no large one."""
+    """Sends an integer without a type, which the statement then decides: Postgres accepts a typed integer neither as a boolean
+    nor always as one of another size."""
 
     oid = 0
 
@@ -23,7 +24,7 @@ class PlainNumber(Dumper):  # type: ignore[misc]
 
 
 class PlainBytes(Dumper):  # type: ignore[misc]
-    """Where a column is text they stand there as they are written here, in hexadecimal digits after \\x."""
+    """Sends bytes without a type, as \\x and hexadecimal digits: a text column stores just that."""
 
     oid = 0
 
@@ -32,7 +33,7 @@ class PlainBytes(Dumper):  # type: ignore[misc]
 
 
 class PlainList(Dumper):  # type: ignore[misc]
-    """Of numbers or of texts, also where they are `Listed`."""
+    """Sends a list of numbers or texts, also a `Listed`, as an array."""
 
     oid = 0
 
@@ -42,14 +43,14 @@ class PlainList(Dumper):  # type: ignore[misc]
 
 
 class Truth(Loader):  # type: ignore[misc]
-    """As SQLite says it: 1 or 0."""
+    """Loads a boolean as 1 or 0, as SQLite has it."""
 
     def load(self, data: Buffer) -> int:
         return int(bytes(data) == b"t")
 
 
 class Sum(Loader):  # type: ignore[misc]
-    """Sums of whole numbers are whole."""
+    """Loads a `numeric`, such as a sum of integers, as an integer where it has only digits."""
 
     def load(self, data: Buffer) -> int | float:
         text = bytes(data).decode()

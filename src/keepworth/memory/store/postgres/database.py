@@ -1,8 +1,8 @@
 """A memory in Postgres: connections, who may write, and what a failure means.
 
-One writes at a time, under an advisory lock of the memory that a transaction holds to its end: so the journal has one order
-without gaps, and whoever reads sees all of it up to some entry. Readers never wait: each `reading` sees one moment. Whether
-something was written is asked of the journal, at each search; nothing is taken from notifications.
+There is one writer at a time: a write transaction holds the memory's advisory lock to its end. So the journal has one order
+without gaps, and a reader sees all of it up to some entry. Readers never wait; each `reading` sees one snapshot. Each search asks
+the journal whether something was written; notifications are not used.
 """
 
 from __future__ import annotations
@@ -43,28 +43,28 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("keepworth.memory")
 MOST = 16
-"""Connections to read from; whoever is one too many waits."""
+"""Most connections to read from; further readers wait."""
 BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 SYNCHRONOUS = {"process": "off", "power": "on"}
-"""Whether a commit waits for the server's disk."""
+"""By durability: whether a commit waits for the server's disk."""
 MOST_GATHERED = 1000
-"""Writes that wait, at most."""
+"""Most writes that are gathered before they are sent."""
 _WRITES = ("INSERT", "UPDATE", "DELETE")
 _NOWHERE = "\ufffe\uffff\ufffe"
-"""A text of characters that no text has."""
+"""A text that no stored text equals."""
 
 
 @lru_cache(maxsize=1000)
 def _marked(statement: str) -> str:
-    """A statement with values, as psycopg takes it. What differs from SQLite are the marks of values, and a list is an array."""
+    """Return a statement with parameters as psycopg takes it: `%s` for `?`, and an array for AMONG."""
     return statement.replace("%", "%%").replace(AMONG, "= ANY(?)").replace("?", "%s")
 
 
 class ServerConnection:
-    """`connection.AnyConnection` on one of psycopg's.
+    """A connection of psycopg; implements `connection.AnyConnection`.
 
-    gathers: whether writes that give no rows back wait for the next statement that does, or for the end of the transaction, and
-    go to the server with it, in one journey. What is wrong with one of them is then raised there."""
+    If `gathers` is set, writes that return no rows wait for the next other statement and go to the server with it, in one round
+    trip. An error in one of them is raised only then."""
 
     full_text: FullText = Postings()
     in_file: bool = False
@@ -81,14 +81,14 @@ class ServerConnection:
 
     def execute(self, statements: str, bindings: Sequence[Any] = (), /) -> Cursor:
         if any(isinstance(value, str) and "\0" in value for value in bindings) and statements.startswith("SELECT"):
-            # No text of Postgres holds one, so what is asked for is not there.
+            # No text in Postgres holds a NUL character, so such a value matches nothing.
             bindings = [_NOWHERE if isinstance(value, str) and "\0" in value else value for value in bindings]
         if self.gathers and bindings and statements.startswith(_WRITES) and "RETURNING" not in statements:
             self._gathered.append((statements, tuple(bindings)))
             if len(self._gathered) < MOST_GATHERED:
-                return cast("Cursor", None)  # whoever writes reads no rows
+                return cast("Cursor", None)  # the caller of a write reads no rows
             statements, bindings = self._gathered.pop()
-        if statements.startswith("ROLLBACK"):  # what was not sent yet is undone already
+        if statements.startswith("ROLLBACK"):  # what was not sent needs no rollback
             self._gathered.clear()
         if not self._gathered:
             return self._sent(statements, bindings, None)
@@ -99,11 +99,12 @@ class ServerConnection:
             return self._sent(statements, bindings, False)
 
     def _sent(self, statements: str, bindings: Sequence[Any], prepare: bool | None) -> Cursor:
-        """prepare: False where an error would leave psycopg with statements that it takes to be prepared."""
+        """Send a statement. `prepare` is False in a pipeline, where an error would leave psycopg with a wrong list of prepared
+        ones."""
         cursor: Cursor
         if bindings:
             cursor = self.raw.execute(_marked(statements), bindings, prepare=prepare)
-        else:  # several statements may go at once
+        else:  # there may be several statements
             cursor = self.raw.execute(statements, prepare=prepare)
         return cursor
 
@@ -119,8 +120,11 @@ class ServerConnection:
 class PostgresDatabase(Backend):
     """A memory on a server.
 
-    url: postgresql://user:password@host:port/database, and `?schema=name` where it is not `keepworth`. durability: "process"
-    survives a killed process of ours, "power" a killed server, too, for which each commit waits for its disk."""
+    Args:
+        url: postgresql://user:password@host:port/database, and `?schema=name` where it is not `keepworth`.
+        durability: With "process", committed writes survive a killed process of ours; with "power" also a killed server, for
+            which each commit waits for its disk.
+    """
 
     def __init__(
         self, url: str, *, durability: str = "process", read_only: bool = False, timeout: float = 10.0
@@ -172,12 +176,12 @@ class PostgresDatabase(Backend):
             self.read_only = True
 
     def _make(self, connection: ServerConnection) -> None:
-        """A new, empty memory, which is there whole or not at all; or somebody else's, made at the same moment."""
+        """Create an empty memory, in one transaction. Leaves one alone that another process created just then."""
         connection.execute("BEGIN")
         try:
             connection.execute("SELECT pg_advisory_xact_lock(?)", (self._lock_number,))
             if self._format(connection) is None:
-                # Not IF NOT EXISTS, for which Postgres asks for the right to make one where it is there, too.
+                # Not IF NOT EXISTS, which takes the right to create a schema even where it exists.
                 if scalar(connection, "SELECT 1 FROM pg_namespace WHERE nspname = ?", (self.schema,)) is None:
                     connection.execute(f"CREATE SCHEMA {_name(self.schema)}")
                 tables.create(connection.raw, uuid.uuid4().hex)
@@ -194,8 +198,8 @@ class PostgresDatabase(Backend):
             ) from error
 
     def _format(self, connection: ServerConnection) -> int | None:
-        """The format of the memory that is there; None where there is none."""
-        # Not with to_regclass: what that was told of before the lock was there, it says again.
+        """Return the format of the memory, or None if there is none."""
+        # Not with to_regclass, which repeats what it returned before the lock was taken.
         there = "SELECT 1 FROM pg_tables WHERE schemaname = ? AND tablename = 'facts_of_file'"
         if scalar(connection, there, (self.schema,)) is None:
             return None
@@ -215,7 +219,7 @@ class PostgresDatabase(Backend):
                 self._conninfo, autocommit=True, options=options, connect_timeout=max(2, round(self._timeout))
             )
         except self._psycopg.ProgrammingError as error:
-            # libpq quotes what it cannot read: a parameter's name may be said, a piece of a password may not.
+            # libpq quotes what it cannot parse: the message may repeat a parameter's name, but not a part of a password.
             reason = f" ({_first_line(error)})" if "query parameter" in str(error) else ""
             raise NotAMemoryFile(f"{self.path} is no address that libpq takes{reason}: correct it") from None
         adapt(raw)
@@ -236,7 +240,7 @@ class PostgresDatabase(Backend):
                     connection.execute(BEGIN_READING)
                     return connection
                 except self._psycopg.Error:
-                    connection.close()  # the server may have let go of it since it was last used
+                    connection.close()  # the server may have closed it since it was last used
             connection = self._connect()
             connection.execute(BEGIN_READING)
         except BaseException:
@@ -245,7 +249,7 @@ class PostgresDatabase(Backend):
         return connection
 
     def _leave(self, connection: Any) -> None:
-        with contextlib.suppress(self._psycopg.Error):  # what was read is read
+        with contextlib.suppress(self._psycopg.Error):  # an error here loses nothing that was read
             connection.execute("COMMIT")
         if connection.in_transaction or connection.raw.closed or self._closed:
             connection.close()
@@ -264,7 +268,7 @@ class PostgresDatabase(Backend):
             if self._writer is not None and not self._writer.raw.closed:
                 self._roll_back(self._writer)
                 raise
-            self._to_write().execute(begin)  # the server had let go of it since it was last used
+            self._to_write().execute(begin)  # the server had closed it since it was last used
         return self._to_write()
 
     def _to_write(self) -> ServerConnection:
@@ -283,21 +287,21 @@ class PostgresDatabase(Backend):
         finally:
             self._committing = 0
 
-    # What each database does in its own words.
+    # What each database implements itself.
 
     def pack(self, *, optimise: bool = False) -> bool:
-        """Write the tables and their indexes anew, so that no file of the database holds what was in them any more. The server's
-        log of writes, its backups and its replicas are not reached from here.
+        """Rewrite the tables and their indexes, so that no data file holds deleted rows any more. The server's write-ahead log,
+        backups and replicas keep theirs.
 
         Args:
-            optimise: Only give back what rows left behind, for which nobody has to wait, and gather what queries are planned by.
+            optimise: Only free the space of deleted rows, which makes nobody wait, and gather the query planner's statistics.
 
         Returns:
-            False where the samples that queries are planned by stay, as this user may not write `pg_statistic` anew.
+            False if the query planner's samples remain, as this user may not rewrite `pg_statistic`.
 
         Raises:
-            Busy: Somebody reads what was erased.
-            StorageFailed: Only the owner of the tables may write them anew.
+            Busy: A transaction still reads what was erased.
+            StorageFailed: Only the owner of the tables may rewrite them.
         """
         self.check_writable()
         with self._write_lock, self.translated():
@@ -323,14 +327,12 @@ class PostgresDatabase(Backend):
             return True
 
     def _written_anew(self, raw: psycopg.Connection[tuple[Any, ...]], table: str) -> bool:
-        """Whether VACUUM FULL took place: Postgres only warns where it may not. Raises Busy where a transaction that began before
-        still sees rows that are gone, so that they were copied."""
+        """Run VACUUM FULL and return whether it took place, as Postgres only warns if it may not. Raises Busy if an older
+        transaction still sees deleted rows, so that they were copied."""
         remaining: list[int] = []
 
         def note(message: psycopg.errors.Diagnostic) -> None:
-            if (
-                number := re.search(r"\d+", message.message_detail or "")
-            ) is not None:  # of rows that are gone and were copied
+            if (number := re.search(r"\d+", message.message_detail or "")) is not None:  # deleted rows that were copied
                 remaining.append(int(number[0]))
 
         file = "SELECT pg_relation_filenode(%s::regclass)"
@@ -350,16 +352,16 @@ class PostgresDatabase(Backend):
         return bool(raw.execute(file, (table,)).fetchone() != before)
 
     def truncate_log(self) -> bool:
-        return True  # the log is the server's
+        return True  # the write-ahead log is the server's
 
     def forget_samples(self, connection: AnyConnection) -> None:
-        # They are gathered anew, from what is still there.
+        # ANALYZE gathers new samples, from the rows that are left.
         listed = "items events touches decisions words word_counts names scopes episodes"
         for table in listed.split():
             connection.execute(f"ANALYZE {table}")
 
     def damage(self, connection: AnyConnection) -> list[str]:
-        # Pages are the server's to check (`pg_amcheck`); what is counted of words is ours.
+        # The server checks its own pages (`pg_amcheck`); this checks our counts of terms.
         wrong = scalar(
             connection,
             "SELECT count(*) FROM (SELECT term, count(*) AS n FROM words WHERE term <> '' GROUP BY term) AS said "

@@ -1,6 +1,6 @@
-"""The full-text index in Postgres: plain tables of which row holds which term how often, ranked by the formula of `search.index`.
+"""The full-text index in Postgres: plain tables of how often each row holds each term, ranked by the BM25 of `search.index`.
 
-A line of the empty term stands for each row, so that a row without a word is known, too.
+Every row also has an entry for the empty term, so that a row without words is in the index, too.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from keepworth.memory.search.columns import Mask
 
 LONGEST = 500
-"""Bytes of a term: an index of Postgres holds none of more than some 2,700. Of a longer one a digest stands there."""
+"""Most bytes of a stored term, as a Postgres index holds no value of more than some 2,700. A longer term is stored as its
+beginning and a digest."""
 LISTED = 2000
-"""Rows that are listed in a statement; of more a string of bits says which."""
+"""Most rows that are listed in a statement; more are given as a string of bits."""
 TABLES = """
 CREATE TABLE words(term TEXT NOT NULL, rowid INTEGER NOT NULL, home INTEGER NOT NULL, times INTEGER NOT NULL,
   length INTEGER NOT NULL, PRIMARY KEY(term, home, rowid));
@@ -34,7 +35,7 @@ CREATE TABLE word_counts(term TEXT PRIMARY KEY, doc INTEGER NOT NULL);
 
 
 class Postings:
-    """`connection.FullText` in the tables above."""
+    """The full-text index in these tables; implements `connection.FullText`."""
 
     def write(self, connection: AnyConnection, rows: Sequence[tuple[int, str, str]]) -> None:
         terms: list[str] = []
@@ -60,7 +61,7 @@ class Postings:
             (terms, numbers, times, lengths),
         )
         if documents:
-            # In one order, so that two that write never wait for each other.
+            # Sorted, so that two writers lock the rows in the same order and cannot deadlock.
             listed = sorted(documents)
             connection.execute(
                 "INSERT INTO word_counts SELECT * FROM unnest(?::text[], ?::bigint[]) ON CONFLICT(term) DO UPDATE SET "
@@ -155,7 +156,7 @@ def _joined(numbers: npt.NDArray[np.intp]) -> str:
 
 
 def stored_term(term: str) -> str:
-    """A term as the tables have it."""
+    """Return a term as the tables store it: a long one as its beginning and a digest."""
     encoded = term.encode("utf-8", "surrogatepass")
     if len(encoded) <= LONGEST:
         return term

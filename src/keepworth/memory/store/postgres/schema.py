@@ -1,6 +1,6 @@
-"""The tables of a memory in Postgres: those of a file, and what stands in the place of SQLite's own.
+"""The tables of a memory in Postgres: those of a file, with replacements for what only SQLite has.
 
-A memory is a schema of its own, so one database holds many, and the rights to each are given with Postgres's own `GRANT`.
+A memory is a schema of its own, so one database holds many, and the rights to each are given with Postgres's `GRANT`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import psycopg
 
 NUMBERED = {"names": "id", "scopes": "id", "vector_sets": "id", "decisions": "n", "episodes": "rowid"}
-"""Tables whose rows SQLite numbers by itself: one more than the largest number, without gaps, as one writes at a time."""
+"""Tables (and their column) that SQLite numbers by itself: one more than the largest number, without gaps, with one writer."""
 
 TYPES = {
     "deleted INTEGER": "deleted BOOLEAN",
@@ -26,9 +26,9 @@ TYPES = {
     " TEXT": ' TEXT COLLATE "C"',
     " WITHOUT ROWID": "",
 }
-"""As `connection.AnyConnection.types`."""
+"""What to replace in table definitions: see `connection.AnyConnection.types`."""
 
-# What a query says of JSON that is none, such as another fact of the file, is nothing.
+# For text that is not JSON, as some facts of the file are, these functions return NULL.
 _FUNCTIONS = r"""
 CREATE FUNCTION json_of(said text) RETURNS json LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
@@ -54,7 +54,7 @@ CREATE FUNCTION hex(bytes bytea) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SA
 
 
 def statements() -> list[str]:
-    """What lays out an empty memory, in order, in the SQL of Postgres."""
+    """Return the SQL statements that create an empty memory, in order."""
     listed = [part.strip() for part in in_types(f"{TABLES};{FULL_TEXT}", TYPES).split(";")]
     plain = [
         statement for statement in listed if statement and "fts5" not in statement and "automerge" not in statement
@@ -74,7 +74,7 @@ def statements() -> list[str]:
 
 
 def create(raw: psycopg.Connection[Any], store_id: str) -> None:
-    """Lay out the tables in the schema that this connection looks into first. The caller holds a write transaction."""
-    raw.execute(";\n".join(statements()).encode())  # in one journey to the server
+    """Create the tables in the first schema on the connection's search path. The caller holds a write transaction."""
+    raw.execute(";\n".join(statements()).encode())  # in one round trip
     for fact in (("store", store_id), ("format", str(SERVER_VERSION))):
         raw.execute("INSERT INTO facts_of_file VALUES(%s, %s)", fact)

@@ -1,1 +1,1 @@
-"""What the recipes of writers of bounded banks share."""
+"""Shared code of the recipes for writers of bounded banks."""

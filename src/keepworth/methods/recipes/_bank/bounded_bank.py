@@ -1,12 +1,11 @@
-"""The bounded bank: facts come one by one, the bank holds less than all of them, and a question comes after the last one.
+"""The bounded bank: facts arrive one by one, the bank has no room for all of them, and a question follows the last one.
 
-Any writer plays it that can write a line. `ADD` keeps the new fact, `ADD 7` says beside it how much it matters, from 0 to 9;
-`UPDATE 2` puts it in the place of entry 2, `DELETE 2` gives entry 2 up, `NOOP` lets the fact pass. Where the bank is full, what
-matters least goes first, and of equals the oldest: so a writer that always says `ADD` keeps the latest facts, and one that says
-how much each matters keeps the most important ones. Any text is a legal action: what makes no sense changes nothing and is
-counted, and so is what cannot be done.
+A writer answers each fact with a line. `ADD` stores the new fact, `ADD 7` also gives its importance, from 0 to 9; `UPDATE 2`
+replaces entry 2 by it, `DELETE 2` deletes entry 2, `NOOP` skips the fact. Where the bank is full, the least important entry is
+dropped, of equals the oldest: so a writer that always says `ADD` keeps the latest facts, and one that gives importances keeps the
+most important ones. Any text is a legal action: invalid and impossible ones change nothing and are counted.
 
-What is left in the bank is all that a reader has to answer with.
+A reader answers from what is left in the bank and nothing else.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.tasks.operations import read_operation
 
 USUAL = 5.0
-"""How much a fact matters where the writer does not say."""
+"""The importance of a fact where the writer gives none."""
 MOST = 9.0
 Unit = Literal["items", "tokens"]
 Measure = Callable[[str], int]
-"""The tokens of a text."""
+"""Returns the number of tokens of a text."""
 
 _IMPORTANCE = re.compile(r"^\s*ADD\s+([0-9]+(?:\.[0-9]+)?)\s*$", re.IGNORECASE)
 
 
 def words(text: str) -> int:
-    """Tokens where no tokenizer is at hand."""
+    """Counts words: the measure where no tokenizer is available."""
     return len(text.split())
 
 
 @dataclass(frozen=True, slots=True)
 class BankEntry:
-    """A fact in the bank. number: of its arrival; matters: how much, from 0 to 9; pinned: it stays, whatever is
-    asked for; part: of the bank that it stands in, where a bank has parts."""
+    """A fact in the bank. number: its order of arrival; matters: its importance, from 0 to 9; pinned: whether it is never
+    dropped; part: the part of the bank that holds it, where a bank has parts."""
 
     number: int
     text: str
@@ -49,12 +48,12 @@ class BankEntry:
 
 @dataclass(slots=True)
 class BoundedBank:
-    """At most `budget` items, or tokens. entries: in the order of their arrival. Every method is total: what cannot be done
-    changes nothing, says why, and is counted.
+    """A bank of at most `budget` items, or tokens, with `entries` in order of arrival. Its methods never raise: impossible
+    requests change nothing, return the reason, and are counted.
 
-    invalid: lines that made no sense; refused: what made sense and cannot be done, because the fact is longer than what is not
-    pinned, or because the entry that it should replace is pinned. Raises KeepworthError for a budget below 1 and for
-    entries that are more than it."""
+    invalid: number of unparsable lines; refused: number of valid but impossible ones, because the fact does not fit beside pinned
+    entries, or because the entry to replace is pinned. Raises KeepworthError for a budget below 1 and for entries that exceed it.
+    """
 
     budget: int
     unit: Unit = "items"
@@ -77,7 +76,7 @@ class BoundedBank:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The numbers of the facts that are in the bank."""
+        """Returns the numbers of the facts that are in the bank."""
         return tuple(entry.number for entry in self.entries)
 
     @property
@@ -88,7 +87,7 @@ class BoundedBank:
         return 1 if self.unit == "items" else self.measure(text)
 
     def write(self, line: str, fact: str) -> str:
-        """Carry out what `line` asks for about the next fact; what was done, in a word."""
+        """Executes `line` for the next fact, and returns the outcome in a word."""
         number, self.arrived = self.arrived, self.arrived + 1
         first = next((part for part in line.splitlines() if part.strip()), "")
         if importance := _IMPORTANCE.match(first):
@@ -120,7 +119,7 @@ class BoundedBank:
         return sum(self.size(entry.text) for entry in entries)
 
     def put(self, new: BankEntry) -> str:
-        """kept, passed or refused. A fact that matters too little to get in pushes nothing out either."""
+        """Stores an entry and returns "kept", "passed" or "refused". A fact not important enough drops no other fact."""
         if self._size([new, *(entry for entry in self.entries if entry.pinned)]) > self.budget:
             self.refused += 1
             return "refused"

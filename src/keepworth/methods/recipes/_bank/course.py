@@ -1,7 +1,7 @@
-"""Courses: what is written into a bounded bank in one episode, turn by turn.
+"""Courses: the interface of an episode in which a writer fills a bounded bank turn by turn.
 
-What a turn is belongs to a `WritingCourse`: here a digit for each fact, which says how much it matters (`DigitWriting`); in
-`parted` and `staged` a chunk of facts, written by calls. What an episode earns besides its answer belongs to the recipe.
+A `WritingCourse` defines what a turn is: here a digit of importance for each fact (`DigitWriting`); in `parted` and `staged` a
+chunk of facts, written by calls. The recipe defines rewards other than the answer's.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ DIGITS = tuple("0123456789")
 _DIGIT = re.compile(r"^\s*([0-9])(?![0-9])")
 
 MOST_WORDS = 256
-"""Of one fact in a prompt of a chunk; fewer where the prompt does not fit into the model's window."""
+"""Most words of one fact in a prompt of a chunk; halved until the prompt fits the model's window."""
 
 
 def task_of(stream: FactStream) -> Task:
-    """Its question, under the key of the stream and without the conversations that it was made of."""
+    """Returns the question of a stream as a task, under the stream's key and without the conversations."""
     task = stream.task
     return Task(stream.key, task.source, task.input, task.answers, task.verifier, tags=task.tags)
 
 
 def asked(model: Model, statement: str, answer: int) -> Tokens:
-    """The prompt for one fact. A fact that leaves no room for `answer` tokens in the model's window is cut short."""
+    """Returns the prompt for one fact. A fact that leaves no room for `answer` tokens in the model's window is cut."""
     text = as_line(statement)
     while len(prompt := model.encode(PROMPT.format(text))) + answer > model.context_limit and text:
         text = text[: len(text) * 3 // 4]
@@ -45,12 +45,12 @@ def asked(model: Model, statement: str, answer: int) -> Tokens:
 
 
 def digit_tokens(model: Model) -> int:
-    """The most tokens that a digit takes behind the prompt."""
+    """Returns the most tokens that a digit takes after the prompt."""
     return max(len(model.encode_continuation(digit)) for digit in DIGITS)
 
 
 def line_of(text: str) -> str:
-    """What the bank is told: a digit says how much the fact matters, any other text is carried out as it stands."""
+    """Converts a response to a line for the bank: a digit becomes the fact's importance, any other text is passed on."""
     digit = _DIGIT.match(text)
     return f"ADD {digit[1]}" if digit else text
 
@@ -59,9 +59,9 @@ class WritingCourse(Protocol):
     """One stream written into a bank.
 
     Attributes:
-        turns: Those that are over.
-        state: Of every segment: for an objective that compares turns of one state.
-        stop: The text that ends a response; "" where its length does.
+        turns: The finished turns.
+        state: The state of every segment, for an objective that compares turns of one state.
+        stop: The text that ends a response; "" where only its length does.
     """
 
     turns: list[ChunkTurn]
@@ -70,28 +70,29 @@ class WritingCourse(Protocol):
 
     @property
     def shown(self) -> Sequence[BankEntry]:
-        """What the reader is given after the last turn."""
+        """Returns the entries that the reader gets after the last turn."""
         ...
 
     @property
     def stored(self) -> Sequence[int]:
-        """Numbers of the stream's facts that are in the bank."""
+        """Returns the numbers of the stream's facts that are in the bank."""
         ...
 
     def prompt(self, most: int) -> str | None:
-        """What the writer sees, each fact in at most `most` words; None after the last turn."""
+        """Returns the writer's prompt, with each fact cut to `most` words; None after the last turn."""
         ...
 
     def act(self, text: str) -> ChunkTurn:
-        """Carry out a response. Any text is legal."""
+        """Executes a response. Any text is legal."""
         ...
 
 
 class DigitWriting:
-    """One stream, of which the writer says of each fact how much it matters.
+    """One stream whose writer gives a digit of importance for each fact.
 
-    What it is asked about one fact does not depend on the others: all facts are sampled at once, and one write can be drawn again
-    with all that comes after it unchanged."""
+    The prompt for one fact does not depend on the others: all facts are sampled at once, and one write can be resampled with all
+    later ones unchanged.
+    """
 
     state = stop = ""
 
@@ -101,7 +102,7 @@ class DigitWriting:
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """Facts of which nothing was said yet."""
+        """Returns the facts without a response so far."""
         return self.facts[len(self.turns) :]
 
     @property
@@ -123,7 +124,7 @@ class DigitWriting:
 
 
 def prompts_of(model: Model, course: WritingCourse, answer: int) -> list[Tokens]:
-    """All prompts that can be sampled now, each with room for `answer` tokens; none after the last turn."""
+    """Returns all prompts that can be sampled now, each with room for `answer` tokens; none after the last turn."""
     if isinstance(course, DigitWriting):
         return [asked(model, fact, answer) for fact in course.waiting]
     prompt = fitted(model, course, answer)
@@ -131,7 +132,7 @@ def prompts_of(model: Model, course: WritingCourse, answer: int) -> list[Tokens]
 
 
 def fitted(model: Model, course: WritingCourse, answer: int) -> Tokens | None:
-    """The next prompt, cut short where it would leave no room for `answer` tokens; None where none is left."""
+    """Returns the next prompt, cut to leave room for `answer` tokens; None after the last turn."""
     most = MOST_WORDS
     while (text := course.prompt(most)) is not None:
         prompt = model.encode(text)

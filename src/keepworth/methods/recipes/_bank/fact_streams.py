@@ -1,10 +1,10 @@
-"""Streams of facts out of real conversations, for whoever learns what to write down: facts come one by one, and a question that
-nobody knew comes after the last one.
+"""Streams of facts from real conversations, for learning what to store: facts come one by one, and an unknown question follows
+the last one.
 
-The order of the facts and their dates say nothing about which of them will be asked for: places are drawn evenly, and only the
-facts that decide the question keep their order among themselves, because "the later one counts" is part of what they say. A
-stream in the order of time would give it away: of LongMemEval's streams of 16, the last four hold 61 to 68 % of the evidence,
-where chance is 25 %.
+The order of the facts and their dates do not reveal which of them the question needs: places are drawn uniformly, and only the
+facts that decide the question keep their relative order, because "the later one counts" is part of their meaning. A stream in the
+order of time would reveal it: of LongMemEval's streams of 16, the last four hold 61 to 68 % of the evidence, where chance is 25
+%.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ FOLDS = 5
 
 @dataclass(frozen=True, slots=True)
 class FactStream:
-    """facts: in the order of arrival, with dates in that order. evidence: of each fact whether it decides the question (hidden:
-    never a reward but in an arm that says so). cluster: what generalises, the tied set of its question; number: which of the
-    streams of its question it is."""
+    """A stream of facts, in the order of arrival, with dates in that order. evidence: for each fact whether it decides the
+    question (hidden: never a reward except in an arm that says so). cluster: the tied set of its question; number: index among
+    the streams of its question."""
 
     task: Task
     facts: tuple[Fact, ...]
@@ -38,7 +38,7 @@ class FactStream:
         return f"{self.task.key}~{len(self.facts)}/{self.number}"
 
     def evidence_kept(self, numbers: Iterable[int]) -> float:
-        """The share of its evidence that is among the facts with these numbers."""
+        """Returns the share of the stream's evidence that is among the facts with these numbers."""
         wanted = {number for number, decides in enumerate(self.evidence) if decides}
         return len(wanted & set(numbers)) / len(wanted)
 
@@ -51,13 +51,13 @@ def fact_streams(
     seed: int = 0,
     clusters: Mapping[str, str] | None = None,
 ) -> list[FactStream]:
-    """`streams` streams of `length` facts for every task whose answer some of its facts state word for word.
+    """Returns `streams` streams of `length` facts for every task whose answer some of its facts state word for word.
 
-    The facts that decide a question (`decisive_facts`) are joined by others of its haystack, drawn by (seed, task, number),
-    none of them out of a turn that is marked as evidence; a fact said twice comes once. Tasks that have fewer facts than
-    `length`, or more evidence than half of it, are left out. clusters: by task key; each task is its own without.
-
-    Raises KeepworthError for a length below 2, and where no task has a stream."""
+    The facts that decide a question (`decisive_facts`) are joined by others of its haystack, drawn by (seed, task, number), none
+    of them from a turn that is marked as evidence; repeated facts come once. Tasks with fewer facts than `length`, or with
+    evidence for more than half of it, are left out. clusters: by task key; without it each task is its own. Raises KeepworthError
+    for a length below 2, and where no task has a stream.
+    """
     if length < 2:
         raise KeepworthError(f"a stream of {length} facts leaves nothing to choose.", "Let it have at least 2.")
     made: list[FactStream] = []
@@ -98,7 +98,7 @@ def _stream(
 
 
 def folds_of(streams: Sequence[FactStream], folds: int = FOLDS) -> list[int]:
-    """The fold of each stream: clusters whole, in an order that says nothing about them, as even as their sizes allow."""
+    """Returns the fold of each stream: clusters stay whole, in an order by hash, as even as their sizes allow."""
     sizes: dict[str, int] = {}
     for stream in streams:
         sizes[stream.cluster] = sizes.get(stream.cluster, 0) + 1
@@ -110,9 +110,9 @@ def folds_of(streams: Sequence[FactStream], folds: int = FOLDS) -> list[int]:
 
 
 def longmemeval_streams(length: int, *, streams: int = 3, seed: int = 0, distractors: int = 0) -> list[FactStream]:
-    """Of the extractive questions of all splits of LongMemEval: for learning in folds, where every question is tested once by a
-    writer that never saw it. distractors: sessions of others, as many as the length asks for where it is 0. Facts of one split
-    never stand in a stream of another."""
+    """Returns streams of the extractive questions of all splits of LongMemEval, for cross-validation in which each question is
+    tested by a writer that never saw it. distractors: number of other sessions; 0 takes as many as the length needs. Facts of one
+    split never come in a stream of another."""
     from keepworth.methods.benchmarks._longmemeval import longmemeval
     from keepworth.methods.benchmarks._longmemeval_questions import questions
 

@@ -1,12 +1,12 @@
-"""A bounded bank in parts, edited by calls: a chunk of facts in, any number of short calls out, before the next chunk comes.
+"""A bounded bank in parts, edited by calls: the writer answers a chunk of facts with any number of short calls.
 
-    E2      fact 2 of the chunk goes into part E
-    E0=2    fact 2 of the chunk takes the place of entry 0 of part E
-    -E0     entry 0 of part E goes
+    E2      fact 2 of the chunk is added to part E
+    E0=2    fact 2 of the chunk replaces entry 0 of part E
+    -E0     entry 0 of part E is deleted
 
-A part that is `single` is one paragraph, pinned: `C2` writes it anew, `-C` clears it. All parts share one budget; where
-it is full, the oldest entry that is not pinned goes. Any text is legal: what makes no sense, and what cannot be done,
-changes nothing, says so and is counted.
+A part that is `single` is one paragraph, pinned: `C2` rewrites it, `-C` clears it. All parts share one budget; where it is full,
+the oldest entry that is not pinned is dropped. Any text is legal: invalid and impossible calls change nothing, are reported and
+counted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from keepworth.methods.recipes._bank.bounded_bank import BankEntry, BoundedBank
 from keepworth.methods.writers._importance import specificity
 
 DONE = frozenset({"kept", "deleted", "shortened", "retrieved"})
-"""Outcomes of calls that changed what is in the bank, or in the context where a course has one."""
+"""Outcomes of calls that changed the bank, or the context where a course has one."""
 
 _CALL = re.compile(r"(-?)([A-Z])([0-9]{1,3})?(?:=([0-9]{1,3}))?")
 _NOTHING = frozenset({"", "none", "done"})
@@ -28,8 +28,8 @@ _NOTHING = frozenset({"", "none", "done"})
 
 @dataclass(frozen=True, slots=True)
 class BankCall:
-    """entry: the number of an entry of its part, None where it makes a new one; fact: the number of a fact of the
-    chunk, None where the entry goes. text: as it was written."""
+    """A parsed call, with its original text. entry: the number of an entry of its part, None for a new one; fact: the number of a
+    fact of the chunk, None for a deletion."""
 
     part: str
     entry: int | None
@@ -39,8 +39,8 @@ class BankCall:
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """What became of one call. call: None where the text is none. fact: what it wrote or gave up; number: of that
-    fact's arrival, -1 where there is none. outcome: kept, deleted, duplicate, refused or invalid."""
+    """The outcome of one call: kept, deleted, duplicate, refused or invalid. call: None where the text is no call. fact: the
+    written or deleted fact; number: its order of arrival, -1 without one."""
 
     call: BankCall | None
     outcome: str
@@ -53,7 +53,7 @@ class CallOutcome:
 
 
 def calls_of(text: str) -> list[BankCall | None]:
-    """The calls of a response's first line, None for each word that is none. `none`, `done` and nothing at all are no call."""
+    """Returns the calls of a response's first line, None for each invalid word. `none`, `done` and an empty line are no call."""
     first = next((line for line in text.splitlines() if line.strip()), "").strip()
     if first.lower() in _NOTHING:
         return []
@@ -75,19 +75,19 @@ def _call(word: str) -> BankCall | None:
 
 @dataclass(slots=True)
 class PartedBank:
-    """bank: what holds the entries of all parts. lists: the letters of parts that hold any number; single: of parts
-    that are one paragraph, with the most that it may measure, longer ones being cut word by word."""
+    """A bank with parts. bank: holds the entries of all parts. lists: the letters of parts with any number of entries; single:
+    the letters of one-paragraph parts, with the length to which they are cut."""
 
     bank: BoundedBank
     lists: tuple[str, ...]
     single: Mapping[str, int] = field(default_factory=dict)
 
     def entries(self, part: str) -> list[BankEntry]:
-        """Of a part, the oldest first."""
+        """Returns the entries of a part, the oldest first."""
         return sorted((entry for entry in self.bank.entries if entry.part == part), key=lambda item: item.number)
 
     def carry_out(self, call: BankCall | None, facts: Sequence[str], first: int) -> CallOutcome:
-        """Do what a call asks for. facts: of the chunk; first: the number of arrival of the first of them."""
+        """Executes a call. facts: those of the chunk; first: the order of arrival of the first of them."""
         outcome = self._carried_out(call, facts, first)
         if outcome.outcome == "invalid":
             self.bank.invalid += 1
@@ -127,7 +127,7 @@ CUT = " ..."
 
 
 def cut(text: str, most: int, bank: BoundedBank) -> str:
-    """As many words as `most` allows, in the bank's own measure, marked where some are left out."""
+    """Returns as many words as fit into `most`, in the bank's own measure, with a mark where some are left out."""
     if bank.measure(text) <= most:
         return text
     words = text.split()
@@ -138,8 +138,8 @@ def cut(text: str, most: int, bank: BoundedBank) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChunkTurn:
-    """What one response did. calls: in their order; chunk: the facts that it was asked about; before, after: what stood
-    in the bank; arrived: how many facts had arrived before and after, where the bank's state says so."""
+    """The effects of one response. calls: in their order; chunk: the facts it was about; before, after: the entries of the bank;
+    arrived: how many facts had arrived before and after, where the bank's state depends on it."""
 
     chunk: tuple[str, ...]
     calls: tuple[CallOutcome, ...]
@@ -149,9 +149,9 @@ class ChunkTurn:
 
 
 class ChunkedWriting:
-    """One stream written into a parted bank, chunk by chunk. facts: in the order of arrival; chunk: of how many;
-    recent: of the latest entries of each part, how many the writer sees, besides the single parts; 0 shows nothing of
-    the bank; ask: the last line of what it sees. Its turns have one state, so that an objective can compare all of a group."""
+    """One stream written into a parted bank, chunk by chunk. facts: in the order of arrival; chunk: facts per chunk; recent: how
+    many of the latest entries of each part the prompt shows, 0 for none of the bank; ask: the last line of the prompt. All turns
+    have one state, so that an objective can compare all turns of a group."""
 
     state, stop = "turn", "\n"
 
@@ -162,27 +162,27 @@ class ChunkedWriting:
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """The chunk that is to be written; () after the last."""
+        """Returns the next chunk, or () after the last."""
         return self.rest[: self._chunk]
 
     @property
     def rest(self) -> tuple[str, ...]:
-        """All facts that are to be written."""
+        """Returns all facts that are not written yet."""
         return self.facts[self._next :]
 
     @property
     def shown(self) -> tuple[BankEntry, ...]:
-        """What the reader is given: paragraphs, then each part's entries, the oldest first."""
+        """Returns the entries for the reader: paragraphs, then each part's entries, the oldest first."""
         parts = (*self.bank.single, *self.bank.lists)
         return tuple(entry for part in parts for entry in self.bank.entries(part))
 
     @property
     def stored(self) -> tuple[int, ...]:
-        """Numbers of the facts that are in the bank."""
+        """Returns the numbers of the facts that are in the bank."""
         return self.bank.bank.numbers
 
     def prompt(self, most: int) -> str | None:
-        """What the writer sees, each fact in at most so many words; None where nothing is left to write."""
+        """Returns the writer's prompt, with each fact cut to `most` words; None after the last chunk."""
         if not self.waiting:
             return None
         lines = []
@@ -193,7 +193,7 @@ class ChunkedWriting:
         return "\n".join(lines)
 
     def act(self, text: str) -> ChunkTurn:
-        """Carry out a response about the chunk that is waiting."""
+        """Executes a response about the next chunk."""
         chunk, before = self.waiting, tuple(self.bank.bank.entries)
         calls = tuple(self.bank.carry_out(call, chunk, self._next) for call in calls_of(text))
         self._next += len(chunk)
@@ -209,10 +209,11 @@ def short(text: str, most: int) -> str:
 def most_specific_calls(
     course: ChunkedWriting, share: int, part_of: Callable[[str], str], single: str = "", otherwise: str = ""
 ) -> str:
-    """A response by the rule `most specific`. Who sees nothing of the bank stores the `share` most specific facts of the
-    chunk. Who sees it fills it, and then puts a more specific fact in the place of the least specific entries.
+    """Returns a response by the rule `most specific`. A writer that does not see the bank stores the `share` most specific facts
+    of the chunk. One that sees it fills it, and then replaces the least specific entries by more specific facts.
 
-    part_of: the part of a fact; where that is `single` and taken, it is `otherwise`."""
+    part_of: the part of a fact; where that is `single` and taken, it is `otherwise`.
+    """
     chunk, calls = course.waiting, list[str]()
     order = sorted(range(len(chunk)), key=lambda number: -specificity(chunk[number]))
     if not course.recent:

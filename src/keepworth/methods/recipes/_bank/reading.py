@@ -1,4 +1,4 @@
-"""What a bank is worth: what a frozen reader answers from it."""
+"""Values a bank by the answers that a frozen reader gives from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from keepworth.tasks.metrics import token_f1
 
 @dataclass(frozen=True, slots=True)
 class BankAnswer:
-    """What the reader said, and its token F1. failed: why it said nothing, "" where it did."""
+    """The reader's answer and its token F1. failed: the reader's error, "" without one."""
 
     answer: str
     score: float
@@ -26,15 +26,16 @@ class BankAnswer:
 
 
 Read = Callable[[Sequence[tuple[FactStream, Sequence[str]]]], Sequence[BankAnswer]]
-"""(stream, texts in its bank) of several banks in, one answer each out, in their order."""
+"""Takes (stream, texts in its bank) of several banks, and returns one answer each, in order."""
 
 
 class BankReading:
-    """The `Read` of a frozen reader. A reader that fails costs nobody the run: banks that fail together are read one by one, and
-    one that fails by itself is an empty answer, worth 0, counted in `failed`.
+    """The `Read` of a frozen reader. Its errors do not end the run: if a batch of banks fails, each is read alone, and one that
+    fails alone counts as an empty answer, worth 0, and in `failed`.
 
-    permuted: a control, from which nothing can be learned: the scores of banks that are read together change places, by a draw
-    that depends on the banks and this seed alone. One thread reads at a time."""
+    permuted: a control without a signal: scores of banks that are read together are permuted, by a draw that depends only on the
+    banks and this seed. One thread reads at a time.
+    """
 
     def __init__(self, reader: Reader, *, permuted: int | None = None, lock: Lock | None = None) -> None:
         self.reader, self.failed = reader, 0
@@ -59,7 +60,7 @@ class BankReading:
         return [BankAnswer(answer, score, failed) for (answer, failed), score in zip(answers, scores, strict=True)]
 
     def _answers(self, queries: Sequence[Query]) -> list[tuple[str, str]]:
-        """(answer, why there is none) of each."""
+        """Returns (answer, error) for each query."""
         try:
             return [(answer, "") for answer in self.reader.answers(queries)]
         except Exception as error:
@@ -69,7 +70,7 @@ class BankReading:
 
 
 def used_by(query: str, shown: Sequence[Shown], most: int) -> tuple[str, ...]:
-    """The ids of at most `most` facts of a bank that are most like question and answer, by BM25; where no word is shared, all."""
+    """Returns the ids of the `most` facts of a bank nearest to question and answer by BM25; all where no word is shared."""
     bank = Bank.empty(None)
     fact_of = {bank.add(line.text, deduplicate=False).id: line.item for line in shown}
     hits = bank.search(query, most, mode="lexical") if shown and query.strip() else []

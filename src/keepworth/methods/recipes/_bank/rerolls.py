@@ -1,6 +1,6 @@
-"""Re-rolls: single calls of a group's first episode, drawn again from the memory that they began with.
+"""Re-rolls: single calls of a group's first episode, resampled from the memory that they began with.
 
-The members of a group soon hold different memories, so that what they do later is not comparable; re-rolls of one call from one
+The members of a group soon hold different memories, so that their later calls are not comparable; re-rolls of one call from one
 memory state are. Source: Memory-R2 (LoGo-GRPO), arXiv 2605.21768.
 """
 
@@ -15,19 +15,19 @@ from keepworth.learning.collect.curriculum import without_signal
 from keepworth.learning.collect.groups import Again, EpisodeContext, Regroup
 
 Reroll = Callable[[Episode, int, EpisodeContext], Awaitable[Episode]]
-"""(anchor, index of its segment, context) -> one episode from the memory before that segment: its id is the context's, its
-task the anchor's, its parent the anchor's id."""
+"""(anchor, index of its segment, context) -> one episode from the memory before that segment, with the context's id, the anchor's
+task, and the anchor as parent."""
 
 
 def rolled_again(reroll: Reroll, size: int, probability: float, seed: int, refill: int = 0) -> Regroup:
-    """A `regroup` that puts a group of re-rolls beside the group for each call that is chosen.
+    """Returns a `regroup` that adds a group of re-rolls for each chosen call.
 
     Args:
         reroll: Makes one episode of a re-roll.
-        size: How many a call is rolled again; those of which fewer than two come to something are left out.
-        probability: Of each call of the anchor to be rolled again (0.5 in the paper).
-        seed: Of that choice, with the group's index.
-        refill: That of the training: a group without a signal is replaced there, and not rolled again.
+        size: Re-rolls per call; a call with fewer than two finished ones is left out.
+        probability: Probability with which each call of the anchor is re-rolled (0.5 in the paper).
+        seed: Seed of that choice, together with the group's index.
+        refill: That of the training: a group without a signal is replaced there, and not re-rolled.
     """
 
     async def regroup(task: Task, group: Group, again: Again) -> Sequence[Group]:
@@ -47,6 +47,6 @@ def rolled_again(reroll: Reroll, size: int, probability: float, seed: int, refil
 
 
 def sampled_sessions(sessions: int, probability: float, seed: int) -> tuple[int, ...]:
-    """Which sessions of an anchor rollout are rolled again: each on its own with `probability`."""
+    """Returns the sessions of an anchor rollout to re-roll, each drawn independently with `probability`."""
     generator = random.Random(seed)
     return tuple(session for session in range(sessions) if generator.random() < probability)

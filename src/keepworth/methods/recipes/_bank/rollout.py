@@ -1,6 +1,5 @@
-"""Writing into a bounded bank, as a rollout: turn by turn the model says what to do, the bank does it, and in the end a frozen
-reader answers the question from what is left.
-"""
+"""The rollout of writing into a bounded bank: the model answers turn by turn, the bank executes it, and at the end a frozen
+reader answers the question from the bank."""
 
 from __future__ import annotations
 
@@ -33,17 +32,17 @@ from keepworth.rollouts.driver import RolloutContext
 
 
 def state_of(entries: Sequence[BankEntry], arrived: int = 0) -> str:
-    """A hash of what is in a bank, and of how many facts have arrived: equal for equal states."""
+    """Returns a hash of a bank's entries and of the number of arrived facts: equal for equal states."""
     content = [(entry.number, entry.text, entry.matters, entry.pinned, entry.part) for entry in entries]
     return hashlib.sha256(repr((arrived, content)).encode()).hexdigest()[:16]
 
 
-# Courses: what is written in one episode, turn by turn.
+# Courses.
 
 
 Earned = Callable[[WritingCourse, BankAnswer], Sequence[RewardTerm]]
-"""The reward terms of an episode besides the answer's, which is of weight 1 and named `answer`: where one of these has
-that name, it stands in its place."""
+"""Returns an episode's reward terms besides the answer's, which has weight 1 and the name `answer`. A term of that name replaces
+it."""
 
 
 async def write_stream(
@@ -61,24 +60,24 @@ async def write_stream(
     scorer: str = "",
     seconds: float | None = None,
 ) -> Episode:
-    """One episode: a segment for each turn, a decision and an operation for each thing that it did, then one reading.
+    """Plays one episode: a segment for each turn, a decision and an operation for each call, then one reading.
 
-    Its `shown` are what the reader was given, by the ids that the decisions chose.
+    Its `shown` are the reader's entries, by the ids that the decisions chose.
 
     Args:
-        model: Writes.
-        stream: What is written.
-        course: Of it, at its beginning.
+        model: The writer.
+        stream: The facts and their question.
+        course: The course of the stream, at its beginning.
         context: Draws the samples.
-        read: Is asked for all members of the group at once, in at most `seconds`.
+        read: Called once for all members of the group.
         earned: See `Earned`.
-        max_tokens: Of a response.
-        prompt_id: Of the segments.
-        again: Of a `DigitWriting`: an episode and the number of one of its segments, which alone is drawn again; all else is said
-            as in that episode. So re-rolls of one segment differ in that one write alone.
-        temperature: Of the samples.
-        scorer: What judged the answer.
-        seconds: That the reader may take.
+        max_tokens: Limit of a response.
+        prompt_id: That of the segments.
+        again: For a `DigitWriting`: an episode and the number of its only segment to resample; all other responses are copied. So
+            re-rolls of one segment differ in that one write alone.
+        temperature: That of the samples.
+        scorer: The name of what judged the answer.
+        seconds: Time limit of the reader.
     """
     stops = model.stop_ids_for(course.stop) if course.stop else frozenset[int]()
     params = SamplingParams(max_tokens, temperature=temperature, stop_ids=stops)
@@ -100,7 +99,7 @@ async def write_stream(
     terms = list(earned(course, answered))
     if all(term.name != "answer" for term in terms):
         terms.insert(0, RewardTerm("answer", answered.score, scorer=scorer))
-    # Marks of evidence are looked at and never learned from: shaping of weight 0 enters neither reward nor metric.
+    # Marks of evidence are logged and never learned from: shaping of weight 0 enters neither reward nor metric.
     terms.append(RewardTerm("evidence_kept", stream.evidence_kept(course.stored), weight=0.0, shaping=True))
     segments = tuple(
         Segment(
@@ -166,5 +165,5 @@ def _event(write: CallOutcome) -> MemoryEvent:
 
 
 def item_of(number: int) -> str:
-    """The id of a fact by the number of its arrival."""
+    """Returns the id of a fact from its order of arrival."""
     return f"f{number}"

@@ -1,12 +1,12 @@
-"""Staged editing of memory: facts are stored, then distractors fill the context, then the question comes and what was stored is
-fetched again.
+"""Staged editing of memory: facts are stored, then distractors fill the context, then the question comes and stored facts are
+retrieved.
 
-    stage 1   a chunk of facts           L2 stores fact 2, L0=2 puts it in the place of entry 0, -L0 gives entry 0 up
-    stage 2   distractors                -M1 filters message 1 out of the context, M1 shortens it
+    stage 1   a chunk of facts           L2 stores fact 2, L0=2 replaces entry 0 by it, -L0 deletes entry 0
+    stage 2   distractors                -M1 removes message 1 from the context, M1 shortens it
     stage 3   the question, the store    R0 retrieves entry 0 into the context, -M1 and M1 as before
 
-The reader is given the context alone: messages that are left, then what was retrieved. What does not fit into its
-window is cut off at the end. Any text is legal, as in `keepworth.methods.recipes._bank.parted`.
+The reader gets the context alone: the remaining messages, then the retrieved facts, cut off at the end of its window. Any text is
+legal, as in `keepworth.methods.recipes._bank.parted`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class WritingStage(str, Enum):
 
 
 ASK_STORE, ASK_DROP, ASK_FETCH = "Store as L:", "Drop as -M, shorten as M:", "Retrieve as R:"
-"""The last line of what the writer sees in each stage."""
+"""The last line of the prompt in each stage."""
 
 
 class StagedWriting:
-    """One stream through the three stages. facts: in the order of arrival; distractors: messages of stage 2; question:
-    of stage 3. bank: with the part `STORE`; chunk, recent: as in `ChunkedWriting`; window: what the context may
-    measure; retrievals: at most so many entries; words: of a message that was shortened."""
+    """One stream through the three stages. facts: in the order of arrival; distractors: messages of stage 2; question: of stage
+    3. bank: with the part `STORE`; chunk, recent: as in `ChunkedWriting`; window: the context's limit, in the bank's measure;
+    retrievals: most retrieved entries; words: length of a shortened message."""
 
     state, stop = "turn", "\n"
 
@@ -78,18 +78,18 @@ class StagedWriting:
 
     @property
     def context(self) -> list[BankEntry]:
-        """Messages that are left, then what was retrieved, whether it fits or not."""
+        """Returns the remaining messages, then the retrieved entries, whether they fit or not."""
         messages = [BankEntry(-1 - number, text, part=MESSAGE) for number, text in self.messages.items()]
         return [*messages, *self.retrieved]
 
     @property
     def used(self) -> int:
-        """What the context measures."""
+        """Returns the length of the context, in the bank's measure."""
         return sum(self.bank.bank.measure(entry.text) for entry in self.context)
 
     @property
     def shown(self) -> list[BankEntry]:
-        """Of the context what fits into its window."""
+        """Returns the part of the context that fits into its window."""
         left, fits = self.window, list[BankEntry]()
         for entry in self.context:
             left -= self.bank.bank.measure(entry.text)

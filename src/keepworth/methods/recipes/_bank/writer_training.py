@@ -1,4 +1,4 @@
-"""The training of a writer of the bounded bank, and the measures of its arms."""
+"""Trains a writer of the bounded bank, and measures its arms."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class WriterTraining:
     ) -> None:
         self.config, self.run, self.model, self.streams, self.progress = config, run, model, streams, progress
         self.calls = calls
-        lock = Lock()  # one reader, for one thread at a time
+        lock = Lock()  # the reader serves one thread at a time
         self._rewarding = BankReading(reader, permuted=config.seed if config.permuted else None, lock=lock)
         self._measuring = BankReading(reader, lock=lock)
         self._tokens = reader.tokens if isinstance(reader, ModelReader) else words
@@ -72,7 +72,7 @@ class WriterTraining:
         }
 
     def bank(self) -> BoundedBank:
-        """An empty one."""
+        """Returns an empty bank."""
         return BoundedBank(self.config.budget, self.config.unit, self._tokens)
 
     def task(self, group: int) -> Task:
@@ -100,7 +100,7 @@ class WriterTraining:
         )  # fmt: skip
 
     def begin(self, learner: Learner) -> None:
-        """What an untrained writer and rules leave, and the warm start: the rule that is imitated sees no answer."""
+        """Measures the untrained writer and the rules, and runs the warm start, which imitates a rule that sees no answer."""
         config = self.config
         if restored(self.run, learner):
             return
@@ -121,7 +121,7 @@ class WriterTraining:
         self.measure(step, ROLE, "dev", self.leave)
 
     def leave(self, streams: Sequence[FactStream]) -> Sequence[WritingCourse]:
-        """What the model leaves as it is now."""
+        """Returns the courses that the current model writes."""
         if self.calls is not None:
             return self._by_calls(streams, self.calls)
         statements = sorted({fact.statement for stream in streams for fact in stream.facts})
@@ -129,7 +129,7 @@ class WriterTraining:
         return [self._play(stream, [f"ADD {means[fact.statement]:.6f}" for fact in stream.facts]) for stream in streams]
 
     def rules(self) -> dict[str, Leaves]:
-        """Of those arms that learn nothing."""
+        """Returns the arms that learn nothing."""
         lines: dict[str, Lines] = {
             "first_in_first_out": lambda stream: ["ADD"] * len(stream.facts),
             "most_specific": rule_lines,
@@ -154,7 +154,7 @@ class WriterTraining:
         return self.calls.course(stream, self.bank(), self.streams)
 
     def pairs(self) -> list[Pair]:
-        """What is imitated first: a prompt and what a rule says there, of every fact or turn to train on."""
+        """Returns the pairs to imitate first: a prompt and a rule's response, for every fact or turn of training."""
         if self.calls is None:
             statements, tokens = self.streams.statements(), digit_tokens(self.model)
             return [
@@ -180,7 +180,7 @@ class WriterTraining:
         return DigitWriting([fact.statement for fact in stream.facts], self.bank())
 
     def _by_calls(self, streams: Sequence[FactStream], calls: ByCalls) -> list[WritingCourse]:
-        """Its most probable responses, all streams side by side."""
+        """Returns the courses of the model's greedy responses, all streams in parallel."""
         courses = [self._course(stream) for stream in streams]
         greedy = SamplingParams(calls.max_tokens, temperature=0.0, stop_ids=self.model.stop_ids_for("\n"))
         while waiting := [
@@ -196,7 +196,7 @@ class WriterTraining:
         return courses
 
     def measure(self, step: int, arm: str, split: str, leaves: Leaves) -> None:
-        """What the reader answers from what a writer leaves, and how much of the evidence is in its bank."""
+        """Measures the reader's answers from the banks of a writer, and the share of evidence in them."""
         from keepworth.evaluation.statistics import estimate, score_range
 
         self.progress.phase(f"reading banks: {arm}")

@@ -1,4 +1,4 @@
-"""What writes into a bounded bank: the streams of each split, rules that learn nothing, and writers that write by calls."""
+"""Streams of each split, rules that learn nothing, and the interface of writers that write by calls."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 
 Lines = Callable[[FactStream], Sequence[str]]
-"""What a writer says of each fact of a stream."""
+"""Returns a line for each fact of a stream."""
 
 
 Leaves = Callable[[Sequence[FactStream]], Sequence[WritingCourse]]
-"""A writer's courses over several streams, played to their ends."""
+"""Returns a writer's finished courses over several streams."""
 
 
 @dataclass(frozen=True, slots=True)
 class ByCalls:
-    """A writer that sees its bank and writes by calls. course: of a stream, into an empty bank; rule: what it imitates
-    first, at a turn of its course; earned: its reward terms; max_tokens: of a response; turns: of an episode. arms: what
-    rules respond, by their names in `ARMS`, in the place of the usual ones."""
+    """A writer that sees its bank and writes by calls. course: of a stream, into an empty bank; rule: the response to imitate
+    first; earned: its reward terms; max_tokens: of a response; turns: of an episode. arms: responses of rules, by their names in
+    `ARMS`, which replace the usual ones."""
 
     course: Callable[[FactStream, BoundedBank, WriterStreams], WritingCourse]
     rule: Callable[[Any], str]
@@ -50,7 +50,7 @@ class ByCalls:
 
 
 class WriterStreams:
-    """The streams of each split: those of `length`, and to train on those of the horizons besides."""
+    """The streams of each split: those of `length`, and for training those of the horizons as well."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -67,7 +67,7 @@ class WriterStreams:
         return fact_streams(tasks, length, streams=self._config.streams, clusters=self._clusters)
 
     def drawn(self, group: int) -> FactStream:
-        """Of the group with an index, of the length that its step has."""
+        """Returns the stream of a group, of its step's length."""
         config = self._config
         length = config.length_at(position_of(group) // config.tasks_per_step)
         return drawn_task(self._train[length], None, config.seed, group)
@@ -79,8 +79,7 @@ class WriterStreams:
         return self._by_key[key]
 
     def distract(self, stream: FactStream, count: int) -> list[str]:
-        """Statements of other streams of its split, to distract from its own; the same each time. Fewer where there are
-        no more."""
+        """Returns at most `count` statements of other streams of its split as distractors, the same each time."""
         statements = {fact.statement for fact in stream.facts}
         others = {
             fact.statement
@@ -92,11 +91,11 @@ class WriterStreams:
         return sorted(others, key=lambda text: draw_order("beside", stream.key, text))[:count]
 
     def training(self) -> list[FactStream]:
-        """All streams to train on, of every length."""
+        """Returns all training streams, of every length."""
         return list(self._by_key.values())
 
     def statements(self) -> list[str]:
-        """Every statement to train on, once."""
+        """Returns the distinct statements of training."""
         return sorted({fact.statement for stream in self._by_key.values() for fact in stream.facts})
 
 
@@ -109,7 +108,7 @@ def evidence_lines(stream: FactStream) -> list[str]:
 
 
 def rule_digits(statements: Sequence[str]) -> list[int]:
-    """[n]: the digit of each statement by the rule `most specific`, a tenth of the statements each."""
+    """Returns [n] digits of the statements by the rule `most specific`: each digit goes to a tenth of them."""
     order = sorted(range(len(statements)), key=lambda number: specificity(statements[number]))
     digits = [0] * len(statements)
     for rank, number in enumerate(order):
@@ -118,7 +117,7 @@ def rule_digits(statements: Sequence[str]) -> list[int]:
 
 
 def mean_digits(model: InProcessModel, statements: Sequence[str]) -> list[float]:
-    """[n]: of each statement the mean of the digit that the model would draw, among digits."""
+    """Returns [n]: the mean digit of each statement under the model's distribution over digits."""
     branches = [model.encode_continuation(digit) for digit in DIGITS]
     most = max(map(len, branches))
     scored = model.score([asked(model, statement, most) for statement in statements], [branches] * len(statements))

@@ -1,10 +1,9 @@
-"""Training a writer of the bounded bank: what `bounded_bank`, `memory_r2`, `fine_mem` and the writers by calls share.
+"""Trains a writer of the bounded bank: shared by `bounded_bank`, `memory_r2`, `fine_mem` and the writers by calls.
 
-The streams are of LongMemEval's extractive questions. Their order says nothing, and a stream is made of facts of its own split.
-Measured are what the reader answers and the share of the evidence that was kept, before and after, beside rules that
-learn nothing and one that knows the evidence. A fact then matters as much as the mean of the digits that the model would draw,
-so that equal digits leave no ties. A writer by calls (`ByCalls`) sees its bank and says, turn by turn, what to do;
-measured is its most probable response.
+The streams are of LongMemEval's extractive questions. Their order is uninformative, and a stream consists of facts of its own
+split. The reader's answers and the share of stored evidence are measured before and after training, next to rules that learn
+nothing and one that knows the evidence. There the importance of a fact is the mean of the digits that the model would draw, which
+avoids ties. A writer by calls (`ByCalls`) sees its bank and answers turn by turn; its greedy response is measured.
 """
 
 from __future__ import annotations
@@ -32,28 +31,28 @@ if TYPE_CHECKING:
     from keepworth.recipes.recipe import Origin
 
 ARMS = ("untrained", "first_in_first_out", "most_specific", "warm_start", "trained", "all_evidence")
-"""Of the table, in the order in which they are to be read."""
+"""The arms of the table, in the order of its rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class BankWriter:
-    """A writer that learns, of the bounded bank: what its recipes make.
+    """A writer of the bounded bank that learns: the system of its recipes.
 
     Attributes:
-        calls: Of a writer that has them; without, it draws a digit for each fact.
-        remembered: Rewards episodes besides.
+        calls: Settings of a writer by calls; without them it draws a digit for each fact.
+        remembered: Makes a source of additional rewards.
     """
 
     calls: ByCalls | None = None
     remembered: Callable[[Progress], Source] | None = None
 
     def learn(self, settings: Config, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
-        """Train and measure: see `recipe.Trainable`."""
+        """Trains and measures: see `recipe.Trainable`."""
         tokens, turns = (1, settings.length) if self.calls is None else (self.calls.max_tokens, self.calls.turns)
         named = found_reader(settings.reader, settings.model, settings.style, run)
         streams, made = WriterStreams(settings), list[WriterTraining]()
         regroup = None
-        if settings.local is not None:  # re-rolls are of what is made once the model is loaded
+        if settings.local is not None:  # the re-rolls need the training, which exists once the model is loaded
             size, share = settings.local
             regroup = rolled_again(lambda *given: made[0].reroll(*given), size, share, settings.seed, settings.refill)
         hooks = Hooks(regroup=regroup, sources=() if self.remembered is None else (self.remembered(progress),))
@@ -80,7 +79,7 @@ class BankWriter:
 
 
 def writer_tables(run: RunFolder, config: Config, remark: str = "") -> list[dict[str, Any]]:
-    """What the run measured on test streams. remark: what a reader of the table should know besides."""
+    """Returns the table of the run's results on test streams. `remark` is added to its note."""
     rows = [row for row in run.evals() if row.get("role") == ROLE and row.get("split") == "test"]
     if not rows:
         return []

@@ -1,4 +1,4 @@
-"""The Answerer half of Memory-R1: retrieved memories in, a short answer out, reward from the answer alone."""
+"""The Answerer half of Memory-R1: it reads retrieved memories and writes a short answer, rewarded by the answer alone."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from keepworth.methods.recipes._memory_r1.settings import Config
 
 CURVE = "with memory"
-"""Arm of the measurements during training on dev questions: the test questions are then read before and after, once each."""
+"""Arm of the measurements on dev questions during training; the test questions are read before and after, once each."""
 
 
-# One episode: what is recalled, one call of the model, one answer.
+# One episode: recall, one call of the model, one answer.
 
 
 def train_answerer(config: Config, run: RunFolder, progress: Progress) -> list[dict[str, Any]]:
-    """Train, measure the test questions before and after with the control arms, and return the run's tables."""
+    """Trains, measures the test questions before and after with the control arms, and returns the run's tables."""
     sets, recall = task_sets(config), recall_for(config)
     train_role(
         config,
@@ -53,7 +53,7 @@ def train_answerer(config: Config, run: RunFolder, progress: Progress) -> list[d
 
 
 class Answering:
-    """Which questions are answered when, how, and how it is measured: the `RecipeEpisodes` of the training."""
+    """The `RecipeEpisodes` of the training: which questions are answered when, how, and how it is measured."""
 
     def __init__(
         self,
@@ -77,10 +77,10 @@ class Answering:
         return await rollout_of(config, self.recall, self.model)(task, context)
 
     def begin(self, learner: Learner) -> None:
-        """The test questions are measured at step 0."""
+        """Does nothing: the test questions are measured at step 0."""
 
     def end(self, step: int) -> None:
-        """The last step has measured the test questions already."""
+        """Does nothing: the last step has measured the test questions already."""
 
     def evaluate(self, step: int) -> None:
         if self.config.curve == "dev":
@@ -102,7 +102,7 @@ class Answering:
 
 
 def rollout_of(config: Config, recall: Recall, model: Model) -> Rollout:
-    """One answer from memory. model: it reads; what is drawn, the context draws."""
+    """Returns the rollout of one answer from memory: `model` encodes, and the context samples."""
 
     async def rollout(task: Task, context: RolloutContext) -> Episode:
         params = SamplingParams(config.max_tokens, temperature=config.temperature, stop_ids=model.stop_ids_for("\n"))
@@ -113,7 +113,7 @@ def rollout_of(config: Config, recall: Recall, model: Model) -> Rollout:
 
 
 def table_arms(when: str, recall: Recall, tasks: Sequence[Task], config: Config) -> dict[str, Recall]:
-    """The model as it is, with its memory and with each control in its place."""
+    """Returns the arms of the current model: its memory, and each control in its place."""
     suffix = "" if when == "trained" else "_untrained"
     return {
         when: recall,
@@ -124,7 +124,7 @@ def table_arms(when: str, recall: Recall, tasks: Sequence[Task], config: Config)
 
 
 def task_sets(config: Config) -> dict[str, list[Task]]:
-    """Questions to train on, for the curve, and for the table. Only sessions of training questions are trained on."""
+    """Returns the questions for training, curve and table. Only sessions of training questions are trained on."""
     if config.source == "locomo":
         from keepworth.methods.benchmarks.locomo import locomo
 
@@ -144,7 +144,7 @@ def task_sets(config: Config) -> dict[str, list[Task]]:
 
 
 def recall_for(config: Config) -> Recall:
-    """What is shown for a task, as configured: evidence among distractors, or whatever retrieval finds."""
+    """Returns the configured recall: evidence among distractors, or what retrieval finds."""
     if config.recall == "given":
         return recalling.given(config.memories, seed=0, words=config.words, dates=config.dates)
     from keepworth.models.encoders import encoder
@@ -153,7 +153,7 @@ def recall_for(config: Config) -> Recall:
 
 
 def answer_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
-    """The table of the test questions, from what the run measured."""
+    """Returns the table of the test questions from the run's measurements."""
     rows = [
         row
         for row in run.evals()

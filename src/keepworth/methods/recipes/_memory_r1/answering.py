@@ -1,4 +1,4 @@
-"""Answering from memory: what is recalled, one call of the model, one answer; and how well lists of questions are answered."""
+"""Answers a question from memory (recall, one call of the model, one answer), and measures answers to lists of questions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def of_one_call(
     after: str,
     **rest: Any,
 ) -> Episode:
-    """The episode of a single segment. before, after: content hashes of the memory; rest: fields of `Episode`."""
+    """Returns the episode of a single segment. before, after: content hashes of the memory; rest: fields of `Episode`."""
     segment = Segment(
         role=role,
         prompt_id=prompt_id,
@@ -71,9 +71,10 @@ async def answer(
     reward: str = "token_f1",
     style: Style = Style.DIRECT,
 ) -> Episode:
-    """One episode. reward: the verifier that is trained on; the others are logged.
+    """Plays one episode. reward: the verifier that is trained on; the others are logged.
 
-    Memories that do not fit the window are left out, which the episode says in `errors`."""
+    Memories that do not fit the window are left out, which is noted in the episode's `errors`.
+    """
     begun = time.perf_counter()
     recalled: RecalledPrompt = await context.shared("memory", asking, model, task, recall, params.max_tokens, style)
     remembered, version = time.perf_counter(), model.version
@@ -91,9 +92,9 @@ def demonstration(
     *,
     identity: str,
 ) -> Episode:
-    """An episode that gives the first answer of the key: what supervised training imitates.
+    """Returns an episode whose answer is the first of the key, for supervised training.
 
-    Nothing was drawn, so the log-probabilities are 0 and mean nothing; the end of the line is part of what is taught.
+    Nothing was drawn, so the log-probabilities are 0 and mean nothing; the end of the line is part of the target.
     """
     recalled = asking(model, task, recall, max_tokens, style)
     ids = model.encode_continuation(f" {task.answers[0]}\n")
@@ -104,7 +105,7 @@ def demonstration(
 
 @dataclass(frozen=True, slots=True)
 class RecalledPrompt:
-    """What was recalled for a task, and the prompt with as much of it as fits."""
+    """The memories recalled for a task, and the prompt with those that fit."""
 
     memory: Recalled
     prompt: Tokens
@@ -161,7 +162,7 @@ def _episode_of(
     )
 
 
-# The training.
+# Measures.
 
 
 METRICS = {"f1": token_f1, "em": exact_match, "bleu1": bleu1}
@@ -169,7 +170,7 @@ METRICS = {"f1": token_f1, "em": exact_match, "bleu1": bleu1}
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """One arm on one list of tasks: episodes in the order of the tasks, and per metric one value per task."""
+    """The results of one arm: episodes in the order of the tasks, and for each metric one value per task."""
 
     episodes: tuple[Episode, ...]
     values: Mapping[str, tuple[float, ...]]
@@ -181,7 +182,7 @@ class Answers:
 def answers(
     model: Model, tasks: Sequence[Task], recall: Recall, max_tokens: int, style: Style = Style.DIRECT, label: str = ""
 ) -> Answers:
-    """Greedy answers to every task, scored. Raises ValueError without tasks."""
+    """Answers every task greedily and scores it. Raises ValueError without tasks."""
     if not tasks:
         raise ValueError("answers: there are no tasks to measure on")
     params = SamplingParams(max_tokens, temperature=0.0, stop_ids=model.stop_ids_for("\n"))
@@ -195,7 +196,7 @@ def answers(
 
 
 def rows(arm: str, answers: Answers, metrics: Sequence[str] = ("f1", "em"), **more: object) -> list[dict[str, object]]:
-    """Table rows: the mean of each metric with its 95 % interval over questions."""
+    """Returns table rows: the mean of each metric with its 95 % interval over questions."""
     result = []
     for metric in metrics:
         e = answers.estimate(metric)

@@ -1,9 +1,9 @@
-"""The Memory Manager half of Memory-R1: a new fact and the memories most like it in, one operation out.
+"""The Memory Manager half of Memory-R1: it reads a new fact and the most similar memories, and writes one operation.
 
-First a short supervised start on generated right operations (without one, a 135M model only ever writes one operation,
-and a group without a difference teaches nothing), then group-relative reinforcement. What is learned is measured twice
-and in two tables: right operations on generated cases about people it never saw, and what a frozen reader can answer
-from banks that it built out of real conversations.
+First a short supervised start on generated right operations (without one, a 135M model only ever writes one operation, and a
+group without a difference gives no gradient), then group-relative reinforcement. Learning is measured twice and in two tables:
+right operations on generated cases about unseen people, and a frozen reader's answers from banks that the manager built from real
+conversations.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from keepworth.methods.recipes._memory_r1.settings import Config
 
 OPERATION_TASKS = 1024
-"""Generated cases to train on; a run that sees them all begins again with the first."""
+"""Generated cases for training; a longer run starts again with the first."""
 HELD_OUT = 240
 """Generated cases per measurement, about people of the held-out split."""
 
@@ -51,7 +51,7 @@ SHOWN = ("operation_accuracy", "operation_kind", "f1", "evidence_kept", "bank_si
 
 
 def train_manager(config: Config, run: RunFolder, progress: Progress) -> list[dict[str, Any]]:
-    """Warm start, reinforcement, both measures; returns the run's tables."""
+    """Runs warm start, reinforcement and both measures; returns the run's tables."""
     reading = reading_of(config, run) if config.reads else None
     train_role(
         config,
@@ -69,15 +69,14 @@ def train_manager(config: Config, run: RunFolder, progress: Progress) -> list[di
 
 @dataclass(frozen=True, slots=True)
 class Reading(FoundReader):
-    """What a bank is read with: a reader, and the empty bank that every task's bank is forked from."""
+    """A reader of banks, and the empty bank that every task's bank is forked from."""
 
     root: Bank
 
 
 def reading_of(config: Config, run: RunFolder) -> Reading:
-    """Everything that reading a bank needs, found before the first slow thing; only the model's weights are not loaded.
-
-    Raises KeepworthError, saying how to fix it, where the encoder is not there, and as `found_reader`."""
+    """Returns all that reading a bank needs, checked before anything slow starts; only the model's weights are not loaded. Raises
+    KeepworthError, with a fix, where the encoder is missing, and as `found_reader`."""
     from keepworth.models.encoders import encoder
 
     reader = found_reader(config.reader, config.model, config.style, run)
@@ -85,7 +84,7 @@ def reading_of(config: Config, run: RunFolder) -> Reading:
 
 
 def warm_start(config: Config, learner: Learner, progress: Progress) -> None:
-    """Imitate right operations, as many as are configured."""
+    """Imitates the configured number of right operations."""
     if not config.warm_start:
         return
     model = learner.model
@@ -100,7 +99,7 @@ def warm_start(config: Config, learner: Learner, progress: Progress) -> None:
 
 
 class Managing:
-    """What is trained on: generated cases with a known right operation. The `RecipeEpisodes` of the training."""
+    """The `RecipeEpisodes` of the training: generated cases with a known right operation."""
 
     def __init__(self, config: Config, model: InProcessModel, measures: Measures) -> None:
         self.config, self.model, self.measures, self.progress = config, model, measures, measures.progress
@@ -115,7 +114,7 @@ class Managing:
         return await manage(self.model, step, context, manager_params(self.model, temperature=self.config.temperature))
 
     def begin(self, learner: Learner) -> None:
-        """What an untrained manager does, and the warm start."""
+        """Measures the untrained manager and the rules, then runs the warm start."""
         measures = self.measures
         if restored(measures.run, learner):
             return
@@ -128,7 +127,7 @@ class Managing:
         measures.maintained(0, "warm_start", lambda tasks: chosen_by(self.model))
 
     def end(self, step: int) -> None:
-        """The last step has measured already."""
+        """Does nothing: the last step has measured already."""
 
     def evaluate(self, step: int) -> None:
         self.measures.operations(step, "manager", "dev")
@@ -139,7 +138,7 @@ class Managing:
 
 
 class Measures:
-    """Both measures of a manager, written to the run."""
+    """Writes both measures of a manager to the run."""
 
     def __init__(
         self,
@@ -155,10 +154,10 @@ class Measures:
 
     @property
     def reader(self) -> ModelReader:
-        """The frozen answerer, loaded when it is first asked: with the weights of a finished run where one is named."""
+        """Returns the frozen answerer, loaded at first use: with the weights of a finished run where one is named."""
         if self._reader is None:
             assert self._reading is not None
-            reading = self._reading  # read with what the manager was measured in
+            reading = self._reading  # loaded in the precision of the manager
             self._reader = reading.loaded(
                 self.config, self.config.max_tokens, self.config.style, self.run, self.progress
             )
@@ -166,20 +165,20 @@ class Measures:
 
     @property
     def root(self) -> Bank:
-        """The empty bank that every task's bank is forked from: they share its encoder and its vectors."""
+        """Returns the empty bank that every task's bank is forked from: they share its encoder and its vectors."""
         assert self._reading is not None
         return self._reading.root
 
     def operations(self, step: int, arm: str, split: str) -> None:
-        """Right operations on generated cases about people of `split`."""
+        """Measures right operations on generated cases about people of `split`."""
         self.progress.phase("measuring operations")
         for level in LEVELS if split == "test" else (self.config.level,):
             tasks = operation_tasks(split, self.config.questions or HELD_OUT, seed=0, level=level)
             self._write(step, operation_rows(arm, chosen_by(self.model), tasks), f"{level} operations, {split}")
 
     def maintained(self, step: int, arm: str, manager: Callable[[Sequence[Task]], Choose], split: str = "test") -> None:
-        """Answers of the frozen reader from banks that a manager of these tasks built out of conversations of `split`;
-        only where the run asks for it. Choose settings on train or dev: test is for what is reported."""
+        """Measures, where the run asks for it, the frozen reader's answers from banks that the manager built from conversations
+        of `split`. Choose settings on train or dev: test is for final results."""
         if not self.config.maintained:
             return
         from keepworth.methods.benchmarks._longmemeval import longmemeval
@@ -196,7 +195,7 @@ class Measures:
 
 
 def manager_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
-    """The two tables, kept apart, from what the run measured."""
+    """Returns the two tables, kept apart, from the run's measurements."""
     evaluations = [row for row in run.evals() if row.get("role") == "manager"]
     order = ["always_add", "untrained", "warm_start", "reinforced", "evidence_only"]
     tables = []

@@ -1,12 +1,12 @@
 """Two measures of a memory manager, in two tables that are never mixed.
 
-* `operation_rows`: on generated cases with a known right operation, about people it never saw. It says whether the
-  manager reads memories and facts, nothing about whether that helps.
-* `maintained_answers`: the real measure. A manager reads the facts of a conversation one by one and keeps a bank; at the
-  end a frozen reader answers the question from it. Every arm sees the same facts in the same order, the same retrieval
-  and the same reader.
+* `operation_rows`: accuracy on generated cases with a known right operation, about unseen people. It says whether the manager
+  reads memories and facts, not whether that helps.
+* `maintained_answers`: the real measure. A manager reads the facts of a conversation one by one and maintains a bank; at the end
+  a frozen reader answers the question from it. Every arm sees the same facts in the same order, the same retrieval and the same
+  reader.
 
-A manager is anything that turns states into lines of text: a model, or a constant.
+A manager is any function from states to lines of text: a model, or a constant.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from keepworth.tasks.splits import draw_order
 
 
 def always(line: str) -> Choose:
-    """The manager that writes the same line whatever it sees: `ADD` is the append-only memory."""
+    """Returns the manager that always writes the same line: `ADD` is the append-only memory."""
     return lambda states: [line] * len(states)
 
 
 def keeping_evidence(tasks: Sequence[Task]) -> Choose:
-    """The manager that knows the answer keys of `tasks`: it adds the facts that decide a question and nothing else. What
-    a reader answers from its banks is what there is to gain by leaving things out."""
+    """Returns the manager that knows the answer keys of `tasks`: it adds only the facts that decide a question. Its banks bound
+    what there is to gain by leaving facts out."""
     decisive = {fact.statement for task in tasks for fact in decisive_facts(task, facts_of(task.sessions))}
     return lambda states: ["ADD" if state.fact in decisive else "NOOP" for state in states]
 
 
 Rows = list[dict[str, object]]
-"""Rows of a table, as a run writes down what it measured."""
+"""Rows of a table, as a run stores its measurements."""
 
 
 def operation_rows(arm: str, choose: Choose, tasks: Sequence[Task]) -> Rows:
-    """How often the manager picks the right operation on operation tasks (hand in a held-out split): on the right entry, with the
-    value of each case by its number; on any entry; then by right operation, and how often it could not be understood."""
+    """Returns the manager's accuracy on operation tasks (pass a held-out split): on the right entry, with a value for each case;
+    on any entry; by right operation; and the share of invalid lines."""
     if not tasks:
         raise ValueError("operation_rows: no tasks were given")
     texts = choose([operation_step(task).state for task in tasks])
@@ -68,10 +68,11 @@ def operation_rows(arm: str, choose: Choose, tasks: Sequence[Task]) -> Rows:
 
 
 def fact_stream(task: Task, count: int, seed: int = 0) -> list[Fact]:
-    """What a manager reads for a task, in the order of time: the facts of evidence turns, and others up to `count` in all.
+    """Returns the facts that a manager reads for a task, in order of time: the facts of evidence turns, and others up to `count`.
 
-    Evidence beyond `count` stays. It is oracle information, equal for every arm: the table is about keeping a bank, not
-    about finding what to read."""
+    Evidence beyond `count` stays. It is oracle information, equal for every arm: the table is about maintaining a bank, not about
+    finding what to read.
+    """
     if count < 1:
         raise ValueError(f"fact_stream: count must be at least 1, not {count}")
     facts = facts_of(task.sessions)
@@ -90,20 +91,20 @@ FACTS, SEEN = 16, 4
 def maintained_answers(
     arm: str, choose: Choose, tasks: Sequence[Task], reader: Reader, root: Bank, *, mode: str = "hybrid"
 ) -> tuple[Rows, dict[str, int]]:
-    """Every task's facts are read one by one by the manager; then the reader answers from the bank it kept.
+    """Lets the manager read every task's facts one by one; then the reader answers from the resulting bank.
 
     Args:
-        arm: What the manager is called.
-        choose: It.
-        tasks: Advanced side by side, so that a model sees one batch per fact number.
+        arm: The manager's name.
+        choose: The manager.
+        tasks: They advance in parallel, so that a model gets one batch per fact number.
         reader: Answers.
         root: An empty bank, forked for each task.
-        mode: Of its searches.
+        mode: That of its searches.
 
     Returns:
-        Rows of token F1, of whether the last decisive fact was still there (a question without one counts as lost) and of the
-        bank's size, each with the value of every question, so that arms of different runs can be compared question by question;
-        and how often each operation was executed.
+        Rows of token F1, of whether the last decisive fact is still in the bank (a question without one counts as lost) and of
+        the bank's size, each with the value of every question, so that arms of different runs can be compared question by
+        question; and how often each operation was executed.
     """
     if not tasks:
         raise ValueError("maintained_answers: no tasks were given")
@@ -148,7 +149,7 @@ def maintained_answers(
 
 
 def _evidence_kept(task: Task, stream: Sequence[Fact], bank: Bank) -> float:
-    """1.0 if the last decisive fact of the stream is a current item of the bank."""
+    """Returns 1.0 if the last decisive fact of the stream is a current item of the bank."""
     decisive = decisive_facts(task, stream)
     return float(bool(decisive) and any(item.text == decisive[-1].statement for item in bank.items()))
 

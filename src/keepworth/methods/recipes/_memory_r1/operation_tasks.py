@@ -1,4 +1,4 @@
-"""Choosing a memory operation, as tasks; see `operations` for what a case is."""
+"""Tasks of choosing a memory operation; see `operations` for the cases."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from keepworth.methods.writers._manager import completion, render
 def operation_tasks(
     split: str, count: int, seed: int = 0, entries: int = DEFAULT_ENTRIES, level: str = "near-miss"
 ) -> list[Task]:
-    """`count` tasks: `input` is the new fact, the memories are the turns of one session, `answers` is the right line.
-
-    The first n tasks of a larger count are the same n tasks."""
+    """Returns `count` tasks: `input` is the new fact, the memories are the turns of one session, `answers` is the right line. The
+    first n tasks of a larger count are the same n tasks."""
     return [
         as_task(
             operation_case(split, index, seed, entries, level),
@@ -30,7 +29,7 @@ def operation_tasks(
 
 
 def as_task(case: OperationCase, key: str, split: str) -> Task:
-    """Entry i of the memory is the turn with index i; the right entry is marked as evidence (hidden)."""
+    """Converts a case to a task: entry i of the memory is the turn of index i; the right entry is evidence (hidden)."""
     turns = tuple(
         Turn(speaker=MEMORY_SESSION, text=memory.text, index=number, evidence=number == case.target)
         for number, memory in enumerate(case.memories)
@@ -54,7 +53,7 @@ def as_task(case: OperationCase, key: str, split: str) -> Task:
 
 
 def warm_start_examples(count: int, seed: int = 0, level: str = "near-miss") -> list[tuple[str, str]]:
-    """(prompt, completion) pairs with right operations for a supervised start, from the training names only."""
+    """Returns (prompt, completion) pairs with right operations for a supervised start, from the training names only."""
     return [
         (render(shown_memories(task), task.input), completion(task.answers[0]))
         for task in operation_tasks("train", count, seed, level=level)
@@ -62,7 +61,7 @@ def warm_start_examples(count: int, seed: int = 0, level: str = "near-miss") -> 
 
 
 def shown_memories(task: Task) -> tuple[str, ...]:
-    """The memories of an operation task, in the order in which they are numbered."""
+    """Returns the memories of an operation task, in the order of their numbers."""
     if task.verifier != "operation" or len(task.sessions) != 1:
         raise ValueError(f"task {task.key!r} is not an operation task: make those with operation_tasks()")
     return tuple(turn.text for turn in task.sessions[0].turns)

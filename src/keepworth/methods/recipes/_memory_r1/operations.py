@@ -1,30 +1,27 @@
-"""Choosing a memory operation: cases with the one right operation known by construction.
+"""Generates cases of choosing a memory operation, with the right operation known by construction.
 
 A case is a short list of memories, a new fact, and the one operation that keeps the memory true:
 
 * ADD       nothing in the list covers the fact;
 * UPDATE i  entry i is about the same thing, and its value changed;
-* DELETE i  the fact says that entry i no longer holds, and gives nothing in its place;
+* DELETE i  the fact says that entry i no longer holds, without a replacement;
 * NOOP      the fact is stored already (in the same or in other words), or ends something that was never stored.
 
 The four operations are those of "Memory-R1: Enhancing Large Language Model Agents to Manage and Utilize Memories via
 Reinforcement Learning" (arXiv 2508.19828). There are two levels:
 
-* plain: what a memory meets. Lists are of every length from none, and every other case is made of sentences that users
-  said (see `utterances`), where the operations come in the proportion in which they are met: what is said is
-  mostly new (ADD), sometimes said before (NOOP), sometimes said before with another number (UPDATE). The other half is
-  written about people (`_people`), the four operations equally often: the entries share neither person nor
-  attribute with the fact, a change is told as a change, what is stored already is told in the same words. Some entries
-  of each kind of case are of the other kind.
-* near-miss: all are written about people, the four operations equally often, and every list holds the same person with
-  another attribute, and another person with the same attribute. Wording does not give the operation away: a change may
-  be told in the words of a plain statement, a first mention in the words of a change, and what is stored already may be
-  told in other words.
+* plain: realistic cases. Lists have any length, including 0. Half of the cases are made of sentences that users said (see
+  `utterances`), with the operations in realistic proportions: mostly new (ADD), sometimes a repetition (NOOP), sometimes a
+  repetition with another number (UPDATE). The other half is about people (`_people`), with the four operations equally often: the
+  entries share neither person nor attribute with the fact, a change is announced as one, and what is stored already is repeated
+  literally. Some entries of each kind of case are of the other kind.
+* near-miss: all cases are about people, with the four operations equally often, and every list holds the same person with another
+  attribute, and another person with the same attribute. Wording does not give the operation away: a change may have the words of
+  a plain statement, a first mention the words of a change, and what is stored already may be in other words.
 
 Held out: no name and no sentence of one split occurs in another, and some values occur in one held-out split only.
-
-Version 1 wrote about people only, in lists of two to four entries: a manager that learned from it asked for entries that
-were not there when its memory was empty or short, and took whatever was unlike its practice for something known.
+Version 1 was about people only, in lists of two to four entries: a manager trained on it named entries that did not exist when
+its memory was empty or short, and took anything unlike its training cases for a known fact.
 """
 
 from __future__ import annotations
@@ -46,13 +43,13 @@ MEMORY_SESSION = "memory"
 DEFAULT_ENTRIES = 4
 LEVELS = ("near-miss", "plain")
 SAID_SHARE = 0.5
-"""Of the plain cases, how many are made of what users said."""
+"""Share of the plain cases that are made of users' sentences."""
 FOREIGN_SHARE = 0.25
-"""Of the other entries of a plain case, how many are of the other kind."""
+"""Share of the other entries of a plain case that are of the other kind."""
 
 
 class Form(str, Enum):
-    """What a sentence says of its fact."""
+    """Whether a sentence states a fact, announces a change, or says that it ended."""
 
     STATE = "state"
     CHANGE = "change"
@@ -61,8 +58,8 @@ class Form(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A fact in structure and in words: person, attribute key, value, and what `text` says of it. The first three are
-    empty where a user said it."""
+    """A fact in structure and in words: person, attribute key, value, form of the sentence, and `text`. The first three are empty
+    for a user's sentence."""
 
     person: str
     attribute: str
@@ -73,8 +70,8 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class OperationCase:
-    """memories: as shown, entry i under the number i; fact: the new one; kind and target: the right operation;
-    trait: which construction made it (`changed`, `paraphrase`, `ended unknown` ...)."""
+    """A case. memories: entry i is shown under the number i; fact: the new one; kind and target: the right operation; trait: the
+    construction that made it (`changed`, `paraphrase`, `ended unknown` ...)."""
 
     memories: tuple[Statement, ...]
     fact: Statement
@@ -90,8 +87,8 @@ class OperationCase:
 def operation_case(
     split: str, index: int, seed: int = 0, entries: int = DEFAULT_ENTRIES, level: str = "near-miss"
 ) -> OperationCase:
-    """Case `index` of the endless sequence that (split, seed, entries, level) names. Shown are 2 to `entries` memories
-    at the level near-miss, and any number up to `entries` at the level plain."""
+    """Returns case `index` of the endless sequence of (split, seed, entries, level). It shows 2 to `entries` memories at the
+    level near-miss, and any number up to `entries` at the level plain."""
     plain = require_known("level", level, LEVELS) == "plain"
     if entries < 2:
         raise ValueError(f"operation_case: entries must be at least 2 (a near miss needs a place), not {entries}")
@@ -141,7 +138,7 @@ def operation_case(
 
 
 def _from_users(split: str, entries: int, draw: random.Random) -> OperationCase:
-    """A case made of what users said: what is new, what was said before, what was said before with another number."""
+    """Returns a case made of users' sentences: a new one, a repetition, or a repetition with another number."""
     utterance = draw.choice(utterances(split))
     cut = draw.randrange(1, len(utterance))
     kind = draw.choices((OperationKind.ADD, OperationKind.UPDATE, OperationKind.NOOP), (0.7, 0.15, 0.15))[0]
@@ -155,7 +152,7 @@ def _from_users(split: str, entries: int, draw: random.Random) -> OperationCase:
         trait = "said again" if target else "said for the first time"
     memories = [] if target is None else [target]
     count = draw.randint(len(memories), entries) - len(memories)
-    # A search finds what the same conversation said before: those are the entries that a new fact is told from.
+    # A search finds earlier sentences of the same conversation: the manager has to tell the new fact from them.
     before = [text for text in utterance[:cut] if token_f1(text, (fact.text,)) < 0.5]
     near = draw.sample(before, min(len(before), draw.randint(0, count)))
     foreign = sum(draw.random() < FOREIGN_SHARE for _ in range(count - len(near)))
@@ -166,7 +163,7 @@ def _from_users(split: str, entries: int, draw: random.Random) -> OperationCase:
 
 
 def _countable(split: str, draw: random.Random) -> tuple[str, str]:
-    """A sentence that a user said and that counts something, and the same with another number."""
+    """Returns a user's sentence that counts something, and the same with another number."""
     while True:
         text = draw.choice(draw.choice(utterances(split)))
         if new := renumbered(text):
@@ -174,7 +171,7 @@ def _countable(split: str, draw: random.Random) -> tuple[str, str]:
 
 
 def _unlike(fact: str, count: int, split: str, draw: random.Random, taken: Sequence[str] = ()) -> list[str]:
-    """`count` different sentences of any conversation that do not say what `fact` says."""
+    """Returns `count` different sentences of any conversation that do not say what `fact` says."""
     values: list[str] = []
     while len(values) < count:
         text = draw.choice(draw.choice(utterances(split)))
@@ -195,7 +192,7 @@ def _case(
     trait: str,
     draw: random.Random,
 ) -> OperationCase:
-    """The case with its memories in drawn order; `target` is one of them, and is named where the operation names one."""
+    """Returns the case with its memories shuffled. `target` is one of them, and the case names it where the operation does."""
     draw.shuffle(memories)
     shown_target = None
     if target is not None and kind is not OperationKind.NOOP:
@@ -211,7 +208,7 @@ def _statement(person: str, attribute: Attribute, value: str, form: Form, split:
 def _strangers(
     person: str, attribute: Attribute | None, count: int, split: str, draw: random.Random
 ) -> list[Statement]:
-    """Memories about `count` different people, none of them the fact's, and other attributes than the fact's."""
+    """Returns memories about `count` different people, none of them the fact's, and other attributes than the fact's."""
     names = draw.sample([name for name in names_of(split) if name != person], count)
     kinds = draw.sample([other for other in ATTRIBUTES if other is not attribute], count)
     return [
@@ -223,7 +220,7 @@ def _strangers(
 def _near_misses(
     person: str, attribute: Attribute, value: str, count: int, split: str, draw: random.Random
 ) -> list[Statement]:
-    """Memories that share the person or the attribute with the fact, never both; no (person, attribute) twice."""
+    """Returns memories that share the person or the attribute with the fact, never both; no (person, attribute) twice."""
     others = [name for name in names_of(split) if name != person]
     pairs = {(person, attribute.key)}
     misses: list[Statement] = []
@@ -241,9 +238,3 @@ def _near_misses(
         miss_value = value if same_value else draw.choice(values_of(what, split))
         misses.append(_statement(who, what, miss_value, Form.STATE, split, draw))
     return misses
-
-
-# What users of the LongMemEval conversations of one split said, sentence by sentence: the material of a memory as it is met.
-#
-# "LongMemEval: Benchmarking Chat Assistants on Long-Term Interactive Memory" (arXiv 2410.10813). The sentences are those
-# that the rule of `keepworth.methods.writers._facts` finds; no question, answer or mark of evidence is looked at.

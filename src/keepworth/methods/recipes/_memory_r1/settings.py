@@ -1,4 +1,4 @@
-"""What a run of Memory-R1 depends on."""
+"""Settings of a run of Memory-R1."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ROLE_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 
 class Config(TrainingSettings):
-    """Everything a run depends on. What is not given takes the role's default, and is shown resolved by --print-config."""
+    """All settings of a run. Missing ones take the role's default, and --print-config shows them resolved."""
 
     matters: ClassVar[tuple[str, ...]] = ("role", "recall", "memories", "reward", "level", "reader")
 
@@ -120,7 +120,7 @@ class Config(TrainingSettings):
 
     @property
     def reads(self) -> bool:
-        """Whether a manager's run is measured by what a frozen reader answers from banks."""
+        """Returns whether a manager's run is measured by a frozen reader's answers from banks."""
         return self.role == "manager" and self.maintained
 
 
@@ -136,7 +136,7 @@ MANAGER_ONLY = (
 
 
 def without_effect(config: Config) -> Iterator[Idle]:
-    """The keys that can change nothing, given the choices made for the others."""
+    """Yields the settings that have no effect, given the others."""
     yield from idle_in_training(config)
     if config.role == "answerer":
         yield MANAGER_ONLY, "with role = answerer", "set role = manager"
@@ -162,5 +162,5 @@ def without_effect(config: Config) -> Iterator[Idle]:
 
 
 def default_of(key: str, config: Config) -> Any:
-    """The value that `key` takes where it is not given."""
+    """Returns the value that `key` takes where it is not given."""
     return ROLE_DEFAULTS[config.role].get(key, Config.model_fields[key].default)

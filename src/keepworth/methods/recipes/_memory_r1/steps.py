@@ -1,8 +1,7 @@
-"""A manager's step: one operation on a bank, and whether it was the right one.
+"""A manager's step: one operation on a bank, and its reward.
 
-The right operation of a generated case is known (`operations.py`). Beside it stands a format term, which is small: a
-well-formed line alone must never be worth learning. The paper's reward, what can be answered from the bank afterwards, is that of
-`memory_r1_joint`.
+The right operation of a generated case is known (`operations.py`). A format term is added, which is small, so that a well-formed
+line alone is never worth learning. The paper's reward, answers from the resulting bank, is that of `memory_r1_joint`.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from keepworth.tasks.operations import read_operation
 
 FORMAT_WEIGHT = 0.1
 READ_ITEMS = 5
-"""Items a reader is shown for a question."""
+"""Items that a reader sees for a question."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManagerStep:
-    """A manager's step, ready for every member of a group: each acts on its own fork of `bank`. gold: the right line."""
+    """A manager's step, shared by the members of a group: each acts on its own fork of `bank`. gold: the right line."""
 
     key: str
     bank: Bank
@@ -38,7 +37,7 @@ class ManagerStep:
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
-    """What one member's text led to: the operation, the reward."""
+    """The result of one member's text: the operation and the reward."""
 
     event: MemoryEvent
     terms: tuple[RewardTerm, ...]
@@ -46,7 +45,7 @@ class Consequence:
 
 
 def operation_step(task: Task) -> ManagerStep:
-    """An operation task as a step: its memories are in a bank, shown in the task's order."""
+    """Converts an operation task to a step: its memories are in a bank, shown in the task's order."""
     bank = Bank.empty(None)
     items = [bank.add(memory, deduplicate=False) for memory in shown_memories(task)]
     state = ManagerState(tuple(item.id for item in items), tuple(item.text for item in items), task.input)
@@ -58,8 +57,7 @@ def provenance_of(fact: Fact) -> Provenance:
 
 
 def judged(step: ManagerStep, text: str) -> Consequence:
-    """Is it the right operation? 1 for the right one, else 0. Credit for the right kind on a wrong entry would make always naming
-    one entry pay."""
+    """Rewards the right operation with 1, else 0. Credit for the right kind alone would reward always naming one entry."""
     bank = step.bank.fork()
     event = act(bank, step.state, text)
     kind, target, status = read_operation(text, shown=len(step.state.ids))
@@ -69,14 +67,14 @@ def judged(step: ManagerStep, text: str) -> Consequence:
 
 
 def retrieved(bank: Bank, question: str, read: int = READ_ITEMS, mode: str = "hybrid") -> tuple[str, ...]:
-    """The texts of the `read` best items for `question`, in order of time, as the answerer is shown them."""
+    """Returns the texts of the `read` best items for `question`, in order of time, as the answerer sees them."""
     hits = bank.search(question, read, mode=mode) if len(bank) else []
     hits.sort(key=lambda hit: (hit.item.event_time, hit.item.provenance.session, hit.item.provenance.turn, hit.item.id))
     return tuple(hit.text for hit in hits)
 
 
 async def manage(model: Model, step: ManagerStep, context: RolloutContext, params: SamplingParams) -> Episode:
-    """One episode: an operation on the step's bank, and what it was worth."""
+    """Plays one episode: an operation on the step's bank, and its reward."""
     prompt, version = model.encode(step.state.prompt), model.version
     begun = time.perf_counter()
     sample = await context.sample(prompt, params)

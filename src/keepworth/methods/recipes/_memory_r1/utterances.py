@@ -1,7 +1,7 @@
-"""What users of the LongMemEval conversations of one split said, sentence by sentence: the material of a memory as it is met.
+"""Sentences of users in the LongMemEval conversations of one split, as realistic memories.
 
 The sentences are those that the rule of `keepworth.methods.writers._facts` finds; no question, answer or mark of evidence is
-looked at.
+used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from keepworth.methods.writers._facts import facts_of
 from keepworth.tasks.splits import SPLITS, draw_order
 
 UTTERANCE_WORDS = 24
-"""Longer sentences are left out: cut ones would be the only ones with an ellipsis."""
+"""Longer sentences are left out: if they were cut, they would be the only ones with an ellipsis."""
 
 
 _NUMBERS_IN_TEXT = re.compile(r"(?<![\w.,:/$#-])(\d{1,3})(?![\w.,:/%-]*\d)(?![\w:/%-])")
@@ -28,8 +28,8 @@ _WORD = re.compile(rf"(?<![\w-])({'|'.join(_WORDS)})(?![\w-])")
 
 
 def utterances(split: str) -> tuple[tuple[str, ...], ...]:
-    """The sentences of each conversation with at least two of them, in the order of saying; each sentence occurs once,
-    in one conversation of one split."""
+    """Returns the sentences of each conversation with at least two of them, in order; each sentence occurs once, in one
+    conversation of one split."""
     return _all()[checked_split(split)]
 
 
@@ -54,9 +54,10 @@ def _all() -> dict[str, tuple[tuple[str, ...], ...]]:
 
 
 def renumbered(sentence: str) -> str:
-    """`sentence` with its only number changed, as when the same is said again later; "" where it has none or several.
+    """Returns `sentence` with its only number changed, like a later update; "" where it has none or several.
 
-    A count of up to three digits grows, a number word becomes another one. Which one follows from the sentence alone."""
+    A count of up to three digits grows, a number word becomes another one. The change is a function of the sentence.
+    """
     digits, words = list(_NUMBERS_IN_TEXT.finditer(sentence)), list(_WORD.finditer(sentence))
     if len(digits) + len(words) != 1:
         return ""

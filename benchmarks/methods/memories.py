@@ -73,8 +73,7 @@ def judge(name: str, ladder: dict[str, Any], claim: str) -> dict[str, Any]:
     others = [other for other in ("mlp", "gru") if other != name]
     comparisons = [gap(f"{other} over all rungs", success[name], success[other]) for other in others if len(places) > 2]
     sentence = f"Cue {' / '.join(map(str, rungs))} steps before: {' / '.join(phrases)}"
-    if name != "mlp":
-        sentence += f", mlp {np.mean(success['mlp']):.2f}"
+    sentence += "" if name == "mlp" else f", mlp {np.mean(success['mlp']):.2f}"
     sentence += f", chance {ladder['chance']}"
     if comparisons and name not in ("mlp", "gru"):
         sentence += f"; against gru {worded(comparisons[-1], 2, '')}"

@@ -37,7 +37,7 @@ def everywhere(text: str) -> Group:
     table = Table(text, title=text, caption=text)
     table.add_row(text)
     table.add_row(Text.assemble((text, "bold"), text))
-    return Group(Text(text), Panel(Text(text), title=text), table)
+    return Group(Text(text), Panel(Text(text), title=Text(text)), table)
 
 
 @settings(max_examples=300, deadline=None)

@@ -197,10 +197,9 @@ def _in_words(number: int, message: object) -> Message:
     if isinstance(content, (list, tuple)):
         texts = (part.get("text") for part in content if isinstance(part, Mapping))
         return {**message, "content": "\n".join(text for text in texts if isinstance(text, str))}
-    if not isinstance(content, str) and (content is not None or not {"content", "tool_calls"}.intersection(message)):
+    if not isinstance(content, str) and (content is not None or "text" in message):
         raise InvalidText(
-            f"message {number} needs a text as its content, got {type(content).__name__}: give "
-            '{"role": "user", "content": "what was said"}'
+            f"message {number} needs a text as its content, got {type(content).__name__}: write what was said as its content"
         )
     return message
 

@@ -6,9 +6,8 @@ best first, as many as fit into `tokens` of the reader. All systems share one re
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -16,6 +15,7 @@ from typing import Any, Protocol
 
 from keepworth.episodes.episode import Shown, Task
 from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.line_file import append_lines, no_line, read_lines
 from keepworth.evaluation.diagnostics import recall_at, stage
 from keepworth.evaluation.judge import PATIENCE, Judge, judged
 from keepworth.evaluation.system import (
@@ -31,6 +31,7 @@ from keepworth.evaluation.system import (
     oracle,
     written,
 )
+from keepworth.learning.run_folder import write_json
 from keepworth.tasks.benchmark import cluster_of, place, session_of, sharing, turn_of
 from keepworth.tasks.metrics import bleu1, exact_match, token_f1
 from keepworth.tasks.splits import draw_order
@@ -410,11 +411,7 @@ class EvaluationFolder:
                     "Give another folder as --out, or remove it.",
                 )
         else:
-            temporary = note.with_suffix(".part")
-            temporary.write_text(json.dumps(identity, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-            os.replace(temporary, note)
-        whole_lines(self.rows)
-        whole_lines(self.writes)
+            write_json(note, identity)
 
     def read(self) -> list[Row]:
         """Returns the last row of each question and system. Raises KeepworthError where a line is not a row."""
@@ -423,7 +420,7 @@ class EvaluationFolder:
             try:
                 rows.append(Row(**record))
             except TypeError as error:
-                raise _no_line(self.rows, number, f"no row: {error}") from error
+                raise no_line(self.rows, number, f"no row: {error}") from error
         return list({(row.key, row.system, row.setting, row.seed): row for row in rows}.values())
 
     def done(self, system: str, plan: Conditions) -> dict[str, float | None]:
@@ -437,10 +434,10 @@ class EvaluationFolder:
         }
 
     def keep(self, row: Row) -> None:
-        _append(self.rows, asdict(row))
+        append_lines(self.rows, [asdict(row)])
 
     def note(self, record: Mapping[str, Any]) -> None:
-        _append(self.writes, record)
+        append_lines(self.writes, [record])
 
     def costs(self) -> list[dict[str, Any]]:
         return list(read_lines(self.writes))
@@ -454,37 +451,3 @@ def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Returns the names of the parts in which two evaluations differ, in order."""
     names = dict.fromkeys((*one, *other))
     return [name for name in names if name not in FREE and one.get(name) != other.get(name)]
-
-
-def _append(path: Path, record: Mapping[str, Any]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record, ensure_ascii=False) + "\n")
-
-
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the objects of a JSON-lines file. Raises KeepworthError, which names the file and the line, for another line."""
-    if path.exists():
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                try:
-                    record = json.loads(line)
-                except (ValueError, RecursionError) as error:
-                    raise _no_line(path, number, f"no JSON: {error}") from error
-                if not isinstance(record, dict):
-                    raise _no_line(path, number, "no object")
-                yield record
-
-
-def _no_line(path: Path, number: int, what: str) -> KeepworthError:
-    return KeepworthError(f"{path}, line {number}: this is {what}.", "Take the line out: what it held is asked again.")
-
-
-def whole_lines(path: Path) -> None:
-    """Removes a last line that a killed process did not finish."""
-    if not path.exists():
-        return
-    data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
-        with path.open("r+b") as file:
-            file.truncate(len(whole))

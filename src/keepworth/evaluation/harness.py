@@ -17,7 +17,7 @@ from keepworth.episodes.episode import Shown, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.line_file import append_lines, no_line, read_lines
 from keepworth.evaluation.diagnostics import recall_at, stage
-from keepworth.evaluation.judge import PATIENCE, Judge, judged
+from keepworth.evaluation.judge import Judge, Judging
 from keepworth.evaluation.system import (
     LIVE,
     Answered,
@@ -131,7 +131,8 @@ def measure(
     Raises:
         KeepworthError: The setting is impossible for these tasks. A system that fails is no error: it scores 0 on that question.
     """
-    _Run(name, Guarded(make()), tasks, plan, reader, keep, note, judge, Rewards(plan.setting, plan.seed)).all(done)
+    judging = None if judge is None else Judging(judge)
+    _Run(name, Guarded(make()), tasks, plan, reader, keep, note, judging, Rewards(plan.setting, plan.seed)).all(done)
 
 
 @dataclass(slots=True)
@@ -145,9 +146,8 @@ class _Run:
     reader: BenchmarkReader | None
     keep: Callable[[Row], None]
     note: Callable[[Mapping[str, Any]], None]
-    judge: Judge | None
+    judge: Judging | None
     rewards: Rewards
-    judge_gone: str = ""
     first: frozenset[str] | None = None
     waiting: list[tuple[Row, Task, list[Shown]]] = field(default_factory=list)
     counted: tuple[tuple[str, ...], int] = ((), 0)
@@ -308,7 +308,11 @@ class _Run:
             row.scores.pop("answered itself", None)
             self._score(row, task, row.answer)
         if self.judge is not None:
-            self._judge(self.judge, [(row, task) for row, task, _ in asked if row.scores and not task.options])
+            for row, task, _ in asked:
+                if row.scores and not task.options:
+                    score = self.judge(task.input, " or ".join(task.answers), row.answer)
+                    row.scores |= {} if score is None else {"judge": score}
+                    row.unjudged = self.judge.last if score is None else ""
         if keep:
             for row, _, _ in asked:
                 self.keep(row)
@@ -327,21 +331,6 @@ class _Run:
             picks = reader.choices([(t.input, m, offered(t)) for _, t, m in among])
             for (row, task, _), pick in zip(among, picks, strict=True):
                 row.answer = "" if pick < 0 else offered(task)[pick]
-
-    def _judge(self, judge: Judge, asked: Sequence[tuple[Row, Task]]) -> None:
-        """Adds a judge's score of each answer. A judge that failed for a whole chunk is not asked again."""
-        if self.judge_gone:
-            for row, _ in asked:
-                row.unjudged = self.judge_gone
-            return
-        verdicts = judged(judge, [(task.input, " or ".join(task.answers), row.answer) for row, task in asked])
-        for (row, _), score in zip(asked, verdicts.scores, strict=True):
-            if score is None:
-                row.unjudged = verdicts.first
-            else:
-                row.scores["judge"] = score
-        if verdicts.failed == len(asked) >= PATIENCE:
-            self.judge_gone = verdicts.first
 
     def _score(self, row: Row, task: Task, answer: str) -> None:
         if row.error != DOES_NOT_FIT and (self.reader is not None or answer or row.error):

@@ -93,7 +93,7 @@ def test_the_matrix_continues_where_it_was_stopped(tmp_path: Path) -> None:
     assert {each["stream"] for each in said["best_rival"]} == {"near-miss", "benign"}
     assert {each["rival"] for each in said["best_rival"]} <= set(ARMS)
     assert len(curves(results, "benign")["mixture"]) == 11
-    panels = curve_panels(results, {"plan": {}, "table": summary})
+    panels = curve_panels(results, {"plan": {"method": "default"}, "table": summary})
     assert [panel.title for panel in panels] == ["near-miss", "benign"]
     for panel in panels:
         (drawn,) = (each for each in panel.series if each.label == "mixture")

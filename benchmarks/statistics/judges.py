@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import arguments, save
-from keepworth.evaluation.judge import Judge, judge, judged
+from keepworth.evaluation.judge import Judge, Judging, judge
 from keepworth.evaluation.statistics import rate
 from keepworth.models.chat import ChatModel
 from keepworth.tasks.metrics import exact_match, token_f1
@@ -70,8 +70,9 @@ def errors(judge: Judge, planted: Sequence[Planted]) -> dict[str, Any]:
     precision: of the accepted answers, the right ones; recall: of the right answers, the accepted ones; false accept: of the
     wrong answers, the accepted ones. failed: answers without a score, which count as not accepted; failure: why the first has
     none. None where there is nothing to take it of. Intervals treat answers as independent."""
-    met = judged(judge, [(answer.question, answer.gold, answer.answer) for answer in planted])
-    accepted = [score is not None and score >= ACCEPTED for score in met.scores]
+    met = Judging(judge)
+    scores = [met(answer.question, answer.gold, answer.answer) for answer in planted]
+    accepted = [score is not None and score >= ACCEPTED for score in scores]
     rows = list(zip(planted, accepted, strict=True))
 
     def share(hits: Sequence[bool]) -> dict[str, Any] | None:

@@ -75,10 +75,10 @@ def test_many_columns_are_whole(width: int) -> None:
 def test_streams_fit(width: int) -> None:
     arms = ["none", "mixture-without-kernel", "mixture-without-ridge+rollback"]
     values = {"auc": 0.5, "auc_error": 0.0123, "held_out": 0.75, "calls": 1.25, "routing_loss": 0.125}
-    claims = {"best_rival": [], "against_rivals": []}
+    claims = {"best_rival": [], "against_rivals": [], "parts": []}
     more = {"not_worse": [], "gain_left_when_permuted": [], "gain_left_when_masked": [], "no_lower_than_none": []}
     table = {"near-miss, easy-to-hard": dict.fromkeys(arms, values)}
-    summary = {"plan": {}, "seeds": 1, "table": table, "claims": {**claims, **more}}
+    summary = {"plan": {"method": "default"}, "seeds": 1, "table": table, "claims": {**claims, **more}}
     text = printed(width, lambda console: print_evaluation(summary, console))
     assert text.count("0.500") == text.count("0.012") == text.count("0.750") == len(arms)
     assert all(arm in text for arm in arms)

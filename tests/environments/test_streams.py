@@ -160,9 +160,9 @@ def test_the_name_of_a_stream_turns_dials_of_its_world() -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("t-maze:len=3", "no dial 'len'"),
-        ("t-maze:length=x", "length is 'x', which is no int"),
-        ("t-maze:length", "length is '', which is no int"),
+        ("t-maze:len=3", "no setting 'len'"),
+        ("t-maze:length=x", "length=x is no number"),
+        ("t-maze:length", "'length' sets nothing"),
         ("updates:length=3", "updates has no dials"),
         ("no-maze:length=3", "no-maze"),
         ("linked:people=3", "words for 3 persons and 91390 things, and needs 380"),

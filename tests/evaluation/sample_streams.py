@@ -49,7 +49,7 @@ def sample_summary(results: Results, **plan: Any) -> dict[str, Any]:
     made = {"streams": results.families, "arms": results.arms, "orders": ["random"], "split": "dev", "agent": "usual"}
     method = plan.get("method", "default")
     return {
-        "plan": {**made, **plan},
+        "plan": {**made, "method": method, **plan},
         "seeds": len(results.seeds),
         "table": table(results),
         "claims": claims(results, method),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from benchmarks.statistics.judges import Planted, errors, planted_answers
-from keepworth.evaluation.judge import judged
+from keepworth.evaluation.judge import Judging
 from keepworth.models.errors import ChatError
 from keepworth.tasks.metrics import exact_match, token_f1
 
@@ -18,11 +18,10 @@ def test_a_judge_that_fails_is_counted_and_the_rest_goes_on() -> None:
             raise ChatError("the server is busy.")
         return {"2": 1.5, "3": float("nan")}.get(answer, int(answer) / 10)
 
-    found = judged(judge, ASKED)
-    assert found.scores == (0.0, None, None, None, 0.4, 0.5, 0.6, 0.7)
+    found = Judging(judge)
+    assert [found(*each) for each in ASKED] == [0.0, None, None, None, 0.4, 0.5, 0.6, 0.7]
     assert found.failed == 3
     assert found.first == "ChatError: the server is busy."
-    assert judged(judge, ASKED[4:]).first == ""
 
 
 def test_planted_answers_are_right_or_wrong_by_construction() -> None:

@@ -62,8 +62,9 @@ def test_silence() -> None:
     told(Progress())
 
 
-def test_off_a_terminal_lines_are_plain() -> None:
-    assert isinstance(progress_for(io.StringIO()), PlainProgress)
+def test_off_a_terminal_lines_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    assert isinstance(progress_for(), PlainProgress)
 
 
 def test_the_reward_comes_first_and_timings_stay_out() -> None:

@@ -103,7 +103,7 @@ def test_a_row_of_another_shape_is_named_by_file_and_line(tmp_path: Path, file: 
         save(run, 1)
         good = {"step": 1, "arm": "a", "metric": "f1", "mean": 0.5, "n": 2}
         (run.path / file).write_text(json.dumps(good) + "\n" + row + "\n")
-    with pytest.raises(KeepworthError, match=f"{file} line 2 is no row of a step"):
+    with pytest.raises(KeepworthError, match=f"{file}, line 2: this is no (object|row of a step)"):
         RunFolder.create(tmp_path / "r", CONFIG)
 
 

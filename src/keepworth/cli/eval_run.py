@@ -161,14 +161,16 @@ def run(
 
     from keepworth.episodes.text import terminal
     from keepworth.evaluation.kept_vectors import KeptVectors
-    from keepworth.evaluation.named_systems import chosen, maker
+    from keepworth.evaluation.named_systems import maker
     from keepworth.evaluation.reading import ChatReader
     from keepworth.evaluation.run import arms_of, evaluate, open_questions
     from keepworth.evaluation.system import SETTINGS
     from keepworth.memory import by_name
 
     require("eval", "keepworth eval run")
-    names = chosen(systems or list(USUAL))
+    names = systems or list(USUAL)
+    if len(set(names)) < len(names):
+        raise KeepworthError(f"a system of {', '.join(names)} is named twice.", "Name each once.")
     wanted = [require_known("setting", setting, SETTINGS) for setting in settings.split(",")]
     opened, tasks, identity = open_questions(benchmark, split, data, assign or [], limit)
     folder = out or Path("runs/eval") / opened.name

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from inspect import Parameter
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from keepworth.environments.scene import Stream
-from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.episodes.errors import KeepworthError
 from keepworth.registry import method, methods
+from keepworth.tasks.benchmark import read_settings
 
 Kind = Literal["one-step", "several-steps", "paid-at-end", "seen-before", "linked"]
 KIND_NAMES: dict[Kind, str] = {
@@ -86,15 +88,10 @@ class World:
         values: dict[str, Any] = {"family": name}
         if getattr(self.parameters, "world", None) == "":
             values["world"] = self.parameters.family  # the same rules and questions whatever the dials
-        for dial, _, text in (part.partition("=") for part in dials):
-            require_known("dial", dial, usual)
-            kind = type(usual[dial])
-            try:
-                values[dial] = {"true": True, "false": False}[text] if kind is bool else kind(text)
-            except (KeyError, ValueError) as error:
-                raise KeepworthError(
-                    f"{name}: {dial} is {text!r}, which is no {kind.__name__}.", f"Write {dial}={usual[dial]}, say."
-                ) from error
+        kinds = {
+            dial: Parameter(dial, Parameter.KEYWORD_ONLY, annotation=type(at).__name__) for dial, at in usual.items()
+        }
+        values |= read_settings(kinds, dials, f"stream {name.partition(':')[0]!r}")
         return replace(self, parameters=replace(self.parameters, **values))
 
 

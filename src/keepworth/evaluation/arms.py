@@ -110,8 +110,7 @@ def compare_streams(
     note = out / "plan.json"
     if note.exists():
         before = json.loads(note.read_text())
-        fixed = ("arms", "split", "length", "agent", "settings")
-        if changed := [key for key in fixed if before.get(key) != plan[key]]:
+        if changed := [key for key in ("arms", "split", "length", "agent", "settings") if before[key] != plan[key]]:
             raise KeepworthError(
                 f"{out} holds a matrix with other {', '.join(changed)}.", "Give another folder as --out, or remove it."
             )
@@ -218,7 +217,6 @@ def run_job(
     """Runs all arms on one stream, in this process."""
     name, order, seed = job
     stream = open_stream(name, split=split, seed=seed, order=order, length=length or None, data=data)
-    vectors: dict[str, Any] = {}
     tabular = agent == "tabular" or (agent == "usual" and stream.long_term)
     policy = TabularAgent() if tabular else LinearAgent()
     results = []
@@ -229,7 +227,7 @@ def run_job(
         if of == "on":
             chosen = {**chosen, base: {**chosen.get(base, {}), **settings_on(base)}}
         system = method_for("exprag" if base in CONTROLS else base, chosen, seed)
-        run = run_stream(stream, system, policy, HashedWords(), seed=seed, control=control, cache=vectors)
+        run = run_stream(stream, system, policy, HashedWords(), seed=seed, control=control)
         results.append(row(name, order, seed, arm, run))
     return results
 

@@ -6,9 +6,8 @@ best first, as many as fit into `tokens` of the reader. All systems share one re
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -16,8 +15,9 @@ from typing import Any, Protocol
 
 from keepworth.episodes.episode import Shown, Task
 from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.line_file import append_lines, no_line, read_lines
 from keepworth.evaluation.diagnostics import recall_at, stage
-from keepworth.evaluation.judge import PATIENCE, Judge, judged
+from keepworth.evaluation.judge import Judge, Judging
 from keepworth.evaluation.system import (
     LIVE,
     Answered,
@@ -31,6 +31,7 @@ from keepworth.evaluation.system import (
     oracle,
     written,
 )
+from keepworth.learning.run_folder import write_json
 from keepworth.tasks.benchmark import cluster_of, place, session_of, sharing, turn_of
 from keepworth.tasks.metrics import bleu1, exact_match, token_f1
 from keepworth.tasks.splits import draw_order
@@ -130,7 +131,8 @@ def measure(
     Raises:
         KeepworthError: The setting is impossible for these tasks. A system that fails is no error: it scores 0 on that question.
     """
-    _Run(name, Guarded(make()), tasks, plan, reader, keep, note, judge, Rewards(plan.setting, plan.seed)).all(done)
+    judging = None if judge is None else Judging(judge)
+    _Run(name, Guarded(make()), tasks, plan, reader, keep, note, judging, Rewards(plan.setting, plan.seed)).all(done)
 
 
 @dataclass(slots=True)
@@ -144,9 +146,8 @@ class _Run:
     reader: BenchmarkReader | None
     keep: Callable[[Row], None]
     note: Callable[[Mapping[str, Any]], None]
-    judge: Judge | None
+    judge: Judging | None
     rewards: Rewards
-    judge_gone: str = ""
     first: frozenset[str] | None = None
     waiting: list[tuple[Row, Task, list[Shown]]] = field(default_factory=list)
     counted: tuple[tuple[str, ...], int] = ((), 0)
@@ -307,7 +308,11 @@ class _Run:
             row.scores.pop("answered itself", None)
             self._score(row, task, row.answer)
         if self.judge is not None:
-            self._judge(self.judge, [(row, task) for row, task, _ in asked if row.scores and not task.options])
+            for row, task, _ in asked:
+                if row.scores and not task.options:
+                    score = self.judge(task.input, " or ".join(task.answers), row.answer)
+                    row.scores |= {} if score is None else {"judge": score}
+                    row.unjudged = self.judge.last if score is None else ""
         if keep:
             for row, _, _ in asked:
                 self.keep(row)
@@ -326,21 +331,6 @@ class _Run:
             picks = reader.choices([(t.input, m, offered(t)) for _, t, m in among])
             for (row, task, _), pick in zip(among, picks, strict=True):
                 row.answer = "" if pick < 0 else offered(task)[pick]
-
-    def _judge(self, judge: Judge, asked: Sequence[tuple[Row, Task]]) -> None:
-        """Adds a judge's score of each answer. A judge that failed for a whole chunk is not asked again."""
-        if self.judge_gone:
-            for row, _ in asked:
-                row.unjudged = self.judge_gone
-            return
-        verdicts = judged(judge, [(task.input, " or ".join(task.answers), row.answer) for row, task in asked])
-        for (row, _), score in zip(asked, verdicts.scores, strict=True):
-            if score is None:
-                row.unjudged = verdicts.first
-            else:
-                row.scores["judge"] = score
-        if verdicts.failed == len(asked) >= PATIENCE:
-            self.judge_gone = verdicts.first
 
     def _score(self, row: Row, task: Task, answer: str) -> None:
         if row.error != DOES_NOT_FIT and (self.reader is not None or answer or row.error):
@@ -410,11 +400,7 @@ class EvaluationFolder:
                     "Give another folder as --out, or remove it.",
                 )
         else:
-            temporary = note.with_suffix(".part")
-            temporary.write_text(json.dumps(identity, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-            os.replace(temporary, note)
-        whole_lines(self.rows)
-        whole_lines(self.writes)
+            write_json(note, identity)
 
     def read(self) -> list[Row]:
         """Returns the last row of each question and system. Raises KeepworthError where a line is not a row."""
@@ -423,7 +409,7 @@ class EvaluationFolder:
             try:
                 rows.append(Row(**record))
             except TypeError as error:
-                raise _no_line(self.rows, number, f"no row: {error}") from error
+                raise no_line(self.rows, number, f"no row: {error}") from error
         return list({(row.key, row.system, row.setting, row.seed): row for row in rows}.values())
 
     def done(self, system: str, plan: Conditions) -> dict[str, float | None]:
@@ -437,10 +423,10 @@ class EvaluationFolder:
         }
 
     def keep(self, row: Row) -> None:
-        _append(self.rows, asdict(row))
+        append_lines(self.rows, [asdict(row)])
 
     def note(self, record: Mapping[str, Any]) -> None:
-        _append(self.writes, record)
+        append_lines(self.writes, [record])
 
     def costs(self) -> list[dict[str, Any]]:
         return list(read_lines(self.writes))
@@ -454,37 +440,3 @@ def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Returns the names of the parts in which two evaluations differ, in order."""
     names = dict.fromkeys((*one, *other))
     return [name for name in names if name not in FREE and one.get(name) != other.get(name)]
-
-
-def _append(path: Path, record: Mapping[str, Any]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record, ensure_ascii=False) + "\n")
-
-
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the objects of a JSON-lines file. Raises KeepworthError, which names the file and the line, for another line."""
-    if path.exists():
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                try:
-                    record = json.loads(line)
-                except (ValueError, RecursionError) as error:
-                    raise _no_line(path, number, f"no JSON: {error}") from error
-                if not isinstance(record, dict):
-                    raise _no_line(path, number, "no object")
-                yield record
-
-
-def _no_line(path: Path, number: int, what: str) -> KeepworthError:
-    return KeepworthError(f"{path}, line {number}: this is {what}.", "Take the line out: what it held is asked again.")
-
-
-def whole_lines(path: Path) -> None:
-    """Removes a last line that a killed process did not finish."""
-    if not path.exists():
-        return
-    data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
-        with path.open("r+b") as file:
-            file.truncate(len(whole))

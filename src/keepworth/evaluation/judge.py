@@ -7,9 +7,6 @@ A judge's scores mean little without its own error, which `python -m benchmarks.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from keepworth.models.errors import ChatError
@@ -18,7 +15,7 @@ if TYPE_CHECKING:
     from keepworth.models.chat import ChatModel
 
 PATIENCE = 5
-"""Failures at the start after which a judge is not asked again."""
+"""Failures in a row after which a judge is not asked again."""
 
 
 class Judge(Protocol):
@@ -27,36 +24,35 @@ class Judge(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """Scores, None where the judge failed. `first` is the reason for the first failure, "" where there was none."""
+class Judging:
+    """Scores answers by a judge that may fail. A judge that fails `PATIENCE` times in a row is not asked again.
 
-    scores: tuple[float | None, ...]
-    first: str = ""
+    Attributes:
+        failed: The number of answers without a score.
+        first: The reason for the first failure, "" where there was none.
+        last: The same for the last.
+    """
 
-    @property
-    def failed(self) -> int:
-        return sum(score is None for score in self.scores)
+    def __init__(self, judge: Judge) -> None:
+        self._judge, self._in_a_row = judge, 0
+        self.failed, self.first, self.last = 0, "", ""
 
-
-def judged(judge: Judge, answers: Sequence[tuple[str, str, str]]) -> Judged:
-    """Returns the scores of (question, gold, answer), in order. A judge that only fails is not asked again after `PATIENCE`
-    failures."""
-    scores: list[float | None] = []
-    first = ""
-    for question, gold, answer in answers:
-        if len(scores) >= PATIENCE and all(score is None for score in scores):
-            scores.append(None)
-            continue
-        try:
-            score = float(judge(question, gold, answer))
-            if not 0.0 <= score <= 1.0:
-                raise ValueError(f"a score of {score}, which is not in [0, 1]")
-            scores.append(score)
-        except Exception as error:  # a judge may raise anything
-            first = first or f"{type(error).__name__}: {error}"
-            scores.append(None)
-    return Judged(tuple(scores), first)
+    def __call__(self, question: str, gold: str, answer: str) -> float | None:
+        """Returns the score of an answer, or None where the judge failed."""
+        if self._in_a_row < PATIENCE:
+            try:
+                score = float(self._judge(question, gold, answer))
+                if not 0.0 <= score <= 1.0:
+                    raise ValueError(f"a score of {score}, which is not in [0, 1]")
+            except Exception as error:  # a judge may raise anything
+                self.last = f"{type(error).__name__}: {error}"
+                self.first = self.first or self.last
+                self._in_a_row += 1
+            else:
+                self._in_a_row = 0
+                return score
+        self.failed += 1
+        return None
 
 
 _JUDGE = """Question: {question}
@@ -73,10 +69,8 @@ def judge(chat: ChatModel) -> Judge:
     def score(question: str, expected: str, answer: str) -> float:
         prompt = _JUDGE.format(question=question, expected=expected, answer=answer)
         value = chat.complete_json([{"role": "user", "content": prompt}]).get("score")
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise ChatError(f"{chat.model} judged with {value!r} instead of a number.")
-        if not 0 <= value <= 1:
-            raise ChatError(f"{chat.model} judged with {value!r}, which is not from 0 to 1.")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+            raise ChatError(f"{chat.model} judged with {value!r} instead of a number from 0 to 1.")
         return float(value)
 
     return score

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,16 +92,20 @@ class OwnMemory:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-NAMES: Mapping[str, str] = {
-    "none": "no memory",
-    "random": "entries at random",
-    "latest": "the newest entries",
-    "full": "the whole haystack, where it fits",
-    "bm25": "search by words alone",
-    "dense": "the nearest by cosine, without an engine",
-    "search": "our search by words and meaning, without a policy",
-    "keepworth": "our memory as it is opened: search, and the default policy",
+_SYSTEMS: Mapping[str, tuple[str, Callable[[Callable[[], Encoder]], MemorySystem]]] = {
+    "none": ("no memory", lambda encoder: NoMemory()),
+    "random": ("entries at random", lambda encoder: RandomEntries()),
+    "latest": ("the newest entries", lambda encoder: LatestEntries()),
+    "full": ("the whole haystack, where it fits", lambda encoder: FullContext()),
+    "bm25": ("search by words alone", lambda encoder: OwnMemory(None, None, "lexical")),
+    "dense": ("the nearest by cosine, without an engine", lambda encoder: Dense(encoder())),
+    "search": ("our search by words and meaning, without a policy", lambda encoder: OwnMemory(None, encoder())),
+    "keepworth": (
+        "our memory as it is opened: search, and the default policy",
+        lambda encoder: OwnMemory("default", encoder()),
+    ),
 }
+NAMES = {name: about for name, (about, _) in _SYSTEMS.items()}
 PATTERNS: Mapping[str, str] = {
     "policy:NAME": "our memory with another policy; listed below as arms",
     "command:WORDS": "a program that reads and writes JSON lines, in any language",
@@ -118,18 +123,8 @@ def maker(name: str, encoder: Callable[[], Encoder], patience: float = 60.0) -> 
         UnknownName: No system has this name.
         KeepworthError: The system needs something that is missing.
     """
-    plain: dict[str, Callable[[], MemorySystem]] = {
-        "none": NoMemory,
-        "random": RandomEntries,
-        "latest": LatestEntries,
-        "full": FullContext,
-        "bm25": lambda: OwnMemory(None, None, "lexical"),
-        "dense": lambda: Dense(encoder()),
-        "search": lambda: OwnMemory(None, encoder()),
-        "keepworth": lambda: OwnMemory("default", encoder()),
-    }
-    if name in plain:
-        return plain[name]
+    if name in _SYSTEMS:
+        return partial(_SYSTEMS[name][1], encoder)
     kind, colon, rest = name.partition(":")
     if kind == "policy" and colon:
         from keepworth.memory.by_name import policies
@@ -155,11 +150,3 @@ def _command(line: str) -> list[str]:
             f"there is no program {words[0]!r} here.", "Give its path, or install it: command:PROGRAM ARGUMENTS."
         )
     return words
-
-
-def chosen(names: Sequence[str]) -> list[str]:
-    """Returns the names. Raises KeepworthError where a name comes twice."""
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise KeepworthError(f"the system {twice!r} is named twice.", "Name each once.")
-    return list(names)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from keepworth.episodes.line_file import append_lines, read_lines
 from keepworth.episodes.text import as_line
-from keepworth.evaluation.harness import read_lines, whole_lines
 from keepworth.models.errors import NoWholeAnswer
 
 if TYPE_CHECKING:
@@ -125,7 +124,6 @@ class KeptAnswers:
         folder.mkdir(parents=True, exist_ok=True)
         name = hashlib.sha256(reader.identity.encode()).hexdigest()[:16]
         self._reader, self._file, self._at_once = reader, folder / f"answers-{name}.jsonl", at_once
-        whole_lines(self._file)
         self._known = {record["key"]: record["answer"] for record in read_lines(self._file)}
 
     @property
@@ -157,10 +155,9 @@ class KeptAnswers:
         return [keys[start : start + self._at_once] for start in range(0, len(keys), self._at_once)]
 
     def _keep(self, keys: Sequence[str], answers: Sequence[str]) -> None:
-        with self._file.open("a", encoding="utf-8") as file:
-            for key, answer in zip(keys, answers, strict=True):
-                self._known[key] = answer
-                file.write(json.dumps({"key": key, "answer": answer}, ensure_ascii=False) + "\n")
+        fresh = dict(zip(keys, answers, strict=True))
+        self._known |= fresh
+        append_lines(self._file, [{"key": key, "answer": answer} for key, answer in fresh.items()])
 
 
 def _key(question: str, texts: Sequence[str]) -> str:

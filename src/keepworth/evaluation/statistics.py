@@ -9,7 +9,7 @@ the truth in 82.5 % of runs (`benchmarks/statistics/coverage.json`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -25,34 +25,6 @@ if TYPE_CHECKING:
 RESAMPLES = 10_000
 SCORE = (0.0, 1.0)
 """The range of a share or a score, for `within`; a difference of two lies within (-1, 1)."""
-
-
-def bootstrapped(
-    samples: tuple[Floats, ...],
-    statistic: Callable[..., Any],
-    generator: np.random.Generator,
-    *,
-    level: float = 0.95,
-    resamples: int = RESAMPLES,
-    batch: int | None = None,
-) -> tuple[float, float]:
-    """Returns the percentile interval of a statistic over samples that are resampled together. `batch` resamples are computed at
-    once."""
-    require("eval", "An interval", "scipy")
-    from scipy.stats import bootstrap
-
-    interval = bootstrap(
-        samples,
-        statistic,
-        paired=len(samples) > 1,
-        vectorized=True,
-        confidence_level=level,
-        n_resamples=resamples,
-        batch=batch,
-        method="percentile",
-        rng=generator,
-    ).confidence_interval
-    return float(interval.low), float(interval.high)
 
 
 SMALL = 60
@@ -119,12 +91,21 @@ def interval(
         if within[0] < 0.0 < within[1]:  # a difference
             return Interval(max(within[0], plain[0]), min(within[1], plain[1]), "t")
         return Interval(*logit(mean, plain[1] - mean, within), "logit")
-    drawn = np.random.default_rng(0) if generator is None else generator
-    if counts is None:
-        bounds = bootstrapped((sums,), np.mean, drawn, level=level, resamples=resamples, batch=1000)
-    else:
-        bounds = bootstrapped((sums, sizes), _ratio, drawn, level=level, resamples=resamples, batch=1000)
-    return Interval(*bounds, "bootstrap")
+    require("eval", "An interval", "scipy")
+    from scipy.stats import bootstrap
+
+    drawn = bootstrap(
+        (sums,) if counts is None else (sums, sizes),
+        np.mean if counts is None else _ratio,
+        paired=counts is not None,
+        vectorized=True,
+        confidence_level=level,
+        n_resamples=resamples,
+        batch=1000,
+        method="percentile",
+        rng=np.random.default_rng(0) if generator is None else generator,
+    ).confidence_interval
+    return Interval(float(drawn.low), float(drawn.high), "bootstrap")
 
 
 def student(sums: Floats, sizes: Floats, level: float = 0.95) -> tuple[float, float]:

@@ -5,17 +5,17 @@ stream and the vectors of its texts."""
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from keepworth.episodes.line_file import append_lines, read_lines
 from keepworth.rollouts.stream import StreamRun
 
 Job = tuple[str, str, int]
@@ -90,55 +90,42 @@ def run_matrix(
 ) -> list[StreamRow]:
     """Runs all jobs and returns their rows. Each finished job is appended to `path` at once and is not run again when the matrix
     is restarted. `run_job` must be importable by name where workers > 1; rows do not depend on the number of workers."""
-    finished_rows = load(path) if path.exists() else []
+    finished_rows = [StreamRow(**record) for record in read_lines(path)]
     wanted = set(jobs)
     finished = {(row.family, row.order, row.seed) for row in finished_rows}
     left = [job for job in jobs if job not in finished]
     before = len(jobs) - len(left)
-    with path.open("a", encoding="utf-8") as file:
 
-        def keep(rows: list[StreamRow]) -> None:
-            file.write("".join(line(row) for row in rows))
-            file.flush()
-            finished_rows.extend(rows)
+    def keep(rows: list[StreamRow]) -> None:
+        append_lines(path, map(asdict, rows))
+        finished_rows.extend(rows)
 
-        if workers <= 1:
-            for number, job in enumerate(left, start=1):
-                keep(run_job(job))
-                if progress:
-                    progress(before + number, len(jobs))
-        else:
-            # Ctrl-C reaches every process of a terminal, so the others ignore it and this one ends them.
-            ignored = (signal.SIGINT, signal.SIG_IGN)
-            others = set(active_children())
-            with ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, ignored) as pool:
-                try:
-                    waiting = [pool.submit(run_job, job) for job in left]
-                    for number, future in enumerate(as_completed(waiting), start=1):
-                        keep(future.result())
-                        if progress:
-                            progress(before + number, len(jobs))
-                except BaseException:
-                    for process in set(active_children()) - others:
-                        process.terminate()
-                    pool.shutdown(
-                        cancel_futures=True
-                    )  # its own thread alone waits for them: two that do may both miss the end
-                    raise
+    if workers <= 1:
+        for number, job in enumerate(left, start=1):
+            keep(run_job(job))
+            if progress:
+                progress(before + number, len(jobs))
+    else:
+        # Ctrl-C reaches every process of a terminal, so the others ignore it and this one ends them.
+        ignored = (signal.SIGINT, signal.SIG_IGN)
+        others = set(active_children())
+        with ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, ignored) as pool:
+            try:
+                waiting = [pool.submit(run_job, job) for job in left]
+                for number, future in enumerate(as_completed(waiting), start=1):
+                    keep(future.result())
+                    if progress:
+                        progress(before + number, len(jobs))
+            except BaseException:
+                for process in set(active_children()) - others:
+                    process.terminate()
+                pool.shutdown(
+                    cancel_futures=True
+                )  # its own thread alone waits for them: two that do may both miss the end
+                raise
     index = {job: number for number, job in enumerate(jobs)}
     rows = [row for row in finished_rows if (row.family, row.order, row.seed) in wanted]
     return sorted(rows, key=lambda row: index[row.family, row.order, row.seed])
-
-
-def line(row: StreamRow) -> str:
-    return json.dumps({name: getattr(row, name) for name in StreamRow.__slots__}) + "\n"
-
-
-def load(path: Path) -> list[StreamRow]:
-    """Reads the rows of a matrix. An unfinished last line (of a run that was killed) is dropped."""
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    columns = StreamRow.__slots__
-    return [StreamRow(**{name: value for name, value in json.loads(part).items() if name in columns}) for part in lines]
 
 
 class Results:

@@ -11,7 +11,7 @@ from typing import Any
 from keepworth.evaluation.page_writer import charts, note, page, settings, table
 from keepworth.evaluation.statistics import LEAST
 from keepworth.evaluation.stream import WINDOW, Results, curves
-from keepworth.evaluation.stream_claims import METHOD, rivals
+from keepworth.evaluation.stream_claims import rivals
 from keepworth.evaluation.tables import ArmRow, Cell, ResultTable
 from keepworth.learning.run_folder import disk
 from keepworth.page.charts import Panel, Series
@@ -60,13 +60,9 @@ def write_stream_page(folder: Path, summary: Mapping[str, Any], results: Results
     return path
 
 
-def method_of(summary: Mapping[str, Any]) -> str:
-    return str(summary["plan"].get("method", METHOD))
-
-
 def verdict(summary: Mapping[str, Any]) -> str:
     """Returns one sentence: how the method compares with its rivals, or why there is no verdict."""
-    method, seeds = method_of(summary), summary["seeds"]
+    method, seeds = summary["plan"]["method"], summary["seeds"]
     best = [claim for claim in summary["claims"]["best_rival"] if claim["measure"] == "stream"]
     arms = list(dict.fromkeys(arm for values in summary["table"].values() for arm in values))
     if not best and (method not in arms or not rivals(arms, method)):
@@ -99,7 +95,7 @@ def _list(names: Sequence[str]) -> str:
 def curve_panels(results: Results, summary: Mapping[str, Any]) -> list[Panel]:
     """Returns a panel for each stream, with the success in a window of tasks: the method, its controls, and the best rivals. A
     stream that is no longer than the window has one point and no panel."""
-    method = method_of(summary)
+    method = summary["plan"]["method"]
     shown = _curved(summary["table"], results.arms, method)
     # The method is drawn like the trained model in the report of a run: in the same colour, and on top.
     styles = {method: "trained", f"{method}+shuffled": "untrained", "none": "no_memory"}
@@ -142,7 +138,7 @@ def _curved(table: Mapping[str, Mapping[str, Any]], arms: Sequence[str], method:
 
 def left_out(results: Results, summary: Mapping[str, Any]) -> str:
     """Names the arms that have no curve, for the page and the picture; "" where all have one."""
-    shown = _curved(summary["table"], results.arms, method_of(summary))
+    shown = _curved(summary["table"], results.arms, summary["plan"]["method"])
     left = [arm for arm in results.arms if arm not in shown]
     return f"Not drawn: {', '.join(left)}." if left else ""
 
@@ -173,10 +169,10 @@ OPTIONAL = {
 
 def tables_of(summary: Mapping[str, Any]) -> list[ResultTable]:
     """Returns tables of every method on every stream, and of the comparisons, for the page and the terminal."""
-    method, claimed, measured = method_of(summary), summary["claims"], summary["table"]
+    method, claimed, measured = summary["plan"]["method"], summary["claims"], summary["table"]
     tables = []
     for name, arms in measured.items():
-        shown = {key: label for key, label in OPTIONAL.items() if any(_finite(arm.get(key)) for arm in arms.values())}
+        shown = {key: label for key, label in OPTIONAL.items() if any(_cell(arm.get(key)) for arm in arms.values())}
         rows = [
             ArmRow(
                 arm,
@@ -229,7 +225,7 @@ def tables_of(summary: Mapping[str, Any]) -> list[ResultTable]:
                         _difference(claim),
                         f"{claim['verdict']}, p {claim['adjusted']:.3g}",
                     )
-                    for claim in claimed.get(kind, ())
+                    for claim in claimed[kind]
                 ),
                 counted="verdict",
             )
@@ -245,7 +241,3 @@ def _difference(claim: Mapping[str, Any]) -> tuple[Cell]:
 
 def _cell(value: float | None) -> Cell | None:
     return Cell(value) if value is not None and math.isfinite(value) else None
-
-
-def _finite(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)

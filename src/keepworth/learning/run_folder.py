@@ -36,6 +36,7 @@ from typing import IO, Any
 from keepworth.episodes.episode import Episode, episode_from_json, episode_to_json
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.episodes.extras import require
+from keepworth.episodes.line_file import append_lines, no_line, read_lines, to_line
 from keepworth.memory.durable_file import ORDINARY, replacing
 from keepworth.models.files import sha256_of, sync
 
@@ -109,25 +110,11 @@ Row = dict[str, Any]
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """Yields the rows of a JSON-lines file, each with a step. Raises KeepworthError, which names file and line, for any other
-    line. A last line without its newline was being written when the process died, and is dropped."""
-    if not path.exists():
-        return
-    with open(path, "rb") as lines:
-        for number, text in enumerate(lines, 1):
-            if not text.endswith(b"\n"):
-                return
-            try:
-                row = json.loads(text)
-            except ValueError as error:
-                raise KeepworthError(f"{path} line {number} is not JSON ({error}).", "Delete the line.") from error
-            if not isinstance(row, dict) or not isinstance(row.get("step"), int):
-                raise KeepworthError(f"{path} line {number} is no row of a step.", "Delete the line.")
-            yield row
-
-
-def _line(row: Mapping[str, Any]) -> bytes:
-    return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    """Yields the rows of a JSON-lines file, each with a step. Raises KeepworthError, which names file and line."""
+    for number, row in enumerate(read_lines(path), start=1):
+        if not isinstance(row.get("step"), int):
+            raise no_line(path, number, "no row of a step")
+        yield row
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -502,7 +489,7 @@ class RunFolder:
                 gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed,
             ):
                 for episode in episodes:
-                    packed.write(_line(episode_to_json(episode)))
+                    packed.write(to_line(episode_to_json(episode)))
         return path
 
     def episodes(
@@ -594,8 +581,8 @@ class RunFolder:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _append(self, file: str, row: Mapping[str, Any]) -> None:
-        with disk(self.path), open(self.path / file, "ab") as lines:
-            lines.write(_line(row))
+        with disk(self.path):
+            append_lines(self.path / file, [row])
         for listener in self.listeners:
             listener(file, dict(row))
 
@@ -622,7 +609,7 @@ class RunFolder:
             if path.exists():
                 earlier = [row for row in read_rows(path) if row["step"] <= until]
                 with replacing(path, ORDINARY) as lines:
-                    lines.writelines(map(_line, earlier))
+                    lines.writelines(map(to_line, earlier))
         for at, _, path in episode_files(self.path):
             if at > until:
                 path.unlink()

@@ -15,6 +15,7 @@ from keepworth.models.http_client import JsonClient
 
 Message = Mapping[str, Any]
 _EXCERPT = 200
+_DECODER = json.JSONDecoder()
 BASE_URL, API_KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
 """Environment variables that OpenAI's own clients read."""
 _REASONING = re.compile(r"(?:.*/)?(?:gpt-5|o[1-9])(?![0-9]).*")
@@ -142,42 +143,20 @@ def from_environment(model: str, what: str, **settings: Any) -> ChatModel:
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """Returns the first balanced `{...}` of `text` that is a JSON object, whatever prose or code fences surround it. An object
-    that is never closed is not searched for smaller ones: a part of an answer is not the answer. Raises NoJsonObject."""
+    """Returns the first JSON object of `text`, whatever prose or code fences surround it. An object that is cut is not searched
+    for smaller ones: a part of an answer is not the answer. Raises NoJsonObject."""
     start = text.find("{")
     while start >= 0:
-        end = _balanced(text, start)
-        if end is None:
-            raise NoJsonObject(
-                f"The JSON object in {_excerpt(text[start:])!r} is not complete.", "Was it cut? Raise max_tokens."
-            )
         try:
-            value = json.loads(text[start:end])
-        except (ValueError, RecursionError):
-            start = text.find("{", end)
-            continue
-        if isinstance(value, dict):
+            value: dict[str, Any] = _DECODER.raw_decode(text, start)[0]
             return value
-    raise NoJsonObject(f"There is no JSON object in {_excerpt(text)!r}.", "Ask for one in the prompt, with an example.")
-
-
-def _balanced(text: str, start: int) -> int | None:
-    """Returns one past the brace that closes the one at `start`; braces inside strings do not count."""
-    depth, inside, escaped = 0, False, False
-    for position in range(start, len(text)):
-        character = text[position]
-        if inside:
-            inside = escaped or character != '"'
-            escaped = character == "\\" and not escaped
-        elif character == '"':
-            inside = True
-        elif character == "{":
-            depth += 1
-        elif character == "}":
-            depth -= 1
-            if not depth:
-                return position + 1
-    return None
+        except json.JSONDecodeError as error:
+            start = text.find("{", max(error.pos, start + 1))
+        except RecursionError:
+            break
+    raise NoJsonObject(
+        f"There is no whole JSON object in {_excerpt(text)!r}.", "Ask for one in the prompt, or raise max_tokens."
+    )
 
 
 def _excerpt(text: str) -> str:

@@ -15,11 +15,10 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,7 +29,7 @@ from keepworth.environments.made_up import in_free_words
 from keepworth.environments.scene import Scene, Staged, Stream, StreamTask
 from keepworth.episodes.episode import UNSOUND, Observation
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.model import Encoder, EncoderIdentity
+from keepworth.episodes.model import Encoder
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.experience import Experience
@@ -52,10 +51,8 @@ from keepworth.rollouts.driver import Feedback, Limits, run_episode
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from keepworth.episodes.arrays import Floats, Vectors
+    from keepworth.episodes.arrays import Floats
 
-Cache: TypeAlias = "dict[str, Vectors]"
-"""Vectors of texts, which the arms of a comparison share."""
 LEARNING = ("learn", "shuffled", "masked", "rollback")
 CONTROLS = (*LEARNING, "none", "attempts", "random", "irrelevant", "oracle")
 WITHOUT = ("none", "attempts")
@@ -100,7 +97,6 @@ def run_stream(
     *,
     seed: int,
     control: str = "learn",
-    cache: Cache | None = None,
 ) -> StreamRun:
     """Plays every task once. `seed` decides the agent's noise (shared by arms) and the method's own draws."""
     if control not in CONTROLS:
@@ -110,7 +106,7 @@ def run_stream(
             f"episodes of {stream.family} need {max(stream.horizons) + 1} steps, and the most are {LONGEST_EPISODE}.",
             "Turn its dial down.",
         )
-    loop = _Loop(stream, method, agent, encoder, seed, control, cache)
+    loop = _Loop(stream, method, agent, encoder, seed, control)
     try:
         # In a thread, because the caller may be inside a running event loop, as notebooks are.
         with ThreadPoolExecutor(1) as executor:
@@ -129,7 +125,6 @@ class _Loop:
         encoder: Encoder,
         seed: int,
         control: str,
-        cache: Cache | None,
     ) -> None:
         self.stream, self.agent, self.control = stream, agent, control
         self.memory: Memory | None = None
@@ -137,7 +132,7 @@ class _Loop:
             fresh = deepcopy(method)
             self.memory = Memory(
                 policy=lambda: self._controlled(deepcopy(fresh)),
-                encoder=_Shared(encoder, {} if cache is None else cache),
+                encoder=encoder,
                 seed=seed,
             )
         total, held = len(stream.tasks), len(stream.held_out)
@@ -384,20 +379,3 @@ class Masked:
 
     def learn(self, use: Use, pool: Pool) -> None:
         self.learning.learn(use, pool)
-
-
-class _Shared:
-    """An encoder that caches its vectors in `cache`."""
-
-    def __init__(self, encoder: Encoder, cache: Cache) -> None:
-        self._encoder, self._known = encoder, cache
-
-    @property
-    def identity(self) -> EncoderIdentity:
-        return self._encoder.identity
-
-    def encode(self, texts: Sequence[str]) -> Vectors:
-        fresh = [text for text in dict.fromkeys(texts) if text not in self._known]
-        if fresh:
-            self._known.update(zip(fresh, self._encoder.encode(fresh), strict=True))
-        return np.stack([self._known[text] for text in texts])

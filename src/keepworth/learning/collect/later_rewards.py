@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
-import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any, Literal
 from keepworth.environments.environment import called
 from keepworth.episodes.episode import Episode, Group, RewardTerm, Task, checked_terms
 from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.episodes.line_file import append_lines, read_lines
 
 Answerer = Callable[[Sequence[str]], Sequence[Any] | Awaitable[Sequence[Any]]]
 
@@ -39,13 +38,9 @@ class Services:
 
     def __init__(self, services: Mapping[str, Service], file: Path | None = None) -> None:
         self._services, self._file = dict(services), file
-        self._known: dict[str, Any] = {}
         self._asking = asyncio.Lock()  # two groups may ask the same at once
         self.asked = 0
-        if file is not None and file.exists():
-            whole, newline, _ = file.read_text(encoding="utf-8").rpartition("\n")
-            os.truncate(file, len((whole + newline).encode()))  # without a line that a kill cut off
-            self._known = {record["key"]: record["answer"] for record in map(json.loads, whole.splitlines())}
+        self._known = {} if file is None else {record["key"]: record["answer"] for record in read_lines(file)}
 
     def version(self, name: str) -> str:
         """Returns the version of a service. Raises UnknownName."""
@@ -72,8 +67,7 @@ class Services:
     def _keep(self, answers: Mapping[str, Any]) -> None:
         self._known |= answers
         if self._file is not None:
-            with self._file.open("a", encoding="utf-8") as file:
-                file.writelines(json.dumps({"key": key, "answer": answer}) + "\n" for key, answer in answers.items())
+            append_lines(self._file, [{"key": key, "answer": answer} for key, answer in answers.items()])
 
 
 Score = Callable[[Task, Sequence[Episode], Services], Awaitable[Sequence[float | None]]]

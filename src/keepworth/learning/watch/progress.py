@@ -191,10 +191,9 @@ class RichProgress(_TimedProgress):
         return Group(Text(self._title, style="bold"), Text("  ".join(filter(None, parts))), table)
 
 
-def progress_for(stream: TextIO | None = None) -> Progress:
+def progress_for() -> Progress:
     """Returns a RichProgress for a terminal, else a PlainProgress."""
-    target = stream or sys.stdout
-    return RichProgress() if target.isatty() else PlainProgress(stream)
+    return RichProgress() if sys.stdout.isatty() else PlainProgress()
 
 
 _WORTH_A_GLANCE = ("entropy", "response_length", "invalid_operations", "zero_variance_groups", "mismatch_mean")

@@ -72,8 +72,7 @@ def errors(judge: Judge, planted: Sequence[Planted]) -> dict[str, Any]:
     none. None where there is nothing to take it of. Intervals treat answers as independent."""
     met = Judging(judge)
     scores = [met(answer.question, answer.gold, answer.answer) for answer in planted]
-    accepted = [score is not None and score >= ACCEPTED for score in scores]
-    rows = list(zip(planted, accepted, strict=True))
+    rows = [(answer, score is not None and score >= ACCEPTED) for answer, score in zip(planted, scores, strict=True)]
 
     def share(hits: Sequence[bool]) -> dict[str, Any] | None:
         return asdict(rate(sum(hits), len(hits))) if hits else None

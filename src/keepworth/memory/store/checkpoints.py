@@ -35,14 +35,16 @@ class Checkpoints:
         self.file: tuple[int, int] | None = None
         """The identity of the file while it is open: what lies at its path later may be another file."""
         self._where = where
-        self._waiting = False
+        self._begun = 0  # how many pages the log had when a move last began
 
     def note(self, connection: apsw.Connection, name: str, pages: int) -> int:
         """Start a move if the log has grown enough. SQLite calls this after each commit, with the number of pages in the log."""
+        if pages < self._begun:  # the log began anew
+            self._begun = 0
         if pages >= MOST_PAGES:
             _move(connection)
-        elif pages >= LOG_PAGES and not self._waiting:
-            self._waiting = True
+        elif pages - self._begun >= LOG_PAGES:
+            self._begun = pages
             try:
                 threads("checkpoint", os.getpid()).submit(self._move_beside)
             except RuntimeError:  # the interpreter is shutting down
@@ -51,18 +53,14 @@ class Checkpoints:
 
     def _move_beside(self) -> None:
         """Move the log on a connection of this thread."""
-        with self.lock:
-            self._waiting = False
-            with contextlib.suppress(apsw.Error, OSError):
-                if self.file is not None and identity(self._where) == self.file:
-                    connection = apsw.Connection(self._where, flags=apsw.SQLITE_OPEN_READWRITE)
-                    try:
-                        connection.execute(
-                            "SELECT 1 FROM sqlite_schema LIMIT 1"
-                        ).fetchall()  # only a reader knows of the log
-                        _move(connection)
-                    finally:
-                        connection.close()
+        with self.lock, contextlib.suppress(apsw.Error, OSError):
+            if self.file is not None and identity(self._where) == self.file:
+                connection = apsw.Connection(self._where, flags=apsw.SQLITE_OPEN_READWRITE)
+                try:
+                    connection.execute("SELECT 1 FROM sqlite_schema").fetchall()  # only who has read knows of the log
+                    _move(connection)
+                finally:
+                    connection.close()
 
 
 def _move(connection: apsw.Connection) -> None:

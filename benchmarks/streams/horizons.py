@@ -16,7 +16,8 @@ from benchmarks.methods.write import arm as estimated
 from benchmarks.record import arguments, save
 from benchmarks.streams.memories import Table, circumstances, command
 from keepworth.environments.streams import open_stream
-from keepworth.evaluation.stream import load
+from keepworth.episodes.line_file import read_lines
+from keepworth.evaluation.stream import StreamRow
 
 
 def horizons(table: Table) -> list[dict[str, Any]]:
@@ -31,11 +32,10 @@ def horizons(table: Table) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Write the record."""
     parser = arguments(__doc__)
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     options = parser.parse_args()
-    table = Table(load(options.folder / "rows.jsonl"))
+    table = Table([StreamRow(**record) for record in read_lines(options.folder / "rows.jsonl")])
     about = {"command": command(options.folder), **circumstances(table), "unit": "rule set: 50 tasks, while learning"}
     save(options.json, {**about, "rows": horizons(table)})
 

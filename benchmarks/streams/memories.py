@@ -39,8 +39,9 @@ from benchmarks.methods.write import arm as estimated
 from benchmarks.methods.write import gap, write
 from benchmarks.record import arguments, save
 from benchmarks.speed.setting import machine
+from keepworth.episodes.line_file import read_lines
 from keepworth.evaluation.statistics import family
-from keepworth.evaluation.stream import StreamRow, load
+from keepworth.evaluation.stream import StreamRow
 from keepworth.registry import methods
 
 PLAIN = ("exprag", "exprag+published", "dead-ends-without-cap")
@@ -95,7 +96,6 @@ class Table:
         return [stream for stream in self.streams if all((stream, arm, seed) in self.rows for seed in self.seeds)]
 
     def scores(self, arm: str, stream: str, measure: str = "auc") -> list[float]:
-        """By seed."""
         return [float(getattr(self.rows[stream, arm, seed], measure)) for seed in self.seeds]
 
     def mean(self, arm: str, streams: Sequence[str], measure: str = "auc") -> list[float]:
@@ -315,7 +315,7 @@ def main() -> None:
     parser.add_argument("--onto", action="store_true", help="keep the other arms of the file")
     parser.add_argument("--evidence", nargs="+", default=(), metavar="METHOD", help="write the evidence of these alone")
     options = parser.parse_args()
-    table = Table([row for folder in options.folders for row in load(folder / "rows.jsonl")])
+    table = Table([StreamRow(**row) for folder in options.folders for row in read_lines(folder / "rows.jsonl")])
     commands = [*map(command, options.folders), "python -m benchmarks.streams.memories FOLDER ..."]
     fresh = record(table, commands)
     made = onto(json.loads(options.json.read_text(encoding="utf-8")), fresh) if options.onto else fresh

@@ -46,10 +46,11 @@ def detectable(sd: float, n: int, comparisons: int = 1) -> float:
     """Returns the minimum detectable effect: the difference that a two-sided t test over `n` seeds finds with probability
     `POWER`."""
     require("eval", "A plan of seeds", "statsmodels")
+    from numpy import asarray
     from statsmodels.stats.power import TTestPower
 
-    alone: float = TTestPower().solve_power(nobs=n, alpha=ALPHA / comparisons, power=POWER)
-    return sd * alone
+    solved = TTestPower().solve_power(nobs=n, alpha=ALPHA / comparisons, power=POWER)
+    return sd * float(asarray(solved).item())  # some of its solvers give an array of one number
 
 
 @dataclass(frozen=True, slots=True)

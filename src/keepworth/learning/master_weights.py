@@ -77,7 +77,12 @@ class MasterWeights:
             )
         for settings in self.optimiser.param_groups:
             settings["lr"] = self.learning_rate * scale
-        self.optimiser.step()
+        try:
+            self.optimiser.step()
+        except RuntimeError as error:  # a step size past float32 is refused half-way
+            if "overflow" not in str(error):
+                raise
+            raise self._undone(scale, next(iter(self.named))) from error
         lost = [name for name, value in self.named.items() if not _finite_as(self._master_weights[name], value.dtype)]
         if lost:
             raise self._undone(scale, lost[0])

@@ -72,6 +72,10 @@ def policy(name: str = NAME, **settings: Any) -> Policy:
     return made
 
 
+FORMER = dict.fromkeys(("effect", "advantage"), "The default policy has learned to do what it did, from the same log")
+"""Names of policies that no longer exist, and what replaces them."""
+
+
 def policies() -> tuple[str, ...]:
     """Return the names of all policies, the default one first."""
     return tuple(dict.fromkeys((NAME, *registry.methods("policy"))))
@@ -138,6 +142,8 @@ def _maker(name: str) -> Callable[..., Policy]:
     if name in methods:
         return methods[name].make
     unknown = UnknownPolicy("policy", name, policies())
+    if name in FORMER:
+        unknown.fix = f"{FORMER[name]}: open the memory without policy=."
     if failed := registry.not_loaded():
         unknown.fix += f" {failed}"
     raise unknown

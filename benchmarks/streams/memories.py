@@ -117,8 +117,9 @@ class Table:
         return "exprecent" if name in BY_SIMILARITY else self.plain(stream)
 
     def everywhere(self, names: Sequence[str]) -> list[str]:
-        """Arms of these methods that have all streams."""
-        return [arm for arm in self.arms if arm.partition("+")[0] in names and self.on(arm) == self.streams]
+        """Arms of these methods that have all streams, without their controls."""
+        arms = [arm for arm in self.arms if arm.partition("+")[0] in names and self.on(arm) == self.streams]
+        return [arm for arm in arms if arm.partition("+")[2] in ("", "published", "on")]
 
 
 def controls(name: str, arm: str) -> tuple[str, ...]:
@@ -128,8 +129,7 @@ def controls(name: str, arm: str) -> tuple[str, ...]:
 
 def judged(table: Table, name: str) -> str:
     """The arm by which a method is judged."""
-    arms = [arm for arm in table.everywhere([name]) if arm.partition("+")[2] in ("", "published", "on")]
-    return next((arm for arm in arms if arm.endswith("+on")), max(arms, key=table.over))
+    return max(table.everywhere([name]), key=lambda arm: (arm.endswith("+on"), table.over(arm)))
 
 
 def against(table: Table, arm: str, others: Sequence[str], streams: Sequence[str], name: str) -> dict[str, Any]:

@@ -230,9 +230,6 @@ def value_targets(batch: Batch, objective: Objective, *, of: Literal["states", "
 # Selection: which drawn tokens the loss keeps, decided once per optimiser step and written into the batch.
 
 
-"""The metric from which on an answer counts as right."""
-
-
 def select(
     batch: Batch,
     objective: Objective,

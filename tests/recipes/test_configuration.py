@@ -114,15 +114,15 @@ def test_the_printed_configuration_reads_back_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "hint"), [("group_size=1", "--print-config shows what"), ("objective=grop", "Did you mean 'grpo'?")]
+    ("setting", "hint"), [("group_size=1", "Set group_size to at least 2."), ("objective=grop", "Did you mean 'grpo'?")]
 )
 def test_the_hint_is_the_fix(setting: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "memory_r1", "--set", setting]) == 2
     assert f"hint: {hint}" in capsys.readouterr().err
 
 
-def test_a_choice_is_listed() -> None:
-    with pytest.raises(BadSetting, match="'answerer' or 'manager'"):
+def test_a_choice_gets_the_nearest_one() -> None:
+    with pytest.raises(BadSetting, match="Did you mean 'manager'"):
         resolve(Role, assignments=["role=manger"])
 
 

@@ -179,14 +179,29 @@ def _explained(error: ValidationError, keys: Iterable[str]) -> KeepworthError:
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         return UnknownName("setting", key, keys)
-    problems, fix = [], ""
+    problems = []
     for problem in error.errors():
         name = ".".join(str(part) for part in problem["loc"])
         raised = problem.get("ctx", {}).get("error")
-        fix = fix or str(getattr(raised, "fix", ""))
         message = raised.message if isinstance(raised, KeepworthError) else problem["msg"].removeprefix("Value error, ")
         problems.append(f"{name} = {problem['input']!r}: {message[:1].lower()}{message[1:]}" if name else message)
-    return BadSetting(
-        f"The settings do not fit this recipe: {'; '.join(problems).rstrip('.')}.",
-        fix or "--print-config shows what there is.",
-    )
+    return BadSetting(f"The settings do not fit this recipe: {'; '.join(problems).rstrip('.')}.", _fix(first, key))
+
+
+def _fix(wrong: Any, key: str) -> str:
+    """Returns advice on what to write instead of the first value that does not fit."""
+    about = wrong.get("ctx", {})
+    if isinstance(raised := about.get("error"), KeepworthError) and raised.fix:
+        return raised.fix
+    if meant := nearest(str(wrong["input"]), _choices(about.get("expected", ""))):
+        return f"Did you mean {meant!r}?"
+    for bound, direction in (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("lt", "less than")):
+        if bound in about:
+            return f"Set {key} to {direction} {about[bound]:g}."
+    # The message for an objective's options already lists the choices.
+    return "" if "did you mean" in wrong["msg"] else "--print-config shows what there is."
+
+
+def _choices(expected: object) -> list[str]:
+    """Returns the quoted names in "'answerer' or 'manager'"."""
+    return str(expected).split("'")[1::2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from keepworth.episodes.model import Encoder
 from keepworth.memory.durable_file import appearing
 from keepworth.memory.errors import MemoryProblem, StorageFailed, StorageFull
+from keepworth.memory.search.chunks import LONG, WIDE, spans
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.store import blocks, rows, schema
 from keepworth.memory.store.checks import check as check
@@ -158,8 +159,11 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
 
     set_id = store.database.write(begin)
     table = VECTORS.format(set_id)
+    # Also long texts with one vector for the whole, which is all that older files have.
+    alone = f"length(v.vector) = {4 * identity.dimension} AND length({_SEARCHED}) > {LONG // WIDE}"
     missing = (
-        f"SELECT i.n, {_SEARCHED} FROM items i LEFT JOIN {table} v USING(n) WHERE v.n IS NULL AND i.n > ? ORDER BY i.n"
+        f"SELECT i.n, {_SEARCHED}, v.n IS NULL FROM items i LEFT JOIN {table} v USING(n) "
+        f"WHERE (v.n IS NULL OR {alone}) AND i.n > ? ORDER BY i.n"
     )
     with store.database.reading() as connection:
         everything = scalar(connection, "SELECT count(*) FROM items")
@@ -172,9 +176,10 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
         if not todo:
             break
         last = todo[-1][0]
+        wanted = _to_make(todo)
         entries = [
             (n, rows.text_number(text), vectors.tobytes(), n, text)
-            for (n, text), vectors in zip(todo, embedder.in_parts([text for _, text in todo]), strict=True)
+            for (n, text), vectors in zip(wanted, embedder.in_parts([text for _, text in wanted]), strict=True)
         ]
         # A row that was reworded meanwhile is skipped here and found again at the end.
         store.database.write(
@@ -184,14 +189,14 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
                 entries,
             )
         )
-        done += len(todo)
+        done += sum(new for _, _, new in todo)
         yield done, everything
 
     def switch(connection: AnyConnection) -> None:
         stale = select(connection, f"SELECT v.n, v.hash, {_SEARCHED} FROM {table} v JOIN items i USING(n)")
         changed = [n for n, number, text in stale if rows.text_number(text) != number]
         connection.executemany(f"DELETE FROM {table} WHERE n = ?", [(n,) for n in changed])
-        late = select(connection, missing, (0,))
+        late = _to_make(select(connection, missing, (0,)))
         for (n, text), vectors in zip(late, embedder.in_parts([text for _, text in late]), strict=True):
             row = (n, rows.text_number(text), vectors.tobytes())
             connection.execute(f"INSERT INTO {table} VALUES(?,?,?) {rows.NEW_VECTOR}", row)
@@ -209,3 +214,9 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
     store.serve(set_id, Embedder(encoder))
     store.derived.write_blocks()
     yield everything, everything
+
+
+def _to_make(listed: Sequence[tuple[int, str, int]]) -> list[tuple[int, str]]:
+    """Return (row number, text) of the rows to embed: those without a vector, and long texts. Each row given is (row number,
+    text, whether it has no vector)."""
+    return [(n, text) for n, text, new in listed if new or spans(text)]

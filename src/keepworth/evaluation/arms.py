@@ -110,7 +110,8 @@ def compare_streams(
     note = out / "plan.json"
     if note.exists():
         before = json.loads(note.read_text())
-        if changed := [key for key in ("arms", "split", "length", "agent", "settings") if before[key] != plan[key]]:
+        fixed = ("arms", "split", "length", "agent", "settings")
+        if changed := [key for key in fixed if before.get(key) != plan[key]]:
             raise KeepworthError(
                 f"{out} holds a matrix with other {', '.join(changed)}.", "Give another folder as --out, or remove it."
             )

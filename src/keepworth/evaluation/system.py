@@ -175,9 +175,9 @@ class Guarded:
 
     def __init__(self, system: MemorySystem) -> None:
         self._system = system
-
-    def __getattr__(self, operation: str) -> Any:
-        return partial(self._call, operation)
+        self.begin, self.write = partial(self._call, "begin"), partial(self._call, "write")
+        self.learn, self.holds = partial(self._call, "learn"), partial(self._call, "holds")
+        self.size, self.close = partial(self._call, "size"), partial(self._call, "close")
 
     def ask(self, question: AskedQuestion) -> Answered:
         reply = self._call("ask", question)

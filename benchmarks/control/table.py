@@ -42,18 +42,14 @@ def main() -> None:
         if (world, memory, seed) in done:
             continue
         settings = PpoSettings(world=world, memory=memory, seed=seed, steps=options.steps, envs=options.envs)
-        row = {}
-        for row in run(settings, cell_folder(options.folder, world, memory, seed)):  # noqa: B007
-            pass
+        *_, row = {}, *run(settings, cell_folder(options.folder, world, memory, seed))
         print(f"{world} {memory} {seed}: {row.get('recent')}, {row.get('seconds')} s", flush=True)
     if options.json:
-        report = {
-            "command": "python -m benchmarks.control.table " + " ".join(sys.argv[1:]),
-            "machine": machine(1, ("torch", "gymnasium", "numpy")),
-            "unit": "best: maximum over training of the mean return of the episodes of an update, mean over seeds",
-            **summarise(read_cells(options.folder)),
-        }
-        save(options.json, report)
+        command = "python -m benchmarks.control.table " + " ".join(sys.argv[1:])
+        setting = machine(1, ("torch", "gymnasium", "numpy"))
+        unit = "best: maximum over training of the mean return of the episodes of an update, mean over seeds"
+        made = summarise(read_cells(options.folder))
+        save(options.json, {"command": command, "machine": setting, "unit": unit, **made})
 
 
 if __name__ == "__main__":

@@ -149,7 +149,8 @@ async def play(task: StreamTask, choose: Choose) -> tuple[float, list[Move]]:
 async def remember(stream: Stream, kind: str) -> list[float]:
     """Success on each task of a memory of cases.
 
-    Where something seen earlier has to be remembered, cases are what observations named, of this episode unless it lasts.
+    Where something seen earlier has to be remembered, cases are what observations named, of this episode unless it lasts. On
+    `linked` observations name nothing, and cases are what was done.
     """
     cases: list[Case] = []
 
@@ -173,7 +174,7 @@ async def remember(stream: Stream, kind: str) -> list[float]:
         successes.append(success)
         if stream.lasting:
             cases += seen(moves)
-        elif not stream.long_term:
+        if not stream.long_term or stream.family == "linked":
             for move in moves:
                 paid = success if move.progress is None or stream.paid_at_end else move.progress
                 cases.append(Case(move.scene.text, move.action, (paid > 0.5) != task.flipped))

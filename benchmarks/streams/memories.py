@@ -19,7 +19,7 @@ The verdict, by a rule from before any row was seen:
 
     held          over all streams above plain similarity and above its control; never where a paper claims a gain, since the
                   paper's worlds and models are not run here, but then held in part;
-    held in part  above both on one stream at least, where intervals are corrected together by Holm (or on `linked`, for `amem`);
+    held in part  above both on one stream at least, where intervals are corrected together by Holm, or on `linked`;
     not held      else.
 
 Plain similarity itself is held against the latest cases (`exprecent`), and those against no memory. A writer is held if what it
@@ -39,6 +39,7 @@ from benchmarks.methods.write import arm as estimated
 from benchmarks.methods.write import gap, write
 from benchmarks.record import arguments, save
 from benchmarks.speed.setting import machine
+from benchmarks.tables import read
 from keepworth.episodes.line_file import read_lines
 from keepworth.evaluation.statistics import family
 from keepworth.evaluation.stream import StreamRow
@@ -64,8 +65,6 @@ CONTROL = {
 WRITERS = {"notes": "amem-without-links", "distilled": "reme-without-deletion"}
 """Of a writer the policy that shows what it wrote by similarity alone. It is held against cases as they happened, `exprag`."""
 BESIDE = {
-    "amem": "On `linked`, where the answer stands in a fact that is like another fact and not like the question, links add 20.1 "
-    "points (+18.7 to +21.6; benchmarks/streams/results/linked.json).",
     "default": "Over 36 streams with three rule sets each an earlier default, which said more, was 5.6 points above ExpRAG, "
     "4.3 to 6.9 (benchmarks/streams/results/default.json); on plain notes docs/learning.md has its numbers.",
     "dead-ends": "On 30 rule sets of `injection` 35 in 100 questions with the attacker's phrase end as undesired, without the "
@@ -139,24 +138,32 @@ def against(table: Table, arm: str, others: Sequence[str], streams: Sequence[str
     return gap(name, np.mean(mine, axis=0).tolist(), np.mean(theirs, axis=0).tolist())
 
 
+def on_linked(arm: str, control: str) -> list[dict[str, Any]]:
+    """Return how far an arm is above plain similarity and its control on `linked`, beside the table; [] if it did not run."""
+    rows = read("streams/results/linked")["arms"]
+    scores = {row["arm"]: list(map(float, row["by rule set"]["linked"].split())) for row in rows}
+    plain = max(scores.keys() & {*PLAIN}, key=lambda of: np.mean(scores[of]))
+    return [gap(of, scores[arm], scores[of]) for of in (plain, control)] if {arm, control} <= scores.keys() else []
+
+
 def evidence(table: Table, name: str, claim: str, paper: str) -> dict[str, Any]:
     """The fields of the evidence of one policy."""
     arm = judged(table, name)
-    control = max(controls(name, arm), key=lambda of: len(table.on(of)))
+    control = next(of for of in controls(name, arm) if table.on(of) == table.streams)
     rivals = [table.rival(name, stream) for stream in table.streams]
     known = "no memory" if name == "exprecent" else "the latest cases" if name in BY_SIMILARITY else "plain similarity"
     gaps = [against(table, arm, rivals, table.streams, f"{known} on all streams")]
-    there = table.on(control)
-    gaps.append(against(table, arm, [control] * len(there), there, f"{control} on {len(there)} streams"))
+    gaps.append(against(table, arm, [control] * len(rivals), table.streams, f"{control} on {len(rivals)} streams"))
     best = max(table.everywhere(RULES), key=table.over)
     if arm != best:
         gaps.append(against(table, arm, [best] * len(rivals), table.streams, f"{best} on all streams"))
     single = []
-    for other in (dict(zip(table.streams, rivals, strict=True)), dict.fromkeys(there, control)):
+    for other in (dict(zip(table.streams, rivals, strict=True)), dict.fromkeys(table.streams, control)):
         named = [(to, np.subtract(table.scores(arm, to), table.scores(of, to)).tolist()) for to, of in other.items()]
         single.append({row.name for row in family(named) if row.low > 0.0})
     ahead = [stream for stream in table.streams if all(stream in of for of in single)]
-    verdict = "held in part" if ahead or name == "amem" else "not held"
+    linked = on_linked(arm, control)
+    verdict = "held in part" if ahead or min((row["interval"][0] for row in linked), default=0.0) > 0.0 else "not held"
     if all(row["interval"][0] > 0.0 for row in gaps[:2]):
         verdict = "held in part" if claim else "held"
     words = [np.mean(table.mean(of, table.streams, "words")) for of in (arm, table.plain(table.streams[0]))]
@@ -165,13 +172,16 @@ def evidence(table: Table, name: str, claim: str, paper: str) -> dict[str, Any]:
         f"{100 * table.over(arm):.1f} successes in 100 tasks over {len(table.streams)} streams; "
         f"{worded(gaps[0])} against {known}, {worded(gaps[1])} against `{control}`"
     )
-    sentence += f" on {len(there)} of them" if len(there) < len(table.streams) else ""
     sentence += f"; above both on {', '.join(ahead)}. " if ahead else "; above both on no stream. "
     if arm != best:
         sentence += f"Against the best simple rule, `{best}`: {worded(gaps[2])}. "
     sentence += f"The agent reads {words[0]:.0f} words a task ({words[1]:.0f} with plain similarity)."
+    if linked:
+        gaps_there = f"{worded(linked[0])} against plain similarity, {worded(linked[1])} against `{control}`"
+        sentence += f" On `linked`: {gaps_there}."
     for part in parts:
-        less = [f"{worded(against(table, arm, [part], [stream], ''))} on {stream}" for stream in table.on(part)]
+        gone = {stream: against(table, arm, [part], [stream], "") for stream in table.on(part)}
+        less = [f"{worded(row)} on {stream}" for stream, row in gone.items() if row["mean"]]
         sentence += f" Against `{part}`: {', '.join(less)}."
     return {
         "n": len(table.seeds) * len(table.streams),
@@ -181,7 +191,6 @@ def evidence(table: Table, name: str, claim: str, paper: str) -> dict[str, Any]:
             estimated(f"{of} on {stream}", table.scores(of, stream))
             for stream in table.streams
             for of in dict.fromkeys(("none", "random", *PLAIN, *table.everywhere([name]), control, "oracle"))
-            if stream in table.on(of)
         ],
         "comparisons": gaps,
         "controls": list(dict.fromkeys(["none", "random", "oracle", control])),
@@ -194,15 +203,11 @@ def evidence(table: Table, name: str, claim: str, paper: str) -> dict[str, Any]:
 
 def writer_evidence(table: Table, arm: str, raw: str = "exprag") -> dict[str, Any]:
     """The fields of the evidence of one writer."""
-    streams = [stream for stream in table.on(arm) if stream in table.on(raw)]
-    gaps = [
-        against(table, arm, [other] * len(streams), streams, f"{other} on {len(streams)} streams")
-        for other in (raw, "random", "none")
-        if set(streams) <= set(table.on(other))
-    ]
+    streams, count = table.streams, len(table.streams)
+    others = (raw, "random", "none")
+    gaps = [against(table, arm, [other] * count, streams, f"{other} on {count} streams") for other in others]
     named = [(of, np.subtract(table.scores(arm, of), table.scores(raw, of)).tolist()) for of in streams]
     ahead = [row.name for row in family(named) if row.low > 0.0]
-    held = gaps[0]["interval"][0] > 0.0
     words = [np.mean(table.mean(of, streams, "words")) for of in (arm, raw)]
     return {
         "n": len(table.seeds) * len(streams),
@@ -211,7 +216,7 @@ def writer_evidence(table: Table, arm: str, raw: str = "exprag") -> dict[str, An
         "arms": [estimated(f"{of} on {stream}", table.scores(of, stream)) for stream in streams for of in (arm, raw)],
         "comparisons": gaps,
         "controls": [f"{raw}: cases as they happened", "records drawn by chance", "no memory"],
-        "verdict": "held" if held else "held in part" if ahead else "not held",
+        "verdict": "held" if gaps[0]["interval"][0] > 0.0 else "held in part" if ahead else "not held",
         "sentence": (
             f"{worded(gaps[0])} against cases as they happened, both found by similarity under settings tuned for each"
             + (f", above them on {', '.join(ahead)}. " if ahead else ", and above them on no stream. ")
@@ -229,11 +234,10 @@ def worded(row: dict[str, Any], unit: str = " points") -> str:
 def circumstances(table: Table) -> dict[str, Any]:
     """What a reader needs to judge a record."""
     setting = machine(1)
-    place = f"{setting['processor']}, {setting['cores']} cores"
     return {
         "revision": setting["revision"],
         "versions": setting["versions"],
-        "machine": place,
+        "machine": f"{setting['processor']}, {setting['cores']} cores",
         "seeds": len(table.seeds),
     }
 
@@ -255,9 +259,7 @@ def record(table: Table, commands: Sequence[str]) -> dict[str, Any]:
             row["mean frozen"] = estimated("", table.mean(arm, streams, "final"))
         for stream in streams:
             if stream.partition(":")[0] == "injection":
-                aim, of_exprag = (table.scores(of, stream, "target") for of in (arm, "exprag"))
-                row["attacker's aim on injection"] = estimated("", aim)
-                row["that aim, minus exprag"] = gap("exprag", aim, of_exprag)
+                row["attacker's aim on injection"] = estimated("", table.scores(arm, stream, "target"))
         arms.append(row)
     return {
         "commands": list(commands),

@@ -42,8 +42,8 @@ def by_method(record: Record) -> str:
         settings = [arm for arm in (f"{name}+on", name, f"{name}+published") if arm in arms]
         arm = settings[0] if settings[0].endswith("+on") else max(settings, key=lambda arm: arms[arm]["mean"]["mean"])
         others = [arms[of]["mean"] for of in settings if of != arm]
-        control = next((of for of in controls(name, arm) if of in gaps), "")
-        idea = f"{worded(gaps[control], '')} `{control}`" if control else "not measured"
+        control = next(of for of in controls(name, arm) if of in gaps)
+        idea = f"{worded(gaps[control], '')} `{control}`"
         rows.append((name, arms[arm], points(max(others, key=lambda row: row["mean"])) if others else "", idea))
     rows.sort(key=lambda row: -row[1]["mean"]["mean"])
     lines = [

@@ -191,6 +191,7 @@ def evidence(table: Table, name: str, claim: str, paper: str) -> dict[str, Any]:
             estimated(f"{of} on {stream}", table.scores(of, stream))
             for stream in table.streams
             for of in dict.fromkeys(("none", "random", *PLAIN, *table.everywhere([name]), control, "oracle"))
+            if stream in table.on(of)
         ],
         "comparisons": gaps,
         "controls": list(dict.fromkeys(["none", "random", "oracle", control])),

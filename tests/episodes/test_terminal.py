@@ -84,6 +84,9 @@ def test_everything_that_prints_goes_through_it() -> None:
     for path in files():
         for node in nodes(path):
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if called == "Panel" and path.parent.name == "cli":
+                titles = [word.value for word in node.keywords if word.arg in ("title", "subtitle")]
+                assert all(ast.unparse(title).startswith("Text(") for title in titles), "a text here would be markup"
             if called in ("Console", "rich.print", "typer.echo", "typer.secho", "print"):
                 found.add((path.relative_to(SOURCE).as_posix(), called))
     assert found == {("cli/output.py", "typer.echo")}

@@ -22,6 +22,9 @@ def test_a_judge_that_fails_is_counted_and_the_rest_goes_on() -> None:
     assert [found(*each) for each in ASKED] == [0.0, None, None, None, 0.4, 0.5, 0.6, 0.7]
     assert found.failed == 3
     assert found.first == "ChatError: the server is busy."
+    without = Judging(judge)
+    assert [without(*each) for each in ASKED[4:]] == [0.4, 0.5, 0.6, 0.7]
+    assert (without.first, without.failed) == ("", 0)
 
 
 def test_planted_answers_are_right_or_wrong_by_construction() -> None:

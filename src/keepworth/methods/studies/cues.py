@@ -27,15 +27,29 @@ from typing import Any
 
 import numpy as np
 
+from keepworth.episodes.errors import require_known
 from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.methods.studies._kitchens import MOST, Goal, Home, Kitchen, MadeTask, Place, Pupil, erase_loops, lacking
+from keepworth.methods.studies._kitchens import (
+    MOST,
+    Goal,
+    Home,
+    Kitchen,
+    MadeTask,
+    Place,
+    Pupil,
+    Reader,
+    erase_loops,
+    lacking,
+)
+from keepworth.methods.studies._tools import find_customers
 from keepworth.methods.worlds._java import require
 from keepworth.registry import Method
 
 SETTINGS = "numLocations=3,numIngredients=2,numDistractorItems=4,includeDoors=0,limitInventorySize=0"
 ROLLOUT, WINDOW = 18, 12
 """Steps of a rollout, and most steps of a task."""
-CUTS, HEATS = ("diced", "sliced", "chopped"), ("grilled", "roasted", "fried")
+SHARES = ("executable", "own tasks that")
+"""How arms begin that are no pupil's."""
 
 
 def keys(place: Place, action: str) -> tuple[Any, ...]:
@@ -66,96 +80,124 @@ def explore(home: Home, draw: np.random.Generator, rollouts: int, curious: bool)
 
 
 def execute(home: Home, task: MadeTask, draw: np.random.Generator | None = None) -> bool:
-    """Returns whether the guideline leads from the start to the task's goal. With `draw`, a random action precedes one step in
-    five, and impossible steps are skipped; without it they fail the task."""
+    """Returns whether the guideline leads from the start to the task's goal. With `draw`, a random action (of tools a whole call)
+    precedes one step in five (one call), impossible steps are skipped, and what else is changed is left out of account; without it
+    impossible steps fail the task."""
     place = home.reset()
     for action in task.guideline:
-        if draw is not None and place.actions and draw.random() < 0.2:
+        if draw is not None and place.actions and "/" not in place.room and draw.random() < 0.2:
             place = home.step(str(draw.choice(place.actions)))
+            while "/" in place.room:
+                place = home.step(str(draw.choice(place.actions)))
         if action in place.actions:
             place = home.step(action)
         elif draw is None:
             return False
-    return not lacking(task.goal, place.carried)
+    return not lacking(task.goal, place.carried) if draw is not None else home.reached(task.goal, place)
 
 
-def draw_tasks(things: Sequence[str], count: int, draw: np.random.Generator) -> list[MadeTask]:
-    """Draws tasks of the same form from the words of the world."""
-    made = []
-    for _ in range(count):
-        goal = set()
-        for thing in draw.choice(things, size=int(draw.integers(1, MOST + 1))):
-            cut = f"{draw.choice(CUTS)} " if draw.random() < 0.3 else ""
-            heat = f"{draw.choice(HEATS)} " if draw.random() < 0.3 else ""
-            goal.add(f"{heat}{cut}{thing}")
-        made.append(MadeTask(frozenset(goal)))
-    return made
-
-
-def run(*, kitchens: int = 20, first: int = 0, steps: int = 5000, rollouts: int = 40) -> Rows:
-    """Measures the share of a kitchen's own tasks that a pupil does after practice, by what it practised on.
+def run(
+    *,
+    worlds: str = "kitchens,tools",
+    kitchens: int = 20,
+    first: int = 0,
+    side: str = "train",
+    customers: int = 40,
+    steps: int = 5000,
+    tool_steps: int = 2000,
+    rollouts: int = 40,
+) -> Rows:
+    """Measures the share of a world's own tasks that a pupil does after practice, by what it practised on.
 
     Args:
+        worlds: "kitchens", "tools", or both, separated by a comma.
         kitchens, first: Number of games, and the number of the first.
-        steps: Steps of the world, for exploring, executing again and practice together.
+        side, customers: Whose tools are measured: customers of tau2-bench's tasks for "train" (or "test"), and most of them.
+        steps, tool_steps: Steps of a kitchen, or with tools, for exploring, executing again and practice together.
         rollouts: Rollouts of the explorer.
     """
+    rows: Rows = []
+    for name in worlds.split(","):
+        require_known("worlds", name, ("kitchens", "tools"))
+        if name == "kitchens":
+            rows += measure_all(find_kitchens(kitchens, first), "", steps, rollouts)
+        else:
+            rows += measure_all(find_tools(side, customers), "tools: ", tool_steps, rollouts)
+    return rows
+
+
+Homes = list[tuple[str, int, Home]]
+"""Worlds with the names of their clusters and their seeds. The first only provides the second one's foreign tasks."""
+
+
+def find_kitchens(kitchens: int, first: int) -> Homes:
     require("the study cues", "textworld_express")
     from textworld_express import TextWorldExpressEnv  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
     engine = TextWorldExpressEnv(envStepLimit=1000)
     engine.load("cookingworld", SETTINGS)
+    seeds = [seed % 1000 for seed in range(first - 1, first + kitchens)]
+    return [(str(seed), seed, Kitchen(engine, seed)) for seed in seeds]
+
+
+def find_tools(side: str, customers: int) -> Homes:
+    found = find_customers(side)[:customers]
+    return [(customer.name, at, customer) for at, customer in enumerate([found[-1], *found])]
+
+
+def measure_all(homes: Homes, prefix: str, steps: int, rollouts: int) -> Rows:
+    """Returns the rows of worlds of one kind. prefix: of the names of their arms."""
     arms: dict[str, list[float]] = {}
     foreign: list[MadeTask] = []
-    for seed in range(first - 1, first + kitchens):
-        numbers = measure(Kitchen(engine, seed % 1000), seed % 1000, steps, rollouts, foreign)
-        if seed >= first:  # the one before only provides the first one's foreign tasks
-            for name, value in numbers.items():
-                arms.setdefault(name, []).append(value)
-    names = [str(seed) for seed in range(kitchens)]
-    rows = rows_of(arms, names)
+    for at, (_, seed, home) in enumerate(homes):
+        numbers = measure(home, seed, steps, rollouts, foreign)
+        for name, value in numbers.items() if at else ():
+            arms.setdefault(name, []).append(value)
+    names, rows = [name for name, _, _ in homes[1:]], list[dict[str, Any]]()
+    for name, values in arms.items():  # no task may stay in a world: then there is no share of them
+        seen = np.isfinite(values)
+        rows += rows_of({f"{prefix}{name}": np.array(values)[seen].tolist()}, np.array(names)[seen].tolist())
     for other in list(arms)[1:]:
-        if not other.startswith("executable"):
+        if not other.startswith(SHARES):
             gains = np.subtract(arms["tasks by curiosity"], arms[other]).tolist()
-            rows += rows_of({f"tasks by curiosity minus {other}": gains}, names, within=None)
+            rows += rows_of({f"{prefix}tasks by curiosity minus {other}": gains}, names, within=None)
     return rows
 
 
-def measure(kitchen: Kitchen, seed: int, steps: int, rollouts: int, foreign: list[MadeTask]) -> dict[str, float]:
-    """Returns the results of one kitchen. foreign: tasks of the kitchen before, which are replaced by those of this one."""
-    targets = kitchen.solve()
+def measure(home: Home, seed: int, steps: int, rollouts: int, foreign: list[MadeTask]) -> dict[str, float]:
+    """Returns the results of one world. foreign: tasks of the world before, which are replaced by those of this one."""
+    targets = home.solve()
     done: dict[str, float] = {}
 
     def learn(name: str, tasks: Sequence[MadeTask], spent: int, hints: bool = True, hindsight: bool = False) -> None:
-        pupil = Pupil(np.random.default_rng([82, seed]))
-        kitchen.steps = spent
-        if name != "no practice":
-            pupil.practise(kitchen, tasks, steps, hints, hindsight)
-        tries = [pupil.attempt(kitchen, MadeTask(goal), cold=2.0)[0] for goal in targets for _ in range(3)]
+        pupil = (Reader if name.startswith("a rule") else Pupil)(np.random.default_rng([82, seed]))
+        home.steps = spent
+        pupil.practise(home, tasks, steps, hints, hindsight)
+        tries = [pupil.attempt(home, MadeTask(goal), cold=2.0)[0] for goal in targets for _ in range(home.tries)]
         done[name] = float(np.mean(tries))
 
     synthesised: dict[bool, tuple[list[MadeTask], int]] = {}
     for curious in (True, False):
-        kitchen.steps = 0
-        candidates = explore(kitchen, np.random.default_rng([81, seed]), rollouts, curious)
-        stays = [task for task in candidates if execute(kitchen, task)]
-        synthesised[curious] = stays, kitchen.steps
+        home.steps = 0
+        candidates = explore(home, np.random.default_rng([81, seed]), rollouts, curious)
+        stays = [task for task in candidates if execute(home, task)]
+        synthesised[curious] = stays, home.steps
         kind = "curiosity" if curious else "chance"
         learn(f"tasks by {kind}", *synthesised[curious])
         again = np.random.default_rng([84, seed])
         done[f"executable of those by {kind}, as abstracted"] = len(stays) / max(1, len(candidates))
-        done[f"executable of those by {kind}, that stay"] = float(np.mean([execute(kitchen, t, again) for t in stays]))
-    draw = np.random.default_rng([83, seed])
-    place, things = kitchen.reset(), set[str]()
-    for at in range(400):
-        things |= {action.removeprefix("take ") for action in place.actions if action.startswith("take ")}
-        place = kitchen.step(str(draw.choice(place.actions))) if place.actions and at % 50 else kitchen.reset()
-    drawn = draw_tasks(sorted(things), 60, draw)
+        done[f"executable of those by {kind}, that stay"] = float(
+            np.mean([execute(home, t, again) for t in stays] or [np.nan])
+        )
+    made = {task.goal for task in synthesised[True][0]}
+    done["own tasks that curiosity made as well"] = float(np.mean([goal in made for goal in targets]))
+    drawn = home.draw_tasks(60, np.random.default_rng([83, seed]))
     learn("tasks by curiosity without hints", *synthesised[True], hints=False)
     learn("tasks drawn from words", drawn, 0)
     learn("tasks drawn from words, with hindsight", drawn, 0, hindsight=True)
-    learn("tasks of another kitchen", foreign, 0)
+    learn("tasks of another kitchen" if home.tries == 3 else "tasks of another customer", foreign, 0)
     learn("the world's own tasks", [MadeTask(goal) for goal in targets], 0)
+    learn("a rule that says the task's words", (), 0)
     learn("no practice", (), 0)
     foreign[:] = synthesised[True][0]
     return done

@@ -11,10 +11,15 @@ hidden regime (rising, falling, reverting, trending) lasts 60 bars on average. T
 change. Sub-agents are linear Q functions of past returns, fitted by iteration; a market's first 4,000 bars are for training, and
 the profit is measured on its next 4,000.
 
-The verdict, fixed before the markets that are measured (regimes and rate were chosen on those from 1000): *held* where the
-hyper-agent with memory earns more than the best sub-agent of the training days, than one agent of all days, and than the same
+Hourly prices are EUR/USD in 2017, from the package gym-anytrading (MIT; it is not shipped), at the same fee: 3,000 hours for
+training, 1,000 that choose the best sub-agent and the rate of every hyper-agent, and 19 weeks for testing. Nobody knows a regime
+there, and the intervals are over weeks.
+
+The verdict, fixed before the markets and weeks that are measured (regimes and rate were chosen on markets from 1000): *held* where
+the hyper-agent with memory earns more than the best sub-agent of the training days, than one agent of all days, and than the same
 hyper-agent without the memory and with a memory of permuted values, each by a paired interval over markets; *held in part* where
-it earns more than the best sub-agent and than one agent of all days.
+it earns more than the best sub-agent and than one agent of all days. On hourly prices it has to beat buy and hold as well. The
+verdict of both is *held* where both hold, and *held in part* where one of them holds at least in part.
 """
 
 from __future__ import annotations
@@ -24,11 +29,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from keepworth.episodes.arrays import Floats
+from keepworth.episodes.errors import require_known
 from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.methods.studies._markets import DAY, GAMMA, REGIMES, describe, draw_market, know_future, rewards, trade
+from keepworth.methods.studies._markets import (
+    DAY,
+    GAMMA,
+    REGIMES,
+    describe,
+    draw_market,
+    know_future,
+    profits,
+    read_hours,
+    rewards,
+    trade,
+)
 from keepworth.registry import Method
 
 CAPACITY, NEIGHBOURS = 4320, 5
+HOURS = (3000, 4000)
+"""Ends of the hours for training and for choosing; later ones are for testing."""
+RATES = (0.05, 0.2)
 
 
 def fit_agent(state: Floats, pays: Floats, days: Floats, sweeps: int = 40) -> Floats:
@@ -133,9 +153,11 @@ def train_mixture(
 
 def run(
     *,
-    markets: int = 20,
+    prices: str = "made,hourly",
+    markets: int = 30,
     first: int = 0,
     bars: int = 4000,
+    draws: int = 30,
     epochs: int = 6,
     rate: float = 0.2,
     alpha: float = 0.5,
@@ -144,30 +166,55 @@ def run(
     """Measures the profit on later bars of a hyper-agent with and without the memory, of its sub-agents, and of simple rules.
 
     Args:
-        markets, first: Number of markets, and the number of the first.
-        bars: Bars for training, and as many for testing.
+        prices: "made" (markets of hidden regimes), "hourly" (EUR/USD), or both, separated by a comma.
+        markets, first: Number of made markets, and the number of the first.
+        bars: Bars of a made market for training, and as many for testing.
+        draws: Hyper-agents that are trained on hourly prices, by other draws; their profits are averaged.
         epochs, rate: Passes of the hyper-agent over the bars, and its step size.
         alpha, beta: Weights of the memory's and of the demonstrations' loss.
     """
-    arms: dict[str, list[float]] = {}
-    for seed in range(first, first + markets):
-        for name, profit in measure(seed, bars, epochs, rate, alpha, beta).items():
-            arms.setdefault(name, []).append(profit)
-    names = [str(seed) for seed in range(markets)]
-    rows = rows_of(arms, names, within=None)
-    for other in list(arms)[1:]:
-        gains = np.subtract(arms["with memory"], arms[other]).tolist()
-        rows += rows_of({f"with memory minus {other}": gains}, names, within=None)
+    rows: Rows = []
+    for name in prices.split(","):
+        require_known("prices", name, ("made", "hourly"))
+        settings = Settings(epochs, (rate,) if name == "made" else RATES, alpha, beta)
+        if name == "made":
+            seeds = range(first, first + markets)
+            made = [(draw_market(2 * bars + 1, np.random.default_rng([91, seed])), seed) for seed in seeds]
+            trials = [compare(*market, (bars, bars), seed, settings) for market, seed in made]
+            arms = {arm: [float(trial[arm].mean()) for trial in trials] for arm in trials[0]}
+            names = [str(seed) for seed in range(markets)]
+        else:
+            returns, weeks = read_hours()
+            names = weeks[HOURS[1] + 1 :]
+            trials = [compare(returns, None, HOURS, draw, settings) for draw in range(draws)]
+            arms = {arm: np.mean([trial[arm] for trial in trials], axis=0).tolist() for arm in trials[0]}
+        prefix = "" if name == "made" else "hourly: "
+        rows += rows_of({f"{prefix}{arm}": values for arm, values in arms.items()}, names, within=None)
+        for other in list(arms)[1:]:
+            gains = np.subtract(arms["with memory"], arms[other]).tolist()
+            rows += rows_of({f"{prefix}with memory minus {other}": gains}, names, within=None)
     return rows
 
 
-def measure(seed: int, bars: int, epochs: int, rate: float, alpha: float, beta: float) -> dict[str, float]:
-    """Returns the profits of one market."""
-    draw = np.random.default_rng([91, seed])
-    returns, regimes = draw_market(2 * bars + 1, draw)
+@dataclass(frozen=True)
+class Settings:
+    """Of the hyper-agents. Of several rates, each kind of hyper-agent takes the one that earns most on the bars for choosing."""
+
+    epochs: int
+    rates: tuple[float, ...]
+    alpha: float
+    beta: float
+
+
+def compare(
+    returns: Floats, regimes: Floats | None, ends: tuple[int, int], seed: int, settings: Settings
+) -> dict[str, Floats]:
+    """Returns the profit of every test bar, by who trades. ends: of the bars for training and of those for choosing; none of the
+    latter where both are the same. regimes: None where nobody knows them."""
+    bars = ends[0]
     state, context = describe(returns[:-1])
     pays = returns[1:]
-    ones, learn, later = np.ones((len(pays), 1)), slice(0, bars), slice(bars, None)
+    ones, learn, choose, later = np.ones((len(pays), 1)), slice(0, bars), slice(*ends), slice(ends[1], None)
     state = np.concatenate([ones, state], axis=1)
     context = np.concatenate([ones, (context - context[learn].mean(0)) / context[learn].std(0)], axis=1)
     days = np.arange(bars) // (2 * DAY)
@@ -181,29 +228,38 @@ def measure(seed: int, bars: int, epochs: int, rate: float, alpha: float, beta: 
     subs, whole = q[..., :-1], q[..., -1]
     market = Market(state[learn, 1:], context[learn], pays[learn], subs[learn], know_future(pays[learn]))
 
-    def mixed(alpha: float, permuted: bool = False) -> float:
-        weights = train_mixture(market, np.random.default_rng([92, seed]), alpha, beta, permuted, epochs, rate)
-        return trade(np.einsum("nhak,nk->nha", subs[later], softmax(context[later] @ weights.T)), pays[later])
+    def mixed(alpha: float, permuted: bool = False) -> Floats:
+        best, chosen = -np.inf, np.zeros(0)
+        for rate in settings.rates:
+            draw = np.random.default_rng([92, seed])
+            weights = train_mixture(market, draw, alpha, settings.beta, permuted, settings.epochs, rate)
+            mixture = np.einsum("nhak,nk->nha", subs, softmax(context @ weights.T))
+            score = trade(mixture[choose], pays[choose]) if len(settings.rates) > 1 else 0.0
+            if score > best:
+                best, chosen = score, profits(mixture[later], pays[later])
+        return chosen
 
-    best = int(np.argmax([trade(subs[learn, ..., agent], pays[learn]) for agent in range(subs.shape[-1])]))
-    by_regime = np.zeros_like(whole)
-    for regime in range(len(REGIMES)):
-        weights = fit_agent(state[learn], pays[learn], (regimes[1 : bars + 1] == regime).astype(float))
-        there = regimes[1:] == regime
-        by_regime[there] = np.einsum("haf,nf->nha", weights, state[there])
-    return {
-        "with memory": mixed(alpha),
+    of_training = learn if ends[0] == ends[1] else choose
+    best = int(np.argmax([trade(subs[of_training, ..., agent], pays[of_training]) for agent in range(subs.shape[-1])]))
+    made = {
+        "with memory": mixed(settings.alpha),
         "without memory": mixed(0.0),
-        "memory of permuted values": mixed(alpha, True),
-        "sub-agents in equal shares": trade(subs[later].mean(-1), pays[later]),
-        "best sub-agent of the training days": trade(subs[later, ..., best], pays[later]),
-        "one agent of all days": trade(whole[later], pays[later]),
-        "follow the last bar": trade(state[later, 1, None, None] * np.array([[0.0, 1.0]] * 2), pays[later]),
-        "buy and hold": 1e5 * float(pays[later].mean()),
-        "chance": trade(np.random.default_rng([93, seed]).normal(size=subs[later, ..., 0].shape), pays[later]),
-        "agents of the regimes, which are told": trade(by_regime[later], pays[later]),
-        "who knows the future": trade(know_future(pays[later]), pays[later]),
+        "memory of permuted values": mixed(settings.alpha, True),
+        "sub-agents in equal shares": profits(subs[later].mean(-1), pays[later]),
+        "best sub-agent of the training days": profits(subs[later, ..., best], pays[later]),
+        "one agent of all days": profits(whole[later], pays[later]),
+        "follow the last bar": profits(state[later, 1, None, None] * np.array([[0.0, 1.0]] * 2), pays[later]),
+        "buy and hold": 1e5 * pays[later],
+        "chance": profits(np.random.default_rng([93, seed]).normal(size=subs[later, ..., 0].shape), pays[later]),
     }
+    if regimes is not None:
+        by_regime = np.zeros_like(whole)
+        for regime in range(len(REGIMES)):
+            weights = fit_agent(state[learn], pays[learn], (regimes[1 : bars + 1] == regime).astype(float))
+            there = regimes[1:] == regime
+            by_regime[there] = np.einsum("haf,nf->nha", weights, state[there])
+        made["agents of the regimes, which are told"] = profits(by_regime[later], pays[later])
+    return made | {"who knows the future": profits(know_future(pays[later]), pays[later])}
 
 
 METHOD = Method(

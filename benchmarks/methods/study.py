@@ -3,16 +3,17 @@
 python -m benchmarks.methods.study ama
 python -m benchmarks.methods.study mind_palace --rows rows.jsonl     what `keepworth methods run mind_palace --json` printed
 
-Numbers are measured anew. Model, controls, verdict and sentence stay as the file has them: somebody concluded them, by the rule
-in `PLANS` where there is one, and has to read them again beside new numbers. Every rule there was written before a row of its
-seeds was seen; its study runs with the 135M model. Where a study reads finished runs or evaluations, the command in its file
-begins with what makes them. Studies that are run on data from elsewhere have a script of their own.
+Numbers are measured anew. Model, controls, verdict and sentence stay as the file has them, but for a verdict that `PLANS`
+computes: somebody concluded them, by the rule in `PLANS` where there is one, and has to read them again beside new numbers. Every
+rule there was written before a row of its seeds was seen; its study runs with the 135M model. Where a study reads finished runs
+or evaluations, the command in its file begins with what makes them. Studies that are run on data from elsewhere have a script of
+their own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from keepworth.methods.studies._runs import finished_run
 from keepworth.registry import methods
 
 MODEL = "smollm2-135m-instruct"
+VERDICTS = ("not held", "held in part", "held")
+Arms = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -36,15 +39,44 @@ class Plan:
         rule: What each verdict means, in words.
         size: How much is asked, and what that can see.
         asked: Names of the finished runs that are asked, once or several times; of a later time new rows are taken.
+        judge: The verdict of the rows, by arm, where it is computed.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     rule: str = "of its file"
     size: str = ""
     asked: Sequence[Sequence[str]] = ()
+    judge: Callable[[Arms], str] | None = None
+
+
+def judge_cues(arms: Arms) -> str:
+    """The rule of the study's file."""
+    verdicts = []
+    for kind, foreign in (("", "kitchen"), ("tools: ", "customer")):
+        curious = f"{kind}tasks by curiosity minus "
+        above = [arms[curious + other]["low"] > 0 for other in ("no practice", "tasks drawn from words")]
+        whole = above[0] and arms[f"{kind}executable of those by curiosity, that stay"]["mean"] >= 0.8
+        whole = whole and arms[f"{curious}tasks of another {foreign}"]["low"] > 0
+        whole = whole and arms[f"{curious}the world's own tasks"]["low"] > -0.1
+        verdicts.append(all(above) + (all(above) and whole))
+    return VERDICTS[min(verdicts)]
+
+
+def judge_macro_hft(arms: Arms) -> str:
+    """The rule of the study's file."""
+    verdicts = []
+    for kind, more in (("", ()), ("hourly: ", ("buy and hold",))):
+        rivals = ("best sub-agent of the training days", "one agent of all days", *more)
+        part = all(arms[f"{kind}with memory minus {rival}"]["low"] > 0 for rival in rivals)
+        controls = ("without memory", "memory of permuted values")
+        whole = part and all(arms[f"{kind}with memory minus {control}"]["low"] > 0 for control in controls)
+        verdicts.append(part + whole)
+    return VERDICTS[max(min(verdicts), min(1, max(verdicts)))]
 
 
 PLANS = {
+    "cues": Plan(judge=judge_cues),
+    "macro_hft": Plan(judge=judge_macro_hft),
     "domains": Plan(
         {"questions": 60, "seed": 1},
         "held: one run is above the model before where it was not trained, and another below; held in part: one of the two; not "
@@ -137,6 +169,8 @@ def main() -> None:
     if plan.settings or plan.size:
         numbers |= {"seeds": 1, "unit": f"{study.unit}; intervals over {clusters} clusters, one seed of draws"}
     concluded = {key: before[key] for key in ("model", "controls", "verdict", "sentence")}
+    if plan.judge:
+        concluded["verdict"] = plan.judge({row["arm"]: row for row in rows})
     write(name, before["command"], **concluded, **numbers, **parted(rows))
 
 

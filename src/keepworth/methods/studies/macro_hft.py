@@ -15,11 +15,11 @@ Hourly prices are EUR/USD in 2017, from the package gym-anytrading (MIT; it is n
 training, 1,000 that choose the best sub-agent and the rate of every hyper-agent, and 19 weeks for testing. Nobody knows a regime
 there, and the intervals are over weeks.
 
-The verdict, fixed before the markets and weeks that are measured (regimes and rate were chosen on markets from 1000): *held* where
-the hyper-agent with memory earns more than the best sub-agent of the training days, than one agent of all days, and than the same
-hyper-agent without the memory and with a memory of permuted values, each by a paired interval over markets; *held in part* where
-it earns more than the best sub-agent and than one agent of all days. On hourly prices it has to beat buy and hold as well. The
-verdict of both is *held* where both hold, and *held in part* where one of them holds at least in part.
+The verdict, fixed before the markets and weeks that are measured (regimes and rate were chosen on markets from 1000): *held*
+where the hyper-agent with memory earns more than the best sub-agent of the training days, than one agent of all days, and than
+the same hyper-agent without the memory and with a memory of permuted values, each by a paired interval over markets; *held in
+part* where it earns more than the best sub-agent and than one agent of all days. On hourly prices it has to beat buy and hold as
+well. The verdict of both kinds of prices is the lower one, but *held in part* where one of them is at least that.
 """
 
 from __future__ import annotations
@@ -271,8 +271,8 @@ METHOD = Method(
     tags=("token", "experiential", "evolution", "retrieval"),
     claim="It earns most on minute bars of several cryptocurrencies (no number checked).",
     differs=(
-        "Made markets of four regimes, linear sub-agents and a linear mixture replace minute bars and networks; contexts need "
-        "not be encoded anew."
+        "Made markets of four regimes and hours of EUR/USD, linear sub-agents and a linear mixture replace minute bars and "
+        "networks; contexts need not be encoded anew."
     ),
     label="analogue",
     make=Study(run, "profit in percent of 1,000 bars"),

@@ -13,6 +13,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from benchmarks.methods.study import PLANS
 from keepworth import train
 from keepworth.cli.main import app as program
 from keepworth.cli.methods import app
@@ -324,6 +325,18 @@ def test_the_hourly_prices_are_read_from_their_package_and_tested_by_week() -> N
     rows = {row["arm"]: row for row in macro_hft.run(prices="hourly", draws=1, epochs=1)}
     assert rows["hourly: with memory"]["clusters"] == 19
     assert rows["hourly: buy and hold"]["mean"] == pytest.approx(1e5 * returns[4001:].mean())
+
+
+@pytest.mark.parametrize("name", ["cues", "macro_hft"])
+def test_a_computed_verdict_is_that_of_the_stored_numbers(name: str) -> None:
+    evidence = json.loads(Path("benchmarks/methods", f"{name}.json").read_text())
+    rows = [(row.get("name") or row["against"], row) for row in (*evidence["arms"], *evidence["comparisons"])]
+    arms = {name: {"mean": row["mean"], "low": row["interval"][0]} for name, row in rows}
+    judge = PLANS[name].judge
+    assert judge
+    assert judge(arms) == evidence["verdict"]
+    rivals = {name: row | {"low": -1.0} for name, row in arms.items() if " minus " in name}
+    assert judge({**arms, **rivals}) == "not held"
 
 
 def test_the_rule_takes_what_the_words_of_a_task_say() -> None:

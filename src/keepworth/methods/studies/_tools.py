@@ -1,8 +1,9 @@
 """Customers of tau2-bench (github.com/sierra-research/tau2-bench) with the tools that serve them, as worlds of the study CuES.
 
-A world is the part of a domain's database that belongs to one customer. Its actions spell calls: "call TOOL", then a value for
-every argument, one by one. The values come from the results of earlier calls: from those that mention the value chosen before,
-where they have any, else from all. A carried thing is a changed record with its changed fields, so a goal is a database's state.
+A world is the part of a domain's database that belongs to one customer; of flights, the days on which the customer flies. Its
+actions spell calls: "call TOOL", then a value for every argument, one by one. The values come from the results of earlier calls:
+from those that mention the value chosen before, where they have any, else from all. A carried thing is a changed record with its
+changed fields, so a goal is a state of the database.
 """
 
 from __future__ import annotations
@@ -123,6 +124,7 @@ class Customer:
         self.writes = [tool for tool in self.tools if kit.tool_type(tool).value == "write"]
         self._start, self._records, self.steps = kit.db.model_dump_json(), records_of(kit.db), 0
         self._given, self._fresh = {source_of(key): {name: name}}, kit.get_db_hash()
+        self._live: tuple[tuple[Call, ...], Any, dict[str, Any]] | None = None
         self._outcomes: dict[tuple[str, ...], Outcome] = {}
         self._idle: dict[frozenset[int], dict[str, Any]] = {}
 
@@ -207,18 +209,22 @@ class Customer:
         return done.bag is not None
 
     def _serve(self, tool: str, call: Mapping[str, Any]) -> Outcome:
-        """Runs a call after those that were written, on a fresh database."""
+        """Runs a call on a database with what was written before."""
         from pydantic import TypeAdapter
 
-        kit, bag = self._make(self._database.model_validate_json(self._start)), None
-        for earlier, arguments in self._written:
-            with suppress(Exception):
-                kit.use_tool(earlier, **arguments)
+        bag = None
+        if self._live is None or self._live[0] != self._written:
+            kit = self._make(self._database.model_validate_json(self._start))
+            for earlier, arguments in self._written:
+                with suppress(Exception):
+                    kit.use_tool(earlier, **arguments)
+            self._live = self._written, kit, records_of(kit.db)
+        _, kit, before = self._live
         with suppress(Exception):  # whatever a tool raises on arguments that do not fit
             bag = bag_of(TypeAdapter(Any).dump_python(kit.use_tool(tool, **call), mode="json"))
-        if tool not in self.writes:
+        if tool not in self.writes or (now := records_of(kit.db)) == before:
             return Outcome(bag, self._carried, self.hash)
-        now = records_of(kit.db)
+        self._live = None
         pairs = {name: (self._records.get(name, {}), now.get(name, {})) for name in self._records | now}
         carried = frozenset(say_change(name, *pair) for name, pair in pairs.items() if pair[0] != pair[1])
         return Outcome(bag, carried, kit.get_db_hash())
@@ -331,6 +337,9 @@ def find_customers(side: str) -> Iterator[Customer]:
                     if name in rows and name not in chosen[table]:
                         chosen[table][name] = getattr(kit.db, table)[name]
                         names += [field for _, field in flatten(rows[name])]
+            for name, flight in chosen.get("flights", {}).items():
+                days = {day: status for day, status in flight.dates.items() if day in names}
+                chosen["flights"][name] = flight.model_copy(update={"dates": days})
             own = type(kit)(kit.db.model_copy(update=chosen, deep=True))
             for action in json.loads(before):
                 getattr(own, action["func_name"])(**action["arguments"])

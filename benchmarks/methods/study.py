@@ -50,19 +50,21 @@ class Plan:
 def conclude_loops(gains: Mapping[str, Any]) -> tuple[str, str]:
     """The verdict of ContextEvolve, by the rule in its study."""
     over = {name.removeprefix("three roles minus "): gain for name, gain in gains.items() if " after " not in name}
-    above = {name: gain["interval"][0] > 0 for name, gain in over.items() if name != "oracle"}
-    evenly, shuffled, oracle = "edits drawn evenly", "three roles, gains shuffled", "oracle"
-    if over[oracle]["mean"] - over[evenly]["mean"] > -0.05:
+    evenly, shuffled, oracle = "edits drawn evenly", "three roles, gains shuffled", over.pop("oracle")
+    above = [name for name, gain in over.items() if gain["interval"][0] > 0]
+    if oracle["mean"] - over[evenly]["mean"] > -0.05:
         verdict = ABSENT
-    elif all(above.values()):
+    elif len(above) == len(over):
         verdict = "held"
     else:
-        verdict = "held in part" if above[evenly] and above[shuffled] else "not held"
-    better = ", ".join(worded({**over[name], "against": name}) for name, is_above in above.items() if is_above)
-    rest = ", ".join(worded({**over[name], "against": name}) for name, is_above in above.items() if not is_above)
+        verdict = "held in part" if {evenly, shuffled} <= {*above} else "not held"
+    texts = {name: f"{name} ({worded(gain, 2, '')})" for name, gain in over.items()}
+    rest = [text for name, text in texts.items() if name not in above]
+    later = worded(gains[f"three roles after 40 minus {evenly} after 40"], 2, "")
     return verdict, (
-        f"After 20 scorings three roles that tune a loop nest gain {better or 'over nothing'}"
-        + (f", but {rest}." if rest else ".")
+        f"In tuning loop nests the three roles are, after 20 scorings, above {', '.join(texts[name] for name in above) or 'nothing'}"
+        + (f", and not above {', '.join(rest)}" if rest else "")
+        + f"; after 40 scorings the lead over {evenly} is {later}."
     )
 
 

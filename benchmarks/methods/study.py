@@ -58,12 +58,14 @@ def conclude_loops(gains: Mapping[str, Any]) -> tuple[str, str]:
         verdict = "held"
     else:
         verdict = "held in part" if {evenly, shuffled} <= {*above} else "not held"
-    texts = {name: f"{name} ({worded(gain, 2, '')})" for name, gain in over.items()}
-    rest = [text for name, text in texts.items() if name not in above]
-    later = worded(gains[f"three roles after 40 minus {evenly} after 40"], 2, "")
+    texts = {name: f"{name} ({worded(gain, 3, '')})" for name, gain in over.items()}
+    better, rest = (
+        ", ".join(text for name, text in texts.items() if (name in above) == is_above) for is_above in (True, False)
+    )
+    later = worded(gains[f"three roles after 40 minus {evenly} after 40"], 3, "")
     return verdict, (
-        f"In tuning loop nests the three roles are, after 20 scorings, above {', '.join(texts[name] for name in above) or 'nothing'}"
-        + (f", and not above {', '.join(rest)}" if rest else "")
+        f"In tuning loop nests the three roles are, after 20 scorings, above {better or 'nothing'}"
+        + (f", and not above {rest}" if rest else "")
         + f"; after 40 scorings the lead over {evenly} is {later}."
     )
 

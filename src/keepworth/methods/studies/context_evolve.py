@@ -206,7 +206,7 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def tune_loops(rounds: int, kernels: int, first: int, searches: int) -> Rows:
+def tune_loops(rounds: int, kernels: int, first: int, searches: int, seed: int) -> Rows:
     """Returns the rows of the loop tuner: the least cycles of a kernel over the cycles of what an arm chose."""
     arms, later = dict[str, list[float]](), f" after {2 * rounds}"
     for number in range(first, first + kernels):
@@ -224,13 +224,13 @@ def tune_loops(rounds: int, kernels: int, first: int, searches: int) -> Rows:
             "best simple rule": [least / cycles[str(loops.schedule_by_rule(kernel))]],
             "oracle": [1.0],
         }
-        for seed in range(searches):
-            draw = np.random.default_rng([93, number, seed])
+        for search in range(seed, seed + searches):
+            draw = np.random.default_rng([93, number, search])
             drawn = np.maximum.accumulate([least / cycles[start], *draw.choice(shares, 2 * rounds)])[1:]
             curves = {"random schedules": drawn}
             for name, settings in ARMS.items():
                 propose = propose_by_rule(loops.EDITS, edit_schedule, draw.spawn(1)[0], **settings)
-                curve = evolve(start, score, propose, rounds=2 * rounds, seed=seed).curve
+                curve = evolve(start, score, propose, rounds=2 * rounds, seed=search).curve
                 curves[name] = least / cycles[start] * np.exp2(curve)
             for name, values in curves.items():
                 found.setdefault(name, []).append(float(values[rounds - 1]))
@@ -248,11 +248,8 @@ def tune_loops(rounds: int, kernels: int, first: int, searches: int) -> Rows:
 
 # The other text: a rule for which facts of a stream to store.
 
-FACT_EDITS, FACT_TEMPERATURE, MOST_WEIGHT = (
-    tuple(f"{how} {name}" for name in FEATURES for how in ("more", "less")),
-    0.01,
-    3,
-)
+FACT_EDITS = tuple(f"{how} {name}" for name in FEATURES for how in ("more", "less"))
+FACT_TEMPERATURE, MOST_WEIGHT = 0.01, 3
 
 
 def weights_of(text: str) -> dict[str, int]:
@@ -280,7 +277,7 @@ def evidence_kept(text: str, streams: Sequence[FactStream], budget: int) -> list
     return shares
 
 
-def choose_facts(rounds: int, length: int, budget: int) -> Rows:
+def choose_facts(rounds: int, length: int, budget: int, seed: int) -> Rows:
     """Returns the rows of rules for what to store: the share of evidence stored in held-out streams."""
     streams = longmemeval_streams(length)
     folds = folds_of(streams)
@@ -293,8 +290,8 @@ def choose_facts(rounds: int, length: int, budget: int) -> Rows:
     start = "words +1"
     texts = {"the start": start}
     for name, temperature in (("edits drawn evenly", np.inf), ("edits by the navigator", FACT_TEMPERATURE)):
-        propose = propose_by_rule(FACT_EDITS, edited, np.random.default_rng(0), temperature=temperature)
-        texts[name] = evolve(start, score, propose, rounds=rounds).best.text
+        propose = propose_by_rule(FACT_EDITS, edited, np.random.default_rng(seed), temperature=temperature)
+        texts[name] = evolve(start, score, propose, rounds=rounds, seed=seed).best.text
     arms = {name: evidence_kept(text, test, budget) for name, text in texts.items()}
     arms["oracle"] = [min(1.0, budget / sum(stream.evidence)) for stream in test]
     return rows_of(arms, [stream.cluster for stream in test])
@@ -309,6 +306,7 @@ def run(
     searches: int = 10,
     length: int = 16,
     budget: int = 4,
+    seed: int = 0,
 ) -> Rows:
     """Measures what the roles add to a search over texts.
 
@@ -319,10 +317,13 @@ def run(
         searches: Searches of each arm for a loop nest.
         length: Facts of a stream.
         budget: Facts that are stored.
+        seed: Seed of the draws; of several searches the first's.
     """
     if text not in ("loops", "facts"):
         raise KeepworthError(f"there is no text {text!r} to evolve.", "Choose loops or facts.")
-    return tune_loops(rounds, kernels, first, searches) if text == "loops" else choose_facts(rounds, length, budget)
+    if text == "loops":
+        return tune_loops(rounds, kernels, first, searches, seed)
+    return choose_facts(rounds, length, budget, seed)
 
 
 METHOD = Method(

@@ -3,21 +3,22 @@
 python -m benchmarks.methods.study ama
 python -m benchmarks.methods.study mind_palace --rows rows.jsonl     what `keepworth methods run mind_palace --json` printed
 
-Numbers are measured anew. Model, controls, verdict and sentence stay as the file has them: somebody concluded them, by the rule
-in `PLANS` where there is one, and has to read them again beside new numbers. Every rule there was written before a row of its
-seeds was seen; its study runs with the 135M model. Where a study reads finished runs or evaluations, the command in its file
-begins with what makes them. Studies that are run on data from elsewhere have a script of their own.
+Numbers are measured anew. Model and controls stay as the file has them, and so do verdict and sentence where no `conclude` in
+`PLANS` computes them: somebody concluded them, by the rule there, and has to read them again beside new numbers. Every rule
+there was written before a row of its seeds was seen; its study runs with the 135M model. Where a study reads finished runs or
+evaluations, the command in its file begins with what makes them. Studies that are run on data from elsewhere have a script of
+their own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.methods.write import write
+from benchmarks.methods.write import ABSENT, worded, write
 from benchmarks.record import arguments
 from benchmarks.tables import read
 from keepworth.evaluation.study import Rows, Study
@@ -35,6 +36,7 @@ class Plan:
         settings: Of the study.
         rule: What each verdict means, in words.
         size: How much is asked, and what that can see.
+        conclude: Computes the verdict and its sentence from the evidence's comparisons, by name of the arm that is compared.
         asked: Names of the finished runs that are asked, once or several times; of a later time new rows are taken.
     """
 
@@ -42,9 +44,34 @@ class Plan:
     rule: str = "of its file"
     size: str = ""
     asked: Sequence[Sequence[str]] = ()
+    conclude: Callable[[Mapping[str, Any]], tuple[str, str]] | None = None
+
+
+def conclude_loops(gains: Mapping[str, Any]) -> tuple[str, str]:
+    """The verdict of ContextEvolve, by the rule in its study."""
+    over = {name.removeprefix("three roles minus "): gain for name, gain in gains.items() if " after " not in name}
+    evenly, shuffled, oracle = "edits drawn evenly", "three roles, gains shuffled", over.pop("oracle")
+    above = [name for name, gain in over.items() if gain["interval"][0] > 0]
+    if oracle["mean"] - over[evenly]["mean"] > -0.05:
+        verdict = ABSENT
+    elif len(above) == len(over):
+        verdict = "held"
+    else:
+        verdict = "held in part" if {evenly, shuffled} <= {*above} else "not held"
+    texts = {name: f"{name} ({worded(gain, 3, '')})" for name, gain in over.items()}
+    better, rest = (
+        ", ".join(text for name, text in texts.items() if (name in above) == is_above) for is_above in (True, False)
+    )
+    later = worded(gains[f"three roles after 40 minus {evenly} after 40"], 3, "")
+    return verdict, (
+        f"In tuning loop nests the three roles are, after 20 scorings, above {better or 'nothing'}"
+        + (f", and not above {rest}" if rest else "")
+        + f"; after 40 scorings the lead over {evenly} is {later}."
+    )
 
 
 PLANS = {
+    "context_evolve": Plan(rule="in the study's file", conclude=conclude_loops),
     "domains": Plan(
         {"questions": 60, "seed": 1},
         "held: one run is above the model before where it was not trained, and another below; held in part: one of the two; not "
@@ -137,7 +164,11 @@ def main() -> None:
     if plan.settings or plan.size:
         numbers |= {"seeds": 1, "unit": f"{study.unit}; intervals over {clusters} clusters, one seed of draws"}
     concluded = {key: before[key] for key in ("model", "controls", "verdict", "sentence")}
-    write(name, before["command"], **concluded, **numbers, **parted(rows))
+    parts = parted(rows)
+    if plan.conclude:
+        verdict, sentence = plan.conclude({gap["against"]: gap for gap in parts["comparisons"]})
+        concluded |= {"verdict": verdict, "sentence": sentence}
+    write(name, before["command"], **concluded, **numbers, **parts)
 
 
 def parted(rows: Rows) -> dict[str, Any]:

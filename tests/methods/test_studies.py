@@ -41,7 +41,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "pass_at_k": {"samples": 3, "questions": 4},
     "domains": {"samples": 2, "questions": 4},
     "cues": {"kitchens": 2, "steps": 300, "rollouts": 4},
-    "context_evolve": {"rounds": 3, "length": 8, "budget": 2},
+    "context_evolve": {"rounds": 3, "kernels": 2, "first": 2055, "searches": 2},
     "difficulty_space": {"seeds": 3, "answers": 64},
     "hierarchy": {"model": "tiny", "branches": 3, "passes": 1, "rewarded": 1},
     "igl_nav": {"scenes": 2, "dial": "0.1", "budget": 20},

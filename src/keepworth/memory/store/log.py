@@ -280,7 +280,9 @@ def check_source(connection: AnyConnection, scope: Scope, source: str) -> None:
     names = {name for name, home in listed if home in homes}
     if source not in names:
         unknown = UnknownName("source", source, names, "this scope")
-        raise InvalidFilter(unknown.message, unknown.fix)
+        raise InvalidFilter(
+            unknown.message, unknown.fix if names else "Name a source when you write: nothing here has one."
+        )
 
 
 def note(transaction: Transaction, scope: Scope, now: str, what: str, episode: str = "", **body: Any) -> int:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import errno
 import gzip
 import json
+import math
 import os
 import pickle
 import re
@@ -107,6 +108,8 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
 
 Row = dict[str, Any]
+Track = Callable[[int, Mapping[str, float]], None]
+"""A function of the user (`--track`), which receives a step and its numbers."""
 
 
 def read_rows(path: Path) -> Iterator[Row]:
@@ -329,13 +332,13 @@ class RunFolder:
 
     Attributes:
         resumed_from: The step of the checkpoint that the run continues from; None for a new run.
-        listeners: Functions that are called with (file, row) for every row that is appended.
+        track: Receives the step and the finite numbers of every line of metrics that is appended.
     """
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
         self.path = path
         self.resumed_from: int | None = None
-        self.listeners: list[Callable[[str, Row], None]] = []
+        self.track: Track | None = None
         self._clock = clock
         self._lock: IO[str] | None = None
 
@@ -448,7 +451,11 @@ class RunFolder:
 
     def append_metrics(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Appends the line of one training step. Names with a slash form families: `reward/f1`, `seconds/sample`."""
-        self._append("metrics.jsonl", {"step": step, "time": round(self._clock(), 3), **metrics})
+        row = {"step": step, "time": round(self._clock(), 3), **metrics}
+        self._append("metrics.jsonl", row)
+        if self.track is not None:
+            finite = {name: float(of) for name, of in row.items() if isinstance(of, int | float) and math.isfinite(of)}
+            self.track(int(finite.pop("step")), finite)
 
     def append_eval(
         self,
@@ -583,8 +590,6 @@ class RunFolder:
     def _append(self, file: str, row: Mapping[str, Any]) -> None:
         with disk(self.path):
             append_lines(self.path / file, [row])
-        for listener in self.listeners:
-            listener(file, dict(row))
 
     def _has_begun(self) -> bool:
         """Whether the run has trained, measured or finished something that deletion would lose."""

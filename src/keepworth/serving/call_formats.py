@@ -138,9 +138,7 @@ class ResponsesFormat(CallFormat):
 
     def pieces(self, body: Body) -> list[Any] | None:
         given = body.get("input")
-        if isinstance(given, str):
-            return [{"role": "user", "content": given}]
-        return super().pieces(body)
+        return [{"role": "user", "content": given}] if isinstance(given, str) else super().pieces(body)
 
     def goes_on(self, pieces: Sequence[Any]) -> bool:
         return str(pieces[-1].get("type", "")).endswith(("_output", "_approval_response"))
@@ -178,16 +176,10 @@ class MessagesFormat(CallFormat):
     path = "/v1/messages"
 
     def turns(self, pieces: Sequence[Any]) -> list[int]:
-        return [
-            index
-            for index, piece in enumerate(pieces)
-            if piece.get("role") == "user"
-            and not any(_is_result(part) for part in _parts(piece))
-            and strip_host_words(piece)
-        ]
+        return [index for index in super().turns(pieces) if not self.goes_on([pieces[index]])]
 
     def goes_on(self, pieces: Sequence[Any]) -> bool:
-        return any(_is_result(part) for part in _parts(pieces[-1]))
+        return any(str(part.get("type", "")).endswith("tool_result") for part in _parts(pieces[-1]))
 
     def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str]) -> dict[str, Any]:
         sent = [
@@ -247,7 +239,7 @@ def strip_host_words(message: Mapping[str, Any]) -> str:
 
 def tools_answered(pieces: Sequence[Any]) -> bool:
     """Whether a tool answered in any of the pieces, as in a call that goes on with a turn."""
-    return any(map(_answers, pieces))
+    return any(_is_answer(part) for piece in pieces for part in (piece, *_listed(piece.get("content"))))
 
 
 def first_answer(pieces: Sequence[Any]) -> str:
@@ -269,11 +261,6 @@ def _parts_within(piece: Body) -> Iterator[Body]:
         yield from _parts_within(part)
 
 
-def _answers(piece: Body) -> list[Body]:
-    """Return the piece and those of its parts that are answers of tools."""
-    return [part for part in (piece, *_listed(piece.get("content"))) if _is_answer(part)]
-
-
 def _is_answer(part: Body) -> bool:
     kind = str(part.get("type", ""))
     return part.get("role") in ("tool", "function") or kind == "tool_result" or kind.endswith("_output")
@@ -286,10 +273,6 @@ def _is_text(part: Any) -> bool:
 def _parts(message: Mapping[str, Any]) -> list[Any]:
     content = message.get("content")
     return [{"type": "text", "text": content}] if isinstance(content, str) else _listed(content)
-
-
-def _is_result(part: Mapping[str, Any]) -> bool:
-    return str(part.get("type", "")).endswith("tool_result")
 
 
 def _events(copy: bytes, kind: str) -> Iterator[dict[str, Any]]:

@@ -108,12 +108,8 @@ class Batch:
     def rows(self, index: Tensor | Sequence[int] | slice) -> Batch:
         """Returns the rows of a micro-batch; `steps` stays whole because `step` points into it."""
         where = torch.as_tensor(index, device=self.mask.device) if isinstance(index, Sequence) else index
-        return replace(self, **{name: value[where] for name, value in _tensors(self).items()})
-
-
-def _tensors(record: Batch) -> dict[str, Any]:
-    named = {field.name: getattr(record, field.name) for field in fields(record)}
-    return {name: value for name, value in named.items() if isinstance(value, Tensor)}
+        named: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: value[where] for name, value in named.items() if isinstance(value, Tensor)})
 
 
 _PER_ROW = frozenset(

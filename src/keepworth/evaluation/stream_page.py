@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from keepworth.episodes.text import in_words
 from keepworth.evaluation.page_writer import charts, note, page, settings, table
 from keepworth.evaluation.statistics import LEAST
 from keepworth.evaluation.stream import WINDOW, Results, curves
@@ -77,7 +78,7 @@ def verdict(summary: Mapping[str, Any]) -> str:
     behind = [claim["stream"] for claim in best if claim["counts"].get("behind")]
     level = [claim["stream"] for claim in best if claim["stream"] not in (*ahead, *behind)]
     parts = [
-        f"{phrase} on {_list(names)}"
+        f"{phrase} on {in_words(names)}"
         for phrase, names in (
             ("ahead of every rival", ahead),
             ("behind at least one rival", behind),
@@ -86,10 +87,6 @@ def verdict(summary: Mapping[str, Any]) -> str:
         if names
     ]
     return f"While learning, {method} is {'; '.join(parts)}."
-
-
-def _list(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def curve_panels(results: Results, summary: Mapping[str, Any]) -> list[Panel]:

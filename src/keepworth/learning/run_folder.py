@@ -351,7 +351,6 @@ class RunFolder:
         config: Mapping[str, Any],
         *,
         resume: bool = True,
-        environment: Mapping[str, Any] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> RunFolder:
         """Makes the folder, or continues the run that is in it.
@@ -360,7 +359,6 @@ class RunFolder:
             config: The resolved configuration, of values that JSON can hold.
             resume: Where the folder holds a run, True continues it if its configuration is the same or if it has not begun, and
                 False starts over and deletes its files.
-            environment: Facts to add to the recorded versions.
 
         Raises:
             RunConflict: Some keys differ, or the folder holds files of something else.
@@ -385,8 +383,7 @@ class RunFolder:
                         run._rewind()
                 else:
                     run._clear()
-                    now = {**versions(), **(environment or {})}
-                    record = {"name": run.name, "created": clock(), "config": asked, "environment": now}
+                    record = {"name": run.name, "created": clock(), "config": asked, "environment": versions()}
                     write_json(run.path / RECORD, record)
                 for folder in ("episodes", "checkpoints"):
                     (run.path / folder).mkdir(exist_ok=True)

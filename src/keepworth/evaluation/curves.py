@@ -1,4 +1,4 @@
-"""The curves of a run as data, which the report, the picture and the terminal draw."""
+"""The curves of a run as data, which the report and the terminal draw."""
 
 from __future__ import annotations
 

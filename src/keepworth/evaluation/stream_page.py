@@ -133,13 +133,6 @@ def _curved(table: Mapping[str, Mapping[str, Any]], arms: Sequence[str], method:
     return [*first, *others[: CURVES - len(first) - len(controls)], *controls]
 
 
-def left_out(results: Results, summary: Mapping[str, Any]) -> str:
-    """Names the arms that have no curve, for the page and the picture; "" where all have one."""
-    shown = _curved(summary["table"], results.arms, summary["plan"]["method"])
-    left = [arm for arm in results.arms if arm not in shown]
-    return f"Not drawn: {', '.join(left)}." if left else ""
-
-
 def _curves(results: Results, summary: Mapping[str, Any]) -> str:
     panels = curve_panels(results, summary)
     if not panels:
@@ -147,11 +140,13 @@ def _curves(results: Results, summary: Mapping[str, Any]) -> str:
     over = (
         f"mean over {len(results.seeds)} seeds, in {results.orders[0]} order" if len(results.seeds) > 1 else "one seed"
     )
+    shown = _curved(summary["table"], results.arms, summary["plan"]["method"])
+    left = ", ".join(arm for arm in results.arms if arm not in shown)
     caption = (
         f"Each point is the share of successes in the last {WINDOW} tasks, {over}. A slope can come "
-        f"from the tasks, too: compare the lines, not their ends. {left_out(results, summary)}"
+        f"from the tasks, too: compare the lines, not their ends.{f' Not drawn: {left}.' if left else ''}"
     )
-    return charts(panels) + note(caption.strip())
+    return charts(panels) + note(caption)
 
 
 OPTIONAL = {

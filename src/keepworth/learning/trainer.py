@@ -30,13 +30,7 @@ FAILED = "failed"
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How long to train, and how often to evaluate and to save.
-
-    Attributes:
-        steps: Optimiser steps of the whole training.
-        evaluate_every: Optimiser steps between two evaluations.
-        checkpoint_every: Optimiser steps between two checkpoints.
-    """
+    """How long to train, and how often to evaluate and to save, in optimiser steps."""
 
     steps: int
     evaluate_every: int

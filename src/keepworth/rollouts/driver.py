@@ -78,7 +78,6 @@ class RolloutContext(Protocol):
         group: The index of its group.
         seed: A seed for other random draws, such as an environment's.
         member: The position in its group; None where the episode is measured.
-        variation: The variation that it is played with, if any.
     """
 
     @property

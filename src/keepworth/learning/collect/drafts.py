@@ -36,11 +36,8 @@ class DraftBatch:
     new weights and continues (interruptible generation: AReaL, arXiv 2505.24298, section 4.1). Tokens drawn before keep their
     log-probabilities and their version.
 
-    Args:
-        model: The model that draws.
-        slots: Drafts that are drawn at once, one token a `step`. None draws all waiting drafts to their ends in one step, during
-            which the weights must not change.
-    """
+    `slots` is how many drafts are drawn at once, one token a `step`. None draws all waiting drafts to their ends in one step,
+    during which the weights must not change."""
 
     def __init__(self, model: InProcessModel, *, slots: int | None = None) -> None:
         self.model, self.slots = model, slots

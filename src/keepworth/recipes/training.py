@@ -16,7 +16,7 @@ from keepworth.episodes.episode import Episode, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import SamplingParams, Tokens
 from keepworth.learning.collect.asynchrony import Asynchrony, Staleness, synchronous
-from keepworth.learning.collect.curriculum import batch as batch
+from keepworth.learning.collect.curriculum import batch
 from keepworth.learning.collect.pipeline import Episodes, Pipeline
 from keepworth.learning.critic import CriticSettings
 from keepworth.learning.learner import Imitator, Learner, Optimisation

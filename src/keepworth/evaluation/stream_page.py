@@ -109,14 +109,11 @@ def curve_panels(results: Results, summary: Mapping[str, Any]) -> list[Panel]:
             lines.append(Series(key, arm, at, tuple(values[::every])))
         lines = [line for line in lines if len(line.steps) > 1]
         if lines:
-            unit = f"success, last {min(WINDOW, tasks_of(results, name))} tasks"
+            tasks = next(len(row.bits) for row in results.rows if row.family == name)
+            unit = f"success, last {min(WINDOW, tasks)} tasks"
             wide = len(results.families) <= 2
             panels.append(Panel(name, name, unit, tuple(lines), held_out=True, wide=wide, among=keys, along="task"))
     return panels
-
-
-def tasks_of(results: Results, name: str) -> int:
-    return len(next(row.bits for row in results.rows if row.family == name))
 
 
 def _curved(table: Mapping[str, Mapping[str, Any]], arms: Sequence[str], method: str) -> list[str]:

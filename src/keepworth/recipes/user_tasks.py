@@ -68,15 +68,8 @@ class Config(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The arguments of `train` besides settings.
-
-    Attributes:
-        reward: A function, several, or the name of a verifier; an environment gives its own.
-        environment: Makes an environment for each task, which replaces the question.
-        agent: Makes an agent for each task, which replaces a `Chat`.
-        recall: Returns the items of a memory that are shown for a task.
-        memory: The memory's name.
-    """
+    """The arguments of `train` besides settings. `recall` returns the items of the memory that are shown for a task; `memory` is
+    its name."""
 
     tasks: OwnTasks
     reward: Any = None

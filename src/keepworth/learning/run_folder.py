@@ -36,7 +36,6 @@ from typing import IO, Any
 
 from keepworth.episodes.episode import Episode, episode_from_json, episode_to_json
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.episodes.extras import require
 from keepworth.episodes.line_file import append_lines, no_line, read_lines, to_line
 from keepworth.memory.durable_file import ORDINARY, replacing
 from keepworth.models.files import sha256_of, sync
@@ -171,20 +170,6 @@ class Checkpoint:
                     raise CheckpointCorrupt(f"{file} is not what was saved: its sha256 differs.", self.way_out)
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise CheckpointCorrupt(f"{manifest} cannot be read ({error}).", self.way_out) from error
-
-
-def read_learner(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Returns the state that a learner saved in the checkpoint: tensors and plain values, never code. Raises CheckpointCorrupt
-    where there is none, or where it holds something else."""
-    require("llm", "A learner's checkpoint", "torch")
-    import torch
-
-    path = checkpoint.path / LEARNER
-    with reading(path, checkpoint):
-        state = torch.load(path, weights_only=True)
-        if not isinstance(state, dict) or not isinstance(state.get("learner"), dict):
-            raise ValueError("it holds no learner")
-    return state
 
 
 @contextmanager

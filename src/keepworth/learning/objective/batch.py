@@ -95,11 +95,10 @@ class Batch:
 
     def require(self, name: str, by: object) -> Tensor:
         """Returns the field of that name. Raises ValueError, which names the reader `by`, where the batch does not have it."""
-        value = getattr(self, name)
+        value: Tensor | None = getattr(self, name)
         if value is None:
             raise ValueError(f"{by} needs Batch.{name}")
-        tensor: Tensor = value
-        return tensor
+        return value
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -107,8 +107,9 @@ class Batch:
     def rows(self, index: Tensor | Sequence[int] | slice) -> Batch:
         """Returns the rows of a micro-batch; `steps` stays whole because `step` points into it."""
         where = torch.as_tensor(index, device=self.mask.device) if isinstance(index, Sequence) else index
-        named: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: value[where] for name, value in named.items() if isinstance(value, Tensor)})
+        named = ((field.name, getattr(self, field.name)) for field in fields(self))
+        taken: dict[str, Any] = {name: value[where] for name, value in named if isinstance(value, Tensor)}
+        return replace(self, **taken)
 
 
 _PER_ROW = frozenset(

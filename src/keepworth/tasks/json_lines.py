@@ -99,10 +99,10 @@ def _fold(text: str) -> str:
 
 
 def _tasks(line: Mapping[str, Any], id: str, side: str, source: str, where: str) -> list[Task]:
+    sessions, places = sessions_of(line, id, where)
     questions = _list(line, "questions", where)
     if not questions:
         raise WrongFormat(f"{where}: there is no question.", 'Add "questions": [{"text": ..., "answers": [...]}].')
-    sessions, places = sessions_of(line, id, where)
     tasks: list[Task] = []
     for number, question in enumerate(questions):
         at = f"{where}, question {number + 1}"

@@ -6,7 +6,6 @@ step. If a learner dies the run ends, and can be continued from its last checkpo
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import io
 import os
@@ -17,7 +16,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from keepworth.episodes.model import Tokens
 from keepworth.learning.learner import Learner
 from keepworth.learning.placement import WorkerPart
 from keepworth.learning.shares import Shares, fingerprints
+from keepworth.models.threads import threads_set
 
 distributed: Any = torch.distributed  # it does not tell type checkers what it exports
 
@@ -103,7 +103,7 @@ class LeadingLearner(Learner):
                 self._synchronised = True
             _broadcast((name, given))
             spent = self._distributed.spent
-            with _threads(max(1, torch.get_num_threads() // self.shares.count)):
+            with threads_set(max(1, torch.get_num_threads() // self.shares.count)):
                 measured = call(*given)
             self._compare(_weights_of(self))
             return measured | {"seconds/all_reduce": self._distributed.spent - spent}
@@ -208,16 +208,6 @@ def _weights_of(learner: Learner, whole: bool = False) -> list[int]:
     if learner.critic is not None:
         trained += learner.critic.master_weights.named.values()
     return fingerprints([*trained, *learner.model.network.parameters()] if whole else trained)
-
-
-@contextlib.contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def follow(folder: Path, rank: int, count: int, first: int) -> None:

@@ -323,7 +323,7 @@ class Learning:
                 with self.store.database.reading() as reading:
                     experience = self._now(reading)
                 before = self._seq
-                task, person, choices = rewarded_choices(connection, self._scopes(connection), about, value)
+                task, person, choices = rewarded_choices(connection, about, value)
                 repeated = about.decision and experience.has(about.decision, self._scaled(value), by)
                 if choices is None or repeated:
                     return OperationOutcome(False, reason="it has this reward already")
@@ -420,7 +420,7 @@ class Learning:
         with self.store.database.reading() as connection:
             gone = log.cancelled(connection)
             news = log.news(connection, self.scope, gone, 0, record.newest)
-            for reward, about in log.with_choices(connection, self._scopes(connection), news, gone):
+            for reward, about in log.with_choices(connection, news, gone):
                 self._replay().teach(record, reward, about, stale=True)
         return record
 
@@ -445,9 +445,6 @@ class Learning:
             valuer = self._experience.policy.valuer
             self._unrewarded = isinstance(valuer, RewardRecord) and not len(valuer)
         return self._experience
-
-    def _scopes(self, connection: AnyConnection) -> Callable[[int], Scope]:
-        return lambda id: self.store.scope_named(connection, id)
 
     def _fresh(self) -> Policy:
         """Make a fresh policy that knows the range of rewards. Raises InvalidPolicy."""
@@ -479,7 +476,7 @@ class Learning:
         news = log.news(connection, self.scope, gone, 0, None if record is None else record.newest)
         saved = saved_state.saved(connection, self._saved_as(record)) if record is not None else None
         self._taught = array("q")
-        for reward, about in log.with_choices(connection, self._scopes(connection), news, gone):
+        for reward, about in log.with_choices(connection, news, gone):
             self._mirror.restore(reward.seq)
             stale = len(news) > ENCODED and reward.seq < news[-ENCODED].seq
             trusts = saved.trusts.get(reward.seq) if saved is not None and reward.seq <= saved.seq else None
@@ -504,7 +501,7 @@ class Learning:
         news = [
             reward for reward in log.news(connection, self.scope, log.NOTHING, since) if reward.seq not in self._mine
         ]
-        for reward, about in log.with_choices(connection, self._scopes(connection), news, log.NOTHING):
+        for reward, about in log.with_choices(connection, news, log.NOTHING):
             self._learn(reward, about)
         self._mine.clear()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keepworth.memory.errors import ClosedEpisode, UnknownEpisode
-from keepworth.memory.item import Item, Scope
+from keepworth.memory.item import Item
 from keepworth.memory.policy.default import RewardRecord
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.mirror import Mirror, as_pooled
@@ -214,12 +214,10 @@ def asked_then(task: str, choice: Choice) -> tuple[str, str]:
     return task or query, choice.details.get("observation", query if task and task != query else "")
 
 
-def rewarded_choices(
-    connection: AnyConnection, scope_of: Callable[[int], Scope], about: Rewarded, value: float
-) -> tuple[str, str, list[Choice] | None]:
+def rewarded_choices(connection: AnyConnection, about: Rewarded, value: float) -> tuple[str, str, list[Choice] | None]:
     """Return the task, the person, and the choices that a reward is about. The choices are None if the episode has this reward
     already."""
-    record = log.record(connection, scope_of, about.episode) if about.episode else None
+    record = log.record(connection, about.episode) if about.episode else None
     task, person = (record.task, record.person) if record is not None else ("", "")
     if about.decision:
         listed = record.choices if record is not None else ()

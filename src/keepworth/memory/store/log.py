@@ -22,8 +22,6 @@ from keepworth.memory.store.schema import CREATED, OF_KIND
 if TYPE_CHECKING:
     from keepworth.memory.store.transaction import Transaction
 
-    ScopeLookup = Callable[[int], Scope]
-
 TOGETHER = 1000
 """Number of rewards whose decisions are read with one query."""
 _CHOICE = f"{SELECT}, details, vector"
@@ -48,11 +46,11 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """An episode up to some journal entry. `rewards` are (value, name of the rewarder) for the whole of it, in order; the value
-    of an erased one is nan."""
+    """An episode up to some journal entry. `home` is the id of its scope; `rewards` are (value, name of the rewarder) for the
+    whole of it, in order; the value of an erased one is nan."""
 
     id: str
-    scope: Scope
+    home: int
     task: str
     person: str
     choices: tuple[Choice, ...]
@@ -114,7 +112,6 @@ def news(
 
 def record(
     connection: AnyConnection,
-    scope_of: ScopeLookup,
     id: str,
     gone: undo.Ranges | None = None,
     *,
@@ -130,11 +127,11 @@ def record(
     """
     on_file = _OnFile(connection, [id], [])
     gone = cancelled(connection) if gone is None else gone
-    return on_file.record(id, scope_of, gone, until=until, items=items)
+    return on_file.record(id, gone, until=until, items=items)
 
 
 def with_choices(
-    connection: AnyConnection, scope_of: ScopeLookup, listed: Sequence[News], gone: undo.Ranges
+    connection: AnyConnection, listed: Sequence[News], gone: undo.Ranges
 ) -> Iterator[tuple[News, Callable[[], tuple[str, str, list[Choice]]]]]:
     """Yield each reward with a function that returns what it is about: the task, the person, and the choices. Many rewards are
     read with one query. The function raises where its reward cannot be read, so the others can be."""
@@ -142,7 +139,7 @@ def with_choices(
         part = listed[begin : begin + TOGETHER]
         on_file = _OnFile(connection, {reward.episode for reward in part}, {reward.decision for reward in part})
         for reward in part:
-            yield reward, partial(on_file.about, reward, scope_of, gone)
+            yield reward, partial(on_file.about, reward, gone)
 
 
 class _OnFile:
@@ -169,10 +166,10 @@ class _OnFile:
         alone = read(f"{_CHOICE} FROM decisions WHERE id {{}}", [id for id in decisions if id])
         self._alone: dict[str, tuple[Any, ...]] = {row[0]: row for row in alone}
 
-    def about(self, reward: News, scope_of: ScopeLookup, gone: undo.Ranges) -> tuple[str, str, list[Choice]]:
+    def about(self, reward: News, gone: undo.Ranges) -> tuple[str, str, list[Choice]]:
         """Return the task, the person, and the choices that a reward is about."""
         items = -1 if reward.decision else reward.items
-        record = self.record(reward.episode, scope_of, gone, until=reward.seq, items=items) if reward.episode else None
+        record = self.record(reward.episode, gone, until=reward.seq, items=items) if reward.episode else None
         task, person = (record.task, record.person) if record is not None else ("", "")
         choices = list(record.choices) if record is not None else []
         if reward.decision:
@@ -182,9 +179,7 @@ class _OnFile:
             choices = choices if row is None else [_choice(row)]
         return task, person, choices
 
-    def record(
-        self, id: str, scope_of: ScopeLookup, gone: undo.Ranges, *, until: int | None = None, items: int = -1
-    ) -> Record | None:
+    def record(self, id: str, gone: undo.Ranges, *, until: int | None = None, items: int = -1) -> Record | None:
         """Return an episode: see the function `record`."""
         if id not in self._episodes:
             return None
@@ -214,7 +209,7 @@ class _OnFile:
             Choice(choice.decision, choice.details, choice.vector, actions.get(name, ""), steps.get(name, math.nan))
             for name, choice in choices.items()
         )
-        return Record(id, scope_of(home), task, person, acted, tuple(rewards))
+        return Record(id, home, task, person, acted, tuple(rewards))
 
 
 def credited(choices: Sequence[Choice], value: float) -> list[tuple[Choice, float, float]]:

@@ -22,10 +22,10 @@ from keepworth.memory.search.terms import only_latin, terms_and_languages
 from keepworth.memory.search.where import ITEM, MISSING, Field, Filter, with_facts
 from keepworth.memory.store import blocks, rows, schema
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
+from keepworth.memory.store.decision_log import newest_purge
 from keepworth.memory.store.follower import PASSED_STATES, Follower
 from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
 from keepworth.memory.store.rows import VECTORS
-from keepworth.memory.store.transaction import erased_since
 from keepworth.memory.store.words import RankedTexts, ScopeSums, WordStatistics
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ class Derived:
     def _follow_words(self, connection: AnyConnection, seq: int, since: int) -> bool:
         """Update the words of scopes with what changed after entry `since`. Returns False if that is too much or cannot be
         told."""
-        if seq - since > PASSED_STATES or erased_since(connection, since):
+        if seq - since > PASSED_STATES or newest_purge(connection) > since:
             return False
         changed = (
             f"SELECT DISTINCT c.n, i.scope, CASE WHEN {CURRENT} THEN {WHOLE_TEXT} END FROM changes c "
@@ -339,7 +339,7 @@ class Derived:
 
     def _follow_columns(self, connection: AnyConnection, since: int) -> bool:
         """Update the columns with what changed after journal entry `since`. Returns False if something was erased since."""
-        if erased_since(connection, since):
+        if newest_purge(connection) > since:
             return False
         changes = select(
             connection,

@@ -128,11 +128,6 @@ def changed_since(connection: AnyConnection, seq: int) -> list[str]:
     return [f"m{n}" for (n,) in changed]
 
 
-def erased_since(connection: AnyConnection, seq: int) -> bool:
-    """Return whether something was erased after entry `seq`."""
-    return scalar(connection, "SELECT 1 FROM events WHERE seq > ? AND kind = 'PURGE' LIMIT 1", (seq,)) is not None
-
-
 class Transaction:
     """A write transaction: call `perform` or `write_event` as often as needed, then `finish` once.
 

@@ -16,8 +16,8 @@ from keepworth.memory.search.index import CorpusStatistics, term_score
 from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.search.terms import terms_of_many
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, select
+from keepworth.memory.store.decision_log import newest_purge
 from keepworth.memory.store.follower import Follower
-from keepworth.memory.store.transaction import erased_since
 
 if TYPE_CHECKING:
     from keepworth.memory.search.columns import Mask
@@ -237,7 +237,7 @@ class ScopeSums:
         query = "SELECT DISTINCT i.scope FROM changes c LEFT JOIN items i USING(n) WHERE c.seq > ?"
         changed = [id for (id,) in select(connection, query, (since,))]
         # An item whose creation was undone has no row, so its scope is not known.
-        if None in changed or erased_since(connection, since):
+        if None in changed or newest_purge(connection) > since:
             return False
         self._read(select(connection, f"{_SUMS} WHERE id {AMONG}", (among(changed),)))
         return True

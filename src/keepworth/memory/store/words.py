@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from keepworth.memory.search.index import CorpusStatistics, term_score
 from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.search.terms import terms_of_many
-from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, select
-from keepworth.memory.store.decision_log import newest_purge
-from keepworth.memory.store.follower import Follower
+from keepworth.memory.store.connection import AnyConnection
 
 if TYPE_CHECKING:
     from keepworth.memory.search.columns import Mask
@@ -208,46 +205,3 @@ def scores(
             score += term_score(count, length, weights[term], mean)
         out.append((n, score))
     return out
-
-
-class ScopeSums:
-    """The number of current items in all scopes, and of the words in them. Thread-safe. The sums of each scope are cached, so
-    that an update costs no more than what has changed."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._follower = Follower()
-        self._of_scope: dict[int, tuple[int, int]] = {}
-        self._documents = self._words = 0
-
-    def at(self, connection: AnyConnection, seq: int, name: str) -> tuple[int, int]:
-        """Return (items, words) as this connection sees them. `seq` and `name` are the newest entry and the state after it."""
-        with self._lock:
-            follow, begin = partial(self._follow, connection), partial(self._begin, connection)
-            if self._follower.reach(connection, seq, name, follow, begin):
-                return self._documents, self._words
-        documents, words = first(connection, "SELECT coalesce(sum(count), 0), coalesce(sum(words), 0) FROM scopes")
-        return int(documents), int(words)
-
-    def _begin(self, connection: AnyConnection) -> None:
-        self._of_scope, self._documents, self._words = {}, 0, 0
-        self._read(select(connection, _SUMS))
-
-    def _follow(self, connection: AnyConnection, since: int) -> bool:
-        query = "SELECT DISTINCT i.scope FROM changes c LEFT JOIN items i USING(n) WHERE c.seq > ?"
-        changed = [id for (id,) in select(connection, query, (since,))]
-        # An item whose creation was undone has no row, so its scope is not known.
-        if None in changed or newest_purge(connection) > since:
-            return False
-        self._read(select(connection, f"{_SUMS} WHERE id {AMONG}", (among(changed),)))
-        return True
-
-    def _read(self, listed: Iterable[tuple[int, int, int]]) -> None:
-        for id, count, words in listed:
-            before = self._of_scope.get(id, (0, 0))
-            self._of_scope[id] = (count, words)
-            self._documents += count - before[0]
-            self._words += words - before[1]
-
-
-_SUMS = "SELECT id, count, words FROM scopes"

@@ -12,9 +12,9 @@ from keepworth.memory.item import HASH_MODULUS, Item, Scope, content_digest
 from keepworth.memory.search.chunks import PART
 from keepworth.memory.search.terms import term_count
 from keepworth.memory.store import blocks, rows, schema, undo
-from keepworth.memory.store.candidates import unpacked
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.database import Database
+from keepworth.memory.store.decision_log import unpacked
 from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.store.rows import VECTORS, image
 from keepworth.memory.store.transaction import PARTS, Transaction, indexed_text

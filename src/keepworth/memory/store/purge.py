@@ -22,8 +22,8 @@ from keepworth.memory.errors import Busy, StorageFailed, StorageFull, UnknownIte
 from keepworth.memory.item import Scope, drop_memos, folded, indents
 from keepworth.memory.search.terms import asked_terms, terms
 from keepworth.memory.store import blocks, rows
-from keepworth.memory.store.candidates import named
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
+from keepworth.memory.store.decision_log import named
 from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
 from keepworth.memory.store.notes import forget_answers, forget_blocks, keep
 from keepworth.memory.store.rows import FORGOTTEN, VECTORS, image

@@ -330,7 +330,7 @@ class Learning:
                 credited = tuple((id, one.decision.propensity) for one in choices for id in one.decision.chosen)
                 act = Credit(value, credited, on_word_of(by) if by else source, about.decision)
                 draft = operations.Draft(scope=about.scope)
-                pairs, steps = self._replay().pairs(task, person, choices, value, about.episode, self._scaled)
+                pairs, steps = self._replay.pairs(task, person, choices, value, about.episode, self._scaled)
                 version = experience.pool.version
                 self._seq = -1  # until all of it is on file
                 banks: list[Bank] = []
@@ -421,7 +421,7 @@ class Learning:
             gone = log.cancelled(connection)
             news = log.news(connection, self.scope, gone, 0, record.newest)
             for reward, about in log.with_choices(connection, news, gone):
-                self._replay().teach(record, reward, about, stale=True)
+                self._replay.teach(record, reward, about, stale=True)
         return record
 
     # Keeping up with the file.
@@ -465,14 +465,15 @@ class Learning:
         encoder: Encoder = HashedWords()
         if self._embedder is not None:
             # Where the memory searches, it has encoded the query already.
-            encoder = AtHand(self._embedder) if policy.retriever is None else self._embedder.encoder
+            encoder = AtHand(self._embedder) if self.searches else self._embedder.encoder
         self._experience = Experience(policy, encoder, seed=self._seed or 0)
         self._mirror = Mirror(self.store, self.scope, self._experience)
+        self._replay = Replay(self._mirror, self.policy)
         self._mine.clear()
-        if policy.retriever is not None:
+        if not self.searches:
             self._mirror.read()
         gone = log.cancelled(connection)
-        record = policy.valuer if isinstance(policy.valuer, RewardRecord) and not policy.keeps else None
+        record = policy.valuer if isinstance(policy.valuer, RewardRecord) and not self.keeps else None
         news = log.news(connection, self.scope, gone, 0, None if record is None else record.newest)
         saved = saved_state.saved(connection, self._saved_as(record)) if record is not None else None
         self._taught = array("q")
@@ -490,13 +491,13 @@ class Learning:
             # Draws after a restart go on elsewhere; where the policy searches by itself, once there is another reward.
             index: list[int] = []
             if self.store.database.has_files:
-                index = [head, os.getpid()] if policy.retriever is None else [len(self._experience.uses)]
+                index = [head, os.getpid()] if self.searches else [len(self._experience.uses)]
             self._generator = np.random.default_rng(None if self._seed is None else [31, self._seed, *index])
         self._experience.generator = self._generator
 
     def _follow(self, connection: AnyConnection, since: int) -> None:
         """Take in what other calls and processes wrote since."""
-        if self._experience.policy.retriever is not None:
+        if not self.searches:
             self._mirror.follow(connection, since)
         news = [
             reward for reward in log.news(connection, self.scope, log.NOTHING, since) if reward.seq not in self._mine
@@ -542,7 +543,7 @@ class Learning:
 
     def _save(self) -> None:
         record = self._experience.policy.valuer
-        if not isinstance(record, RewardRecord) or not self._taught or self._experience.policy.keeps:
+        if not isinstance(record, RewardRecord) or not self._taught or self.keeps:
             return
         name, taught, trusts = self._saved_as(record), self._taught, record.trusts
         likelihood, doubts = record.weighed()
@@ -566,19 +567,16 @@ class Learning:
             trusts: How far it counts for each choice, if that was judged before.
         """
         experience, valuer = self._experience, self._experience.policy.valuer
-        if isinstance(valuer, RewardRecord) and not experience.policy.keeps:
-            self._replay().teach(valuer, reward, about, stale=stale, trusts=trusts)
+        if isinstance(valuer, RewardRecord) and not self.keeps:
+            self._replay.teach(valuer, reward, about, stale=stale, trusts=trusts)
             self._taught.extend([reward.seq] * (len(valuer.trusts) - len(self._taught)))
             return
         task, person, choices = about()
-        pairs, steps = self._replay().pairs(task, person, choices, reward.value, reward.episode, self._scaled)
+        pairs, steps = self._replay.pairs(task, person, choices, reward.value, reward.episode, self._scaled)
         alone = bool(reward.decision)
         experience.remember(pairs, self._scaled(reward.value), per_step=steps, by=reward.by, alone=alone)
 
     # Choices, from a file and to it.
-
-    def _replay(self) -> Replay:
-        return Replay(self._mirror, self.policy, self.store.set_id or 0)
 
     def _packing(self, vector: Vectors, *, whole: bool = False) -> Callable[[], bytes]:
         return partial(packed_vector, vector, self.store.set_id or 0, whole=whole)

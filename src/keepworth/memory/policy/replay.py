@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +13,6 @@ import numpy as np
 from keepworth.memory.errors import ClosedEpisode, UnknownEpisode
 from keepworth.memory.item import Item
 from keepworth.memory.policy.default import RewardRecord
-from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.mirror import Mirror, as_pooled
 from keepworth.memory.policy.named import NONE
 from keepworth.memory.policy.slots import Candidates, Query, Use, Values
@@ -28,18 +27,11 @@ if TYPE_CHECKING:
     from keepworth.episodes.arrays import Floats, Vectors
 
 
-@dataclass(frozen=True, slots=True)
 class Replay:
-    """Reads logged choices for the experience of a mirror. policy: the policy whose choices kept the exact vector of the query;
-    set_id: the id of the encoder's set of vectors."""
+    """Reads logged choices for the experience of a mirror. policy: its choices kept the exact vector of the query."""
 
-    mirror: Mirror
-    policy: str
-    set_id: int
-
-    @property
-    def experience(self) -> Experience:
-        return self.mirror.experience
+    def __init__(self, mirror: Mirror, policy: str) -> None:
+        self.mirror, self.experience, self.policy = mirror, mirror.experience, policy
 
     def pairs(
         self,
@@ -176,7 +168,7 @@ class Replay:
     def vector(self, choice: Choice, *, exact: bool = False) -> Vectors | None:
         """Return the query's unit vector, bit for bit if `exact`, or None if none is on file."""
         packed, width = choice.vector, self.experience.encoder.identity.dimension
-        if packed is None or struct.unpack_from("<H", packed)[0] != self.set_id:
+        if packed is None or struct.unpack_from("<H", packed)[0] != (self.mirror.store.set_id or 0):
             return None
         if len(packed) == 2 + 4 * width:
             return np.frombuffer(packed, "<f4", offset=2).astype(np.float32)

@@ -16,7 +16,7 @@ from keepworth.memory.store import rows
 from keepworth.memory.store.connection import AMONG, among, select
 from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
 from keepworth.memory.store.transaction import indexed_text
-from keepworth.memory.store.words import LEAST, proposed, scores
+from keepworth.memory.store.words import LEAST, proposed
 
 if TYPE_CHECKING:
     from keepworth.episodes.arrays import Vectors
@@ -115,7 +115,7 @@ class ScopeView:
         texts = {n: text for n, home, text in candidates if inside is None or home in inside}
         if mask is not None:
             texts = {n: text for n, text in texts.items() if n < len(mask) and mask[n]}
-        scored = scores(texts, terms, ranking, derived.ranked_texts, only_latin(corpus.languages))
+        scored = derived.ranked_texts.scores(texts, terms, ranking, only_latin(corpus.languages))
         ranked = sorted(scored, key=lambda pair: (-pair[1], pair[0]))
         return [(f"m{n}", score) for n, score in ranked if score > 0 and f"m{n}" not in hidden][:count]
 

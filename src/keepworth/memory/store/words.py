@@ -8,8 +8,8 @@ them at once: those score best, and are few enough to be ranked, if need be the 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from keepworth.memory.search.index import CorpusStatistics, term_score
 from keepworth.memory.search.terms import terms as terms_of
@@ -173,35 +173,29 @@ class RankedTexts:
     def __init__(self) -> None:
         self._terms: dict[str, tuple[str, ...]] = {}
 
-    def of(self, texts: Iterable[str], latin: str | None) -> dict[str, tuple[str, ...]]:
-        """Return the terms of each text. For `latin`, see `search.terms.terms`."""
-        of_text = {text: self._terms.get(text) for text in texts}
-        unknown = [text for text, listed in of_text.items() if listed is None]
+    def scores(
+        self, texts: Mapping[int, str], terms: Sequence[str], statistics: CorpusStatistics, latin: str | None
+    ) -> list[tuple[int, float]]:
+        """Return (number, BM25) of each text, scored as by `InvertedIndex.scores`. For `latin`, see `search.terms.terms`."""
+        terms_in = {text: cached for text in texts.values() if (cached := self._terms.get(text)) is not None}
+        unknown = [text for text in dict.fromkeys(texts.values()) if text not in terms_in]
         if unknown:
             fresh = terms_of_many(unknown)[0] if latin is None else [terms_of(text, latin) for text in unknown]
             if len(self._terms) + len(unknown) > HELD:
                 self._terms = {}
             for text, listed in zip(unknown, map(tuple, fresh), strict=True):
-                of_text[text] = listed
+                terms_in[text] = listed
                 if len(text) <= LONGEST_HELD:
                     self._terms[text] = listed
-        return cast("dict[str, tuple[str, ...]]", of_text)
-
-
-def scores(
-    texts: Mapping[int, str], terms: Sequence[str], statistics: CorpusStatistics, ranked: RankedTexts, latin: str | None
-) -> list[tuple[int, float]]:
-    """Return (number, BM25) of each text, scored as by `InvertedIndex.scores`. For `latin`, see `search.terms.terms`."""
-    weights, mean = statistics.weights(terms)
-    out = []
-    of_text = ranked.of(texts.values(), latin)
-    for n, text in texts.items():
-        listed = of_text[text]
-        length, score = len(listed), 0.0
-        counts: dict[str, int] = {}
-        for term in filter(weights.__contains__, listed):
-            counts[term] = counts.get(term, 0) + 1
-        for term, count in counts.items():
-            score += term_score(count, length, weights[term], mean)
-        out.append((n, score))
-    return out
+        weights, mean = statistics.weights(terms)
+        out = []
+        for n, text in texts.items():
+            listed = terms_in[text]
+            length, score = len(listed), 0.0
+            counts: dict[str, int] = {}
+            for term in filter(weights.__contains__, listed):
+                counts[term] = counts.get(term, 0) + 1
+            for term, count in counts.items():
+                score += term_score(count, length, weights[term], mean)
+            out.append((n, score))
+        return out

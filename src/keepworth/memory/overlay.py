@@ -248,19 +248,21 @@ class Overlay:
         above = self.written.index.statistics(terms, self._hidden())
         return above if self.base is None else total([above, self.base.statistics(terms)])
 
-    def by_words(self, terms: Sequence[str], count: int, where: Filter | None = None) -> Ranked:
-        """Return the `count` best items by BM25, with the statistics of the whole collection; zero scores are left out."""
-        corpus, under = self.statistics(terms), list[tuple[str, float]]()
+    def by_words(
+        self, terms: Sequence[str], count: int, statistics: CorpusStatistics, where: Filter | None = None
+    ) -> Ranked:
+        """Return the `count` best items by BM25; zero scores are left out."""
+        under: Ranked = []
         if self.base is not None:
-            under = self.base.by_words(terms, count, self.written.covers, corpus, self._under(where))
-        return self._ranked(self.written.index.scores(terms, corpus), under, count, above=0.0)
+            under = self.base.by_words(terms, count, statistics, self._under(where), self.written.covers)
+        return self._ranked(self.written.index.scores(terms, statistics), under, count, above=0.0)
 
     def by_meaning(self, vectors: Vectors, count: int, where: Filter | None = None) -> list[Ranked]:
         """Return the `count` best items by cosine for each query; `vectors` has the shape (queries, dimension)."""
         assert self.embedder is not None
         under: list[Ranked] = [[] for _ in vectors]
         if self.base is not None:
-            under = self.base.by_meaning(vectors, count, self.written.covers, self._under(where))
+            under = self.base.by_meaning(vectors, count, self._under(where), self.written.covers)
         if not self.written.row_ids:
             return [line[:count] for line in under]
         scored = self.written.cosines(vectors, self.embedder)

@@ -20,6 +20,8 @@ from keepworth.memory.errors import (
     Forked,
     InvalidText,
     MemoryProblem,
+    NewerFile,
+    OlderFile,
     ReadOnly,
     StorageFailed,
     StorageFull,
@@ -128,6 +130,18 @@ class Backend(ABC):
     @abstractmethod
     def copy(self, target: Path) -> None:
         """Write a copy of the memory to `target`, a new and empty file."""
+
+    def _check_format(self, version: int | None, ours: int) -> None:
+        """Raise NewerFile or OlderFile for a memory of another format than this version of keepworth reads."""
+        if version is None or version > ours:
+            raise NewerFile(
+                f"{self.path} was written by a newer version (format {version}, this one knows {ours}): upgrade keepworth"
+            )
+        if version < ours:
+            raise OlderFile(
+                f"{self.path} has format {version}, this version reads {ours}: open it with the version of keepworth that wrote "
+                "it, write its items out with `keepworth memory export --to jsonl` and import them here"
+            )
 
     def made_anew(self) -> EncoderMismatch:
         """Return the error to raise when the vectors in use were replaced by those of another encoder."""

@@ -27,9 +27,7 @@ from keepworth.memory.durable_file import appearing
 from keepworth.memory.errors import (
     Busy,
     Forked,
-    NewerFile,
     NotAMemoryFile,
-    OlderFile,
     ReadOnly,
     StorageFailed,
     StorageFull,
@@ -79,20 +77,6 @@ def _refuse_strangers(path: str) -> None:
     application = int.from_bytes(head[68:72], "big")
     if application != schema.APPLICATION_ID:
         raise NotAMemoryFile(f"{path} is an SQLite file of another program: give another path")
-
-
-def _check_version(path: str, connection: apsw.Connection) -> None:
-    version = connection.pragma("user_version")
-    assert isinstance(version, int)
-    if version > schema.VERSION:
-        raise NewerFile(
-            f"{path} was written by a newer version (format {version}, this one knows {schema.VERSION}): upgrade keepworth"
-        )
-    if version < schema.VERSION:
-        raise OlderFile(
-            f"{path} has format {version}, this version reads {schema.VERSION}: open it with the version of keepworth that wrote "
-            "it, write its items out with `keepworth memory export --to jsonl` and import them here"
-        )
 
 
 SYNCHRONOUS = {"process": "NORMAL", "power": "FULL"}
@@ -250,7 +234,7 @@ class Database(Backend):
         self._damage = ""  # the first damage that was found, in words
         self._opened: list[weakref.ref[FileConnection]] = []
         try:
-            self._writer: FileConnection | None = self._open_first()
+            self._writer = self._open_first()
             self._hold = _Hold(self._writer)
             self.place = Path(os.path.realpath(self.path))  # with all links resolved
         except BaseException:
@@ -281,7 +265,7 @@ class Database(Backend):
                 with connection:
                     schema.create(connection, uuid.uuid4().hex)
                 return connection
-            _check_version(self.path, connection)
+            self._check_format(scalar(connection, "PRAGMA user_version"), schema.VERSION)
             self.file = identity(self.path)
             _DATABASES.add(self)
             if not self.read_only:
@@ -367,7 +351,6 @@ class Database(Backend):
     def _reader(self) -> FileConnection:
         if self.in_memory:
             self._write_lock.acquire()
-            assert self._writer is not None
             return self._writer
         local = self._local
         connection: FileConnection | None = getattr(local, "connection", None)
@@ -385,11 +368,6 @@ class Database(Backend):
         elif connection.in_transaction:  # SQLite ends a transaction by itself where the disk refuses a read
             connection.execute("COMMIT")
 
-    def _to_write(self) -> FileConnection:
-        """Return the connection to write with; the caller holds the write lock."""
-        assert self._writer is not None
-        return self._writer
-
     def check_writable(self) -> None:
         """Raise ReadOnly for a memory that is read-only, and NotAMemoryFile where damage was found."""
         super().check_writable()
@@ -400,10 +378,9 @@ class Database(Backend):
             )
 
     def _begun(self) -> FileConnection:
-        connection = self._to_write()
         self._require_in_place()
-        connection.execute("BEGIN IMMEDIATE")
-        return connection
+        self._writer.execute("BEGIN IMMEDIATE")
+        return self._writer
 
     @contextlib.contextmanager
     def translated(self) -> Iterator[None]:
@@ -450,13 +427,13 @@ class Database(Backend):
             return False
         self.check_open()
         with self._write_lock, self._checkpoints.lock, self.translated():
-            return not scalar(self._to_write(), "PRAGMA wal_checkpoint(TRUNCATE)")
+            return not scalar(self._writer, "PRAGMA wal_checkpoint(TRUNCATE)")
 
     def exclusive(self, work: Callable[[AnyConnection], Result]) -> Result:
         """Run `work` on the writing connection outside any transaction (VACUUM and the like)."""
         self.check_writable()
         with self._write_lock, self._checkpoints.lock, self.translated():
-            return work(self._to_write())
+            return work(self._writer)
 
     @property
     def has_files(self) -> bool:
@@ -505,7 +482,6 @@ class Database(Backend):
         if writer is not None:
             with contextlib.suppress(apsw.Error):
                 select(writer, "SELECT 1 FROM sqlite_schema LIMIT 1")
-        self._writer = None
         with self._checkpoints.lock:
             self._checkpoints.file = None
             for reference in reversed(self._opened):

@@ -133,7 +133,7 @@ def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) ->
     gone.numbers |= _repeats(connection, gone.numbers)
     numbers = among(sorted(gone.numbers))
     homes_of = _homes_and_wordings(transaction, gone)
-    homes = {transaction.scope_of(id) for id in {*homes_of.values(), *gone.homes}}
+    homes = {transaction.book.scope(id) for id in {*homes_of.values(), *gone.homes}}
     entries = _forget_events(connection, gone, transaction.seq)
     for n in sorted(gone.numbers):
         if transaction.load(f"m{n}") is not None:

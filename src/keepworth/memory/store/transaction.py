@@ -311,9 +311,6 @@ class Transaction:
         self._items[id] = item
         return item
 
-    def scope_of(self, id: int) -> Scope:
-        return self.book.scope(id)
-
     def _replace(self, id: str, item: Item | None) -> None:
         present = self.load(id)
         self._before.setdefault(id, present)
@@ -352,7 +349,7 @@ class Transaction:
         if item is not None:
             return self.scope.contains(item.scope)
         home = scalar(self.connection, "SELECT scope FROM events WHERE seq = ?", (number,))
-        return home is not None and self.scope.contains(self.scope_of(home))
+        return home is not None and self.scope.contains(self.book.scope(home))
 
     def flush_journal(self) -> None:
         """Write the collected journal entries and what belongs to them."""

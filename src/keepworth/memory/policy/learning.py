@@ -30,7 +30,7 @@ from keepworth.memory.operations import Credit, OperationOutcome
 from keepworth.memory.overlay import Bank
 from keepworth.memory.policy.admission import checked_proposal
 from keepworth.memory.policy.default import RULES, Ranked, RewardRecord, explained, nearest_first, situation
-from keepworth.memory.policy.experience import AtHand, Experience
+from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.ledger import Balance
 from keepworth.memory.policy.mirror import Mirror, as_pooled
@@ -139,8 +139,7 @@ class Learning:
                 packed = None
                 if not by_words:
                     if vector is None or not usual:
-                        encode = self._embedder or experience.encoder.encode
-                        vector = encode([ask.text if usual else text])[0]
+                        vector = experience.encoder.encode([ask.text if usual else text])[0]
                     packed = self._packing(vector)
                 first = hits[:top_k]
                 advising = (hit for hit in first if "do" in hit.item.metadata)
@@ -465,7 +464,7 @@ class Learning:
         encoder: Encoder = HashedWords()
         if self._embedder is not None:
             # Where the memory searches, it has encoded the query already.
-            encoder = AtHand(self._embedder) if self.searches else self._embedder.encoder
+            encoder = self._embedder if self.searches else self._embedder.encoder
         self._experience = Experience(policy, encoder, seed=self._seed or 0)
         self._mirror = Mirror(self.store, self.scope, self._experience)
         self._replay = Replay(self._mirror, self.policy)

@@ -156,7 +156,7 @@ class Changes:
         of_each = metadata if isinstance(metadata, (list, tuple)) else None
         if of_each is not None:
             _check_length("metadata", of_each, len(texts))
-        draft = self.drafted(options)
+        draft = self._drafted(options)
         drafts = [draft] * len(texts)
         if provenances is not None:
             _check_length("provenances", provenances, len(texts))
@@ -171,7 +171,7 @@ class Changes:
         done = self.store.perform_and_read(draft.scope, acts, episode=episode, vectors=vectors)
         return [there(item, outcome) for outcome, item in done]
 
-    def drafted(self, options: ItemOptions) -> Draft:
+    def _drafted(self, options: ItemOptions) -> Draft:
         """Check the options of `add` and return the draft that all its items share. Raises UnknownOption, InvalidText,
         InvalidTime, InvalidFilter, UnknownEpisode, InvalidScope."""
         given: Mapping[str, Any] = options

@@ -50,7 +50,7 @@ def write(
     memory.store.database.check_writable()
     if options.get("provenances") is not None:
         raise InvalidFilter("provenances has no effect with infer=True: say where it all comes from with source=")
-    draft, episode = memory.drafted(cast(Any, {"source": "writer", **options})), options.get("episode", "")
+    draft, episode = memory._drafted(cast(Any, {"source": "writer", **options})), options.get("episode", "")
     try:
         return _by_writer(memory, writer, messages, draft, episode)
     except WriterFailed as problem:

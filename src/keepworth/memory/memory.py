@@ -63,10 +63,10 @@ from keepworth.memory.search.search import (
     Request,
     ScopedOptions,
     Search,
+    asked,
     checked_number,
     checked_query,
     checked_switch,
-    chosen_without_policy,
     requested,
     several,
 )
@@ -328,7 +328,9 @@ class Memory(Changes, Learned):
         if learning is not None:
             chosen = self._chosen_by_policy(learning, ask, seen, request, given.get("mode"))
         else:
-            chosen = chosen_without_policy(ask, self._find(ask, seen, request)[0], top_k, f"static:{request.mode}")
+            hits = self._find(ask, seen, request)[0]
+            listed = tuple((hit.item.id, hit.score) for hit in hits)
+            chosen = Chosen(Hits(hits[:top_k], policy=f"static:{request.mode}"), listed, partial(asked, ask, top_k))
         scope = self.scopes.asking(options.get("agent_id", ""), options.get("session_id", ""), seen=seen)
         live = self._live.get(episode) if episode else None
         if live is not None and scope.contains(live.scope):

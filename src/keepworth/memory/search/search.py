@@ -854,9 +854,3 @@ FIRST_LOOK = 64
 vectors again, and listing more costs next to nothing."""
 TOGETHER = 256
 """Items that are read at once, to be looked at one by one until there are enough."""
-
-
-def chosen_without_policy(ask: Ask, candidates: list[Hit], top_k: int, label: str) -> Chosen:
-    """Return the `top_k` best candidates, as chosen without a policy."""
-    hits = Hits(candidates[:top_k], policy=label)
-    return Chosen(hits, tuple((hit.item.id, hit.score) for hit in candidates), partial(asked, ask, top_k))

@@ -16,7 +16,7 @@ from keepworth.memory.item import Scope, whose
 from keepworth.memory.store import undo
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.decision_log import IN_EPISODE, SELECT, decision
-from keepworth.memory.store.rows import PARAMETERS, REWARD, SCOPE, from_json, readable
+from keepworth.memory.store.rows import PARAMETERS, REWARD, SCOPE, from_json, inside, readable
 from keepworth.memory.store.schema import CREATED, OF_KIND
 
 if TYPE_CHECKING:
@@ -88,24 +88,23 @@ def news(
     connection: AnyConnection, scope: Scope, gone: undo.Ranges, since: int = 0, newest: int | None = None
 ) -> list[News]:
     """Return the rewards inside `scope` after entry `since` and outside `gone`, in order; at most the `newest` last ones."""
-    homes: dict[int, Scope] | None = None  # read only if there are rewards, as a file may hold very many scopes
     listed: list[News] = []
+    where, names = inside(scope)
     rewards = (
-        f"SELECT seq, scope, episode, payload FROM events WHERE {OF_KIND} AND kind = 'REWARD' AND seq > ? AND payload IS NOT "
-        "NULL ORDER BY seq DESC"
+        f"SELECT seq, episode, payload, {SCOPE} FROM events JOIN scopes ON scopes.id = events.scope WHERE {OF_KIND} AND "
+        f"kind = '{REWARD}' AND seq > ? AND payload IS NOT NULL AND {where} ORDER BY seq DESC"
     )
-    cursor = connection.execute(rewards, (since,))
-    for seq, home, episode, payload in cursor:
+    cursor = connection.execute(rewards, (since, *names))
+    for seq, episode, payload, *home in cursor:
         if newest is not None and len(listed) >= newest:
             break
-        homes = homes_inside(connection, scope) if homes is None else homes
-        if undo.within(seq, gone) or home not in homes:
+        if undo.within(seq, gone):
             continue
         with readable(f"journal entry {seq}"):
             body = from_json(payload)
             value, by = float(body["value"]), whose(body.get("source", ""))
         decision, items = body.get("decision", ""), len(body.get("items", ()))
-        listed.append(News(seq, homes[home], episode, decision, value, by, items))
+        listed.append(News(seq, Scope(*home), episode, decision, value, by, items))
     cursor.close()
     return listed[::-1]
 
@@ -153,8 +152,8 @@ class _OnFile:
         begun = read("SELECT id, scope, task, person FROM episodes WHERE id {} AND outcome <> 'erased'", episodes)
         self._episodes: dict[str, tuple[int, str, str]] = {id: (home, task, person) for id, home, task, person in begun}
         self._choices: dict[str, list[tuple[Any, ...]]] = {}
-        inside = f"{_CHOICE}, episode FROM decisions WHERE episode {{}} AND episode <> '' ORDER BY n"
-        for *row, episode in read(inside, self._episodes):
+        of_episode = f"{_CHOICE}, episode FROM decisions WHERE episode {{}} AND episode <> '' ORDER BY n"
+        for *row, episode in read(of_episode, self._episodes):
             self._choices.setdefault(episode, []).append(tuple(row))
         self._entries: dict[str, list[tuple[int, str, str | None]]] = {}
         written = (

@@ -184,7 +184,6 @@ class Derived:
         self._dense: DenseIndex | None = None
         self._dense_at = Follower()
         self._dense_set: tuple[Any, ...] = ()
-        self._dense_state: tuple[Any, ...] = ()
         self._asked = False  # whether there was a search by meaning yet
         self._to_keep = False  # whether there are blocks of vectors to write
         self._unfit: list[blocks.Range] = []
@@ -277,32 +276,23 @@ class Derived:
         """Return the vector index, brought up to the newest journal entry that this connection sees, or beyond."""
         with self._lock:
             corpus = self.corpus(connection)
-            if self._dense is not None and self._dense_state == corpus.state:
-                return self._dense
-            dimension = self._dimension(connection)
-            made = corpus.state[3]
-            if made is None:
-                raise self.database.made_anew()
-
-            def load() -> None:
-                self._dense = self._loaded(connection, made, dimension)
-
-            served = (self._store.set_id, made)
+            served = (self._store.set_id, corpus.state[3])
             anew = self._dense is None or self._dense_set != served
-            follow = partial(self._follow, connection)
+            follow, load = partial(self._follow, connection), partial(self._load, connection, corpus.state[3])
             if self._dense_at.reach(connection, corpus.seq, corpus.name, follow, load, anew=anew):
-                self._dense_set, self._dense_state = served, corpus.state
+                self._dense_set = served
             assert self._dense is not None
             return self._dense
 
-    def _loaded(self, connection: AnyConnection, made: str, dimension: int) -> DenseIndex:
+    def _load(self, connection: AnyConnection, made: str) -> None:
         """Build the vector index of all current items from the file."""
+        dimension = self._dimension(connection)
         assert self._store.set_id is not None
         block, self._unfit, loose = blocks.load(connection, self._store.set_id, made, dimension)
         if self._unfit:
             _LOG.warning("blocks of vectors in %s are damaged and written again", self.database.path)
         self._to_keep = connection.in_file and (bool(self._unfit) or loose >= 2 * blocks.ITEMS)
-        return DenseIndex(dimension, block if block.size else None)
+        self._dense = DenseIndex(dimension, block if block.size else None)
 
     def _follow(self, connection: AnyConnection, since: int) -> bool:
         """Update the vector index with what changed after journal entry `since`."""

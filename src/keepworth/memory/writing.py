@@ -167,13 +167,6 @@ def _done(
             yield operation, replace(outcome, item=names.get(outcome.item, outcome.item))
 
 
-def there(item: Item | None, outcome: OperationOutcome) -> Item:
-    """Return the item that a write made. Raises InvalidText if it made none."""
-    if item is None:
-        raise InvalidText(f"nothing was stored ({outcome.reason}): give another text")
-    return item
-
-
 def messages_of(content: object) -> Sequence[Message]:
     """Return a text, a message or messages as messages with text as content. Raises InvalidText for anything else."""
     if isinstance(content, str):

@@ -126,7 +126,7 @@ class Memory(Changes, Learned):
         given_writer = writer is not None and not isinstance(writer, str)
         check_settings(Memory.__init__, settings, encoder=encoder, seed=seed, writer=writer if given_writer else now)
         clock, reward_range = settings.get("clock", now), settings.get("reward_range")
-        named = None if policy is None else by_name.policy_maker(policy, by_name.policy)
+        named = None if policy is None else by_name.policy_maker(policy)
         if named is None and (reward_range is not None or seed is not None):
             raise InvalidFilter("reward_range and seed are for a policy, and policy=None has none: leave them out")
         self.scopes = Scopes(Scope(tenant, user_id, agent_id, session_id))

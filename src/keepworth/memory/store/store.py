@@ -188,15 +188,9 @@ class Store:
 
         def work(connection: AnyConnection) -> int:
             again = self._served(connection)
-            if again is not None:
-                return again[0]
-            id: int = scalar(
-                connection,
-                "INSERT INTO vector_sets(model, dimension, normalised, state, made) VALUES(?,?,?,'serving',?) RETURNING id",
-                (identity.model, identity.dimension, int(identity.normalised), uuid.uuid4().hex),
+            return (
+                schema.begin_vectors(connection, identity, "serving", uuid.uuid4().hex) if again is None else again[0]
             )
-            schema.create_vectors(connection, id)
-            return id
 
         return self.database.write(work)
 

@@ -193,17 +193,15 @@ class _OnFile:
         for seq, kind, payload in self._entries.get(id, ()):
             if (until is not None and seq >= until) or undo.within(seq, gone):
                 continue
-            body: dict[str, Any] = {"value": math.nan} if payload is None else from_json(payload)
-            if kind == REWARD:
-                if not body.get("decision"):
-                    rewards.append((float(body["value"]), whose(body.get("source", ""))))
-            elif body.get("name") == NAME:
-                if body["what"] == "act":
-                    last = [id for id in body.get("decisions", waiting[:1]) if id in choices]
-                    waiting = [id for id in waiting if id not in last]
-                    actions.update(dict.fromkeys(last, body["action"]))
-                elif body["what"] == "step":
-                    steps.update(dict.fromkeys(last, float(body["reward"])))
+            what, body = _read_entry(kind, payload)
+            if what == "reward":
+                rewards.append((float(body["value"]) if body else math.nan, whose(body.get("source", ""))))
+            elif what == "act":
+                last = [id for id in body.get("decisions", waiting[:1]) if id in choices]
+                waiting = [id for id in waiting if id not in last]
+                actions.update(dict.fromkeys(last, body["action"]))
+            elif what == "step":
+                steps.update(dict.fromkeys(last, float(body["reward"])))
         acted = tuple(
             Choice(choice.decision, choice.details, choice.vector, actions.get(name, ""), steps.get(name, math.nan))
             for name, choice in choices.items()
@@ -247,11 +245,17 @@ def counting(connection: AnyConnection, where: str, values: Sequence[Any] = ()) 
         gone = cancelled(connection) if gone is None else gone
         if undo.within(seq, gone):
             continue
-        body = {} if payload is None else from_json(payload)
-        if kind == REWARD:
-            yield LearnedEntry(seq, "choice" if body.get("decision") else "reward", home, episode, source, body)
-        elif body.get("name") == NAME:
-            yield LearnedEntry(seq, body["what"], home, episode, source, body)
+        what, body = _read_entry(kind, payload)
+        if what:
+            yield LearnedEntry(seq, what, home, episode, source, body)
+
+
+def _read_entry(kind: str, payload: str | None) -> tuple[str, dict[str, Any]]:
+    """Return what an entry is for policies (see `LearnedEntry`; "" for nothing), and its body."""
+    body: dict[str, Any] = {} if payload is None else from_json(payload)
+    if kind == REWARD:
+        return "choice" if body.get("decision") else "reward", body
+    return body["what"] if body.get("name") == NAME else "", body
 
 
 def rewards_of(connection: AnyConnection, episode: str) -> list[tuple[int, str, float]]:

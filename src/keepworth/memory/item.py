@@ -324,6 +324,11 @@ class Item:
         return self.key or self.text
 
     @property
+    def indexed_text(self) -> str:
+        """The text that is searched by words: the key if there is one, and the text."""
+        return f"{self.key}\n{self.text}" if self.key else self.text
+
+    @property
     def standing(self) -> str:
         """The state in words, such as "deleted", "superseded by m18" or the status; "" for an active item."""
         if self.deleted:

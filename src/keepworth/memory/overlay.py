@@ -98,7 +98,7 @@ class Written:
         self.row_of[item.id] = len(self.row_ids)
         self.row_ids.append(item.id)
         self.texts.append(item.searched_text)
-        self.index.add(f"{item.key}\n{item.text}" if item.key else item.text)
+        self.index.add(item.indexed_text)
         self._vectors.append(vectors)
 
     def vectors(self, embedder: Embedder) -> list[Vectors]:

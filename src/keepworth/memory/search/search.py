@@ -838,7 +838,7 @@ class Search:
         )
         out = []
         for hit in hits:
-            words = terms_of(f"{hit.item.key}\n{hit.item.text}" if hit.item.key else hit.item.text)
+            words = terms_of(hit.item.indexed_text)
             counts = Counter(words)
             parts = {
                 term: term_score(counts[term], len(words), weights[term], mean_length)

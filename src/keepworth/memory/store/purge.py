@@ -115,12 +115,7 @@ def _number(transaction: Transaction, id: str) -> int:
     if number is not None:
         if transaction.get(id) is not None:
             return number
-        last = scalar(
-            transaction.connection,
-            "SELECT before FROM touches WHERE n = ? AND before IS NOT NULL ORDER BY seq DESC LIMIT 1",
-            (number,),
-        )
-        item = image(last)
+        item = transaction.last_image(number)
         if item is not None and transaction.load(id) is None and transaction.scope.contains(item.scope):
             return number
     raise UnknownItem(

@@ -15,7 +15,6 @@ from keepworth.memory.search.where import Filter
 from keepworth.memory.store import rows
 from keepworth.memory.store.connection import AMONG, among, select
 from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
-from keepworth.memory.store.transaction import indexed_text
 from keepworth.memory.store.words import LEAST, proposed
 
 if TYPE_CHECKING:
@@ -270,13 +269,13 @@ class _Drift:
         self._present = InvertedIndex()
         for live in present:
             if live.current:
-                self._present.add(indexed_text(live))
+                self._present.add(live.indexed_text)
         self._ids: list[str] = []
         self.index = InvertedIndex()
         for item in images.values():
             if item is not None and item.current:
                 self._ids.append(item.id)
-                self.index.add(indexed_text(item))
+                self.index.add(item.indexed_text)
 
     def corrected(self, live: CorpusStatistics, terms: Sequence[str]) -> CorpusStatistics:
         """Return the live statistics with the present states taken out and the past ones put in."""

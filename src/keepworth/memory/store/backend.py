@@ -21,6 +21,7 @@ from keepworth.memory.errors import (
     InvalidText,
     MemoryProblem,
     NewerFile,
+    NotAMemoryFile,
     OlderFile,
     ReadOnly,
     StorageFailed,
@@ -70,6 +71,7 @@ class Backend(ABC):
         self._durability = durability
         self._timeout = timeout
         self._closed = False
+        self._damage = ""  # the first damage that was found, in words
         self._process = os.getpid()
         self._write_lock = threading.RLock()
         self._turn = threading.Condition()
@@ -202,10 +204,16 @@ class Backend(ABC):
     # Writing.
 
     def check_writable(self) -> None:
-        """Raise ReadOnly for a memory that was opened read-only, and what `check_open` raises."""
+        """Raise ReadOnly for a memory that was opened read-only, NotAMemoryFile where damage was found, and what `check_open`
+        raises."""
         self.check_open()
         if self.read_only:
             raise ReadOnly(f"{self.path} is open read-only: open it with write access to change it")
+        if self._damage:
+            raise NotAMemoryFile(
+                f"{self.path} was found to be damaged ({self._damage}), and nothing is written to it any more: "
+                "restore a backup"
+            )
 
     def write(self, work: Callable[[AnyConnection], Result]) -> Result:
         """Run `work` in a durable transaction and return its result. Concurrent calls share one transaction. If `work` raises,

@@ -231,7 +231,6 @@ class Database(Backend):
         self._checkpoints = Checkpoints(self._where)
         self._identity: tuple[int, int] | None = None
         self.file: tuple[int, int] | None = None  # while it is open, for writing or for reading alone
-        self._damage = ""  # the first damage that was found, in words
         self._opened: list[weakref.ref[FileConnection]] = []
         try:
             self._writer = self._open_first()
@@ -367,15 +366,6 @@ class Database(Backend):
             self._write_lock.release()
         elif connection.in_transaction:  # SQLite ends a transaction by itself where the disk refuses a read
             connection.execute("COMMIT")
-
-    def check_writable(self) -> None:
-        """Raise ReadOnly for a memory that is read-only, and NotAMemoryFile where damage was found."""
-        super().check_writable()
-        if self._damage:
-            raise NotAMemoryFile(
-                f"{self.path} was found to be damaged ({self._damage}), and nothing is written to it any more: "
-                "restore a backup"
-            )
 
     def _begun(self) -> FileConnection:
         self._require_in_place()

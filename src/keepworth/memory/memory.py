@@ -48,13 +48,14 @@ from keepworth.memory.item import (
     worded,
     worded_actions,
 )
-from keepworth.memory.learned import Learned, check_retrieved
+from keepworth.memory.learned import Learned
 from keepworth.memory.operations import Credit, Draft, OperationOutcome, checked_reward
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.place import on_server
 from keepworth.memory.scopes import Scopes
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.search import (
+    CURRENT,
     Ask,
     Chosen,
     Hit,
@@ -372,7 +373,11 @@ class Memory(Changes, Learned):
         if learning.searches:
             hits, vector, head = self._find(ask, seen, request)
             return learning.among(ask, hits, request.k, vector, head, by_words=mode == "lexical")
-        check_retrieved(self.policy, request, mode)
+        if mode is None and request.statuses != CURRENT:
+            raise InvalidFilter(
+                f"policy {self.policy!r} retrieves items that are active, so statuses= has no effect: leave it out, or give a "
+                "mode=, which lets the search of the memory find the candidates"
+            )
         request, time = replace(request, beyond=2 * request.k), timestamp(self._clock())
         # The policy has learned from the items of all users, and may show those that this search sees.
         return learning.retrieve(

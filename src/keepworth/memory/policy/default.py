@@ -565,11 +565,6 @@ class RewardRecord:
         rows: Rows = (self._action[self._first : self._count] == number).nonzero()[0] + self._first
         return rows
 
-    def _rows_with(self, role: int) -> Rows:
-        """Return the counting rows in which the action that was taken had a role."""
-        rows: Rows = self._roles[self._first : self._count, role].nonzero()[0] + self._first
-        return rows
-
     @property
     def weights(self) -> Floats:
         """Return the weight of each estimate: the two without arms, then the models of each way of giving credit."""
@@ -906,7 +901,10 @@ class RewardRecord:
                 continue
             in_role_of = roles if roles and not against and by_role[telling[index]] > 0.0 else None
             judged_by, at = (in_role_of, telling[index]) if in_role_of else (judged, index)
-            rows = self._rows_with(at) if in_role_of else self._rows_of(actions[index])
+            if in_role_of:
+                rows = self._roles[self._first : self._count, at].nonzero()[0] + self._first
+            else:
+                rows = self._rows_of(actions[index])
             rows = rows[(self._credit[rows] > 0.0) & ((self._rewards[rows] < 0.5) == against)]
             if against:
                 rows = rows[self._weight[rows] >= self._credit[rows]]

@@ -350,11 +350,6 @@ _stems = cache(_Stems)
 """Of a language."""
 
 
-def _closer(stem: str) -> str:
-    """Shorten a stem that Snowball leaves long: "allergi" of allergy, where allergic has "allerg"."""
-    return stem[:-1] if len(stem) > 6 and stem[-1] == "i" else stem
-
-
 @lru_cache(maxsize=MOST_KNOWN)
 def _stemmed(language: str, word: str) -> tuple[str, ...]:
     """Return the stem of a word as it is written and, if it differs, the stem of the word without accents."""
@@ -366,6 +361,7 @@ def _stemmed(language: str, word: str) -> tuple[str, ...]:
     stem = stemmer.stemWord(word)
     plain = word.isascii() and stem.isascii()  # the usual case: without accents it is the same
     stems = dict.fromkeys((stem,) if plain else (_without_accents(stem), stemmer.stemWord(_without_accents(word))))
-    return tuple(
-        map(_closer, stems) if language == _PLAIN else (f"{stem}·{_languages().tags[language]}" for stem in stems)
-    )
+    if language == _PLAIN:
+        # Snowball leaves "allergi" of allergy, where allergic has "allerg".
+        return tuple(stem[:-1] if len(stem) > 6 and stem[-1] == "i" else stem for stem in stems)
+    return tuple(f"{stem}·{_languages().tags[language]}" for stem in stems)

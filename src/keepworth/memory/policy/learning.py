@@ -497,7 +497,7 @@ class Learning:
     def _follow(self, connection: AnyConnection, since: int) -> None:
         """Take in what other calls and processes wrote since."""
         if not self.searches:
-            self._mirror.follow(connection, since)
+            self._mirror.follow(since)
         news = [
             reward for reward in log.news(connection, self.scope, log.NOTHING, since) if reward.seq not in self._mine
         ]

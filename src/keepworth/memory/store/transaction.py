@@ -27,7 +27,7 @@ from keepworth.memory.operations import Act, Assignment, Credit, Draft, Operatio
 from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.search.terms import term_count
 from keepworth.memory.store import blocks, rows
-from keepworth.memory.store.connection import AnyConnection, first, scalar, select
+from keepworth.memory.store.connection import AnyConnection, first, scalar
 from keepworth.memory.store.full_text import Row, index_rows, note_indexed, write_terms
 from keepworth.memory.store.rows import VECTORS, encoded, linked, targets_of
 from keepworth.memory.store.schema import CREATED
@@ -120,12 +120,6 @@ TAIL = 64
 one of many items little more. Items beyond it are read and counted from their rows."""
 LONG = 2000
 """Characters from which on a text is indexed at once, so that reading the items beyond the index stays quick."""
-
-
-def changed_since(connection: AnyConnection, seq: int) -> list[str]:
-    """Return the ids of the items that entries after number `seq` changed."""
-    changed = select(connection, "SELECT DISTINCT n FROM changes WHERE seq > ? AND changed", (seq,))
-    return [f"m{n}" for (n,) in changed]
 
 
 class Transaction:

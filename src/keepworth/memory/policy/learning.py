@@ -43,7 +43,7 @@ from keepworth.memory.search.search import Ask, Chosen, Hit, Hits, Worth, asked
 from keepworth.memory.store import episode_log, log, saved_state
 from keepworth.memory.store.connection import AnyConnection
 from keepworth.memory.store.episode_log import Rewarded
-from keepworth.memory.store.log import Choice, News
+from keepworth.memory.store.log import About, News
 
 if TYPE_CHECKING:
     from keepworth.episodes.arrays import Vectors
@@ -554,7 +554,7 @@ class Learning:
     def _learn(
         self,
         reward: News,
-        about: Callable[[], tuple[str, str, list[Choice]]],
+        about: About,
         *,
         stale: bool = False,
         trusts: Sequence[float] | None = None,
@@ -570,8 +570,7 @@ class Learning:
             self._replay.teach(valuer, reward, about, stale=stale, trusts=trusts)
             self._taught.extend([reward.seq] * (len(valuer.trusts) - len(self._taught)))
             return
-        task, person, choices = about()
-        pairs, steps = self._replay.pairs(task, person, choices, reward.value, reward.episode, self._scaled)
+        pairs, steps = self._replay.pairs(*about, reward.value, reward.episode, self._scaled)
         alone = bool(reward.decision)
         experience.remember(pairs, self._scaled(reward.value), per_step=steps, by=reward.by, alone=alone)
 

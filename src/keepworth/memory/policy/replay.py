@@ -21,7 +21,7 @@ from keepworth.memory.search.search import compact
 from keepworth.memory.store import log
 from keepworth.memory.store.connection import AnyConnection
 from keepworth.memory.store.episode_log import Rewarded
-from keepworth.memory.store.log import Choice, News
+from keepworth.memory.store.log import About, Choice, News
 
 if TYPE_CHECKING:
     from keepworth.episodes.arrays import Floats, Vectors
@@ -61,7 +61,7 @@ class Replay:
         self,
         record: RewardRecord,
         news: News,
-        about: Callable[[], tuple[str, str, list[Choice]]],
+        about: About,
         *,
         stale: bool,
         trusts: Sequence[float] | None = None,
@@ -72,7 +72,7 @@ class Replay:
             stale: Whether it is too old to encode its question again if the vector is missing.
             trusts: How far it counts for each choice, if that was judged before.
         """
-        task, _, choices = about()
+        task, _, choices = about
         judged, encoder = iter(trusts or ()), self.experience.encoder
         # What was done before the same was asked again led nowhere. What was done last led to the end.
         last = {choice.decision.query: choice.decision.id for choice in choices}

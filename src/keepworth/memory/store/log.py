@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keepworth.episodes.episode import Decision, DecisionKind, OperationKind
@@ -129,20 +128,25 @@ def record(
     return on_file.record(id, gone, until=until, items=items)
 
 
-def with_choices(
-    connection: AnyConnection, listed: Sequence[News], gone: undo.Ranges
-) -> Iterator[tuple[News, Callable[[], tuple[str, str, list[Choice]]]]]:
-    """Yield each reward with a function that returns what it is about: the task, the person, and the choices. Many rewards are
-    read with one query. The function raises where its reward cannot be read, so the others can be."""
+class About(NamedTuple):
+    """What a reward is about: the task and the person of its episode ("" if there is none), and choices."""
+
+    task: str
+    person: str
+    choices: list[Choice]
+
+
+def with_choices(connection: AnyConnection, listed: Sequence[News], gone: undo.Ranges) -> Iterator[tuple[News, About]]:
+    """Yield each reward with what it is about. Many rewards are read with one query."""
     for begin in range(0, len(listed), TOGETHER):
         part = listed[begin : begin + TOGETHER]
         on_file = _OnFile(connection, {reward.episode for reward in part}, {reward.decision for reward in part})
         for reward in part:
-            yield reward, partial(on_file.about, reward, gone)
+            yield reward, on_file.about(reward, gone)
 
 
 class _OnFile:
-    """The rows of some episodes and decisions, which are decoded only on demand."""
+    """The rows of some episodes and decisions."""
 
     def __init__(self, connection: AnyConnection, episodes: Collection[str], decisions: Collection[str]) -> None:
         def read(query: str, ids: Collection[str]) -> list[tuple[Any, ...]]:
@@ -165,8 +169,7 @@ class _OnFile:
         alone = read(f"{_CHOICE} FROM decisions WHERE id {{}}", [id for id in decisions if id])
         self._alone: dict[str, tuple[Any, ...]] = {row[0]: row for row in alone}
 
-    def about(self, reward: News, gone: undo.Ranges) -> tuple[str, str, list[Choice]]:
-        """Return the task, the person, and the choices that a reward is about."""
+    def about(self, reward: News, gone: undo.Ranges) -> About:
         items = -1 if reward.decision else reward.items
         record = self.record(reward.episode, gone, until=reward.seq, items=items) if reward.episode else None
         task, person = (record.task, record.person) if record is not None else ("", "")
@@ -176,7 +179,7 @@ class _OnFile:
             choices = [replace(choice, reward=math.nan) for choice in choices if choice.decision.id == reward.decision]
             row = None if choices else self._alone.get(reward.decision)
             choices = choices if row is None else [_choice(row)]
-        return task, person, choices
+        return About(task, person, choices)
 
     def record(self, id: str, gone: undo.Ranges, *, until: int | None = None, items: int = -1) -> Record | None:
         """Return an episode: see the function `record`."""

@@ -612,12 +612,12 @@ def _rest(item: Item) -> tuple[str, str]:
         item.superseded_by,
         provenance.source,
         provenance.session,
-        str(provenance.turn),
+        f"{provenance.turn:d}",
         provenance.speaker,
         provenance.date,
         repr(float(item.trust)),
         item.status.value,
-        f"{item.deleted:d}{item.open:d}{item.revision}",
+        f"{item.deleted:d}{item.open:d}{item.revision:d}",
         *(f"{link.target}\x00{link.relation}" for link in item.links),
     )
     return ",".join([str(len(part)) for part in parts]), "".join(parts)

@@ -9,6 +9,7 @@ code can come with it."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import os

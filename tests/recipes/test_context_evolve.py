@@ -94,7 +94,7 @@ def test_a_score_that_is_no_number_is_named() -> None:
         evolve("a", lambda text: math.nan, climb, rounds=1)
 
 
-def cycles_step_by_step(kernel: loops.Kernel, schedule: loops.Schedule) -> int:
+def cycles_step_by_step(kernel: loops.Kernel, schedule: loops.LoopSchedule) -> int:
     """Does the loops one step at a time, with the cache as lists of lines."""
     blocks = [block or size for block, size in zip(schedule.blocks, kernel.sizes, strict=True)]
     sizes, inner = kernel.sizes, schedule.order[-1]
@@ -148,13 +148,13 @@ def test_cycles_of_a_schedule_are_those_of_doing_its_loops_one_step_at_a_time(se
     kernel = loops.draw_kernel(draw)
     blocks, pads = draw.choice(loops.BLOCKS, 3).tolist(), draw.choice(loops.PADS, 3).tolist()
     lanes = int(draw.choice(loops.LANES))
-    schedule = loops.Schedule(tuple(draw.permutation(3).tolist()), tuple(blocks), lanes, tuple(pads))
+    schedule = loops.LoopSchedule(tuple(draw.permutation(3).tolist()), tuple(blocks), lanes, tuple(pads))
     assert loops.count_cycles(kernel, schedule) == cycles_step_by_step(kernel, schedule)
     assert loops.read_schedule(str(schedule)) == schedule
 
 
 def test_edits_go_one_step_and_together_reach_every_schedule() -> None:
-    start = str(loops.Schedule())
+    start = str(loops.LoopSchedule())
     assert loops.edit_schedule(start, "smaller block j") == start.replace("block j 0", "block j 8")
     assert loops.edit_schedule(start, "i inwards") == start.replace("i j k", "j i k")
     assert loops.edit_schedule(start, "larger block j") == loops.edit_schedule(start, "k inwards") == start
@@ -169,7 +169,7 @@ def test_edits_go_one_step_and_together_reach_every_schedule() -> None:
 def test_a_tuner_whose_scores_are_permuted_over_the_schedules_is_no_better_than_chance() -> None:
     cycles = loops.cycles_of_all(SMALL)
     permuted = dict(zip(cycles, np.random.default_rng(1).permutation([*cycles.values()]), strict=True))
-    start, least = str(loops.Schedule()), min(cycles.values())
+    start, least = str(loops.LoopSchedule()), min(cycles.values())
     shares: dict[str, list[float]] = {"true": [], "permuted": []}
     for seed in range(20):
         for name, of in (("true", cycles), ("permuted", permuted)):
@@ -185,7 +185,7 @@ def test_a_tuner_whose_scores_are_permuted_over_the_schedules_is_no_better_than_
 
 
 def test_the_navigator_prefers_what_helped_and_a_repeating_proposer_goes_on_with_it() -> None:
-    text = str(loops.Schedule())
+    text = str(loops.LoopSchedule())
     parent = ScoredText(1, text, 1.0, 0, "wider lanes", 1.0)
     context = EvolveContext(parent, {"wider lanes": 0.5, "pad C": -0.5}, ())
     for how in ({"temperature": 0.01}, {"repeats": True}):

@@ -49,7 +49,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class LoopSchedule:
     """How a loop nest is done. order: the loops from the outside in; blocks: for the loops i, j and k; pads: for C, A and B."""
 
     order: tuple[int, ...] = (0, 1, 2)
@@ -63,10 +63,10 @@ class Schedule:
         return "; ".join((f"order {' '.join(LOOPS[at] for at in self.order)}", *blocks, f"lanes {self.lanes}", *pads))
 
 
-def read_schedule(text: str) -> Schedule:
+def read_schedule(text: str) -> LoopSchedule:
     order, *others = text.split("; ")
     numbers = [int(part.split()[-1]) for part in others]
-    return Schedule(tuple(map(LOOPS.index, order.split()[1:])), tuple(numbers[:3]), numbers[3], tuple(numbers[4:]))
+    return LoopSchedule(tuple(map(LOOPS.index, order.split()[1:])), tuple(numbers[:3]), numbers[3], tuple(numbers[4:]))
 
 
 def edit_schedule(text: str, edit: str) -> str:
@@ -96,7 +96,7 @@ def draw_kernel(draw: np.random.Generator) -> Kernel:
             return Kernel(sizes, indices, int(draw.random() < 0.3))
 
 
-def schedule_by_rule(kernel: Kernel) -> Schedule:
+def schedule_by_rule(kernel: Kernel) -> LoopSchedule:
     """Returns the best simple rule of the development kernels: the more a loop walks along rows, the further inside it is; blocks
     of 8, but for the innermost loop; the widest vectors; pads everywhere."""
 
@@ -104,7 +104,7 @@ def schedule_by_rule(kernel: Kernel) -> Schedule:
         return sum(1 if loop not in loops else 2 if loops[-1] == loop else -1 for loops in kernel.indices), loop
 
     order = tuple(sorted(range(3), key=suits))
-    return Schedule(order, tuple(0 if loop == order[-1] else 8 for loop in range(3)), LANES[-1], (1, 1, 1))
+    return LoopSchedule(order, tuple(0 if loop == order[-1] else 8 for loop in range(3)), LANES[-1], (1, 1, 1))
 
 
 def count_misses(lines: NDArray[np.int64]) -> int:
@@ -115,7 +115,7 @@ def count_misses(lines: NDArray[np.int64]) -> int:
     return len(changes) - int((changes[2:] == changes[:-2]).sum())
 
 
-def trace(kernel: Kernel, schedule: Schedule) -> tuple[int, tuple[int, ...]]:
+def trace(kernel: Kernel, schedule: LoopSchedule) -> tuple[int, tuple[int, ...]]:
     """Returns the misses, and for each array how often it is accessed without vectors."""
     blocks = [block or size for block, size in zip(schedule.blocks, kernel.sizes, strict=True)]
     steps, addresses, base = np.indices(kernel.sizes), [], 0
@@ -134,7 +134,7 @@ def trace(kernel: Kernel, schedule: Schedule) -> tuple[int, tuple[int, ...]]:
     return count_misses(used.T[accessed.T] // LINE), tuple(map(int, accessed.sum(1)))
 
 
-def count_cycles(kernel: Kernel, schedule: Schedule, traced: tuple[int, tuple[int, ...]] | None = None) -> int:
+def count_cycles(kernel: Kernel, schedule: LoopSchedule, traced: tuple[int, tuple[int, ...]] | None = None) -> int:
     """Returns the cycles of a schedule. traced: what `trace` returned, which does not depend on the lanes."""
     misses, accesses = traced or trace(kernel, schedule)
     blocks = [block or size for block, size in zip(schedule.blocks, kernel.sizes, strict=True)]
@@ -158,8 +158,8 @@ def cycles_of_all(kernel: Kernel) -> dict[str, int]:
     """Returns the cycles of every schedule, by its text."""
     cycles = dict[str, int]()
     for order, blocks, pads in product(permutations(range(3)), product(BLOCKS, repeat=3), product(PADS, repeat=3)):
-        traced = trace(kernel, Schedule(order, blocks, 1, pads))
+        traced = trace(kernel, LoopSchedule(order, blocks, 1, pads))
         for lanes in LANES:
-            schedule = Schedule(order, blocks, lanes, pads)
+            schedule = LoopSchedule(order, blocks, lanes, pads)
             cycles[str(schedule)] = count_cycles(kernel, schedule, traced)
     return cycles

@@ -212,13 +212,13 @@ def tune_loops(rounds: int, kernels: int, first: int, searches: int, seed: int) 
     for number in range(first, first + kernels):
         kernel = loops.draw_kernel(np.random.default_rng([91, number]))
         cycles, edit_schedule = loops.cycles_of_all(kernel), cache(loops.edit_schedule)
-        start, least = str(loops.Schedule()), min(cycles.values())
+        start, least = str(loops.LoopSchedule()), min(cycles.values())
 
         def score(text: str, cycles: Mapping[str, int] = cycles, start: str = start) -> float:
             return float(np.log2(cycles[start] / cycles[text]))
 
         shares = least / np.array(list(cycles.values()))
-        found = {
+        measured = {
             "the start": [least / cycles[start]],
             "chance": [float(shares.mean())],
             "best simple rule": [least / cycles[str(loops.schedule_by_rule(kernel))]],
@@ -233,9 +233,9 @@ def tune_loops(rounds: int, kernels: int, first: int, searches: int, seed: int) 
                 curve = evolve(start, score, propose, rounds=2 * rounds, seed=search).curve
                 curves[name] = least / cycles[start] * np.exp2(curve)
             for name, values in curves.items():
-                found.setdefault(name, []).append(float(values[rounds - 1]))
-                found.setdefault(name + later, []).append(float(values[-1]))
-        for name, of_searches in found.items():
+                measured.setdefault(name, []).append(float(values[rounds - 1]))
+                measured.setdefault(name + later, []).append(float(values[-1]))
+        for name, of_searches in measured.items():
             arms.setdefault(name, []).append(float(np.mean(of_searches)))
     names = [str(number) for number in range(kernels)]
     rows = rows_of(arms, names)

@@ -3,10 +3,10 @@
 python -m benchmarks.methods.study ama
 python -m benchmarks.methods.study mind_palace --rows rows.jsonl     what `keepworth methods run mind_palace --json` printed
 
-Numbers are measured anew. Model, controls, verdict and sentence stay as the file has them, but for a verdict that `PLANS`
-computes: somebody concluded them, by the rule in `PLANS` where there is one, and has to read them again beside new numbers. Every
-rule there was written before a row of its seeds was seen; its study runs with the 135M model. Where a study reads finished runs
-or evaluations, the command in its file begins with what makes them. Studies that are run on data from elsewhere have a script of
+Numbers are measured anew. Model and controls stay as the file has them, and so do verdict and sentence where no `conclude` in
+`PLANS` computes them: somebody concluded them, by the rule there, and has to read them again beside new numbers. Every rule
+there was written before a row of its seeds was seen; its study runs with the 135M model. Where a study reads finished runs or
+evaluations, the command in its file begins with what makes them. Studies that are run on data from elsewhere have a script of
 their own.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.methods.write import write
+from benchmarks.methods.write import ABSENT, worded, write
 from benchmarks.record import arguments
 from benchmarks.tables import read
 from keepworth.evaluation.study import Rows, Study
@@ -26,8 +26,6 @@ from keepworth.methods.studies._runs import finished_run
 from keepworth.registry import methods
 
 MODEL = "smollm2-135m-instruct"
-VERDICTS = ("not held", "held in part", "held")
-Arms = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -38,45 +36,95 @@ class Plan:
         settings: Of the study.
         rule: What each verdict means, in words.
         size: How much is asked, and what that can see.
+        conclude: Computes the verdict and its sentence from the evidence's arms and comparisons, by name.
         asked: Names of the finished runs that are asked, once or several times; of a later time new rows are taken.
-        judge: The verdict of the rows, by arm, where it is computed.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     rule: str = "of its file"
     size: str = ""
     asked: Sequence[Sequence[str]] = ()
-    judge: Callable[[Arms], str] | None = None
+    conclude: Callable[[Mapping[str, Any]], tuple[str, str]] | None = None
 
 
-def judge_cues(arms: Arms) -> str:
-    """The rule of the study's file."""
-    verdicts = []
-    for kind, foreign in (("", "kitchen"), ("tools: ", "customer")):
-        curious = f"{kind}tasks by curiosity minus "
-        above = [arms[curious + other]["low"] > 0 for other in ("no practice", "tasks drawn from words")]
-        whole = above[0] and arms[f"{kind}executable of those by curiosity, that stay"]["mean"] >= 0.8
-        whole = whole and arms[f"{curious}tasks of another {foreign}"]["low"] > 0
-        whole = whole and arms[f"{curious}the world's own tasks"]["low"] > -0.1
-        verdicts.append(all(above) + (all(above) and whole))
-    return VERDICTS[min(verdicts)]
+def conclude_loops(gains: Mapping[str, Any]) -> tuple[str, str]:
+    """The verdict of ContextEvolve, by the rule in its study."""
+    over = {
+        name.removeprefix("three roles minus "): gain
+        for name, gain in gains.items()
+        if " minus " in name and " after " not in name
+    }
+    evenly, shuffled, oracle = "edits drawn evenly", "three roles, gains shuffled", over.pop("oracle")
+    above = [name for name, gain in over.items() if gain["interval"][0] > 0]
+    if oracle["mean"] - over[evenly]["mean"] > -0.05:
+        verdict = ABSENT
+    elif len(above) == len(over):
+        verdict = "held"
+    else:
+        verdict = "held in part" if {evenly, shuffled} <= {*above} else "not held"
+    texts = {name: f"{name} ({worded(gain, 3, '')})" for name, gain in over.items()}
+    better, rest = (
+        ", ".join(text for name, text in texts.items() if (name in above) == is_above) for is_above in (True, False)
+    )
+    later = worded(gains[f"three roles after 40 minus {evenly} after 40"], 3, "")
+    return verdict, (
+        f"In tuning loop nests the three roles are, after 20 scorings, above {better or 'nothing'}"
+        + (f", and not above {rest}" if rest else "")
+        + f"; after 40 scorings the lead over {evenly} is {later}."
+    )
 
 
-def judge_macro_hft(arms: Arms) -> str:
-    """The rule of the study's file."""
-    verdicts = []
-    for kind, more in (("", ()), ("hourly: ", ("buy and hold",))):
+VERDICTS = ("not held", "held in part", "held")
+
+
+def conclude_cues(rows: Mapping[str, Any]) -> tuple[str, str]:
+    """The verdict of CuES, by the rule in its study."""
+    verdicts, texts = [], []
+    for kind, foreign, where in (
+        ("", "kitchen", "In kitchens"),
+        ("tools: ", "customer", "With the tools of tau2-bench"),
+    ):
+        made, stay = rows[f"{kind}tasks by curiosity"], rows[f"{kind}executable of those by curiosity, that stay"]
+        rivals = ("tasks drawn from words", "no practice", f"tasks of another {foreign}", "the world's own tasks")
+        gains = {rival: rows[f"{kind}tasks by curiosity minus {rival}"] for rival in rivals}
+        drawn, none, other, own = (gain["interval"][0] for gain in gains.values())
+        part = drawn > 0 and none > 0
+        verdicts.append(part + (part and other > 0 and own > -0.1 and stay["mean"] >= 0.8))
+        rivals = ("tasks by chance", "tasks drawn from words, with hindsight")
+        gains |= {rival: rows[f"{kind}tasks by curiosity minus {rival}"] for rival in rivals}
+        texts.append(
+            f"{where} practice on the made tasks does {made['mean']:.2f} of the world's own; against practice on "
+            + "; ".join(f"{name} {worded(gain, 2, '')}" for name, gain in gains.items())
+            + f". {rows[f'{kind}executable of those by curiosity, as abstracted']['mean']:.0%} of what was abstracted can be "
+            f"executed from the start, and of the tasks that stay {stay['mean']:.0%} can though one in five is disturbed."
+        )
+    return VERDICTS[min(verdicts)], " ".join(texts)
+
+
+def conclude_macro_hft(rows: Mapping[str, Any]) -> tuple[str, str]:
+    """The verdict of MacroHFT, by the rule in its study."""
+    verdicts, texts = [], []
+    for kind, more, where in (
+        ("", (), "On made markets"),
+        ("hourly: ", ("buy and hold",), "On 19 weeks of hourly EUR/USD"),
+    ):
         rivals = ("best sub-agent of the training days", "one agent of all days", *more)
-        part = all(arms[f"{kind}with memory minus {rival}"]["low"] > 0 for rival in rivals)
         controls = ("without memory", "memory of permuted values")
-        whole = part and all(arms[f"{kind}with memory minus {control}"]["low"] > 0 for control in controls)
-        verdicts.append(part + whole)
-    return VERDICTS[max(min(verdicts), min(1, max(verdicts)))]
+        gains = {rival: rows[f"{kind}with memory minus {rival}"] for rival in (*rivals, *controls)}
+        part = all(gains[rival]["interval"][0] > 0 for rival in rivals)
+        verdicts.append(part + (part and all(gains[control]["interval"][0] > 0 for control in controls)))
+        texts.append(
+            f"{where} the mixture earns {rows[f'{kind}with memory']['mean']:.1f} % of 1,000 bars; against "
+            + "; ".join(f"{name} {worded(gain, 1, '')}" for name, gain in gains.items())
+            + f"; who knows the future earns {rows[f'{kind}who knows the future']['mean']:.1f}."
+        )
+    return VERDICTS[max(min(verdicts), min(1, max(verdicts)))], " ".join(texts)
 
 
 PLANS = {
-    "cues": Plan(judge=judge_cues),
-    "macro_hft": Plan(judge=judge_macro_hft),
+    "cues": Plan(rule="in the study's file", conclude=conclude_cues),
+    "macro_hft": Plan(rule="in the study's file", conclude=conclude_macro_hft),
+    "context_evolve": Plan(rule="in the study's file", conclude=conclude_loops),
     "domains": Plan(
         {"questions": 60, "seed": 1},
         "held: one run is above the model before where it was not trained, and another below; held in part: one of the two; not "
@@ -169,9 +217,11 @@ def main() -> None:
     if plan.settings or plan.size:
         numbers |= {"seeds": 1, "unit": f"{study.unit}; intervals over {clusters} clusters, one seed of draws"}
     concluded = {key: before[key] for key in ("model", "controls", "verdict", "sentence")}
-    if plan.judge:
-        concluded["verdict"] = plan.judge({row["arm"]: row for row in rows})
-    write(name, before["command"], **concluded, **numbers, **parted(rows))
+    parts = parted(rows)
+    if plan.conclude:
+        verdict, sentence = plan.conclude(by_name(parts))
+        concluded |= {"verdict": verdict, "sentence": sentence}
+    write(name, before["command"], **concluded, **numbers, **parts)
 
 
 def parted(rows: Rows) -> dict[str, Any]:
@@ -184,6 +234,11 @@ def parted(rows: Rows) -> dict[str, Any]:
         else:
             parts["arms"].append({"name": row["arm"], **numbers, "n": row["n"]})
     return parts
+
+
+def by_name(evidence: Mapping[str, Any]) -> dict[str, Any]:
+    """The arms and the comparisons of evidence by name."""
+    return {row.get("name") or row["against"]: row for row in (*evidence["arms"], *evidence["comparisons"])}
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ def trained_run(path: Path, *roles: str) -> RunFolder:
     """As a training leaves it."""
     base = write_tiny_checkpoint(path.parent / "base")
     config = {"recipe": "mine", "model": str(base), "train": "lora"}
-    with RunFolder.create(path, config, environment={"precision": "fp32"}) as run:
+    with RunFolder.create(path, config) as run:
+        run.record_environment(precision="fp32")
         for role in roles:
             model = InProcessModel.load(base, name=str(base), precision="fp32")
             named = attach_lora(model, rank=2)

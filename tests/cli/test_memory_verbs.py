@@ -23,7 +23,7 @@ CALLED = {  # where the words of a command line are not the name in Python
     "path": "stats",
 }  # fmt: skip
 IN_PYTHON_ALONE = {  # handles and functions, which no command line can hand over
-    "answer", "apply", "bank", "close", "commit", "drafted", "flush", "policy", "propose", "read_only", "scope",
+    "answer", "apply", "bank", "close", "commit", "flush", "policy", "propose", "read_only", "scope",
     "within",
 }  # fmt: skip
 

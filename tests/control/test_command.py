@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.control.table import main as make_table
 from keepworth.cli.main import main
 from keepworth.control.published import POPGYM, published
 from keepworth.control.run import CHECKPOINT, CURVE
@@ -40,6 +41,25 @@ def test_a_run_shows_its_curve_goes_on_and_stands_in_the_table(
     assert main(["control", "table", str(folder.parent), "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert (row["world"], row["memory"], row["n"], row["steps"]) == ("CartPole-v1", "frame_stack", 1, [320])
+
+
+def test_a_table_keeps_the_cells_that_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worlds, file = ("RepeatFirstEasy", "CountRecallEasy", "HigherLowerEasy"), tmp_path / "table.json"
+    cells = [
+        {"world": f"popgym-{world}-v0", "memory": memory, "seed": 0, "steps": 100, "best": best, "last": best}
+        for memory, scores in (("gru", (0.1, 0.2, 0.5)), ("ffm", (0.3, 0.25, 0.6)))
+        for world, best in zip(worlds, scores, strict=True)
+    ]
+    file.write_text(json.dumps({"cells": [{**cell, "steps_per_second": 1.0} for cell in cells]}), encoding="utf-8")
+    words = [str(tmp_path / "runs"), "--steps", "100", "--seeds", "0", "--json", str(file), "--onto"]
+    monkeypatch.setattr(sys, "argv", ["table", *words, "--worlds", *worlds, "--memories", "gru", "ffm"])
+    make_table()  # no run is made, so POPGym is not asked for
+    made = json.loads(file.read_text(encoding="utf-8"))
+    assert len(made["cells"]) == 6
+    assert made["mean_rank"] == {"ffm": 1.0, "gru": 2.0}
+    gap = made["minus_gru"]["ffm"]
+    assert gap["mean"] == pytest.approx(0.1167)
+    assert gap["interval"][0] < 0.0 < gap["interval"][1]  # three worlds decide nothing
 
 
 def test_going_on_with_a_run_of_somebody_else_runs_no_code_of_theirs(

@@ -41,7 +41,8 @@ def sample_run(path: Path, *, steps: int = 45, finished: bool = True, group: int
         "answerer": {"steps": steps, "learning_rate": 1e-4, "group_size": group, "lora_rank": 16},
         "manager": {"steps": steps // 3, "warm_start": True, "data": None},
     }
-    with RunFolder.create(path, config, environment={"threads": 1, "dtype": "bfloat16"}) as run:
+    with RunFolder.create(path, config) as run:
+        run.record_environment(threads=1, dtype="bfloat16")
         for step in range(0, steps + 1, 5):
             mean = 0.35 + 0.25 * (1 - math.exp(-step / 15)) + draw.uniform(-0.01, 0.01)
             _measure(run, step, "dev", {"with memory": mean})

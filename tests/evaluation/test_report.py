@@ -144,3 +144,12 @@ def test_ticks_cover_the_range_and_are_few(low: float, span: float) -> None:
 def test_ticks_are_round() -> None:
     assert nice_ticks(0.0, 0.7) == [0.0, 0.2, 0.4, 0.6, 0.8]
     assert nice_ticks(0, 45, 5) == [0, 10, 20, 30, 40, 50]
+
+
+def test_the_name_of_an_axis_stands_below_its_numbers(page: str) -> None:
+    labels = re.findall(r'<text class="tick" x="([\d.]+)" y="([\d.]+)" text-anchor="middle">([^<]+)</text>', page)
+    names = [(x, float(y)) for x, y, text in labels if text == "step"]
+    numbers = [float(y) for _, y, text in labels if text.isdigit()]
+    assert names
+    assert numbers
+    assert min(y - max(number for number in numbers if number < y) for _, y in names) >= 10

@@ -1,4 +1,4 @@
-"""A group of learners in threads of one process: the sums of a group without a network."""
+"""A group of learners in threads of one process: the sums and values of a group without a network."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from keepworth.learning.learner_group import read_value, write_value
 from keepworth.learning.shares import Shares
 
 T = TypeVar("T")
@@ -41,9 +42,9 @@ class Met:
 
     def gather(self, value: Any) -> list[Any]:
         meeting = self._meeting
-        meeting.values[self._rank] = value
+        meeting.values[self._rank] = write_value(value)
         meeting.barrier.wait()
-        values = list(meeting.values)
+        values = [read_value(body) for body in meeting.values]
         meeting.barrier.wait()
         return values
 

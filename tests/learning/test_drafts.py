@@ -31,7 +31,7 @@ def drafts(
 
 
 def drafts_of(model: InProcessModel, slots: int | None = 32) -> DraftBatch:
-    return DraftBatch(model, order=lambda draft: (draft.group, draft.stream), slots=slots)
+    return DraftBatch(model, slots=slots)
 
 
 def run(batch: DraftBatch, made: list[PartialSample], interrupt_every: int = 0) -> list[PartialSample]:

@@ -17,6 +17,7 @@ import torch
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.learner import Learner
+from keepworth.learning.learner_group import Distributed, _join
 from tests.learning.group_parts import leading, train, weights
 from tests.learning.turns import sampled_groups
 from tests.models.tiny import tiny_model
@@ -86,6 +87,36 @@ def test_learners_listen_on_the_loopback_alone(batches: list[Any]) -> None:
         assert listening() - before == {"0100007F"}
     finally:
         group.close()
+
+
+STRANGER = """
+import sys
+from pathlib import Path
+import torch
+from keepworth.learning.learner_group import _join
+class Planted:
+    def __reduce__(self):
+        return Path.touch, (Path(sys.argv[2]),)
+_join(Path(sys.argv[1]), 1, 2)
+torch.distributed.all_gather_object([None, None], Planted())
+"""
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_pickle_that_another_sends_is_refused_and_not_read(tmp_path: Path) -> None:
+    planted = tmp_path / "was read"
+    stranger = subprocess.Popen(
+        [sys.executable, "-c", STRANGER, str(tmp_path), str(planted)], stderr=subprocess.DEVNULL
+    )
+    _join(tmp_path, 0, 2)
+    try:
+        with pytest.raises(KeepworthError, match="what no learner sends"):
+            Distributed().gather({"loss": 1.0})
+    finally:
+        torch.distributed.destroy_process_group()
+        stranger.kill()
+        stranger.wait()
+    assert not planted.exists()
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

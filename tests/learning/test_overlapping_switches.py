@@ -24,7 +24,7 @@ PROMPTS = [tuple(f"letters {number}:".encode()) for number in range(6)]
 
 def drawn(model: InProcessModel) -> list[Sample]:
     """Many short decoding steps, between any two of which the other thread may have switched something."""
-    batch = DraftBatch(model, order=lambda draft: draft.stream, slots=4)
+    batch = DraftBatch(model, slots=4)
     drafts = [PartialSample(prompt, SamplingParams(40, seed=3), (number,)) for number, prompt in enumerate(PROMPTS)]
     for draft in drafts:
         batch.add(draft)

@@ -19,7 +19,8 @@ from tests.learning.run_folders import CONFIG, episode, measure, save
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path / "r", CONFIG, environment={"threads": 1}) as run:
+    with RunFolder.create(tmp_path / "r", CONFIG) as run:
+        run.record_environment(threads=1)
         run.append_metrics(1, {"reward": 0.25, "seconds/sample": 1.5})
         measure(run, 0)
         run.write_episodes(1, [episode("a"), episode("b", role="manager")])
@@ -132,7 +133,8 @@ def test_what_a_run_did_not_put_there_is_not_replaced(tmp_path: Path, name: str,
 
 
 def test_a_first_start_that_failed_does_not_keep_the_name(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path / "r", {"model": "smolm"}, environment={"threads": 7}) as run:
+    with RunFolder.create(tmp_path / "r", {"model": "smolm"}) as run:
+        run.record_environment(threads=7)
         run.write_episodes(0, [episode("a")], arm="untrained")
     with RunFolder.create(tmp_path / "r", {"model": "smollm"}) as run:
         assert run.config == {"model": "smollm"}

@@ -9,17 +9,15 @@ import pytest
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.tracking import tracked
 from keepworth.recipes.front_door import track_of
 
 
 def test_a_function_receives_the_numbers_of_each_step(tmp_path: Path) -> None:
     rows: list[tuple[int, Mapping[str, float]]] = []
     with RunFolder.create(tmp_path / "run", {}) as run:
-        with tracked(run, lambda step, numbers: rows.append((step, dict(numbers)))):
-            run.append_metrics(1, {"reward": 0.5, "role": "policy", "loss": float("inf")})
-            run.append_metrics(2, {"reward": 0.75})
-        run.append_metrics(3, {"reward": 1.0})
+        run.track = lambda step, numbers: rows.append((step, dict(numbers)))
+        run.append_metrics(1, {"reward": 0.5, "role": "policy", "loss": float("inf")})
+        run.append_metrics(2, {"reward": 0.75})
     assert [(step, numbers["reward"]) for step, numbers in rows] == [(1, 0.5), (2, 0.75)]
     assert all("loss" not in numbers and "role" not in numbers for _, numbers in rows)
 

@@ -47,6 +47,7 @@ SOME = {
     "test_our_own_format_is_looked_through_and_what_was_let_out_stays_out": "commands that name a file",
     "test_our_own_format_is_refused_whole": "commands that name a file",
     "test_what_every_search_or_episode_asks_is_asked_of_an_index": "plans of SQLite",
+    "test_what_is_new_to_learn_is_read_without_a_look_at_all_scopes": "plans of SQLite",
     "test_messages_name_the_thing_the_place_and_the_fix": "the path of a file, or none",
     "test_what_is_no_path_is_refused_as_such": "the path of a file, or none",
     "test_a_path_too_long_for_the_system_is_a_typed_error": "the path of a file, or none",

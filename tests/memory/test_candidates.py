@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from keepworth.memory import errors
 from keepworth.memory.memory import Memory
-from keepworth.memory.store.candidates import as_json, named, packed, unpacked
 from keepworth.memory.store.checks import check
+from keepworth.memory.store.decision_log import as_json, named, packed, unpacked
 from keepworth.memory.store.transfer import exported, imported
 
 PAIRS = st.lists(st.tuples(st.integers(1, 2**32 - 1).map(lambda n: f"m{n}"), st.floats(-2000, 2000)), max_size=120)

@@ -11,7 +11,7 @@ import pytest
 
 from keepworth.memory.errors import MemoryProblem, NotAMemoryFile, UnknownEpisode
 from keepworth.memory.memory import Memory
-from keepworth.memory.store import checkpoints
+from keepworth.memory.store import database
 from keepworth.memory.store.checks import check
 from keepworth.memory.store.maintenance import backup
 
@@ -39,7 +39,7 @@ def test_a_decision_inside_an_episode_outlives_a_process_that_is_killed_at_once(
 
 
 def test_the_write_ahead_log_is_moved_into_the_file_beside_the_writes(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(checkpoints, "LOG_PAGES", 5)
+    monkeypatch.setattr(database, "LOG_PAGES", 5)
     path = tmp_path / "a.mem"
     with Memory(path, encoder=None) as m:
         before = path.stat().st_size

@@ -19,6 +19,7 @@ from keepworth.memory.errors import InvalidFilter
 from keepworth.memory.memory import Memory
 from keepworth.memory.search import scan
 from keepworth.memory.search.index import Embedder
+from keepworth.memory.store.words import RankedTexts
 
 from .stub_encoder import WordEncoder
 
@@ -63,16 +64,14 @@ def test_a_hybrid_search_reads_words_while_the_query_is_encoded(tmp_path, monkey
         memory.add_many(["ana likes the cat", "bo likes the dog"])
         slow.go.clear()
         # The encoder goes on only once the words were looked up: one after the other would wait for ever.
-        monkeypatch.setattr("keepworth.memory.store.views.scores", _setting(slow.go))
+        monkeypatch.setattr(RankedTexts, "scores", _setting(slow.go))
         hits = memory.search("the cat", top_k=1)
     assert slow.waited
     assert [hit.text for hit in hits] == ["ana likes the cat"]
 
 
 def _setting(event):
-    from keepworth.memory.store import views as store
-
-    real = store.scores
+    real = RankedTexts.scores
 
     def scores(*arguments):
         event.set()

@@ -149,7 +149,7 @@ def test_bad_lines_are_named_by_number_and_nothing_is_half_imported(
     assert current(m) == []
     assert m.store.head() == 0
     source, file = tmp_path / "notes.jsonl", tmp_path / "a.mem"
-    source.write_text("\n".join(BAD_LINES), encoding="utf-8")
+    source.write_text("\n".join([*BAD_LINES, BAD_LINES[0]]), encoding="utf-8")
     words = f"memory import {source} --from jsonl --file {file} --encoder none --user ana".split()
     assert main(words) == 2
     assert "has 10 entries that cannot be taken: line 2: it is no JSON" in capsys.readouterr().err
@@ -158,7 +158,7 @@ def test_bad_lines_are_named_by_number_and_nothing_is_half_imported(
         take(m, FORMATS["jsonl"]('{"txt": "a cat"}'))
     assert main([*words, "--skip-bad"]) == 0
     said = capsys.readouterr()
-    assert said.out == "2 items, 0 that were there already, 10 left out.\n"
+    assert said.out == "2 items, 1 that were there already, 10 left out.\n"
     assert said.err.count("Left out: line") == 10
     assert said.err.count("metadata must be an object") == 5
     with Memory(file, encoder=None) as memory_there:

@@ -16,7 +16,7 @@ from keepworth.memory.errors import InvalidText, Purged
 from keepworth.memory.search import scope_words
 from keepworth.memory.search.index import CorpusStatistics
 from keepworth.memory.search.scope_words import ScopeWords
-from keepworth.memory.store import decision_log
+from keepworth.memory.store import decision_log, log
 from keepworth.memory.store.connection import select
 from keepworth.memory.store.derived import Derived
 
@@ -89,8 +89,8 @@ def test_who_asks_again_finds_what_a_memory_opened_anew_finds(data: st.DataObjec
 
 def test_a_look_that_others_overtook_reads_no_vectors_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[int] = []
-    loaded: Any = Derived._loaded
-    monkeypatch.setattr(Derived, "_loaded", lambda *given: loads.append(1) or loaded(*given))
+    loaded: Any = Derived._load
+    monkeypatch.setattr(Derived, "_load", lambda *given: loads.append(1) or loaded(*given))
     with Memory(tmp_path / "a.mem", encoder="hashing", policy=None) as memory:
         memory.add("tea in Oslo", user_id="ana")
         memory.search("tea", user_id="ana")
@@ -125,3 +125,18 @@ def test_what_every_search_or_episode_asks_is_asked_of_an_index() -> None:
     assert plans
     assert all("events_by_kind" in plan for plan in plans)
     assert not any("SCAN" in plan for plan in of_episode)
+
+
+def test_what_is_new_to_learn_is_read_without_a_look_at_all_scopes() -> None:
+    """After a reward the next search read the names of all users: 100 ms where there were 20,000."""
+    with Memory(":memory:", encoder=None) as memory:
+        memory.add("tea")
+        memory.reward(memory.search("tea").decision, 1.0)
+        asked: list[tuple[str, tuple[Any, ...]]] = []
+        with memory.store.database.reading() as connection:
+            connection.set_exec_trace(lambda cursor, sql, values: asked.append((sql, values or ())) or True)
+            assert len(log.news(connection, memory.scope, log.NOTHING)) == 1
+            connection.set_exec_trace(None)
+            plans = [row[3] for sql, values in asked for row in select(connection, f"EXPLAIN QUERY PLAN {sql}", values)]
+    assert any("events_by_kind" in plan for plan in plans)
+    assert not any("SCAN" in plan for plan in plans)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from keepworth.memory import errors
-from keepworth.memory.item import EVERYWHERE
+from keepworth.memory.item import EVERYWHERE, Provenance
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import check
 from keepworth.memory.store.transfer import exported, imported
@@ -70,6 +70,19 @@ def test_nonsense_is_not_imported(line):
     with pytest.raises(errors.NotAMemoryFile, match="line 1"):
         imported(m.store, [line])
     assert m.store.head() == 0
+
+
+@pytest.mark.parametrize("number", ['"turn":1', '"revision":1'])
+def test_an_import_that_says_true_for_1_is_sound(number: str) -> None:
+    m = memory()
+    m.add_many(["a cat"], provenances=[Provenance("chat", turn=1)])
+    m.update("m1", "a small cat")
+    m.add("a dog")
+    lines = list(exported(m.store))
+    twin = memory()
+    imported(twin.store, [line.replace(number, number[:-1] + "true") if "item" in line else line for line in lines])
+    assert check(twin.store) == []
+    assert list(exported(twin.store)) == lines
 
 
 def test_import_wants_an_empty_memory():

@@ -182,7 +182,7 @@ def test_terms_that_are_remembered_or_of_one_language_give_the_same_scores(store
             asked = asked_terms(question, languages)
             frequency = {term: sum(term in terms(text) for text in stored) for term in asked}
             known = CorpusStatistics(len(stored), sum(len(terms(text)) for text in stored), frequency)
-            found = words.scores(texts, asked, known, ranked, only_latin(languages))
+            found = ranked.scores(texts, asked, known, only_latin(languages))
             assert found == plainly(texts, asked, known)
     finally:
         words.HELD = before

@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from benchmarks.methods.study import PLANS
+from benchmarks.methods.study import PLANS, by_name
 from keepworth import train
 from keepworth.cli.main import app as program
 from keepworth.cli.methods import app
@@ -44,7 +44,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "pass_at_k": {"samples": 3, "questions": 4},
     "domains": {"samples": 2, "questions": 4},
     "cues": {"worlds": "kitchens", "kitchens": 2, "steps": 300, "rollouts": 4},
-    "context_evolve": {"rounds": 3, "length": 8, "budget": 2},
+    "context_evolve": {"rounds": 3, "kernels": 2, "first": 2055, "searches": 2},
     "difficulty_space": {"seeds": 3, "answers": 64},
     "hierarchy": {"model": "tiny", "branches": 3, "passes": 1, "rewarded": 1},
     "igl_nav": {"scenes": 2, "dial": "0.1", "budget": 20},
@@ -330,13 +330,11 @@ def test_the_hourly_prices_are_read_from_their_package_and_tested_by_week() -> N
 @pytest.mark.parametrize("name", ["cues", "macro_hft"])
 def test_a_computed_verdict_is_that_of_the_stored_numbers(name: str) -> None:
     evidence = json.loads(Path("benchmarks/methods", f"{name}.json").read_text())
-    rows = [(row.get("name") or row["against"], row) for row in (*evidence["arms"], *evidence["comparisons"])]
-    arms = {name: {"mean": row["mean"], "low": row["interval"][0]} for name, row in rows}
-    judge = PLANS[name].judge
-    assert judge
-    assert judge(arms) == evidence["verdict"]
-    rivals = {name: row | {"low": -1.0} for name, row in arms.items() if " minus " in name}
-    assert judge({**arms, **rivals}) == "not held"
+    rows, conclude = by_name(evidence), PLANS[name].conclude
+    assert conclude
+    assert conclude(rows)[0] == evidence["verdict"]
+    assert conclude({name: row | {"interval": [-1.0, 1.0]} for name, row in rows.items()})[0] == "not held"
+    assert conclude({name: row | {"interval": [0.1, 1.0], "mean": 0.9} for name, row in rows.items()})[0] == "held"
 
 
 def test_the_rule_takes_what_the_words_of_a_task_say() -> None:

@@ -247,7 +247,7 @@ def test_a_misspelt_keyword_is_answered_with_the_right_one(memory: Any) -> None:
 def test_the_verbs_have_the_names_and_the_arguments_of_the_embedded_ones() -> None:
     """Those that hand over functions, or a bank, are for where the file is."""
     here = {"apply", "bank", "commit", "close", "propose", "policy", "path", "read_only"}
-    here |= {"within", "answer", "choose", "drafted", "flush", "scope", "together"}
+    here |= {"within", "answer", "choose", "flush", "scope", "together"}
     public = {name for name in dir(Memory) if not name.startswith("_")}
     assert (
         public - here

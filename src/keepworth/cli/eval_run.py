@@ -267,9 +267,8 @@ def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> 
     require("llm", "a reader in this process")
     from keepworth.learning.run_folder import find_run
     from keepworth.methods.recipes._answerer import ModelReader, Style
-    from keepworth.models.files import ModelKind, path_of, sha256_of
-    from keepworth.models.inprocess import InProcessModel
-    from keepworth.recipes.training import kept_weights, with_weights
+    from keepworth.models.files import sha256_of
+    from keepworth.recipes.trained import trained_by
 
     named = name.removeprefix("run:")
     try:
@@ -278,10 +277,11 @@ def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> 
         if named == "demo":
             error.fix = "`keepworth demo` makes it, in some minutes."
         raise
-    base, folder = str(run.config["model"]), kept_weights(run, "answerer")
-    model = with_weights(InProcessModel.load(path_of(base, kind=ModelKind.LANGUAGE), name=base), folder)
-    sums = "-".join(sha256_of(file)[:8] for file in sorted(folder.glob("*.safetensors")))
-    return ModelReader(model, weights=f"{run.name}-{sums}", style=Style(run.config.get("style", "direct")))
+    trained = trained_by(run, "answerer")
+    sums = "-".join(sha256_of(file)[:8] for file in sorted(trained.weights.glob("*.safetensors")))
+    return ModelReader(
+        trained.loaded("bf16"), weights=f"{run.name}-{sums}", style=Style(run.config.get("style", "direct"))
+    )
 
 
 def judge_of(model: str, url: str, key_variable: str) -> Judge | None:

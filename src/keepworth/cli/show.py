@@ -17,7 +17,7 @@ from keepworth.episodes.errors import KeepworthError, UnknownName
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from keepworth.learning.run_folder import RunFolder, StoredEpisode
+    from keepworth.learning.run_folder import RunFolder
     from keepworth.page.charts import Panel
 
 
@@ -41,8 +41,15 @@ def show(
     # What says which episodes are meant asks for episodes.
     episodes = episodes or worst or any(value is not None for value in (step, role, arm, limit, export))
     if episodes:
-        folder = named_or_latest(name, runs).path
-        episodes_shown = _fitting(folder, step, arm, role, worst, limit)
+        run = named_or_latest(name, runs)
+        matching = list(run.episodes(step=step, arm=arm, role=role))
+        if worst:
+            matching.sort(key=lambda stored: stored.episode.reward)
+        episodes_shown = matching[:limit]
+        if not episodes_shown:
+            raise KeepworthError(
+                f"No episode of {run.path} fits.", "Leave options out: what is shown says its step, arm and role."
+            )
         if export is not None:
             from keepworth.tasks.traces import write_traces
 
@@ -93,21 +100,6 @@ def _as_record(run: RunFolder) -> dict[str, Any]:
     return {**about, "headline": (result or {}).get("headline"), "tables": tables}
 
 
-def _fitting(
-    folder: Path, step: int | None, arm: str | None, role: str | None, worst: bool, limit: int | None
-) -> list[StoredEpisode]:
-    from keepworth.learning.run_folder import RunFolder
-
-    matching = list(RunFolder(folder).episodes(step=step, arm=arm, role=role))
-    if worst:
-        matching.sort(key=lambda stored: stored.episode.reward)
-    if not matching[:limit]:
-        raise KeepworthError(
-            f"No episode of {folder} fits.", "Leave options out: what is shown says its step, arm and role."
-        )
-    return matching[:limit]
-
-
 def report(
     name: Annotated[str, argument("RUN", "The name of a run or its folder; the latest if none is given.")] = "",
     as_json: Annotated[bool, option("--json", "Print the path of what was written as JSON.")] = False,
@@ -153,11 +145,10 @@ def print_curves(run: RunFolder, console: Console) -> None:
     from keepworth.evaluation.curves import drawn, panels
 
     for panel in drawn(panels(run.metrics(), run.evals())):
-        # Held-out arms are compared with each other: one scale for all of them.
-        print_panel(panel, console, same_scale=panel.held_out)
+        _print_panel(panel, console)
 
 
-def print_panel(panel: Panel, console: Console, *, same_scale: bool) -> None:
+def _print_panel(panel: Panel, console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -165,7 +156,8 @@ def print_panel(panel: Panel, console: Console, *, same_scale: bool) -> None:
 
     table = Table.grid(padding=(0, 2))
     every = [value for series in panel.series for value in series.values if math.isfinite(value)]
-    scale = (min(every), max(every)) if same_scale and every else None
+    # Held-out arms are compared with each other: one scale for all of them.
+    scale = (min(every), max(every)) if panel.held_out and every else None
     labels = max(len(series.label) for series in panel.series)
     for series in panel.series:
         values = list(series.values)

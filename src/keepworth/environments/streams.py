@@ -26,10 +26,6 @@ KIND_NAMES: dict[Kind, str] = {
 """What a memory has to do. Settings that suit one kind do not suit another, so they are tuned for each."""
 
 
-def nothing() -> str:
-    return ""
-
-
 @dataclass(frozen=True, slots=True)
 class World:
     """The `make` of a method of kind "world": returns a stream of tasks for a split, a seed and an order.
@@ -48,7 +44,7 @@ class World:
     parameters: Any = None
     length: int | None = None
     data: str = ""
-    lacks: Callable[[], str] = nothing
+    lacks: Callable[[], str] = lambda: ""
 
     @property
     def generated(self) -> bool:

@@ -71,13 +71,8 @@ def tool(run: Callable[[str], str | Awaitable[str]], *, name: str = "", ends: bo
 
 
 class ToolUse:
-    """Asks a task's question and offers tools.
-
-    Args:
-        tools: The tools, the same for every task.
-        turns: The most actions of an episode.
-        seconds: The longest that a tool may take.
-    """
+    """Asks a task's question and offers tools, the same for every task. An episode has at most `turns` actions; a tool may take
+    `seconds`."""
 
     def __init__(self, tools: Sequence[Tool], *, turns: int = 4, seconds: float = 10.0) -> None:
         names = [tool.description.name for tool in tools]

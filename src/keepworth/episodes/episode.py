@@ -251,7 +251,7 @@ def finite_number(value: object) -> float:
     """Converts `value` to a float, from a Python, NumPy or torch scalar, which users' reward functions return. Raises ValueError,
     which describes the value, for anything but one finite number."""
     if value is None or isinstance(value, str | bytes | bytearray):
-        raise ValueError(f"{_short(value)}, not a number")
+        raise ValueError(f"{value!r:.60}, not a number")
     if tuple(getattr(value, "shape", ())) != ():
         raise ValueError(f"a {type(value).__name__} of shape {tuple(value.shape)}, not one number")  # type: ignore[attr-defined]
     try:
@@ -263,11 +263,6 @@ def finite_number(value: object) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{number}, not a finite number")
     return number
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from types import MappingProxyType
 
 from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.text import in_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def require(extra: str, what: str, *modules: str) -> None:
     absent = missing(extra, *modules)
     if absent:
         verb = "is" if len(absent) == 1 else "are"
-        raise MissingExtra(f"{what} needs {_listed(absent)}, which {verb} not installed.", fix_for(extra))
+        raise MissingExtra(f"{what} needs {in_words(absent)}, which {verb} not installed.", fix_for(extra))
 
 
 def missing(extra: str, *modules: str) -> list[str]:
@@ -71,7 +72,3 @@ def missing(extra: str, *modules: str) -> list[str]:
 def fix_for(extra: str) -> str:
     """Returns the command that installs an extra."""
     return f'pip install "keepworth[{extra}]"'
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

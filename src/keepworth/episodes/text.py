@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import string
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -117,6 +117,11 @@ def terminal(**settings: Any) -> Console:
                 yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
     return Terminal(**{"markup": False, "emoji": False, "highlight": False, **settings})
+
+
+def in_words(names: Sequence[str]) -> str:
+    """Lists names in a sentence: `a`, `a and b`, or `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)

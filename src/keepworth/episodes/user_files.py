@@ -21,10 +21,7 @@ def cache_folder() -> Path:
 
 def signature(content: bytes) -> bytes:
     """Signs content, in 32 bytes that only programs of this user can make. The key is in the cache; the first call makes it.
-
-    Raises:
-        OSError: The key cannot be read or made.
-    """
+    Raises OSError where it cannot be read or made."""
     file = cache_folder() / "key"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)

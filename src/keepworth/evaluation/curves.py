@@ -1,4 +1,4 @@
-"""The curves of a run as data, which the report, the picture and the terminal draw."""
+"""The curves of a run as data, which the report and the terminal draw."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def panels(metrics: Sequence[Row], evals: Sequence[Row]) -> list[Panel]:
     """Returns the panels by role, in the order of training: held-out metrics first, then the training curves that exist. Some may
     hold a single point: see `drawn`."""
     held_out = _held_out(evals)
-    training = [panel for role in _distinct(metrics, "role") for panel in _training(metrics, role)]
+    training = [
+        panel for role in dict.fromkeys(row.get("role") for row in metrics) for panel in _training(metrics, role)
+    ]
     roles = dict.fromkeys(panel.role for panel in [*training, *held_out])
     return [panel for role in roles for panel in [*held_out, *training] if panel.role == role]
 
@@ -177,7 +179,8 @@ def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
     add("by_source", "Reward by source", "mean", by_source if len(by_source) > 1 else {})
     add("by_memory", "Reward, memories shown", "mean", shown if set(shown) <= set(names) else {})
     add("loss", "Loss", "no measure of progress", [name for name in names if name == "loss"])
-    add("length", "Response length", "tokens", {"response_length": "all", **_of("response_length", "right", "wrong")})
+    lengths = {"response_length": "all", "response_length/right": "right", "response_length/wrong": "wrong"}
+    add("length", "Response length", "tokens", lengths)
     add("entropy", "Entropy", "nats", [name for name in names if name == "entropy"])
     groups = {"zero_variance_groups": "equal rewards", "all_wrong_groups": "all wrong"}
     add("signal", "Groups without signal", "share", unless_flat(groups))
@@ -207,10 +210,6 @@ def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
     return panels
 
 
-def _of(family: str, *members: str) -> dict[str, str]:
-    return {f"{family}/{member}": member for member in members}
-
-
 def _series(rows: Sequence[Row], name: str, label: str) -> Series:
     points = [(int(row["step"]), float(row[name])) for row in rows if isinstance(row.get(name), int | float)]
     return Series(name, label, tuple(step for step, _ in points), tuple(value for _, value in points))
@@ -220,7 +219,3 @@ def _label(name: str) -> str:
     if "/" in name:
         return name.split("/", 1)[1].replace("_", " ")
     return "total" if name == "reward" else name.replace("_", " ")
-
-
-def _distinct(rows: Sequence[Row], key: str) -> list[str | None]:
-    return list(dict.fromkeys(row.get(key) for row in rows))

@@ -5,8 +5,7 @@ Pure functions of ids, numbers and texts, which depend on no system, benchmark o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 
 # Where points go: the stage at which the evidence of a question was lost on its way into the answer.
 
@@ -52,19 +51,9 @@ def stage(
     return NOT_USED
 
 
-@dataclass(frozen=True, slots=True)
-class Points:
-    """The mean score (`scored`), and by stage the mean of the points lost there (`lost`); they add up to 1. `n` counts
-    questions."""
-
-    scored: float
-    lost: Mapping[str, float]
-    n: int
-
-
-def where_points_go(stages: Sequence[str], scores: Sequence[float]) -> Points:
-    """Returns the points scored and lost, from each question's stage and score. Raises ValueError for a score outside [0, 1], and
-    where there is no question."""
+def where_points_go(stages: Sequence[str], scores: Sequence[float]) -> dict[str, float]:
+    """Returns the mean score as "scored", and by stage the mean of the points lost there; together they are 1. Raises ValueError
+    for a score outside [0, 1], and where there is no question."""
     if not scores or len(stages) != len(scores):
         raise ValueError(f"where_points_go: {len(stages)} stages for {len(scores)} scores")
     if outside := [value for value in scores if not 0.0 <= value <= 1.0]:
@@ -72,7 +61,7 @@ def where_points_go(stages: Sequence[str], scores: Sequence[float]) -> Points:
     n = len(scores)
     pairs = list(zip(stages, scores, strict=True))
     lost = {name: math.fsum(1.0 - score for stage, score in pairs if stage == name) / n for name in STAGES}
-    return Points(math.fsum(scores) / n, {name: value for name, value in lost.items() if value}, n)
+    return {"scored": math.fsum(scores) / n, **{name: value for name, value in lost.items() if value}}
 
 
 # Evidence found.

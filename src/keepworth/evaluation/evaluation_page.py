@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.episodes.episode import Task
+from keepworth.episodes.text import in_words
 from keepworth.evaluation.diagnostics import STAGES
 from keepworth.evaluation.harness import Row
 from keepworth.evaluation.page_writer import all_or, browser, note, page, settings, table
@@ -70,7 +71,7 @@ def verdict(summary: Mapping[str, Any]) -> str:
     equal = [arm for arm, gain in arms.items() if round(gain["mean"], 3) == round(top, 3)]
     # Among equal arms, one that was shown as many tokens as the others represents all.
     equal.sort(key=lambda arm: len(summary["arms"][arm].get("unequal", ())))
-    best, called = equal[0], " and ".join(filter(None, (", ".join(equal[:-1]), equal[-1])))
+    best, called = equal[0], in_words(equal)
     gain = arms[best]
     interval = f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}] in score, {gain['clusters']} clusters"
     room = f" With the evidence alone it is {gains['oracle']['mean']:+.3f}." if "oracle" in gains else ""

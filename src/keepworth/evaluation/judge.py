@@ -7,7 +7,8 @@ A judge's scores mean little without its own error, which `python -m benchmarks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from keepworth.models.errors import ChatError
 
@@ -18,10 +19,8 @@ PATIENCE = 5
 """Failures in a row after which a judge is not asked again."""
 
 
-class Judge(Protocol):
-    def __call__(self, question: str, gold: str, answer: str, /) -> float:
-        """Returns a score in [0, 1]. It may raise."""
-        ...
+Judge = Callable[[str, str, str], float]
+"""Maps (question, gold, answer) to a score in [0, 1]. It may raise."""
 
 
 class Judging:

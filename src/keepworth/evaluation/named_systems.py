@@ -113,16 +113,9 @@ PATTERNS: Mapping[str, str] = {
 
 
 def maker(name: str, encoder: Callable[[], Encoder], patience: float = 60.0) -> Maker:
-    """Returns the function that makes the system of this name.
-
-    Args:
-        encoder: Returns the one encoder of all systems that need one.
-        patience: Seconds that a call to a program may take.
-
-    Raises:
-        UnknownName: No system has this name.
-        KeepworthError: The system needs something that is missing.
-    """
+    """Returns the function that makes the system of this name. `encoder` returns the one encoder of all systems that need one;
+    `patience` is how many seconds a call to a program may take. Raises UnknownName, and KeepworthError where the system needs
+    something that is missing."""
     if name in _SYSTEMS:
         return partial(_SYSTEMS[name][1], encoder)
     kind, colon, rest = name.partition(":")

@@ -31,12 +31,7 @@ CHARACTERS = 4
 
 
 class ChatReader:
-    """A chat model as a reader.
-
-    Args:
-        complete: Maps a user message to the assistant's text.
-        room: The most tokens that may be shown.
-    """
+    """A chat model as a reader. `complete` maps a user message to the assistant's text."""
 
     def __init__(self, complete: Callable[[str], str], name: str, room: int = 8000) -> None:
         self._complete, self._name, self._room = complete, name, room

@@ -94,34 +94,32 @@ def run_matrix(
     wanted = set(jobs)
     finished = {(row.family, row.order, row.seed) for row in finished_rows}
     left = [job for job in jobs if job not in finished]
-    before = len(jobs) - len(left)
+    done = len(jobs) - len(left)
 
     def keep(rows: list[StreamRow]) -> None:
+        nonlocal done
         append_lines(path, map(asdict, rows))
         finished_rows.extend(rows)
+        done += 1
+        if progress:
+            progress(done, len(jobs))
 
     if workers <= 1:
-        for number, job in enumerate(left, start=1):
+        for job in left:
             keep(run_job(job))
-            if progress:
-                progress(before + number, len(jobs))
     else:
         # Ctrl-C reaches every process of a terminal, so the others ignore it and this one ends them.
         ignored = (signal.SIGINT, signal.SIG_IGN)
         others = set(active_children())
         with ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, ignored) as pool:
             try:
-                waiting = [pool.submit(run_job, job) for job in left]
-                for number, future in enumerate(as_completed(waiting), start=1):
+                for future in as_completed([pool.submit(run_job, job) for job in left]):
                     keep(future.result())
-                    if progress:
-                        progress(before + number, len(jobs))
             except BaseException:
                 for process in set(active_children()) - others:
                     process.terminate()
-                pool.shutdown(
-                    cancel_futures=True
-                )  # its own thread alone waits for them: two that do may both miss the end
+                # Its own thread alone waits for them: two that do may both miss the end.
+                pool.shutdown(cancel_futures=True)
                 raise
     index = {job: number for number, job in enumerate(jobs)}
     rows = [row for row in finished_rows if (row.family, row.order, row.seed) in wanted]

@@ -33,23 +33,20 @@ EASY = ("benign", "similarity-mid", "similarity-low")
 MARGIN = 0.02
 
 NamedValues = list[tuple[str, list[float]]]
-
-
-auc, final = attrgetter("auc"), attrgetter("final")
-MEASURES: tuple[tuple[str, Callable[[StreamRow], float]], ...] = (("stream", auc), ("frozen", final))
+MEASURES: dict[str, Callable[[StreamRow], float]] = {"stream": attrgetter("auc"), "frozen": attrgetter("final")}
 
 
 def rivals(arms: Sequence[str], method: str = METHOD) -> list[str]:
     """Returns the arms that learn from reward, other than `method` and its variants. ARM+published and ARM+on count, as other
     settings."""
-    variants = (method, f"{method}-without-", f"{method}+", f"{method}-quarantine")
+    variants = (f"{method}-without-", f"{method}+")
     return [
         arm
         for arm in arms
         if arm.partition("+")[0] not in CONTROLS
         and arm.partition("+")[2] in ("", "published", "on")
         and arm != method
-        and not arm.startswith(variants[1:])
+        and not arm.startswith(variants)
     ]
 
 
@@ -63,15 +60,17 @@ def claims(results: Results, method: str = METHOD) -> dict[str, Any]:
     """Returns the comparisons of `method`, each with its verdict. Streams or arms that were not run are left out."""
     others = rivals(results.arms, method)
     parts = sorted(arm for arm in results.arms if arm.startswith(f"{method}-without-") and "+" not in arm)
-    against = _family(_all(results, method, others))
+    against = _family(
+        [pair for where in MEASURES for pair in _against(results, method, results.families, others, where)]
+    )
     return {
         "against_rivals": against,
         "best_rival": _best(results, method, others, against),
-        "not_worse": _margin(_against(results, method, EASY, others, auc, "stream")),
-        "gain_left_when_permuted": _remaining(results, f"{method}+shuffled", "none"),
-        "gain_left_when_masked": _remaining(results, f"{method}+masked", "none"),
-        "no_lower_than_none": _margin(_against(results, method, results.families, ("none",), auc, "stream")),
-        "parts": _family(_against(results, method, results.families, parts, auc, "stream")),
+        "not_worse": _margin(_against(results, method, EASY, others)),
+        "gain_left_when_permuted": _remaining(results, f"{method}+shuffled"),
+        "gain_left_when_masked": _remaining(results, f"{method}+masked"),
+        "no_lower_than_none": _margin(_against(results, method, results.families, ("none",))),
+        "parts": _family(_against(results, method, results.families, parts)),
     }
 
 
@@ -96,28 +95,15 @@ def verdict(comparison: Comparison, needed: int) -> str:
 
 
 def _against(
-    results: Results,
-    arm: str,
-    names: Sequence[str],
-    others: Sequence[str],
-    measure: Callable[[StreamRow], float],
-    where: str,
+    results: Results, arm: str, names: Sequence[str], others: Sequence[str], where: str = "stream"
 ) -> NamedValues:
     named = [
-        (f"{arm} - {other} on {name}, {where}", results.differences(name, arm, other, measure))
+        (f"{arm} - {other} on {name}, {where}", results.differences(name, arm, other, MEASURES[where]))
         for name in names
         for other in others
         if results.has(name, arm, other)
     ]
     return [(name, values) for name, values in named if np.isfinite(values).all()]
-
-
-def _all(results: Results, method: str, others: Sequence[str]) -> NamedValues:
-    return [
-        pair
-        for where, measure in MEASURES
-        for pair in _against(results, method, results.families, others, measure, where)
-    ]
 
 
 def _family(named: NamedValues) -> list[dict[str, Any]]:
@@ -137,7 +123,7 @@ def _best(
     """Returns, per stream and measure, the rival with the highest mean, and how many rivals each verdict holds against."""
     by_name = {claim["name"]: claim for claim in against}
     candidates = []
-    for where, measure in MEASURES:
+    for where, measure in MEASURES.items():
         for name in results.families:
             differences = {arm: by_name.get(f"{method} - {arm} on {name}, {where}") for arm in others}
             compared = {arm: claim for arm, claim in differences.items() if claim is not None}
@@ -169,11 +155,11 @@ def _margin(named: NamedValues) -> list[dict[str, Any]]:
     return [{**_record(comparison), "holds": comparison.low > -MARGIN, "margin": MARGIN} for comparison in differences]
 
 
-def _remaining(results: Results, changed: str, base: str) -> list[dict[str, Any]]:
+def _remaining(results: Results, changed: str) -> list[dict[str, Any]]:
     """Compares an arm whose learning signal was removed with no memory. `holds` means that no gain is left."""
     gaps = []
-    for where, measure in MEASURES:
-        for name, values in _against(results, changed, results.families, (base,), measure, where):
+    for where in MEASURES:
+        for name, values in _against(results, changed, results.families, ("none",), where):
             if len(values) >= LEAST:
                 comparison = paired_difference(name, values)
                 gaps.append({**_record(comparison), "holds": comparison.low <= 0.0})

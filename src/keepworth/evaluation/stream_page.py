@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from keepworth.episodes.text import in_words
 from keepworth.evaluation.page_writer import charts, note, page, settings, table
 from keepworth.evaluation.statistics import LEAST
 from keepworth.evaluation.stream import WINDOW, Results, curves
@@ -77,7 +78,7 @@ def verdict(summary: Mapping[str, Any]) -> str:
     behind = [claim["stream"] for claim in best if claim["counts"].get("behind")]
     level = [claim["stream"] for claim in best if claim["stream"] not in (*ahead, *behind)]
     parts = [
-        f"{phrase} on {_list(names)}"
+        f"{phrase} on {in_words(names)}"
         for phrase, names in (
             ("ahead of every rival", ahead),
             ("behind at least one rival", behind),
@@ -86,10 +87,6 @@ def verdict(summary: Mapping[str, Any]) -> str:
         if names
     ]
     return f"While learning, {method} is {'; '.join(parts)}."
-
-
-def _list(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def curve_panels(results: Results, summary: Mapping[str, Any]) -> list[Panel]:
@@ -112,14 +109,11 @@ def curve_panels(results: Results, summary: Mapping[str, Any]) -> list[Panel]:
             lines.append(Series(key, arm, at, tuple(values[::every])))
         lines = [line for line in lines if len(line.steps) > 1]
         if lines:
-            unit = f"success, last {min(WINDOW, tasks_of(results, name))} tasks"
+            tasks = next(len(row.bits) for row in results.rows if row.family == name)
+            unit = f"success, last {min(WINDOW, tasks)} tasks"
             wide = len(results.families) <= 2
             panels.append(Panel(name, name, unit, tuple(lines), held_out=True, wide=wide, among=keys, along="task"))
     return panels
-
-
-def tasks_of(results: Results, name: str) -> int:
-    return len(next(row.bits for row in results.rows if row.family == name))
 
 
 def _curved(table: Mapping[str, Mapping[str, Any]], arms: Sequence[str], method: str) -> list[str]:
@@ -136,13 +130,6 @@ def _curved(table: Mapping[str, Mapping[str, Any]], arms: Sequence[str], method:
     return [*first, *others[: CURVES - len(first) - len(controls)], *controls]
 
 
-def left_out(results: Results, summary: Mapping[str, Any]) -> str:
-    """Names the arms that have no curve, for the page and the picture; "" where all have one."""
-    shown = _curved(summary["table"], results.arms, summary["plan"]["method"])
-    left = [arm for arm in results.arms if arm not in shown]
-    return f"Not drawn: {', '.join(left)}." if left else ""
-
-
 def _curves(results: Results, summary: Mapping[str, Any]) -> str:
     panels = curve_panels(results, summary)
     if not panels:
@@ -150,11 +137,13 @@ def _curves(results: Results, summary: Mapping[str, Any]) -> str:
     over = (
         f"mean over {len(results.seeds)} seeds, in {results.orders[0]} order" if len(results.seeds) > 1 else "one seed"
     )
+    shown = _curved(summary["table"], results.arms, summary["plan"]["method"])
+    left = ", ".join(arm for arm in results.arms if arm not in shown)
     caption = (
         f"Each point is the share of successes in the last {WINDOW} tasks, {over}. A slope can come "
-        f"from the tasks, too: compare the lines, not their ends. {left_out(results, summary)}"
+        f"from the tasks, too: compare the lines, not their ends.{f' Not drawn: {left}.' if left else ''}"
     )
-    return charts(panels) + note(caption.strip())
+    return charts(panels) + note(caption)
 
 
 OPTIONAL = {

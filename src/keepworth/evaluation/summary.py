@@ -147,7 +147,7 @@ def _arm(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, A
         "types": {name: _means([row for row in fits if row.type == name], ["score"], BY_TYPE) for name in types}
         if len(types) > 1
         else {},
-        "points": None if points is None else {"scored": points.scored, **points.lost},
+        "points": points,
         "stages": dict(stages.most_common()),
         "unjudged": dict(unjudged.most_common(3)),
         "shown items": sum(row.items for row in fits) / measured,

@@ -2,7 +2,10 @@
 
 The first is the learner of this process, which samples, saves and loads like any other. The others are processes with the same
 weights, moments and controls: each runs its share of the micro-batches, `all_reduce` sums the gradients, and all take the same
-step. If a learner dies the run ends, and can be continued from its last checkpoint."""
+step. If a learner dies the run ends, and can be continued from its last checkpoint.
+
+The others are told what to do through a pipe from the first. What comes over a socket is read as numbers, texts and tensors: no
+code can come with it."""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import contextlib
 import importlib
 import io
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -17,7 +21,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -33,6 +37,7 @@ from keepworth.episodes.model import Tokens
 from keepworth.learning.learner import Learner
 from keepworth.learning.placement import WorkerPart
 from keepworth.learning.shares import Shares, fingerprints
+from keepworth.models.threads import threads_set
 
 distributed: Any = torch.distributed  # it does not tell type checkers what it exports
 
@@ -52,9 +57,31 @@ class Distributed:
         self.spent += time.perf_counter() - begun
 
     def gather(self, value: Any) -> list[Any]:
-        values = [None] * distributed.get_world_size()
-        distributed.all_gather_object(values, value)
-        return values
+        body = torch.frombuffer(bytearray(write_value(value)), dtype=torch.uint8)
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(distributed.get_world_size())]
+        distributed.all_gather(sizes, torch.tensor([body.numel()]))
+        longest = max(map(int, sizes))
+        bodies = [torch.zeros(longest, dtype=torch.uint8) for _ in sizes]
+        distributed.all_gather(bodies, torch.nn.functional.pad(body, (0, longest - body.numel())))
+        return [read_value(body[: int(size)].numpy().tobytes()) for body, size in zip(bodies, sizes, strict=True)]
+
+
+def write_value(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def read_value(body: bytes) -> Any:
+    """Reads a value that `write_value` wrote. Raises KeepworthError for anything but numbers, texts, tensors, and lists, tuples
+    and dictionaries of them."""
+    try:
+        return torch.load(io.BytesIO(body), weights_only=True)
+    except pickle.UnpicklingError:
+        raise KeepworthError(
+            "Another program sent to the learners what no learner sends.",
+            "Look which programs of this machine open connections to it, then continue the run.",
+        ) from None
 
 
 class LeadingLearner(Learner):
@@ -98,16 +125,16 @@ class LeadingLearner(Learner):
             if not self._processes:
                 self._start()
             if not self._synchronised:
-                _broadcast(("load", _packed(self)))
+                self._tell(("load", _packed(self)))
                 self._compare(_weights_of(self, whole=True))
                 self._synchronised = True
-            _broadcast((name, given))
+            self._tell((name, given))
             spent = self._distributed.spent
-            with _threads(max(1, torch.get_num_threads() // self.shares.count)):
+            with threads_set(max(1, torch.get_num_threads() // self.shares.count)):
                 measured = call(*given)
             self._compare(_weights_of(self))
             return measured | {"seconds/all_reduce": self._distributed.spent - spent}
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
             lost = self._lost()
             self.close()
             if lost:
@@ -118,6 +145,14 @@ class LeadingLearner(Learner):
         except BaseException:
             self.close()
             raise
+
+    def _tell(self, message: Any) -> None:
+        """Sends a message to the other learners."""
+        body = pickle.dumps(message)
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.write(body)
+            process.stdin.flush()
 
     def _compare(self, weights: Sequence[int]) -> None:
         for rank, theirs in enumerate(self._distributed.gather(weights)):
@@ -142,7 +177,7 @@ class LeadingLearner(Learner):
                     environment["CUDA_VISIBLE_DEVICES"] = _device(rank)
                 arguments = [str(folder), str(rank), str(count), str(os.getpid())]
                 command = [sys.executable, "-m", "keepworth.learning.learner_group", *arguments]
-                self._processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment))
+                self._processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, env=environment))
             while len([*folder.glob("ready-*")]) < count - 1:
                 if lost := self._lost(0.0):
                     raise KeepworthError(lost, "See above why.")
@@ -150,7 +185,7 @@ class LeadingLearner(Learner):
             _join(folder, 0, count)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        _broadcast((self._part, max(1, torch.get_num_threads() // count)))
+        self._tell((self._part, max(1, torch.get_num_threads() // count)))
 
     def _lost(self, seconds: float = 5.0) -> str:
         """Returns a message about a learner that ended, or "" after `seconds`: a connection may break before its process has
@@ -169,7 +204,8 @@ def _end(processes: list[subprocess.Popen[bytes]]) -> None:
     for process in processes:
         process.kill()
     while processes:
-        processes.pop().wait()
+        with contextlib.suppress(OSError), processes.pop() as process:
+            process.wait()
 
 
 def _device(rank: int) -> str:
@@ -188,18 +224,9 @@ def _join(folder: Path, rank: int, count: int) -> None:
     distributed.barrier()  # before the first learner removes the store
 
 
-def _broadcast(message: Any = None) -> Any:
-    """Sends the first learner's message to all, and returns it."""
-    messages = [message]
-    distributed.broadcast_object_list(messages, 0)
-    return messages[0]
-
-
 def _packed(learner: Learner) -> bytes:
     """Serialises the learner's state, with its reference."""
-    buffer = io.BytesIO()
-    torch.save({**learner.state(), "reference": learner.reference.state() if learner.reference else {}}, buffer)
-    return buffer.getvalue()
+    return write_value({**learner.state(), "reference": learner.reference.state() if learner.reference else {}})
 
 
 def _weights_of(learner: Learner, whole: bool = False) -> list[int]:
@@ -210,30 +237,20 @@ def _weights_of(learner: Learner, whole: bool = False) -> list[int]:
     return fingerprints([*trained, *learner.model.network.parameters()] if whole else trained)
 
 
-@contextlib.contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def follow(folder: Path, rank: int, count: int, first: int) -> None:
     """Runs one of the other learners until the first learner, the process with the id `first`, is gone."""
     threading.Thread(target=_end_with, args=(first,), daemon=True).start()
     (folder / f"ready-{rank}").touch()
     _join(folder, rank, count)
-    part, threads = _broadcast()
+    part, threads = pickle.load(sys.stdin.buffer)
     module, _, name = part.target.partition(":")
     shares = Shares(rank, count, Distributed())
     learner: Learner = getattr(importlib.import_module(module), name)(**part.settings, shares=shares)
     torch.set_num_threads(threads)
     while True:
         try:
-            call, given = _broadcast()
-        except RuntimeError:  # the first learner is gone
+            call, given = pickle.load(sys.stdin.buffer)
+        except EOFError:  # the first learner is gone
             return
         if call == "load":
             with torch.no_grad():

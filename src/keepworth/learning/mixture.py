@@ -182,13 +182,8 @@ class OtherLoss:
 def other_losses(
     mixture: MixedLoss, groups: Sequence[Group], roles: Sequence[str], step: int, temperature: float
 ) -> list[OtherLoss]:
-    """Builds the losses of a step that are added to the policy's. Those of weight 0 and those without episodes are left out.
-
-    Args:
-        roles: The roles whose calls are learned.
-        step: The update, from 0.
-        temperature: The temperature at which the update's episodes were drawn.
-    """
+    """Builds the losses of update `step` (from 0) that are added to the policy's, on the calls of `roles`. Those of weight 0 and
+    those without episodes are left out. `temperature` is that at which the update's episodes were drawn."""
     made = []
     for loss in mixture.losses:
         weight = weight_at(loss.weight, step)

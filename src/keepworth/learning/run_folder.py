@@ -22,6 +22,7 @@ from __future__ import annotations
 import errno
 import gzip
 import json
+import math
 import os
 import pickle
 import re
@@ -35,7 +36,6 @@ from typing import IO, Any
 
 from keepworth.episodes.episode import Episode, episode_from_json, episode_to_json
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.episodes.extras import require
 from keepworth.episodes.line_file import append_lines, no_line, read_lines, to_line
 from keepworth.memory.durable_file import ORDINARY, replacing
 from keepworth.models.files import sha256_of, sync
@@ -107,6 +107,8 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
 
 Row = dict[str, Any]
+Track = Callable[[int, Mapping[str, float]], None]
+"""A function of the user (`--track`), which receives a step and its numbers."""
 
 
 def read_rows(path: Path) -> Iterator[Row]:
@@ -168,20 +170,6 @@ class Checkpoint:
                     raise CheckpointCorrupt(f"{file} is not what was saved: its sha256 differs.", self.way_out)
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise CheckpointCorrupt(f"{manifest} cannot be read ({error}).", self.way_out) from error
-
-
-def read_learner(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Returns the state that a learner saved in the checkpoint: tensors and plain values, never code. Raises CheckpointCorrupt
-    where there is none, or where it holds something else."""
-    require("llm", "A learner's checkpoint", "torch")
-    import torch
-
-    path = checkpoint.path / LEARNER
-    with reading(path, checkpoint):
-        state = torch.load(path, weights_only=True)
-        if not isinstance(state, dict) or not isinstance(state.get("learner"), dict):
-            raise ValueError("it holds no learner")
-    return state
 
 
 @contextmanager
@@ -329,13 +317,13 @@ class RunFolder:
 
     Attributes:
         resumed_from: The step of the checkpoint that the run continues from; None for a new run.
-        listeners: Functions that are called with (file, row) for every row that is appended.
+        track: Receives the step and the finite numbers of every line of metrics that is appended.
     """
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
         self.path = path
         self.resumed_from: int | None = None
-        self.listeners: list[Callable[[str, Row], None]] = []
+        self.track: Track | None = None
         self._clock = clock
         self._lock: IO[str] | None = None
 
@@ -348,7 +336,6 @@ class RunFolder:
         config: Mapping[str, Any],
         *,
         resume: bool = True,
-        environment: Mapping[str, Any] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> RunFolder:
         """Makes the folder, or continues the run that is in it.
@@ -357,7 +344,6 @@ class RunFolder:
             config: The resolved configuration, of values that JSON can hold.
             resume: Where the folder holds a run, True continues it if its configuration is the same or if it has not begun, and
                 False starts over and deletes its files.
-            environment: Facts to add to the recorded versions.
 
         Raises:
             RunConflict: Some keys differ, or the folder holds files of something else.
@@ -382,8 +368,7 @@ class RunFolder:
                         run._rewind()
                 else:
                     run._clear()
-                    now = {**versions(), **(environment or {})}
-                    record = {"name": run.name, "created": clock(), "config": asked, "environment": now}
+                    record = {"name": run.name, "created": clock(), "config": asked, "environment": versions()}
                     write_json(run.path / RECORD, record)
                 for folder in ("episodes", "checkpoints"):
                     (run.path / folder).mkdir(exist_ok=True)
@@ -448,7 +433,11 @@ class RunFolder:
 
     def append_metrics(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Appends the line of one training step. Names with a slash form families: `reward/f1`, `seconds/sample`."""
-        self._append("metrics.jsonl", {"step": step, "time": round(self._clock(), 3), **metrics})
+        row = {"step": step, "time": round(self._clock(), 3), **metrics}
+        self._append("metrics.jsonl", row)
+        if self.track is not None:
+            finite = {name: float(of) for name, of in row.items() if isinstance(of, int | float) and math.isfinite(of)}
+            self.track(int(finite.pop("step")), finite)
 
     def append_eval(
         self,
@@ -583,8 +572,6 @@ class RunFolder:
     def _append(self, file: str, row: Mapping[str, Any]) -> None:
         with disk(self.path):
             append_lines(self.path / file, [row])
-        for listener in self.listeners:
-            listener(file, dict(row))
 
     def _has_begun(self) -> bool:
         """Whether the run has trained, measured or finished something that deletion would lose."""

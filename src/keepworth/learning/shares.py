@@ -51,7 +51,8 @@ class Shares:
             return parts
         kind = functools.reduce(torch.promote_types, (part.dtype for part in parts))
         whole = torch.cat([part.detach().reshape(-1).to("cpu", kind) for part in parts])
-        self._add(whole)
+        assert self.collective is not None
+        self.collective.add(whole)
         sums = torch.split(whole, [part.numel() for part in parts])
         return tuple(sum_.view(like.shape).to(like.device, like.dtype) for sum_, like in zip(sums, parts, strict=True))
 
@@ -78,10 +79,6 @@ class Shares:
     def _of_each(self, value: Any) -> list[Any]:
         """Returns every learner's value, by rank."""
         return [value] if self.collective is None else self.collective.gather(value)
-
-    def _add(self, tensor: Tensor) -> None:
-        assert self.collective is not None
-        self.collective.add(tensor)
 
 
 def divided(loads: Sequence[float], count: int) -> list[list[int]]:

@@ -16,7 +16,7 @@ from keepworth.episodes.needs import needs_train
 import torch
 
 from keepworth.learning.learner import Imitator, Learner
-from keepworth.learning.run_folder import LEARNER, RunFolder, read_learner, reading
+from keepworth.learning.run_folder import LEARNER, RunFolder, reading
 from keepworth.learning.watch.metrics import episode_metrics
 from keepworth.learning.watch.progress import Progress
 from keepworth.models.adapter import save_trained
@@ -30,13 +30,7 @@ FAILED = "failed"
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How long to train, and how often to evaluate and to save.
-
-    Attributes:
-        steps: Optimiser steps of the whole training.
-        evaluate_every: Optimiser steps between two evaluations.
-        checkpoint_every: Optimiser steps between two checkpoints.
-    """
+    """How long to train, and how often to evaluate and to save, in optimiser steps."""
 
     steps: int
     evaluate_every: int
@@ -136,8 +130,10 @@ def restore(run: RunFolder, learner: Learner | Imitator) -> int | None:
     last = run.latest_checkpoint()
     if last is None:
         return None
-    state = read_learner(last)
     with reading(last.path / LEARNER, last):
+        state = torch.load(last.path / LEARNER, weights_only=True)  # tensors and plain values, never code
+        if not isinstance(state, dict) or not isinstance(state.get("learner"), dict):
+            raise ValueError("it holds no learner")
         if state["role"] != learner.role:
             return None
         learner.load(state["learner"])

@@ -149,17 +149,16 @@ def _maker(name: str) -> Callable[..., Policy]:
     raise unknown
 
 
-def policy_maker(
-    policy: str | Policy | Callable[[], Policy], usual: Callable[[str], Policy]
-) -> tuple[Callable[[], Policy], str]:
-    """Return a function that makes the policy, and its name. `usual` makes a policy from a name. Raises InvalidPolicy."""
-    if isinstance(policy, str):
-        return partial(usual, policy), policy
-    if isinstance(policy, Policy):
-        return partial(deepcopy, policy), policy.name  # every memory that is opened learns in its own copy
-    if not callable(policy):
-        raise InvalidPolicy(f"policy is {policy!r:.60}.", "Give a name, a policy, a function that makes one, or None.")
-    return partial(_make_policy, policy), _make_policy(policy).name
+def policy_maker(given: str | Policy | Callable[[], Policy]) -> tuple[Callable[[], Policy], str]:
+    """Return a function that makes a policy, which is given by its name, as itself or as such a function, and its name. Raises
+    InvalidPolicy."""
+    if isinstance(given, str):
+        return partial(policy, given), given
+    if isinstance(given, Policy):
+        return partial(deepcopy, given), given.name  # every memory that is opened learns in its own copy
+    if not callable(given):
+        raise InvalidPolicy(f"policy is {given!r:.60}.", "Give a name, a policy, a function that makes one, or None.")
+    return partial(_make_policy, given), _make_policy(given).name
 
 
 def _make_policy(make: Callable[[], Policy]) -> Policy:

@@ -41,7 +41,7 @@ from keepworth.memory.scan import HELD_FOR
 from keepworth.memory.scopes import Scopes
 from keepworth.memory.store import purge
 from keepworth.memory.store.decision_log import DecisionLog
-from keepworth.memory.writing import Message, messages_of, there
+from keepworth.memory.writing import Message, messages_of
 
 if TYPE_CHECKING:
     from keepworth.memory.memory import Memory
@@ -156,7 +156,7 @@ class Changes:
         of_each = metadata if isinstance(metadata, (list, tuple)) else None
         if of_each is not None:
             _check_length("metadata", of_each, len(texts))
-        draft = self.drafted(options)
+        draft = self._drafted(options)
         drafts = [draft] * len(texts)
         if provenances is not None:
             _check_length("provenances", provenances, len(texts))
@@ -168,10 +168,14 @@ class Changes:
         acts = [(Operation(OperationKind.ADD, text=text), one) for text, one in zip(texts, drafts, strict=True)]
         vectors = self.store.encode([draft.key] if draft.key else texts)
         episode = options.get("episode", "")
-        done = self.store.perform_and_read(draft.scope, acts, episode=episode, vectors=vectors)
-        return [there(item, outcome) for outcome, item in done]
+        items = []
+        for outcome, item in self.store.perform_and_read(draft.scope, acts, episode=episode, vectors=vectors):
+            if item is None:
+                raise InvalidText(f"nothing was stored ({outcome.reason}): give another text")
+            items.append(item)
+        return items
 
-    def drafted(self, options: ItemOptions) -> Draft:
+    def _drafted(self, options: ItemOptions) -> Draft:
         """Check the options of `add` and return the draft that all its items share. Raises UnknownOption, InvalidText,
         InvalidTime, InvalidFilter, UnknownEpisode, InvalidScope."""
         given: Mapping[str, Any] = options

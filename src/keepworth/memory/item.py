@@ -324,6 +324,11 @@ class Item:
         return self.key or self.text
 
     @property
+    def indexed_text(self) -> str:
+        """The text that is searched by words: the key if there is one, and the text."""
+        return f"{self.key}\n{self.text}" if self.key else self.text
+
+    @property
     def standing(self) -> str:
         """The state in words, such as "deleted", "superseded by m18" or the status; "" for an active item."""
         if self.deleted:
@@ -473,9 +478,16 @@ def duplicate_key(item: Item) -> bytes:
     """
     global _last_key
     last, key = _last_key  # read both at once: another thread may change it meanwhile
-    if last is not item:
-        key = _content_key(item)
-        _last_key = (item, key)
+    if last is item:
+        return key
+    time = item.event_time if item.kind in DATED else ""
+    scope, mark = _scope_mark(item.scope)
+    parts = (scope, item.kind, time, folded(item.key) if item.key else "", folded(item.text))
+    digest = hashlib.blake2b("\x00".join(parts).encode(), digest_size=13).digest()
+    # An index sorts by the first eight bytes as a little-endian number, so bytes 5 to 7, of the scope, count most: the writes of
+    # one user then touch few pages of the index rather than nearly all.
+    key = digest[:5] + mark + digest[5:]
+    _last_key = (item, key)
     return key
 
 
@@ -484,16 +496,6 @@ _last_key: tuple[Item | None, bytes] = (None, b"")
 
 
 DATED = (ItemKind.EPISODE, ItemKind.CASE)
-
-
-def _content_key(item: Item) -> bytes:
-    time = item.event_time if item.kind in DATED else ""
-    scope, mark = _scope_mark(item.scope)
-    parts = (scope, item.kind, time, folded(item.key) if item.key else "", folded(item.text))
-    digest = hashlib.blake2b("\x00".join(parts).encode(), digest_size=13).digest()
-    # An index sorts by the first eight bytes as a little-endian number, so bytes 5 to 7, of the scope, count most: the writes of
-    # one user then touch few pages of the index rather than nearly all.
-    return digest[:5] + mark + digest[5:]
 
 
 @lru_cache(maxsize=4096)
@@ -610,12 +612,12 @@ def _rest(item: Item) -> tuple[str, str]:
         item.superseded_by,
         provenance.source,
         provenance.session,
-        str(provenance.turn),
+        f"{provenance.turn:d}",
         provenance.speaker,
         provenance.date,
         repr(float(item.trust)),
         item.status.value,
-        f"{item.deleted:d}{item.open:d}{item.revision}",
+        f"{item.deleted:d}{item.open:d}{item.revision:d}",
         *(f"{link.target}\x00{link.relation}" for link in item.links),
     )
     return ",".join([str(len(part)) for part in parts]), "".join(parts)

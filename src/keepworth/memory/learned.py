@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from keepworth.memory.errors import InvalidFilter, InvalidPolicy, check_keywords
+from keepworth.memory.errors import InvalidPolicy, check_keywords
 from keepworth.memory.item import Item, Scope, checked_source
-from keepworth.memory.search.search import CURRENT, Request, Worth, checked_query, several
+from keepworth.memory.search.search import Worth, checked_query, several
 from keepworth.memory.store.decision_log import DecisionLog
 from keepworth.memory.store.log import check_source
 
@@ -78,12 +78,3 @@ class Learned:
             )
         self.store.database.check_open()  # before taking a lock: in a forked process it may be held by a thread of the parent
         return self.learning
-
-
-def check_retrieved(policy: str | None, request: Request, mode: str | None) -> None:
-    """Raise InvalidFilter if a search asks for statuses that a policy never retrieves: those of items that are not active."""
-    if mode is None and request.statuses != CURRENT:
-        raise InvalidFilter(
-            f"policy {policy!r} retrieves items that are active, so statuses= has no effect: leave it out, or give a mode=, "
-            "which lets the search of the memory find the candidates"
-        )

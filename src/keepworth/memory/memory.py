@@ -48,13 +48,14 @@ from keepworth.memory.item import (
     worded,
     worded_actions,
 )
-from keepworth.memory.learned import Learned, check_retrieved
+from keepworth.memory.learned import Learned
 from keepworth.memory.operations import Credit, Draft, OperationOutcome, checked_reward
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.place import on_server
 from keepworth.memory.scopes import Scopes
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.search import (
+    CURRENT,
     Ask,
     Chosen,
     Hit,
@@ -63,10 +64,10 @@ from keepworth.memory.search.search import (
     Request,
     ScopedOptions,
     Search,
+    asked,
     checked_number,
     checked_query,
     checked_switch,
-    chosen_without_policy,
     requested,
     several,
 )
@@ -126,7 +127,7 @@ class Memory(Changes, Learned):
         given_writer = writer is not None and not isinstance(writer, str)
         check_settings(Memory.__init__, settings, encoder=encoder, seed=seed, writer=writer if given_writer else now)
         clock, reward_range = settings.get("clock", now), settings.get("reward_range")
-        named = None if policy is None else by_name.policy_maker(policy, by_name.policy)
+        named = None if policy is None else by_name.policy_maker(policy)
         if named is None and (reward_range is not None or seed is not None):
             raise InvalidFilter("reward_range and seed are for a policy, and policy=None has none: leave them out")
         self.scopes = Scopes(Scope(tenant, user_id, agent_id, session_id))
@@ -328,7 +329,9 @@ class Memory(Changes, Learned):
         if learning is not None:
             chosen = self._chosen_by_policy(learning, ask, seen, request, given.get("mode"))
         else:
-            chosen = chosen_without_policy(ask, self._find(ask, seen, request)[0], top_k, f"static:{request.mode}")
+            hits = self._find(ask, seen, request)[0]
+            listed = tuple((hit.item.id, hit.score) for hit in hits)
+            chosen = Chosen(Hits(hits[:top_k], policy=f"static:{request.mode}"), listed, partial(asked, ask, top_k))
         scope = self.scopes.asking(options.get("agent_id", ""), options.get("session_id", ""), seen=seen)
         live = self._live.get(episode) if episode else None
         if live is not None and scope.contains(live.scope):
@@ -370,7 +373,11 @@ class Memory(Changes, Learned):
         if learning.searches:
             hits, vector, head = self._find(ask, seen, request)
             return learning.among(ask, hits, request.k, vector, head, by_words=mode == "lexical")
-        check_retrieved(self.policy, request, mode)
+        if mode is None and request.statuses != CURRENT:
+            raise InvalidFilter(
+                f"policy {self.policy!r} retrieves items that are active, so statuses= has no effect: leave it out, or give a "
+                "mode=, which lets the search of the memory find the candidates"
+            )
         request, time = replace(request, beyond=2 * request.k), timestamp(self._clock())
         # The policy has learned from the items of all users, and may show those that this search sees.
         return learning.retrieve(

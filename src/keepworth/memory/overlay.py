@@ -98,7 +98,7 @@ class Written:
         self.row_of[item.id] = len(self.row_ids)
         self.row_ids.append(item.id)
         self.texts.append(item.searched_text)
-        self.index.add(f"{item.key}\n{item.text}" if item.key else item.text)
+        self.index.add(item.indexed_text)
         self._vectors.append(vectors)
 
     def vectors(self, embedder: Embedder) -> list[Vectors]:
@@ -128,7 +128,7 @@ class Overlay:
     """Changes over a base, a snapshot of a memory: the `View` that operations act on and the `Corpus` that searches rank. It can
     be forked, and keeps a count and a content hash up to date. `embedder` makes the vectors of items that are written here."""
 
-    __slots__ = ("_count", "_next_number", "_shared", "_total", "base", "embedder", "written")
+    __slots__ = ("_count", "_shared", "_total", "base", "embedder", "next_number", "written")
 
     def __init__(self, base: Snapshot | None = None, embedder: Embedder | None = None) -> None:
         self.base = base
@@ -138,7 +138,7 @@ class Overlay:
         # Relative to the base, whose own sums are read only when needed, which is not for a search.
         self._count = 0
         self._total = 0
-        self._next_number = 0
+        self.next_number = base.next_number if base is not None else 1  # in the id of the next new item
 
     @property
     def count(self) -> int:
@@ -151,17 +151,6 @@ class Overlay:
         return (self._total + (self.base.sums()[0] if self.base is not None else 0)) % HASH_MODULUS
 
     @property
-    def next_number(self) -> int:
-        """The number in the id of the next new item."""
-        if not self._next_number:
-            self._next_number = self.base.next_number if self.base is not None else 1
-        return self._next_number
-
-    @next_number.setter
-    def next_number(self, number: int) -> None:
-        self._next_number = number
-
-    @property
     def on_file(self) -> bool:
         return self.base is not None
 
@@ -170,7 +159,7 @@ class Overlay:
         self._shared = True
         twin = Overlay.__new__(Overlay)
         twin.base, twin.embedder, twin.written, twin._shared = self.base, self.embedder, self.written, True
-        twin._count, twin._total, twin._next_number = self._count, self._total, self._next_number
+        twin._count, twin._total, twin.next_number = self._count, self._total, self.next_number
         return twin
 
     def get(self, id: str) -> Item | None:
@@ -248,19 +237,21 @@ class Overlay:
         above = self.written.index.statistics(terms, self._hidden())
         return above if self.base is None else total([above, self.base.statistics(terms)])
 
-    def by_words(self, terms: Sequence[str], count: int, where: Filter | None = None) -> Ranked:
-        """Return the `count` best items by BM25, with the statistics of the whole collection; zero scores are left out."""
-        corpus, under = self.statistics(terms), list[tuple[str, float]]()
+    def by_words(
+        self, terms: Sequence[str], count: int, statistics: CorpusStatistics, where: Filter | None = None
+    ) -> Ranked:
+        """Return the `count` best items by BM25; zero scores are left out."""
+        under: Ranked = []
         if self.base is not None:
-            under = self.base.by_words(terms, count, self.written.covers, corpus, self._under(where))
-        return self._ranked(self.written.index.scores(terms, corpus), under, count, above=0.0)
+            under = self.base.by_words(terms, count, statistics, self._under(where), self.written.covers)
+        return self._ranked(self.written.index.scores(terms, statistics), under, count, above=0.0)
 
     def by_meaning(self, vectors: Vectors, count: int, where: Filter | None = None) -> list[Ranked]:
         """Return the `count` best items by cosine for each query; `vectors` has the shape (queries, dimension)."""
         assert self.embedder is not None
         under: list[Ranked] = [[] for _ in vectors]
         if self.base is not None:
-            under = self.base.by_meaning(vectors, count, self.written.covers, self._under(where))
+            under = self.base.by_meaning(vectors, count, self._under(where), self.written.covers)
         if not self.written.row_ids:
             return [line[:count] for line in under]
         scored = self.written.cosines(vectors, self.embedder)
@@ -321,11 +312,10 @@ class Applied:
 class Bank:
     """A copy of a memory with its own changes. Not thread-safe, but different threads may use forks of one bank at once."""
 
-    __slots__ = ("_clock", "_embedder", "_overlay", "journal", "scope")
+    __slots__ = ("_clock", "_overlay", "journal", "scope")
 
     def __init__(self, overlay: Overlay, scope: Scope, clock: Clock = now) -> None:
         self._overlay = overlay
-        self._embedder = overlay.embedder
         self._clock = clock
         self.scope = scope
         self.journal: list[Applied] = []
@@ -414,7 +404,7 @@ class Bank:
         """Return the hits of each query. All are encoded together, and compared with the vectors in one matrix product."""
         asked, time = [checked_query(query, number) for number, query in enumerate(queries)], self._clock()
         searched = self._overlay.with_others(request, time)
-        return Search(self._overlay, self._embedder, request, time, searched).hits(asked)
+        return Search(self._overlay, self._overlay.embedder, request, time, searched).hits(asked)
 
     def commit_to(self, store: Store, episode: str = "") -> list[OperationOutcome]:
         """Carry out on the store, in one transaction, what was done in this bank. New items get new ids there."""
@@ -447,12 +437,12 @@ class Bank:
         """Return for each text the `k` items most like it, best first."""
         if not len(self):
             return [[] for _ in texts]
-        mode = "lexical" if self._embedder is None else "hybrid"
+        mode = "lexical" if self._overlay.embedder is None else "hybrid"
         return [[hit.item for hit in hits] for hits in self._hits(texts, requested(k, mode, {}))]
 
     def similar(self, text: str, k: int) -> list[tuple[Item, float]]:
         """Return the `k` items nearest to `text` in meaning, with their cosines; none without an encoder."""
-        if self._embedder is None or not len(self):
+        if self._overlay.embedder is None or not len(self):
             return []
         return [(hit.item, hit.score) for hit in self.search(text, k, mode="dense")]
 

@@ -50,7 +50,7 @@ def write(
     memory.store.database.check_writable()
     if options.get("provenances") is not None:
         raise InvalidFilter("provenances has no effect with infer=True: say where it all comes from with source=")
-    draft, episode = memory.drafted(cast(Any, {"source": "writer", **options})), options.get("episode", "")
+    draft, episode = memory._drafted(cast(Any, {"source": "writer", **options})), options.get("episode", "")
     try:
         return _by_writer(memory, writer, messages, draft, episode)
     except WriterFailed as problem:
@@ -165,13 +165,6 @@ def _done(
             yield operation, now
         else:
             yield operation, replace(outcome, item=names.get(outcome.item, outcome.item))
-
-
-def there(item: Item | None, outcome: OperationOutcome) -> Item:
-    """Return the item that a write made. Raises InvalidText if it made none."""
-    if item is None:
-        raise InvalidText(f"nothing was stored ({outcome.reason}): give another text")
-    return item
 
 
 def messages_of(content: object) -> Sequence[Message]:

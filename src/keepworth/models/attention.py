@@ -131,11 +131,6 @@ def with_layout(mask: torch.Tensor, layout: Layout) -> torch.Tensor:
     return mask
 
 
-def tree_sizes(prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]]) -> list[int]:
-    """Returns the number of tokens in each row of a tree."""
-    return [len(p) + sum(map(len, b)) for p, b in zip(prompts, branches, strict=True)]
-
-
 def micro_batches(sizes: Sequence[int], token_budget: int) -> list[list[int]]:
     """Groups indices of rows of these sizes so that no group's padded tokens exceed the budget (a longer row goes alone). Rows of
     similar length go together, longest first: the largest allocation happens first, not in the middle."""

@@ -27,14 +27,9 @@ if TYPE_CHECKING:
 class Drawing:
     """Draws `params.n` branches after each of some prompts.
 
-    A prompt's keys and values are stored and read once for all of its branches, in addition to those of each branch.
-
-    Args:
-        model: Draws; its weights must not change until the end.
-        prompts: The prompts.
-        params: The settings; a branch has at most `max_tokens`.
-        draws: [prompts, n, max_tokens], numbers in [0, 1) at which each token is drawn; None is greedy.
-    """
+    A prompt's keys and values are stored and read once for all of its branches, in addition to those of each branch. The model's
+    weights must not change until the end. `draws` [prompts, n, max_tokens] are numbers in [0, 1) at which each token is drawn;
+    None is greedy."""
 
     def __init__(
         self, model: InProcessModel, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None

@@ -60,14 +60,10 @@ def encoder(name: str = "minilm") -> Encoder:
 
 
 def encoder_of(identity: EncoderIdentity) -> Encoder:
-    """Returns the encoder that made vectors.
+    """Returns the encoder that made vectors. Raises UnknownEncoder where it has no known name.
 
     One behind a URL is opened only where the environment also names its server, so that a memory's file alone cannot make this
-    program send queries to a server.
-
-    Raises:
-        UnknownEncoder: It has no known name, or the environment does not name its server.
-    """
+    program send queries to a server."""
     from keepworth.models.chat import BASE_URL
     from keepworth.models.hosted_encoder import from_name, trusts
 

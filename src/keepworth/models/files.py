@@ -186,16 +186,8 @@ def path_of(model: str, progress: Progress | None = None, *, kind: ModelKind | N
 def fetch(name: str, *, force: bool = False, progress: Progress | None = None) -> Path:
     """Returns the cache folder of a catalogued model, downloaded and converted where it is not there yet.
 
-    Several processes may call it at once: one works, the others wait. A rebuild that fails leaves the old folder as it was.
-
-    Args:
-        name: A name of the catalogue.
-        force: Whether to build it again.
-        progress: Called with one line at each step.
-
-    Raises:
-        ModelFilesError: CorruptModel where a cached file was changed since it was written, and what `path_of` raises.
-    """
+    Several processes may call it at once: one works, the others wait. `force` builds it again; a rebuild that fails leaves the
+    old folder as it was. Raises CorruptModel where a cached file was changed since it was written, and what `path_of` raises."""
     from filelock import FileLock
 
     model = find_model(name)

@@ -70,16 +70,9 @@ class JsonClient:
         return self._call("GET", path, None, idempotent=True)
 
     def post(self, path: str, body: Mapping[str, Any], *, idempotent: bool = False) -> Any:
-        """Returns the answer's JSON, None where the body is empty or a plain sentence.
-
-        Args:
-            path: The path after the server's URL.
-            body: Sent as JSON.
-            idempotent: Whether making the call twice has the same effect as once: it is then repeated after transient failures.
-
-        Raises:
-            EngineError: EngineUnreachable, EngineTimeout, EngineDied, EngineRefused or BadAnswer.
-        """
+        """Returns the answer's JSON, None where the body is empty or a plain sentence. `idempotent` says that making the call
+        twice has the same effect as once: it is then repeated after transient failures. Raises EngineUnreachable, EngineTimeout,
+        EngineDied, EngineRefused or BadAnswer."""
         return self._call("POST", path, body, idempotent=idempotent)
 
     def _call(self, method: str, path: str, body: Any, *, idempotent: bool) -> Any:

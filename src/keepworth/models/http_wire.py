@@ -46,17 +46,8 @@ def scoring_body(name: str, prompt: Tokens, branch: Tokens) -> dict[str, Any]:
 
 
 def samples_in(answer: Any, prompt: Tokens, params: SamplingParams, version: int) -> list[Sample]:
-    """Parses the samples of an answer.
-
-    Args:
-        answer: The body.
-        prompt: The prompt; an answer that echoes another one is refused.
-        params: The settings of the request.
-        version: The version of the weights in service when the request was made.
-
-    Raises:
-        BadAnswer: It cannot be trained on.
-    """
+    """Parses the samples of an answer. `version` is that of the weights in service when the request was made. Raises BadAnswer
+    for an answer that cannot be trained on, or that echoes another prompt."""
     choices = answer.get("choices") if isinstance(answer, dict) else None
     if not isinstance(choices, list) or len(choices) != params.n:
         count = len(choices) if isinstance(choices, list) else "no"

@@ -18,7 +18,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from keepworth.episodes.model import Sample, SamplingParams, Tokens
-from keepworth.models.attention import Tree, decoder_of, float32_products, micro_batches, tree, tree_sizes
+from keepworth.models.attention import Tree, decoder_of, float32_products, micro_batches, tree
 from keepworth.models.chat_format import ends_of
 from keepworth.models.checkpoint import load_checkpoint, require_tree
 from keepworth.models.decoding_step import DecodingStep, PackedWeights, ThroughModules
@@ -202,7 +202,8 @@ class InProcessModel(TextSide):
         self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
     ) -> list[list[tuple[float, ...]]]:
         results: list[list[tuple[float, ...]]] = [[] for _ in prompts]
-        for rows in micro_batches(tree_sizes(prompts, branches), self.token_budget):
+        sizes = [len(p) + sum(map(len, b)) for p, b in zip(prompts, branches, strict=True)]
+        for rows in micro_batches(sizes, self.token_budget):
             some_prompts, some_branches = [prompts[i] for i in rows], [branches[i] for i in rows]
             with float32_products(self.dtype):
                 logprobs, _ = self.tree_scores(tree(some_prompts, some_branches), temperature)

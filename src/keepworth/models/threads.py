@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -47,6 +49,19 @@ def settle_threads(model: InProcessModel, threads: int = 0) -> int:
     return torch.get_num_threads()
 
 
+@contextmanager
+def threads_set(count: int) -> Iterator[None]:
+    """Sets torch's threads inside the block."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def faster_type() -> Literal["bf16", "fp32"]:
     """Returns bfloat16, or float32 where a processor takes longer for bfloat16. It times a product as large as those of a group
     of answers, on one thread, in processor seconds, which hardly depend on the machine's other work."""
@@ -54,12 +69,8 @@ def faster_type() -> Literal["bf16", "fp32"]:
 
     if torch.cuda.is_available():
         return "bf16"
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with threads_set(1):
         narrow, wide = product_seconds(torch.bfloat16), product_seconds(torch.float32)
-    finally:
-        torch.set_num_threads(before)
     return "bf16" if narrow <= wide else "fp32"
 
 

@@ -193,15 +193,11 @@ def _fix(wrong: Any, key: str) -> str:
     about = wrong.get("ctx", {})
     if isinstance(raised := about.get("error"), KeepworthError) and raised.fix:
         return raised.fix
-    if meant := nearest(str(wrong["input"]), _choices(about.get("expected", ""))):
+    choices = str(about.get("expected", "")).split("'")[1::2]  # the names in "'answerer' or 'manager'"
+    if meant := nearest(str(wrong["input"]), choices):
         return f"Did you mean {meant!r}?"
     for bound, direction in (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("lt", "less than")):
         if bound in about:
             return f"Set {key} to {direction} {about[bound]:g}."
     # The message for an objective's options already lists the choices.
     return "" if "did you mean" in wrong["msg"] else "--print-config shows what there is."
-
-
-def _choices(expected: object) -> list[str]:
-    """Returns the quoted names in "'answerer' or 'manager'"."""
-    return str(expected).split("'")[1::2]

@@ -27,6 +27,7 @@ from keepworth.episodes.model import FinishReason, SamplingParams, Tokens
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.run_folder import TRAIN, RunFolder, episode_files, read_json, replacing_folder, write_json
 from keepworth.models.adapter import copy_texts, merge_network, save_network, with_adapter
+from keepworth.models.chat_format import ends_of, ids_of
 from keepworth.models.errors import UnsupportedModel
 from keepworth.models.files import BASE_RECORD, is_hub_id, record_of, sha256_of
 from keepworth.models.inprocess import InProcessModel
@@ -38,7 +39,6 @@ BASE_FOLDER = "base"
 TOLERANCE = 0.1
 """Nats by which a token's log-probability may differ on average. Rounding 135M weights to bfloat16 makes about 0.04."""
 PROMPTS, LONGEST_PROMPT, LONGEST_ANSWER = 10, 2048, 64
-DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 _STORED = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 
 
@@ -102,6 +102,11 @@ def export(run: RunFolder | Path | str, folder: Path | str, *, merged: bool = Tr
     answers = GreedyAnswers.draw(trained.loaded("fp32"), run, trained.role)
     with replacing_folder(folder) as made:
         agreement = (_write_merged if merged else _write_adapter)(trained, made, answers)
+        if agreement.mean_gap > TOLERANCE:
+            raise KeepworthError(
+                f"The folder, as transformers loads it, differs from the run by {agreement.mean_gap:.3f} nats a token on "
+                f"the run's own questions, more than {TOLERANCE}."
+            )
         stored = stored_dtype(made)
         record = {
             **origin,
@@ -183,7 +188,7 @@ def _write_merged(trained: Trained, folder: Path, answers: GreedyAnswers) -> Agr
     """Writes the sum in the base's type of number, or in float32 where that type changes answers."""
     stored = stored_dtype(trained.base)
     for dtype in dict.fromkeys((stored, "float32")):
-        network = merge_network(trained.loaded("fp32")).to(DTYPES[dtype])
+        network = merge_network(trained.loaded("fp32")).to(getattr(torch, dtype))
         for written in folder.glob("*.safetensors*"):  # in another type
             written.unlink()
         save_network(network, folder)
@@ -191,14 +196,14 @@ def _write_merged(trained: Trained, folder: Path, answers: GreedyAnswers) -> Agr
         agreement = answers.compare(_load_plain(folder))
         if agreement.identical == agreement.prompts and agreement.mean_gap <= TOLERANCE:
             break
-    return _required(agreement)
+    return agreement
 
 
 def _write_adapter(trained: Trained, folder: Path, answers: GreedyAnswers) -> Agreement:
     for name in ("adapter_config.json", "adapter_model.safetensors"):
         shutil.copyfile(trained.weights / name, folder / name)
     copy_texts(trained.base, folder, but=("config.json", "generation_config.json"))
-    agreement = _required(answers.compare(with_adapter(_load_plain(trained.base), folder)))
+    agreement = answers.compare(with_adapter(_load_plain(trained.base), folder))
     settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
     write_json(folder / "adapter_config.json", {**settings, "base_model_name_or_path": BASE_FOLDER})
     (folder / BASE_FOLDER).mkdir()
@@ -226,10 +231,7 @@ class GreedyAnswers:
         ends = {segment.ids[-1] for segment in asked if segment.ids and segment.finish is FinishReason.STOP}
         longest = min(LONGEST_ANSWER, max((len(segment.ids) for segment in asked), default=LONGEST_ANSWER)) or 1
         prompts = [segment.context for segment in asked] or [model.encode(text) for text in _TEXTS]
-        stop_tokens = (
-            getattr(model.network.generation_config, "eos_token_id", None) or model.network.config.eos_token_id
-        )
-        stop = frozenset([stop_tokens] if isinstance(stop_tokens, int) else stop_tokens or ()) | ends
+        stop = frozenset(ends).union(ends_of(model.network) or ids_of(model.network.config.eos_token_id))
         samples = [drawn for (drawn,) in model.sample(prompts, SamplingParams(longest, temperature=0.0, stop_ids=stop))]
         return cls(tuple(prompts), tuple(one.ids for one in samples), tuple(one.logprobs for one in samples))
 
@@ -273,15 +275,6 @@ def _load_plain(folder: Path) -> Any:
     from transformers import AutoModelForCausalLM
 
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-
-
-def _required(agreement: Agreement) -> Agreement:
-    if agreement.mean_gap > TOLERANCE:
-        raise KeepworthError(
-            f"The folder, as transformers loads it, differs from the run by {agreement.mean_gap:.3f} nats a token on the run's "
-            f"own questions, more than {TOLERANCE}."
-        )
-    return agreement
 
 
 # The model card, whose front matter is the Hugging Face Hub's.

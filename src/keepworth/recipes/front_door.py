@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from keepworth.learning.collect.workers import Rollouts
-    from keepworth.learning.run_folder import RunFolder
+    from keepworth.learning.run_folder import RunFolder, Track
     from keepworth.learning.watch.progress import Progress
-    from keepworth.learning.watch.tracking import Track
     from keepworth.recipes.export import Exported
     from keepworth.recipes.user_tasks import Given
 
@@ -247,15 +246,14 @@ def carry_out(run: RunFolder, work: Callable[[Progress], None], progress: Progre
     """Trains, unless the run is finished, and writes its report. `track` is as for `train`. Raises KeepworthError where training
     diverged."""
     from keepworth.evaluation.report import write_report
-    from keepworth.learning.watch.tracking import tracked
 
     if run.result() is None:
         progress.note(f"Everything is written to {run.path}. Ctrl-C stops; the same command continues.")
         if run.resumed_from is not None:
             progress.note(f"Continuing {run.path} from step {run.resumed_from}.")
+        run.track = track
         try:
-            with tracked(run, track):
-                work(progress)
+            work(progress)
         except FloatingPointError as error:
             raise KeepworthError(
                 f"Training diverged ({error}). The weights of the step before are saved in {run.path}.",

@@ -41,10 +41,11 @@ def _remembered(memory: Memory) -> Iterator[tuple[str, dict[str, Any]]]:
         after = listed[-1]
         for id in listed:
             with memory.store.database.reading() as connection:
-                one = log.record(connection, lambda home, c=connection: memory.store.scope_named(c, home), id)  # type: ignore[misc]
-            if one is None or not one.task.strip():
-                continue
-            messages = sessions.setdefault((one.scope.user or one.person, one.scope.session or id), [])
+                one = log.record(connection, id)
+                if one is None or not one.task.strip():
+                    continue
+                scope = memory.store.scope_named(connection, one.home)
+            messages = sessions.setdefault((scope.user or one.person, scope.session or id), [])
             messages.append({"role": "user", "content": one.task})
             done = next((choice.action for choice in reversed(one.choices) if choice.action.strip()), "")
             if done:

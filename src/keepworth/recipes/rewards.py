@@ -16,9 +16,9 @@ from typing import Any
 
 from keepworth.environments.environment import in_lasting_loop, in_thread
 from keepworth.episodes.episode import RewardTerm, Task
-from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.episodes.errors import KeepworthError
 from keepworth.tasks.own import DataRow, MissingField, messages_of
-from keepworth.tasks.verifiers import VERIFIERS, verify
+from keepworth.tasks.verifiers import VERIFIERS, verifier, verify
 
 RewardFunction = Callable[..., Any]
 
@@ -159,9 +159,7 @@ def scoring(given: str | RewardFunction | Sequence[str | RewardFunction], weight
 
 def _reward(given: str | RewardFunction, weight: float) -> Reward:
     if isinstance(given, str):
-        if given not in VERIFIERS:
-            raise UnknownName("verifier", given, VERIFIERS)
-        return Reward(given, VERIFIERS[given], weight)
+        return Reward(given, verifier(given), weight)
     if not callable(given):
         raise UnusableReward(f"{given!r:.60} is no reward.", "Give a function of (answer, row), or a verifier's name.")
     name = str(getattr(given, "__name__", type(given).__name__))

@@ -189,12 +189,7 @@ Idle = tuple[tuple[str, ...], str, str]
 
 
 def objective_of(settings: TrainingSettings) -> Objective:
-    """Returns the chosen objective, or the recipe's default, with the given options changed.
-
-    Raises:
-        UnknownName: No objective has this name.
-        ObjectiveError: An option is invalid.
-    """
+    """Returns the chosen objective, or the recipe's, with the given options changed. Raises UnknownName, ObjectiveError."""
     given = settings.objective
     name, options = (given, {}) if isinstance(given, str) else (str(given.get("preset") or ""), given)
     chosen = preset(name) if name else settings.default_objective

@@ -14,10 +14,7 @@ from keepworth.episodes.episode import UNSOUND, is_silent
 from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.learning.collect.curriculum import drawn_task
 from keepworth.recipes.hooks import NO_HOOKS, Hooks
-from keepworth.recipes.settings import (
-    Settings,
-    is_supervised,
-)
+from keepworth.recipes.settings import Settings, is_supervised
 
 if TYPE_CHECKING:
     from keepworth.episodes import Episode, Task
@@ -131,15 +128,10 @@ class System:
         finish(run, make_tables(run, settings, self, remark))
 
     def rollout(self, settings: Settings, model: Model) -> Rollout:
-        """Returns the rollout that a worker runs."""
-        return make_rollout(settings, self, model)
+        """Returns the rollout of one episode, here or in a worker. `model` encodes and scores only; the context samples."""
+        from keepworth.rollouts.driver import playing
 
-
-def make_rollout(settings: Settings, system: System, model: Model) -> Rollout:
-    """Returns the rollout of one episode. `model` encodes and scores only; the context samples."""
-    from keepworth.rollouts.driver import playing
-
-    return playing(model, system.play, temperature=settings.temperature, limits=system.limits)
+        return playing(model, self.play, temperature=settings.temperature, limits=self.limits)
 
 
 @dataclass(slots=True)
@@ -158,7 +150,7 @@ class Playing:
     async def rollout(self, task: Task, context: RolloutContext) -> Episode:
         if is_supervised(self.settings):
             return demonstrated(self.system, self.model, task, context.id)
-        return await make_rollout(self.settings, self.system, self.model)(task, context)
+        return await self.system.rollout(self.settings, self.model)(task, context)
 
     def begin(self, learner: Learner) -> None:
         """Measures and imitates before the first step, where the recipe asks for that."""

@@ -16,7 +16,7 @@ from keepworth.episodes.episode import Episode, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import SamplingParams, Tokens
 from keepworth.learning.collect.asynchrony import Asynchrony, Staleness, synchronous
-from keepworth.learning.collect.curriculum import batch as batch
+from keepworth.learning.collect.curriculum import batch
 from keepworth.learning.collect.pipeline import Episodes, Pipeline
 from keepworth.learning.critic import CriticSettings
 from keepworth.learning.learner import Imitator, Learner, Optimisation
@@ -88,24 +88,19 @@ def train_role(
     no_workers: str = "",
     hooks: Hooks = NO_HOOKS,
 ) -> str:
-    """Trains a role as its settings say and stores its weights. Called again on the same folder, it continues where it stopped.
+    """Trains a role as its settings say, stores its weights, and returns a remark for the readers of its tables, or "". Called
+    again on the same folder, it continues where it stopped.
 
     Raises KeepworthError for what cannot work, before anything slow where possible.
 
     Args:
         settings: The recipe's settings, with `holds` and `schedule_of_steps`.
         make: Makes the episodes from the loaded model.
-        length_budget: The most tokens that an episode can draw.
-        row_budget: The most tokens that calls which continue each other can draw.
+        length_budget, row_budget, optional, hooks: As in `System`.
         groups: Groups per update, where they are not the settings' `tasks_per_step`.
         seconds: The longest that an episode may take.
-        optional: Reward terms that may be absent from an episode.
         origin: Where workers find the recipe.
         no_workers: Why the recipe cannot run rollouts in workers; "" where it can.
-        hooks: Changes of the training loop.
-
-    Returns:
-        A remark for the readers of its tables, or "".
     """
     from keepworth.models.files import ModelKind, path_of
 

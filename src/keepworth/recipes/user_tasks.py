@@ -68,15 +68,8 @@ class Config(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The arguments of `train` besides settings.
-
-    Attributes:
-        reward: A function, several, or the name of a verifier; an environment gives its own.
-        environment: Makes an environment for each task, which replaces the question.
-        agent: Makes an agent for each task, which replaces a `Chat`.
-        recall: Returns the items of a memory that are shown for a task.
-        memory: The memory's name.
-    """
+    """The arguments of `train` besides settings. `recall` returns the items of the memory that are shown for a task; `memory` is
+    its name."""
 
     tasks: OwnTasks
     reward: Any = None
@@ -183,6 +176,7 @@ def recall_of(config: Config, given: Given) -> Recall | None:
 
 
 def system(config: Config, given: Given) -> System:
+    from keepworth.agents.chat import Chat
     from keepworth.agents.recall import another, evidence_only
     from keepworth.environments.question import Question
     from keepworth.rollouts.driver import Limits, Play
@@ -193,7 +187,17 @@ def system(config: Config, given: Given) -> System:
         return Question(score) if given.environment is None else given.environment(task)
 
     def playing(shows: Recall | None) -> Play:
-        return Play(environment, given.agent or (lambda task, memory: chat_of(config, task, shows)))
+        def chat(task: Task, memory: Bank | None) -> Agent:
+            return Chat(
+                config.system,
+                max_tokens=config.max_tokens,
+                stop=config.stop,
+                format=config.format,
+                thinking=config.thinking,
+                shown=() if shows is None else shows(task).shown,
+            )
+
+        return Play(environment, given.agent or chat)
 
     def measured(split: str) -> Measured:
         tasks = list(tasks_of[split])[: config.questions]
@@ -228,20 +232,6 @@ def system(config: Config, given: Given) -> System:
         ready=lambda model, progress: require_chat(config, given, recall, model, progress),
         note=f"{given.tasks.note} Greedy, {config.max_tokens} tokens an answer.".strip(),
         right=(lambda model, task: [right_answer(config, task, recall, model)]) if is_supervised(config) else None,
-    )
-
-
-def chat_of(config: Config, task: Task, recall: Recall | None) -> Agent:
-    from keepworth.agents.chat import Chat
-
-    shown = () if recall is None else recall(task).shown
-    return Chat(
-        config.system,
-        max_tokens=config.max_tokens,
-        stop=config.stop,
-        format=config.format,
-        thinking=config.thinking,
-        shown=shown,
     )
 
 

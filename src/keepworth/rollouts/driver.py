@@ -78,7 +78,6 @@ class RolloutContext(Protocol):
         group: The index of its group.
         seed: A seed for other random draws, such as an environment's.
         member: The position in its group; None where the episode is measured.
-        variation: The variation that it is played with, if any.
     """
 
     @property
@@ -146,18 +145,6 @@ def together(
         label: A prefix of the episodes' ids, to tell them apart.
         indices: The indices of the groups, for a rollout that depends on them; 0, 1, 2 ... where None.
     """
-    return asyncio.run(_play_together(model, tasks, rollout, n, seed, label, indices))
-
-
-async def _play_together(
-    model: Model,
-    tasks: Sequence[Task],
-    rollout: Rollout,
-    n: int,
-    seed: int,
-    label: str,
-    indices: Sequence[int] | None,
-) -> list[Group]:
     if n < 1:
         raise ValueError(f"n = {n}: a group has at least one episode")
     lockstep = Lockstep(model, seed)
@@ -174,16 +161,19 @@ async def _play_together(
         finally:
             lockstep.leave()
 
-    places = [(index, position) for index in range(len(tasks)) for position in range(n)]
-    for _ in places:
-        lockstep.enter()
-    running = [asyncio.create_task(member(*position)) for position in places]
-    try:
-        await asyncio.gather(*running)
-    finally:  # the first failure cancels the rest
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+    async def everybody() -> None:
+        places = [(index, position) for index in range(len(tasks)) for position in range(n)]
+        for _ in places:
+            lockstep.enter()
+        running = [asyncio.create_task(member(*position)) for position in places]
+        try:
+            await asyncio.gather(*running)
+        finally:  # the first failure cancels the rest
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    asyncio.run(everybody())
     groups = []
     for index, played in enumerate(tasks):
         members = tuple(episodes[index * n + position] for position in range(n))

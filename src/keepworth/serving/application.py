@@ -96,7 +96,14 @@ def application(
         return Route(path, endpoint, methods=[method], include_in_schema=False)
 
     def compute(answers: RouteAnswers) -> Callable[[Request, bytes], Awaitable[Response]]:
-        return lambda request, raw: _answered(request, raw, answers, workers, errors)
+        def computed(request: Request, raw: bytes) -> Response:
+            """Parse the body and answer, both in a thread, as parsing a large body takes a while too."""
+            try:
+                return _response(answers(_call(request, raw, _body(request, raw))))
+            except Exception as error:
+                return errors.of(error, request.url.path)
+
+        return lambda request, raw: asyncio.get_running_loop().run_in_executor(workers, computed, request, raw)
 
     def stream(answers: Streamed) -> Callable[[Request, bytes], Awaitable[Response]]:
         return lambda request, raw: answers(_call(request, raw, {}), request)
@@ -257,25 +264,6 @@ class _Bodies:
         self.taken[token] += more
 
 
-async def _answered(
-    request: Request,
-    raw: bytes,
-    answers: RouteAnswers,
-    workers: Executor,
-    errors: _Errors,
-) -> Response:
-    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
-
-    def computed() -> Response:
-        """Parse the body and answer, both in a thread, as parsing a large body takes a while too."""
-        try:
-            return _response(answers(_call(request, raw, _body(raw, kind))))
-        except Exception as error:
-            return errors.of(error, request.url.path)
-
-    return await asyncio.get_running_loop().run_in_executor(workers, computed)
-
-
 def _call(request: Request, raw: bytes, body: dict[str, Any]) -> ServedCall:
     query, path = dict(request.query_params), dict(request.path_params)
     return ServedCall(body, query, path, request.scope.get("access"), raw, request.headers)
@@ -289,7 +277,8 @@ def _response(answer: Any) -> Response:
     return Response(json.dumps(answer, allow_nan=False), media_type="application/json")
 
 
-def _body(raw: bytes, kind: str) -> dict[str, Any]:
+def _body(request: Request, raw: bytes) -> dict[str, Any]:
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if not raw:
         return {}
     if kind != "application/json":

@@ -108,6 +108,12 @@ class CallFormat:
 
     def reply(self, copy: bytes, kind: str) -> SpokenReply:
         """Read what the model answered from the bytes of an answer with content type `kind`."""
+        spoken = [self.spoken(event, kind.startswith(EVENTS)) for event in _events(copy, kind)]
+        names = (name for _, tools in spoken for name in tools if name)
+        return SpokenReply("".join(word for words, _ in spoken for word in words), tuple(names))
+
+    def spoken(self, event: Body, streamed: bool) -> tuple[list[str], list[str]]:
+        """Return the words and the names of tools in an event of a stream, or in a whole answer."""
         raise NotImplementedError
 
     def broken(self, message: str) -> Body:
@@ -120,14 +126,11 @@ class ChatFormat(CallFormat):
 
     path = "/v1/chat/completions"
 
-    def reply(self, copy: bytes, kind: str) -> SpokenReply:
-        words, tools = list[str](), list[str]()
-        for event in _events(copy, kind):
-            choice: Body = next(iter(_listed(event.get("choices"))), {})
-            message = _object(choice.get("delta") or choice.get("message"))
-            words.append(_text(message.get("content")))
-            tools += [_text(_object(call.get("function")).get("name")) for call in _listed(message.get("tool_calls"))]
-        return SpokenReply("".join(words), tuple(filter(None, tools)))
+    def spoken(self, event: Body, streamed: bool) -> tuple[list[str], list[str]]:
+        choice: Body = next(iter(_listed(event.get("choices"))), {})
+        message = _object(choice.get("delta") or choice.get("message"))
+        tools = [_text(_object(call.get("function")).get("name")) for call in _listed(message.get("tool_calls"))]
+        return [_text(message.get("content"))], tools
 
 
 class ResponsesFormat(CallFormat):
@@ -138,9 +141,7 @@ class ResponsesFormat(CallFormat):
 
     def pieces(self, body: Body) -> list[Any] | None:
         given = body.get("input")
-        if isinstance(given, str):
-            return [{"role": "user", "content": given}]
-        return super().pieces(body)
+        return [{"role": "user", "content": given}] if isinstance(given, str) else super().pieces(body)
 
     def goes_on(self, pieces: Sequence[Any]) -> bool:
         return str(pieces[-1].get("type", "")).endswith(("_output", "_approval_response"))
@@ -153,18 +154,14 @@ class ResponsesFormat(CallFormat):
     def same(self, piece: Any) -> Any:
         return {"type": "message", **super().same(piece)} if "role" in piece else piece
 
-    def reply(self, copy: bytes, kind: str) -> SpokenReply:
-        words, tools = list[str](), list[str]()
-        for event in _events(copy, kind):
-            if kind.startswith(EVENTS):
-                if event.get("type") == "response.output_text.delta":
-                    words.append(_text(event.get("delta")))
-                items = [_object(event.get("item"))] if event.get("type") == "response.output_item.done" else []
-            else:
-                items = _listed(event.get("output"))
-                words += [text_of(item) for item in items if item.get("type") == "message"]
-            tools += [_text(item.get("name")) for item in items if str(item.get("type", "")).endswith("_call")]
-        return SpokenReply("".join(words), tuple(filter(None, tools)))
+    def spoken(self, event: Body, streamed: bool) -> tuple[list[str], list[str]]:
+        if streamed:
+            words = [_text(event.get("delta"))] if event.get("type") == "response.output_text.delta" else []
+            items = [_object(event.get("item"))] if event.get("type") == "response.output_item.done" else []
+        else:
+            items = _listed(event.get("output"))
+            words = [text_of(item) for item in items if item.get("type") == "message"]
+        return words, [_text(item.get("name")) for item in items if str(item.get("type", "")).endswith("_call")]
 
     def broken(self, message: str) -> Body:
         shape = {"type": "error", "code": "502", "message": message, "param": None}
@@ -178,16 +175,10 @@ class MessagesFormat(CallFormat):
     path = "/v1/messages"
 
     def turns(self, pieces: Sequence[Any]) -> list[int]:
-        return [
-            index
-            for index, piece in enumerate(pieces)
-            if piece.get("role") == "user"
-            and not any(_is_result(part) for part in _parts(piece))
-            and strip_host_words(piece)
-        ]
+        return [index for index in super().turns(pieces) if not self.goes_on([pieces[index]])]
 
     def goes_on(self, pieces: Sequence[Any]) -> bool:
-        return any(_is_result(part) for part in _parts(pieces[-1]))
+        return any(str(part.get("type", "")).endswith("tool_result") for part in _parts(pieces[-1]))
 
     def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str]) -> dict[str, Any]:
         sent = [
@@ -202,13 +193,10 @@ class MessagesFormat(CallFormat):
         first: list[Any] = [next(iter(_parts(piece)), {}) for piece in body["messages"] if piece.get("role") == "user"]
         return [text for part in first if (text := _text(part.get("text"))).startswith(MARK)]
 
-    def reply(self, copy: bytes, kind: str) -> SpokenReply:
-        words, tools = list[str](), list[str]()
-        for event in _events(copy, kind):
-            parts = _listed(event.get("content")) or [_object(event.get("content_block")), _object(event.get("delta"))]
-            words += [_text(part.get("text")) for part in parts]
-            tools += [_text(part.get("name")) for part in parts if str(part.get("type", "")).endswith("tool_use")]
-        return SpokenReply("".join(words), tuple(filter(None, tools)))
+    def spoken(self, event: Body, streamed: bool) -> tuple[list[str], list[str]]:
+        parts = _listed(event.get("content")) or [_object(event.get("content_block")), _object(event.get("delta"))]
+        tools = [_text(part.get("name")) for part in parts if str(part.get("type", "")).endswith("tool_use")]
+        return [_text(part.get("text")) for part in parts], tools
 
     def broken(self, message: str) -> Body:
         return anthropic_error(502, message, "")
@@ -247,7 +235,7 @@ def strip_host_words(message: Mapping[str, Any]) -> str:
 
 def tools_answered(pieces: Sequence[Any]) -> bool:
     """Whether a tool answered in any of the pieces, as in a call that goes on with a turn."""
-    return any(map(_answers, pieces))
+    return any(_is_answer(part) for piece in pieces for part in (piece, *_listed(piece.get("content"))))
 
 
 def first_answer(pieces: Sequence[Any]) -> str:
@@ -269,11 +257,6 @@ def _parts_within(piece: Body) -> Iterator[Body]:
         yield from _parts_within(part)
 
 
-def _answers(piece: Body) -> list[Body]:
-    """Return the piece and those of its parts that are answers of tools."""
-    return [part for part in (piece, *_listed(piece.get("content"))) if _is_answer(part)]
-
-
 def _is_answer(part: Body) -> bool:
     kind = str(part.get("type", ""))
     return part.get("role") in ("tool", "function") or kind == "tool_result" or kind.endswith("_output")
@@ -286,10 +269,6 @@ def _is_text(part: Any) -> bool:
 def _parts(message: Mapping[str, Any]) -> list[Any]:
     content = message.get("content")
     return [{"type": "text", "text": content}] if isinstance(content, str) else _listed(content)
-
-
-def _is_result(part: Mapping[str, Any]) -> bool:
-    return str(part.get("type", "")).endswith("tool_result")
 
 
 def _events(copy: bytes, kind: str) -> Iterator[dict[str, Any]]:

@@ -149,7 +149,10 @@ class Client:
                 response = self._http.send(call.request(self._http))
             except httpx.TransportError as error:
                 if pause is None:
-                    raise _unreachable(str(self._http.base_url), error) from error
+                    raise ServerProblem(
+                        f"{self._http.base_url} gave no answer ({type(error).__name__}: {error}).",
+                        "Is `keepworth serve --memory` running there?",
+                    ) from error
             else:
                 if pause is None or response.status_code not in AGAIN:
                     return call.read(_answer(response))
@@ -315,12 +318,6 @@ def _answer(response: httpx.Response) -> Any:
     if answer["code"] == "UnprocessableEntity":  # refused by the server's check of fields, not by the memory
         raise InvalidFilter(message, fix)
     raise ServerProblem(message, fix, status=response.status_code)
-
-
-def _unreachable(url: str, error: Exception) -> ServerProblem:
-    return ServerProblem(
-        f"{url} gave no answer ({type(error).__name__}: {error}).", "Is `keepworth serve --memory` running there?"
-    )
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:

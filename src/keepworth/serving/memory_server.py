@@ -43,8 +43,7 @@ class MemoryServer(HttpServer):
     """Serves the memory at `path`, a file or an address, from `start` to `close`, or inside a `with` block.
 
     Args:
-        host: The address to listen on. There is no TLS: put a proxy in front if others reach it.
-        port: 0 for any free one, which `url` then names.
+        host, port: The address to listen on, as for `HttpServer`. There is no TLS: put a proxy in front if others reach it.
         token: A token that allows everything until the server ends; a new one if not given.
         upstream: The endpoint to which the `Gateway` passes calls; "" for no gateway.
         upstream_key: The bearer token for the upstream.

@@ -7,7 +7,6 @@ from elsewhere, to run scripts other than its own, and to turn text into HTML.""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from importlib.resources import files
 from itertools import accumulate
 from typing import Any
@@ -16,7 +15,7 @@ from keepworth.memory.store import episode_log, log
 from keepworth.memory.verbs import Bounds, Page, verb
 from keepworth.page import PARTS, STYLE, asset
 from keepworth.page.charts import Panel, Series, as_elements
-from keepworth.serving.calls import ReadyAnswer, RouteAnswers, ServedCall
+from keepworth.serving.calls import ReadyAnswer, RouteAnswers
 from keepworth.serving.memory_routes import ServedCaller
 
 KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -56,18 +55,13 @@ def page_table() -> dict[tuple[str, str], RouteAnswers]:
     texts = {name: asset(name, "keepworth.serving", "page") for name in names}
     texts |= {name: asset(name) for name in (STYLE, PARTS)}
     return {
-        ("GET", "/" if name == INDEX else f"/page/{name}"): partial(_file, _answer(name, text))
-        for name, text in texts.items()
+        ("GET", "/" if name == INDEX else f"/page/{name}"): _file(name, text.encode()) for name, text in texts.items()
     }
 
 
-def _answer(name: str, text: str) -> ReadyAnswer:
-    kind = KINDS[name.rpartition(".")[2]]
-    return ReadyAnswer(text.encode(), f"{kind}; charset=utf-8", headers=HEADERS)
-
-
-def _file(answer: ReadyAnswer, call: ServedCall) -> ReadyAnswer:
-    return answer
+def _file(name: str, content: bytes) -> RouteAnswers:
+    answer = ReadyAnswer(content, f"{KINDS[name.rpartition('.')[2]]}; charset=utf-8", headers=HEADERS)
+    return lambda call: answer
 
 
 @verb("GET /overview", "read")

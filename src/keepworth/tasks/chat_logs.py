@@ -49,15 +49,8 @@ it would tie almost all sessions to one split."""
 def rewarded_tasks(rows: Iterable[tuple[str, Mapping[str, Any]]], name: str) -> OwnTasks:
     """Makes a task of each answer with more reward than the average, with the conversation before it as the prompt.
 
-    Splits share no session, no user (where there are several) and no question.
-
-    Args:
-        rows: Conversations, each with its place in the file.
-        name: The name of their source.
-
-    Raises:
-        WrongFormat: A line cannot be read, or all rewards are equal.
-    """
+    Splits share no session, no user (where there are several) and no question. `rows` are conversations, each with its place in
+    the file; `name` is that of their source. Raises WrongFormat where a line cannot be read, or all rewards are equal."""
     answers = {}
     for place, row in rows:
         for answer in _answers(row, place):

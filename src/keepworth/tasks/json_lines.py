@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -98,10 +99,10 @@ def _fold(text: str) -> str:
 
 
 def _tasks(line: Mapping[str, Any], id: str, side: str, source: str, where: str) -> list[Task]:
-    writes, questions = _list(line, "writes", where), _list(line, "questions", where)
+    sessions, places = sessions_of(line, id, where)
+    questions = _list(line, "questions", where)
     if not questions:
         raise WrongFormat(f"{where}: there is no question.", 'Add "questions": [{"text": ..., "answers": [...]}].')
-    sessions, places = _sessions(writes, id, where)
     tasks: list[Task] = []
     for number, question in enumerate(questions):
         at = f"{where}, question {number + 1}"
@@ -156,19 +157,12 @@ def _tasks(line: Mapping[str, Any], id: str, side: str, source: str, where: str)
     return tasks
 
 
-def sessions_of(row: Mapping[str, Any], id: str, where: str) -> list[Session]:
-    """Returns the `writes` of a row as sessions. Raises WrongFormat."""
-    return _sessions(_list(row, "writes", where), id, where)[0]
-
-
-def _sessions(
-    writes: Sequence[Mapping[str, Any]], id: str, where: str
-) -> tuple[list[Session], dict[str, tuple[str, int]]]:
-    """Returns the writes as sessions in order of their first write, and the place of each id."""
+def sessions_of(row: Mapping[str, Any], id: str, where: str) -> tuple[list[Session], dict[str, tuple[str, int]]]:
+    """Returns the `writes` of a row as sessions in order of their first write, and the place of each id. Raises WrongFormat."""
     turns: dict[str, list[Turn]] = {}
     dates, last = dict[str, str](), dict[str, str]()
     places: dict[str, tuple[str, int]] = {}
-    for number, write in enumerate(writes, start=1):
+    for number, write in enumerate(_list(row, "writes", where), start=1):
         at = f"{where}, write {number}"
         _known(write, WRITE, at)
         text = str(_of(write, "text", str, at))
@@ -230,16 +224,10 @@ def _of(record: Mapping[str, Any], name: str, kind: Any, where: str, default: An
 
 def _time(record: Mapping[str, Any], where: str, default: str) -> str:
     value = str(_of(record, "time", str, where, "")) or default
-    try:
-        if value:
-            date.fromisoformat(value[:10])
-    except ValueError:
-        right = False
-    else:
-        right = not value or TIME.fullmatch(value) is not None
-    if not right:
-        raise WrongFormat(f"{where}: time is {value!r:.60}.", "Write it in ISO 8601, such as 2026-01-03T10:00.")
-    return value
+    with suppress(ValueError):
+        if not value or (TIME.fullmatch(value) and date.fromisoformat(value[:10])):
+            return value
+    raise WrongFormat(f"{where}: time is {value!r:.60}.", "Write it in ISO 8601, such as 2026-01-03T10:00.")
 
 
 def _sayable(text: str, name: str, where: str) -> None:

@@ -218,7 +218,7 @@ def _task(row: Mapping[str, Any], place: str, key: str, source: str) -> Task:
         input=text,
         answers=texts,
         verifier=str(row.get("verifier") or ""),
-        sessions=tuple(sessions_of(row, key, place)) if row.get("writes") else (),
+        sessions=tuple(sessions_of(row, key, place)[0]) if row.get("writes") else (),
         tags={"split": str(split)} if split else {},
         row=data_row,
     )

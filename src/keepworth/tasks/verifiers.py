@@ -12,7 +12,7 @@ from importlib import import_module
 from types import MappingProxyType
 
 from keepworth.episodes.episode import Task
-from keepworth.episodes.errors import UnknownName
+from keepworth.episodes.errors import require_known
 from keepworth.episodes.extras import require
 from keepworth.tasks.metrics import abstains, exact_match, normalise, token_f1
 from keepworth.tasks.operations import operation
@@ -327,9 +327,7 @@ TASK_VERIFIERS: Mapping[str, Callable[[Task, str], float]] = MappingProxyType({A
 def verifier(name: str) -> Verifier:
     """Returns the verifier of that name, which maps (prediction, answers) to a reward in [0, 1]. Raises UnknownName with the
     nearest."""
-    if name not in VERIFIERS:
-        raise UnknownName("verifier", name, VERIFIERS)
-    return VERIFIERS[name]
+    return VERIFIERS[require_known("verifier", name, VERIFIERS)]
 
 
 def verify(task: Task, prediction: str) -> float:

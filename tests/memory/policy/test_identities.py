@@ -22,7 +22,7 @@ def told(memory: Memory, goal: str, action: str, reward: float, by: str | None, 
 
 def episode(memory: Memory, id: str) -> log.Record:
     with memory.store.database.reading() as connection:
-        found = log.record(connection, lambda scope: memory.store.scope_named(connection, scope), id)
+        found = log.record(connection, id)
     assert found is not None
     return found
 

@@ -261,6 +261,8 @@ def test_what_helps_is_told_from_what_does_not_and_the_interval_is_in_why(well_k
     ]
     with pytest.raises(InvalidFilter, match=r"no source 'another' in this scope. Known: .*manual"):
         memory.ledger(source="another")
+    with opened() as fresh, pytest.raises(InvalidFilter, match="Name a source when you write"):
+        fresh.ledger(source="another")
 
 
 def test_once_the_interval_is_clear_the_item_is_withheld_no_more(well_known: Memory) -> None:

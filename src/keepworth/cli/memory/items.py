@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from keepworth.memory.memory import Memory
     from keepworth.memory.search.search import Hit
     from keepworth.memory.store.purge import Erased
-    from keepworth.memory.store.undo import Rollback
 
 
 @command(
@@ -355,13 +354,10 @@ def rollback(
     entry: Annotated[int, option("N", "Undo one change, by its number in `history`.", min=0)] = 0,
 ) -> Lines:
     """Undo an episode, a source, one change, a person's rewards, or everything since a state. Can be undone itself."""
-    yield _report(memory.rollback(target, source=source, since=since, rewarder=rewarder, entry=entry), file)
-
-
-def _report(result: Rollback, file: MemoryPlace) -> Line:
+    result = memory.rollback(target, source=source, since=since, rewarder=rewarder, entry=entry)
     lines = [
         f"{result.cancelled} journal entries no longer count, {result.restored} count again; "
         f"{len(result.changed)} items changed. Undo this with: {again(file, 'rollback', result.id)}",
         *(f"  entry {seq} no longer applies: {reason}" for seq, reason in result.no_ops),
     ]
-    return Line(plain(result), "\n".join(lines))
+    yield Line(plain(result), "\n".join(lines))

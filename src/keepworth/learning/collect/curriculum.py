@@ -84,30 +84,22 @@ def batch(items: Sequence[T], size: int, step: int, seed: int | str) -> list[T]:
     return [_drawn(items, position, f"{seed}") for position in range(step * size, (step + 1) * size)]
 
 
-def balanced(items: Sequence[T], kind_of: Callable[[T], str], size: int, step: int, seed: int | str) -> list[T]:
-    """Returns the items of a step as `batch` does, with kinds in turn.
+def drawn_task(items: Sequence[T], kind_of: Callable[[T], str] | None, seed: int, group: int) -> T:
+    """Returns the task of the group with this index. Candidate 0 of a position follows the order of `batch`, with the kinds from
+    `kind_of` in turn; later candidates follow an order with another seed.
 
     Over any stretch of the training the counts of kinds differ by at most one, however many items each kind has. Within a kind
     each item comes once per pass, so a kind with few items is repeated more often."""
+    position, candidate = position_of(group), candidate_of(group)
+    order, at = (f"{seed}/others", position * OTHERS + candidate) if candidate else (f"{seed}", position)
+    if kind_of is None or not items:
+        return _drawn(items, at, order)
     by_kind: dict[str, list[T]] = {}
     for item in items:
         by_kind.setdefault(kind_of(item), []).append(item)
-    kinds = sorted(by_kind) or [""]
-    chosen = []
-    for position in range(step * size, (step + 1) * size):
-        turn, number = divmod(position, len(kinds))
-        kind = kinds[number]
-        chosen.append(_drawn(by_kind.get(kind, []), turn, f"{seed}/{kind}"))
-    return chosen
-
-
-def drawn_task(items: Sequence[T], kind_of: Callable[[T], str] | None, seed: int, group: int) -> T:
-    """Returns the task of the group with this index. Candidate 0 of a position follows the order of `batch`, or of `balanced`
-    with the types from `kind_of`; later candidates follow an order with another seed."""
-    position, candidate = position_of(group), candidate_of(group)
-    order, at = (f"{seed}/others", position * OTHERS + candidate) if candidate else (f"{seed}", position)
-    (task,) = batch(items, 1, at, order) if kind_of is None else balanced(items, kind_of, 1, at, order)
-    return task
+    turn, number = divmod(at, len(by_kind))
+    kind = sorted(by_kind)[number]
+    return _drawn(by_kind[kind], turn, f"{order}/{kind}")
 
 
 def _drawn(items: Sequence[T], position: int, seed: str) -> T:

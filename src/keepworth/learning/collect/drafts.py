@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from keepworth.episodes.needs import needs_llm
 
@@ -37,17 +36,11 @@ class DraftBatch:
     new weights and continues (interruptible generation: AReaL, arXiv 2505.24298, section 4.1). Tokens drawn before keep their
     log-probabilities and their version.
 
-    Args:
-        model: The model that draws.
-        order: The key by which drafts are started, smallest first.
-        slots: Drafts that are drawn at once, one token a `step`. None draws all waiting drafts to their ends in one step, during
-            which the weights must not change.
-    """
+    `slots` is how many drafts are drawn at once, one token a `step`. None draws all waiting drafts to their ends in one step,
+    during which the weights must not change."""
 
-    def __init__(
-        self, model: InProcessModel, *, order: Callable[[PartialSample], Any], slots: int | None = None
-    ) -> None:
-        self.model, self.order, self.slots = model, order, slots
+    def __init__(self, model: InProcessModel, *, slots: int | None = None) -> None:
+        self.model, self.slots = model, slots
         self.waiting: list[PartialSample] = []
         self.steps = self.drawn = self.read = 0
         self._drawings: list[_Drafts] = []
@@ -96,14 +89,14 @@ class DraftBatch:
         """Draws one token for every running draft, or without slots all waiting drafts to their ends. Returns the drafts that
         ended."""
         if self.slots is None:
-            drafts, self.waiting = sorted(self.waiting, key=self.order), []
+            drafts, self.waiting = sorted(self.waiting, key=_order), []
             for begun in self._begin(drafts):
                 while not begun.drawing.over:
                     self._step(begun)
             return drafts
         self._drawings = [drawing for drawing in self._drawings if not drawing.drawing.over]
         if self.waiting and len(self._drawings) < _AT_ONCE and (free := self.slots - len(self.live)) > 0:
-            self.waiting.sort(key=self.order)
+            self.waiting.sort(key=_order)
             chosen, self.waiting = self.waiting[:free], self.waiting[free:]
             self._drawings += self._begin(chosen)
         return [draft for drawing in self._drawings for draft in self._step(drawing)]
@@ -140,6 +133,10 @@ class DraftBatch:
         for branch in ended:
             drawn.drafts[branch].append(drawn.drawing.sample(branch))
         return [drawn.drafts[branch] for branch in ended]
+
+
+def _order(draft: PartialSample) -> tuple[int, tuple[int, ...]]:
+    return draft.group, draft.stream
 
 
 def _going(drawing: Drawing) -> list[int]:

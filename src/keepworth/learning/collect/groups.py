@@ -168,12 +168,8 @@ class EpisodeContext:
         self, function: Callable[..., T | Awaitable[T]], *arguments: Any, seconds: float | None = None, name: str = ""
     ) -> T:
         """Calls an environment, a tool or a judge. A plain function runs in a thread; an asynchronous one, or an object with an
-        asynchronous `__call__`, is awaited.
-
-        Raises:
-            CallTimedOut: It did not return within `seconds`.
-            CallFailed: The function raised.
-        """
+        asynchronous `__call__`, is awaited. Raises CallTimedOut where it does not return within `seconds`, CallFailed where it
+        raises."""
         limit = self._settings.call_seconds if seconds is None else seconds
         what = f"{name or getattr(function, '__name__', type(function).__name__)} of episode {self.id}"
         try:

@@ -116,7 +116,7 @@ class LocalSampler(Sampler):
         if not settings.serial:
             self._replica = Replica(learner.model, learner.master_weights.named)
         model, slots = (learner.model, None) if self._replica is None else (self._replica.model, settings.width)
-        self.batch = DraftBatch(model, order=_order, slots=slots)
+        self.batch = DraftBatch(model, slots=slots)
         self._ends: dict[int, asyncio.Future[None]] = {}
         self._seconds, self._before = 0.0, (0.0, 0, 0, 0)
 
@@ -178,10 +178,6 @@ class LocalSampler(Sampler):
         since = {name: float(new - old) for name, new, old in zip(names, now, self._before, strict=True)}
         self._before = now
         return since, ()
-
-
-def _order(draft: PartialSample) -> tuple[int, tuple[int, ...]]:
-    return draft.group, draft.stream
 
 
 PUBLISHED = "published"

@@ -62,18 +62,11 @@ class Packing:
     def width(self) -> int:
         return int(self.lengths.max()) if len(self.lengths) else 0
 
-    def pack(self, values: Tensor) -> Tensor:
-        """Copies [B,T] to [E,L] float64, with zeros after an episode's end."""
+    def pack(self, values: Tensor, *, total: bool = False) -> Tensor:
+        """Copies [B,T] to [E,L] float64, with zeros after an episode's end. `total` sums the tokens that share a place."""
         packed = torch.zeros(len(self.lengths), self.width, dtype=torch.float64, device=values.device)
-        packed[self.line, self.place] = values[self.row, self.column].to(torch.float64)
-        return packed
-
-    def total(self, values: Tensor) -> Tensor:
-        """Sums the tokens that share a place: [B,T] -> [E,L] float64."""
-        packed = torch.zeros(len(self.lengths), self.width, dtype=torch.float64, device=values.device)
-        return packed.index_put_(
-            (self.line, self.place), values[self.row, self.column].to(torch.float64), accumulate=True
-        )
+        given = values[self.row, self.column].to(torch.float64)
+        return packed.index_put_((self.line, self.place), given, accumulate=total)
 
     def unpack(self, packed: Tensor, shape: tuple[int, int]) -> Tensor:
         """Copies [E,L] to [B,T], with zeros where the policy drew nothing."""

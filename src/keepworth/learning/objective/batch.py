@@ -95,11 +95,10 @@ class Batch:
 
     def require(self, name: str, by: object) -> Tensor:
         """Returns the field of that name. Raises ValueError, which names the reader `by`, where the batch does not have it."""
-        value = getattr(self, name)
+        value: Tensor | None = getattr(self, name)
         if value is None:
             raise ValueError(f"{by} needs Batch.{name}")
-        tensor: Tensor = value
-        return tensor
+        return value
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -108,12 +107,9 @@ class Batch:
     def rows(self, index: Tensor | Sequence[int] | slice) -> Batch:
         """Returns the rows of a micro-batch; `steps` stays whole because `step` points into it."""
         where = torch.as_tensor(index, device=self.mask.device) if isinstance(index, Sequence) else index
-        return replace(self, **{name: value[where] for name, value in _tensors(self).items()})
-
-
-def _tensors(record: Batch) -> dict[str, Any]:
-    named = {field.name: getattr(record, field.name) for field in fields(record)}
-    return {name: value for name, value in named.items() if isinstance(value, Tensor)}
+        named = ((field.name, getattr(self, field.name)) for field in fields(self))
+        taken: dict[str, Any] = {name: value[where] for name, value in named if isinstance(value, Tensor)}
+        return replace(self, **taken)
 
 
 _PER_ROW = frozenset(

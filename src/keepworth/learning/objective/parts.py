@@ -390,7 +390,7 @@ class Gae(Advised):
     def _estimate(self, credit: CreditTable, trace_decay: float) -> Tensor:
         places, end = (credit.turns if self.by_turn else credit.packed), credit.batch.bootstrap
         estimate = _rules().gae(
-            places.total(credit.unpack(credit.token_rewards(credit.reward))),
+            places.pack(credit.unpack(credit.token_rewards(credit.reward)), total=True),
             places.pack(credit.state_values(self)),
             places.lengths,
             self.discount,

@@ -84,7 +84,7 @@ def _act(memory: Memory, record: Record, bounds: Mapping[str, str]) -> tuple[Ope
         raise ValueError(f"it has no field 'text': {f'is it {near!r}? Rename it' if near else 'give it one'}")
     text = checked_text(options.pop("text", None))
     source = checked_provenance(Provenance(**options.pop("provenance", {})))
-    return Operation(OperationKind.ADD, text=text), replace(memory.drafted(options), provenance=source)
+    return Operation(OperationKind.ADD, text=text), replace(memory._drafted(options), provenance=source)
 
 
 # -- out of a memory --------------------------------------------------------------------------------------------------

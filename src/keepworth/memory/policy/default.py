@@ -269,7 +269,7 @@ class RewardRecord:
     Args:
         bandwidth: See `BANDWIDTH`.
         newest: How many rewarded choices count.
-        bounds: The lowest and the highest possible reward; None for 0 and 1.
+        bounds: The lowest and the highest possible reward.
         roles: Whether roles of actions count.
     """
 
@@ -277,7 +277,7 @@ class RewardRecord:
         self,
         bandwidth: float = BANDWIDTH,
         newest: int = NEWEST,
-        bounds: tuple[float, float] | None = None,
+        bounds: tuple[float, float] = (0.0, 1.0),
         *,
         roles: bool = True,
     ) -> None:
@@ -384,7 +384,7 @@ class RewardRecord:
             odds or {},
             expected,
             self._total,
-            self.range,
+            self.bounds,
             by,
         )
         reward = self._scaled(reward)
@@ -565,11 +565,6 @@ class RewardRecord:
         rows: Rows = (self._action[self._first : self._count] == number).nonzero()[0] + self._first
         return rows
 
-    def _rows_with(self, role: int) -> Rows:
-        """Return the counting rows in which the action that was taken had a role."""
-        rows: Rows = self._roles[self._first : self._count, role].nonzero()[0] + self._first
-        return rows
-
     @property
     def weights(self) -> Floats:
         """Return the weight of each estimate: the two without arms, then the models of each way of giving credit."""
@@ -596,11 +591,6 @@ class RewardRecord:
             sure = max(0.0, 1.0 - float(weights[:2].sum()))
             self._weights[ways] = _Weights(weights, of_arms * counting[:, None], counting.tolist(), sure)
         return self._weights[ways]
-
-    @property
-    def _usual(self) -> float:
-        """Return the mean reward of an item that stands first at a question, with each pair counted once."""
-        return (self._hoped + 0.5 * HOPE) / (self._tried + HOPE)
 
     def _near(self, vector: Vectors, *, blame: bool = False) -> _Near:
         """Return the rewarded choices near a question. blame: whether each step of an episode is blamed for a part of its
@@ -635,10 +625,11 @@ class RewardRecord:
         np.divide(weight[:ways], np.maximum(together, 1.0), out=weight[ways : 2 * ways])
         np.multiply(weight[: 2 * ways], rewards, out=weight[2 * ways :])
         sums = weight.sum(axis=1)
+        usual = (self._hoped + 0.5 * HOPE) / (self._tried + HOPE)
         mean = (self._sum + 1.0) / (self._number + 2.0)
         expected = (float(sums[2 * ways]) + 2.0 * mean) / (float(sums[PLAIN]) + 2.0)
         total, earned = sums[ways : 2 * ways, None], sums[3 * ways :, None]
-        return _Near(rows, distance, weight, total, earned, self._usual, mean, expected, float(same.sum()))
+        return _Near(rows, distance, weight, total, earned, usual, mean, expected, float(same.sum()))
 
     def _judge(self, near: _Near, keys: Sequence[str], *, actions: bool = False) -> _Judged:
         """Return what the models say about items, by what stood first and by all that was shown, or about actions."""
@@ -848,7 +839,7 @@ class RewardRecord:
             without=without,
             accounts=accounts,
             sure=sure,
-            bounds=self.range,
+            bounds=self.bounds,
         )
 
     def advise(
@@ -910,7 +901,10 @@ class RewardRecord:
                 continue
             in_role_of = roles if roles and not against and by_role[telling[index]] > 0.0 else None
             judged_by, at = (in_role_of, telling[index]) if in_role_of else (judged, index)
-            rows = self._rows_with(at) if in_role_of else self._rows_of(actions[index])
+            if in_role_of:
+                rows = self._roles[self._first : self._count, at].nonzero()[0] + self._first
+            else:
+                rows = self._rows_of(actions[index])
             rows = rows[(self._credit[rows] > 0.0) & ((self._rewards[rows] < 0.5) == against)]
             if against:
                 rows = rows[self._weight[rows] >= self._credit[rows]]
@@ -971,14 +965,8 @@ class RewardRecord:
         return self.ledger.account(item, self.span, since=self._since)
 
     @property
-    def range(self) -> tuple[float, float]:
-        """Return the lowest and the highest possible reward."""
-        return self.bounds or (0.0, 1.0)
-
-    @property
     def span(self) -> float:
-        low, high = self.range
-        return high - low
+        return self.bounds[1] - self.bounds[0]
 
     @property
     def units(self) -> int:
@@ -1015,15 +1003,15 @@ class RewardRecord:
         return self._total - len(self)
 
     def _bounded(self, reward: float) -> float:
-        low, high = self.range
+        low, high = self.bounds
         return min(max(reward, low), high)
 
     def _scaled(self, reward: float) -> float:
-        return (self._bounded(reward) - self.range[0]) / self.span
+        return (self._bounded(reward) - self.bounds[0]) / self.span
 
     def in_rewards(self, scaled: float) -> float:
         """Map a reward from the scale 0 to 1 to the scale on which it was given."""
-        return self.range[0] + scaled * self.span
+        return self.bounds[0] + scaled * self.span
 
 
 def nearest_first(pieces: AdvicePieces, most: int) -> AdvicePieces:

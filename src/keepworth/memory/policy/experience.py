@@ -28,7 +28,6 @@ from keepworth.memory.policy.slots import Candidates, Finished, Policy, Presente
 if TYPE_CHECKING:
     from keepworth.episodes.arrays import Vectors
     from keepworth.memory.overlay import Bank
-    from keepworth.memory.search.index import Embedder
 
 CACHED = 50_000
 """Texts that keep their vectors."""
@@ -248,10 +247,3 @@ class Experience:
         self.policy.valuer.learn(use, self.pool)
         self._maintain(use)
         self.uses.append((use, use.reward))
-
-
-class AtHand:
-    """The encoder of a memory's search, with the vectors that it has cached."""
-
-    def __init__(self, embedder: Embedder) -> None:
-        self.identity, self.encode = embedder.identity, embedder

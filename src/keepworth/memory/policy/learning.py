@@ -30,7 +30,7 @@ from keepworth.memory.operations import Credit, OperationOutcome
 from keepworth.memory.overlay import Bank
 from keepworth.memory.policy.admission import checked_proposal
 from keepworth.memory.policy.default import RULES, Ranked, RewardRecord, explained, nearest_first, situation
-from keepworth.memory.policy.experience import AtHand, Experience
+from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.ledger import Balance
 from keepworth.memory.policy.mirror import Mirror, as_pooled
@@ -43,7 +43,7 @@ from keepworth.memory.search.search import Ask, Chosen, Hit, Hits, Worth, asked
 from keepworth.memory.store import episode_log, log, saved_state
 from keepworth.memory.store.connection import AnyConnection
 from keepworth.memory.store.episode_log import Rewarded
-from keepworth.memory.store.log import Choice, News
+from keepworth.memory.store.log import About, News
 
 if TYPE_CHECKING:
     from keepworth.episodes.arrays import Vectors
@@ -139,8 +139,7 @@ class Learning:
                 packed = None
                 if not by_words:
                     if vector is None or not usual:
-                        encode = self._embedder or experience.encoder.encode
-                        vector = encode([ask.text if usual else text])[0]
+                        vector = experience.encoder.encode([ask.text if usual else text])[0]
                     packed = self._packing(vector)
                 first = hits[:top_k]
                 advising = (hit for hit in first if "do" in hit.item.metadata)
@@ -323,14 +322,14 @@ class Learning:
                 with self.store.database.reading() as reading:
                     experience = self._now(reading)
                 before = self._seq
-                task, person, choices = rewarded_choices(connection, self._scopes(connection), about, value)
+                task, person, choices = rewarded_choices(connection, about, value)
                 repeated = about.decision and experience.has(about.decision, self._scaled(value), by)
                 if choices is None or repeated:
                     return OperationOutcome(False, reason="it has this reward already")
                 credited = tuple((id, one.decision.propensity) for one in choices for id in one.decision.chosen)
                 act = Credit(value, credited, on_word_of(by) if by else source, about.decision)
                 draft = operations.Draft(scope=about.scope)
-                pairs, steps = self._replay().pairs(task, person, choices, value, about.episode, self._scaled)
+                pairs, steps = self._replay.pairs(task, person, choices, value, about.episode, self._scaled)
                 version = experience.pool.version
                 self._seq = -1  # until all of it is on file
                 banks: list[Bank] = []
@@ -420,8 +419,8 @@ class Learning:
         with self.store.database.reading() as connection:
             gone = log.cancelled(connection)
             news = log.news(connection, self.scope, gone, 0, record.newest)
-            for reward, about in log.with_choices(connection, self._scopes(connection), news, gone):
-                self._replay().teach(record, reward, about, stale=True)
+            for reward, about in log.with_choices(connection, news, gone):
+                self._replay.teach(record, reward, about, stale=True)
         return record
 
     # Keeping up with the file.
@@ -446,9 +445,6 @@ class Learning:
             self._unrewarded = isinstance(valuer, RewardRecord) and not len(valuer)
         return self._experience
 
-    def _scopes(self, connection: AnyConnection) -> Callable[[int], Scope]:
-        return lambda id: self.store.scope_named(connection, id)
-
     def _fresh(self) -> Policy:
         """Make a fresh policy that knows the range of rewards. Raises InvalidPolicy."""
         policy = self._make()
@@ -468,18 +464,19 @@ class Learning:
         encoder: Encoder = HashedWords()
         if self._embedder is not None:
             # Where the memory searches, it has encoded the query already.
-            encoder = AtHand(self._embedder) if policy.retriever is None else self._embedder.encoder
+            encoder = self._embedder if self.searches else self._embedder.encoder
         self._experience = Experience(policy, encoder, seed=self._seed or 0)
         self._mirror = Mirror(self.store, self.scope, self._experience)
+        self._replay = Replay(self._mirror, self.policy)
         self._mine.clear()
-        if policy.retriever is not None:
+        if not self.searches:
             self._mirror.read()
         gone = log.cancelled(connection)
-        record = policy.valuer if isinstance(policy.valuer, RewardRecord) and not policy.keeps else None
+        record = policy.valuer if isinstance(policy.valuer, RewardRecord) and not self.keeps else None
         news = log.news(connection, self.scope, gone, 0, None if record is None else record.newest)
         saved = saved_state.saved(connection, self._saved_as(record)) if record is not None else None
         self._taught = array("q")
-        for reward, about in log.with_choices(connection, self._scopes(connection), news, gone):
+        for reward, about in log.with_choices(connection, news, gone):
             self._mirror.restore(reward.seq)
             stale = len(news) > ENCODED and reward.seq < news[-ENCODED].seq
             trusts = saved.trusts.get(reward.seq) if saved is not None and reward.seq <= saved.seq else None
@@ -493,18 +490,18 @@ class Learning:
             # Draws after a restart go on elsewhere; where the policy searches by itself, once there is another reward.
             index: list[int] = []
             if self.store.database.has_files:
-                index = [head, os.getpid()] if policy.retriever is None else [len(self._experience.uses)]
+                index = [head, os.getpid()] if self.searches else [len(self._experience.uses)]
             self._generator = np.random.default_rng(None if self._seed is None else [31, self._seed, *index])
         self._experience.generator = self._generator
 
     def _follow(self, connection: AnyConnection, since: int) -> None:
         """Take in what other calls and processes wrote since."""
-        if self._experience.policy.retriever is not None:
-            self._mirror.follow(connection, since)
+        if not self.searches:
+            self._mirror.follow(since)
         news = [
             reward for reward in log.news(connection, self.scope, log.NOTHING, since) if reward.seq not in self._mine
         ]
-        for reward, about in log.with_choices(connection, self._scopes(connection), news, log.NOTHING):
+        for reward, about in log.with_choices(connection, news, log.NOTHING):
             self._learn(reward, about)
         self._mine.clear()
 
@@ -545,7 +542,7 @@ class Learning:
 
     def _save(self) -> None:
         record = self._experience.policy.valuer
-        if not isinstance(record, RewardRecord) or not self._taught or self._experience.policy.keeps:
+        if not isinstance(record, RewardRecord) or not self._taught or self.keeps:
             return
         name, taught, trusts = self._saved_as(record), self._taught, record.trusts
         likelihood, doubts = record.weighed()
@@ -557,7 +554,7 @@ class Learning:
     def _learn(
         self,
         reward: News,
-        about: Callable[[], tuple[str, str, list[Choice]]],
+        about: About,
         *,
         stale: bool = False,
         trusts: Sequence[float] | None = None,
@@ -569,19 +566,15 @@ class Learning:
             trusts: How far it counts for each choice, if that was judged before.
         """
         experience, valuer = self._experience, self._experience.policy.valuer
-        if isinstance(valuer, RewardRecord) and not experience.policy.keeps:
-            self._replay().teach(valuer, reward, about, stale=stale, trusts=trusts)
+        if isinstance(valuer, RewardRecord) and not self.keeps:
+            self._replay.teach(valuer, reward, about, stale=stale, trusts=trusts)
             self._taught.extend([reward.seq] * (len(valuer.trusts) - len(self._taught)))
             return
-        task, person, choices = about()
-        pairs, steps = self._replay().pairs(task, person, choices, reward.value, reward.episode, self._scaled)
+        pairs, steps = self._replay.pairs(*about, reward.value, reward.episode, self._scaled)
         alone = bool(reward.decision)
         experience.remember(pairs, self._scaled(reward.value), per_step=steps, by=reward.by, alone=alone)
 
     # Choices, from a file and to it.
-
-    def _replay(self) -> Replay:
-        return Replay(self._mirror, self.policy, self.store.set_id or 0)
 
     def _packing(self, vector: Vectors, *, whole: bool = False) -> Callable[[], bytes]:
         return partial(packed_vector, vector, self.store.set_id or 0, whole=whole)

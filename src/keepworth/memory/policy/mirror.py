@@ -23,8 +23,6 @@ from keepworth.memory.policy.admission import advises, plain_names
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.search.chunks import spans
-from keepworth.memory.store.connection import AnyConnection
-from keepworth.memory.store.transaction import changed_since
 
 if TYPE_CHECKING:
     from keepworth.episodes.arrays import Vectors
@@ -63,9 +61,9 @@ class Mirror:
         for row in rows:
             items[row] = self._linked(items[row])
 
-    def follow(self, connection: AnyConnection, since: int) -> None:
+    def follow(self, since: int) -> None:
         """Take in what was written after a journal entry."""
-        ids = sorted(changed_since(connection, since), key=_number)
+        ids = sorted(self.store.changed_since(since), key=_number)
         items = [item for item in self.store.fetch(self.scope, ids).values() if item is not None]
         self._waiting.extend(self._pooled(item for item in items if item.id not in self.rows))
         self.link(self.restore())

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from keepworth.memory.errors import ClosedEpisode, UnknownEpisode
-from keepworth.memory.item import Item, Scope
+from keepworth.memory.item import Item
 from keepworth.memory.policy.default import RewardRecord
-from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.mirror import Mirror, as_pooled
 from keepworth.memory.policy.named import NONE
 from keepworth.memory.policy.slots import Candidates, Query, Use, Values
@@ -22,24 +21,17 @@ from keepworth.memory.search.search import compact
 from keepworth.memory.store import log
 from keepworth.memory.store.connection import AnyConnection
 from keepworth.memory.store.episode_log import Rewarded
-from keepworth.memory.store.log import Choice, News
+from keepworth.memory.store.log import About, Choice, News
 
 if TYPE_CHECKING:
     from keepworth.episodes.arrays import Floats, Vectors
 
 
-@dataclass(frozen=True, slots=True)
 class Replay:
-    """Reads logged choices for the experience of a mirror. policy: the policy whose choices kept the exact vector of the query;
-    set_id: the id of the encoder's set of vectors."""
+    """Reads logged choices for the experience of a mirror. policy: its choices kept the exact vector of the query."""
 
-    mirror: Mirror
-    policy: str
-    set_id: int
-
-    @property
-    def experience(self) -> Experience:
-        return self.mirror.experience
+    def __init__(self, mirror: Mirror, policy: str) -> None:
+        self.mirror, self.experience, self.policy = mirror, mirror.experience, policy
 
     def pairs(
         self,
@@ -69,7 +61,7 @@ class Replay:
         self,
         record: RewardRecord,
         news: News,
-        about: Callable[[], tuple[str, str, list[Choice]]],
+        about: About,
         *,
         stale: bool,
         trusts: Sequence[float] | None = None,
@@ -80,7 +72,7 @@ class Replay:
             stale: Whether it is too old to encode its question again if the vector is missing.
             trusts: How far it counts for each choice, if that was judged before.
         """
-        task, _, choices = about()
+        task, _, choices = about
         judged, encoder = iter(trusts or ()), self.experience.encoder
         # What was done before the same was asked again led nowhere. What was done last led to the end.
         last = {choice.decision.query: choice.decision.id for choice in choices}
@@ -176,7 +168,7 @@ class Replay:
     def vector(self, choice: Choice, *, exact: bool = False) -> Vectors | None:
         """Return the query's unit vector, bit for bit if `exact`, or None if none is on file."""
         packed, width = choice.vector, self.experience.encoder.identity.dimension
-        if packed is None or struct.unpack_from("<H", packed)[0] != self.set_id:
+        if packed is None or struct.unpack_from("<H", packed)[0] != (self.mirror.store.set_id or 0):
             return None
         if len(packed) == 2 + 4 * width:
             return np.frombuffer(packed, "<f4", offset=2).astype(np.float32)
@@ -214,12 +206,10 @@ def asked_then(task: str, choice: Choice) -> tuple[str, str]:
     return task or query, choice.details.get("observation", query if task and task != query else "")
 
 
-def rewarded_choices(
-    connection: AnyConnection, scope_of: Callable[[int], Scope], about: Rewarded, value: float
-) -> tuple[str, str, list[Choice] | None]:
+def rewarded_choices(connection: AnyConnection, about: Rewarded, value: float) -> tuple[str, str, list[Choice] | None]:
     """Return the task, the person, and the choices that a reward is about. The choices are None if the episode has this reward
     already."""
-    record = log.record(connection, scope_of, about.episode) if about.episode else None
+    record = log.record(connection, about.episode) if about.episode else None
     task, person = (record.task, record.person) if record is not None else ("", "")
     if about.decision:
         listed = record.choices if record is not None else ()

@@ -215,6 +215,9 @@ class Embedder:
         one batch."""
         return self._recent.encode(texts, self._encode_new, lambda: self.identity.dimension)
 
+    encode = __call__
+    """An encoder itself, which encodes no recent text again."""
+
     def _encode_new(self, texts: Sequence[str]) -> list[tuple[Sequence[int], Vectors]]:
         return [(range(len(texts)), unit_rows(self.encoder.encode(texts), len(texts), self.identity))]
 
@@ -489,12 +492,6 @@ class DenseIndex:
 
         cached = self._by_scope.get(scope)
         newest = max(scope_ids, default=0)
-        if cached is not None and cached[0] == len(scope_ids):
-            seen, parts = cached[1], cached[2]
-        else:
-            seen, parts = 0, [np.zeros(0, np.intp) for _ in self._blocks]
-            seen = -1
-        tail = len(self._blocks) - 1
         allowed = np.zeros(newest + 1, bool)
         allowed[np.fromiter(scope_ids, np.intp, len(scope_ids))] = True
 
@@ -505,10 +502,12 @@ class DenseIndex:
             inside[low] = allowed[ids[low]]
             return np.flatnonzero(inside) + start
 
-        if seen < 0:
+        if cached is None or cached[0] != len(scope_ids):
             parts = [rows(block, 0) for block in self._blocks]
-        elif seen < self._tail.size:
-            parts = [*parts[:tail], np.concatenate([parts[tail], rows(self._tail, seen)])]
+        else:
+            _, seen, parts = cached
+            if seen < self._tail.size:
+                parts = [*parts[:-1], np.concatenate([parts[-1], rows(self._tail, seen)])]
         self._by_scope[scope] = (len(scope_ids), self._tail.size, parts)
         if len(self._by_scope) > 4096:
             self._by_scope.pop(next(iter(self._by_scope)))

@@ -580,8 +580,11 @@ class Corpus(Protocol):
         ...
 
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics: ...
-    def by_words(self, terms: Sequence[str], count: int, *, where: Filter | None = None) -> Ranked:
-        """Return the `count` best items by BM25. Items without a query term are left out."""
+    def by_words(
+        self, terms: Sequence[str], count: int, statistics: CorpusStatistics, where: Filter | None = None
+    ) -> Ranked:
+        """Return the `count` best items by BM25 with these statistics of all that is ranked together. Items without a query term
+        are left out."""
         ...
 
     def by_meaning(self, vectors: Vectors, count: int, *, where: Filter | None = None) -> Sequence[Ranked]:
@@ -596,6 +599,7 @@ class Asked:
     Attributes:
         query: Its text.
         terms: Its terms.
+        statistics: Those of its terms, if it is searched by words.
         lexical, dense: The rankings by words and by meaning.
         scale: What its BM25 scores are measured against.
         vector: Its unit vector, if one was needed.
@@ -603,6 +607,7 @@ class Asked:
 
     query: str
     terms: QueryTerms
+    statistics: CorpusStatistics = field(default_factory=lambda: CorpusStatistics(0, 0, {}))
     lexical: Ranked = field(default_factory=list)
     dense: Ranked = field(default_factory=list)
     scale: ScoreScale = ScoreScale(0, 0, 0)
@@ -711,8 +716,10 @@ class Search:
         vectors = embedder.begin(queries) if embedder is not None and together else None
         if request.mode != "dense":
             for asked in listed:
+                asked.statistics = ranked.statistics(asked.terms)
                 if asked.terms:
-                    asked.lexical = self._admit(partial(ranked.by_words, asked.terms, where=where), request.pool)
+                    rank = partial(ranked.by_words, asked.terms, statistics=asked.statistics, where=where)
+                    asked.lexical = self._admit(rank, request.pool)
         if embedder is not None and dense:
             encoded = vectors() if vectors is not None else embedder(queries)
             # All queries in one product; one that filters thin out looks deeper by itself.
@@ -725,7 +732,7 @@ class Search:
             measured = any(asked.dense for asked in listed)
             background = embedder.background if measured else USUAL
             for asked in listed:
-                asked.scale = ScoreScale.of(ranked.statistics(asked.terms), asked.terms, request.pool, background)
+                asked.scale = ScoreScale.of(asked.statistics, asked.terms, request.pool, background)
         return listed
 
     def _admit(self, rank: Callable[[int], Ranked], reach: int, first: Ranked | None = None) -> Ranked:
@@ -831,7 +838,7 @@ class Search:
         )
         out = []
         for hit in hits:
-            words = terms_of(f"{hit.item.key}\n{hit.item.text}" if hit.item.key else hit.item.text)
+            words = terms_of(hit.item.indexed_text)
             counts = Counter(words)
             parts = {
                 term: term_score(counts[term], len(words), weights[term], mean_length)
@@ -847,9 +854,3 @@ FIRST_LOOK = 64
 vectors again, and listing more costs next to nothing."""
 TOGETHER = 256
 """Items that are read at once, to be looked at one by one until there are enough."""
-
-
-def chosen_without_policy(ask: Ask, candidates: list[Hit], top_k: int, label: str) -> Chosen:
-    """Return the `top_k` best candidates, as chosen without a policy."""
-    hits = Hits(candidates[:top_k], policy=label)
-    return Chosen(hits, tuple((hit.item.id, hit.score) for hit in candidates), partial(asked, ask, top_k))

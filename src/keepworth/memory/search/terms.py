@@ -115,7 +115,7 @@ class QueryTerms(list[str]):
 def terms(text: str, latin: str | None = None) -> list[str]:
     """Return the terms of a stored text, in order, with repetition. latin: the language of its Latin words, if known, because
     detecting it takes longer than everything else."""
-    return _terms(text, latin)[0]
+    return terms_and_languages(text, latin)[0]
 
 
 def only_latin(among: Collection[str]) -> str | None:
@@ -124,50 +124,45 @@ def only_latin(among: Collection[str]) -> str | None:
     return present[0] if len(present) == 1 else None
 
 
-def terms_and_languages(text: str, latin: str | None = None) -> tuple[list[str], frozenset[str]]:
-    """Return `terms`, and the languages whose stems are among them."""
-    listed, languages = _terms(text, latin)
-    return listed, frozenset(languages)
-
-
 def terms_of_many(texts: Sequence[str]) -> tuple[list[list[str]], set[str]]:
     """Return the terms of each text, and all languages whose stems are among them. This is faster than one text at a time."""
-    out: list[tuple[list[str], Collection[str]]] = []
+    out: list[tuple[list[str], frozenset[str]]] = []
     unsure: list[int] = []
     for index, text in enumerate(texts):
         words = _latin(text)
         language = _language_by_words(words)
         if language is None:
             unsure.append(index)
-        out.append(([], ()) if language is None else _terms(text, language, words))
+        out.append(([], frozenset()) if language is None else terms_and_languages(text, language, words))
     for index, language in zip(unsure, _languages_by_letters([texts[index] for index in unsure]), strict=True):
-        out[index] = _terms(texts[index], language)
+        out[index] = terms_and_languages(texts[index], language)
     return [terms for terms, _ in out], {language for _, languages in out for language in languages}
 
 
-def _terms(
+def terms_and_languages(
     text: str, latin: str | None = None, words: Sequence[str] | None = None
-) -> tuple[list[str], Collection[str]]:
-    """Return the terms of a text and their languages. words: what `_latin` makes of the text, if that was done before."""
+) -> tuple[list[str], frozenset[str]]:
+    """Return `terms`, and the languages whose stems are among them. words: what `_latin` makes of the text, if that was done
+    before."""
     if text.isascii():
         words = _latin(text) if words is None else words
         language = latin or _language_by_words(words) or _languages_by_letters([text])[0]
-        return list(map(_stems(language).__getitem__, words)), (language,)
+        return list(map(_stems(language).__getitem__, words)), frozenset((language,))
     language = latin or _language_by_words(words or _latin(text)) or _languages_by_letters([text])[0]
     scripts = _languages().scripts
     out: list[str] = []
-    terms: dict[str, None] = {}
+    spoken = set[str]()
     for run, script in _runs(text):
         if script == "PAIRS":
             out += run
             out += map("".join, pairwise(run))
         elif script in scripts:
             language_of_run = language if script == "LATIN" else _of_letters(script, run)
-            terms[language_of_run] = None
+            spoken.add(language_of_run)
             out.append(_stemmed(language_of_run, run)[0])
         else:
             out.append(run)
-    return out, terms
+    return out, frozenset(spoken)
 
 
 def asked_terms(text: str, among: Iterable[str] | None = None) -> QueryTerms:
@@ -179,20 +174,18 @@ def asked_terms(text: str, among: Iterable[str] | None = None) -> QueryTerms:
         if script == "PAIRS":
             groups += [("".join(pair),) for pair in pairwise(run)] or [(run,)]
         elif script in scripts:
-            candidates = [one for one in _languages().scripts[script] if one in wanted] or _languages().scripts[script][
-                :1
-            ]
-            groups.append(
-                tuple(dict.fromkeys(stem for one in candidates for stem in (*_stemmed(one, run), *_as_it_is(one, run))))
-            )
+            candidates = [one for one in scripts[script] if one in wanted] or scripts[script][:1]
+            stems: dict[str, None] = {}
+            for one in candidates:
+                stems.update(dict.fromkeys(_stemmed(one, run)))
+                if (
+                    one != _PLAIN
+                ):  # other forms may have the word as their stem: Turkish "kutular" "kutu", and that "kut"
+                    stems[f"{_without_accents(run)}·{_languages().tags[one]}"] = None
+            groups.append(tuple(stems))
         else:
             groups.append((run,))
     return QueryTerms(groups)
-
-
-def _as_it_is(language: str, word: str) -> tuple[str, ...]:
-    """Return the stem that other forms of a word may have: Turkish "kutular" has "kutu", and that has "kut"."""
-    return () if language == _PLAIN else (f"{_without_accents(word)}·{_languages().tags[language]}",)
 
 
 @cache
@@ -231,7 +224,7 @@ def telling(term: str) -> bool:
 def words(text: str) -> list[str]:
     """Return the stems of all words as if they were English, in order; single characters in scripts without spaces."""
     if text.isascii():
-        return _terms(text, _PLAIN)[0]
+        return terms(text, _PLAIN)
     return [
         word
         for run, script in _runs(text)
@@ -357,11 +350,6 @@ _stems = cache(_Stems)
 """Of a language."""
 
 
-def _closer(stem: str) -> str:
-    """Shorten a stem that Snowball leaves long: "allergi" of allergy, where allergic has "allerg"."""
-    return stem[:-1] if len(stem) > 6 and stem[-1] == "i" else stem
-
-
 @lru_cache(maxsize=MOST_KNOWN)
 def _stemmed(language: str, word: str) -> tuple[str, ...]:
     """Return the stem of a word as it is written and, if it differs, the stem of the word without accents."""
@@ -373,6 +361,7 @@ def _stemmed(language: str, word: str) -> tuple[str, ...]:
     stem = stemmer.stemWord(word)
     plain = word.isascii() and stem.isascii()  # the usual case: without accents it is the same
     stems = dict.fromkeys((stem,) if plain else (_without_accents(stem), stemmer.stemWord(_without_accents(word))))
-    return tuple(
-        map(_closer, stems) if language == _PLAIN else (f"{stem}·{_languages().tags[language]}" for stem in stems)
-    )
+    if language == _PLAIN:
+        # Snowball leaves "allergi" of allergy, where allergic has "allerg".
+        return tuple(stem[:-1] if len(stem) > 6 and stem[-1] == "i" else stem for stem in stems)
+    return tuple(f"{stem}·{_languages().tags[language]}" for stem in stems)

@@ -20,6 +20,9 @@ from keepworth.memory.errors import (
     Forked,
     InvalidText,
     MemoryProblem,
+    NewerFile,
+    NotAMemoryFile,
+    OlderFile,
     ReadOnly,
     StorageFailed,
     StorageFull,
@@ -68,6 +71,7 @@ class Backend(ABC):
         self._durability = durability
         self._timeout = timeout
         self._closed = False
+        self._damage = ""  # the first damage that was found, in words
         self._process = os.getpid()
         self._write_lock = threading.RLock()
         self._turn = threading.Condition()
@@ -129,6 +133,18 @@ class Backend(ABC):
     def copy(self, target: Path) -> None:
         """Write a copy of the memory to `target`, a new and empty file."""
 
+    def _check_format(self, version: int | None, ours: int) -> None:
+        """Raise NewerFile or OlderFile for a memory of another format than this version of keepworth reads."""
+        if version is None or version > ours:
+            raise NewerFile(
+                f"{self.path} was written by a newer version (format {version}, this one knows {ours}): upgrade keepworth"
+            )
+        if version < ours:
+            raise OlderFile(
+                f"{self.path} has format {version}, this version reads {ours}: open it with the version of keepworth that wrote "
+                "it, write its items out with `keepworth memory export --to jsonl` and import them here"
+            )
+
     def made_anew(self) -> EncoderMismatch:
         """Return the error to raise when the vectors in use were replaced by those of another encoder."""
         return EncoderMismatch(
@@ -188,10 +204,16 @@ class Backend(ABC):
     # Writing.
 
     def check_writable(self) -> None:
-        """Raise ReadOnly for a memory that was opened read-only, and what `check_open` raises."""
+        """Raise ReadOnly for a memory that was opened read-only, NotAMemoryFile where damage was found, and what `check_open`
+        raises."""
         self.check_open()
         if self.read_only:
             raise ReadOnly(f"{self.path} is open read-only: open it with write access to change it")
+        if self._damage:
+            raise NotAMemoryFile(
+                f"{self.path} was found to be damaged ({self._damage}), and nothing is written to it any more: "
+                "restore a backup"
+            )
 
     def write(self, work: Callable[[AnyConnection], Result]) -> Result:
         """Run `work` in a durable transaction and return its result. Concurrent calls share one transaction. If `work` raises,

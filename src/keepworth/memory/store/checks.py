@@ -12,12 +12,12 @@ from keepworth.memory.item import HASH_MODULUS, Item, Scope, content_digest
 from keepworth.memory.search.chunks import PART
 from keepworth.memory.search.terms import term_count
 from keepworth.memory.store import blocks, rows, schema, undo
-from keepworth.memory.store.candidates import unpacked
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.database import Database
+from keepworth.memory.store.decision_log import unpacked
 from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.store.rows import VECTORS, image
-from keepworth.memory.store.transaction import PARTS, Transaction, indexed_text
+from keepworth.memory.store.transaction import PARTS, Transaction
 
 if TYPE_CHECKING:
     from keepworth.memory.store.store import Store
@@ -79,7 +79,7 @@ def _scope_problems(store: Store, connection: AnyConnection, items: dict[str, It
         mine[0] = (mine[0] + content_digest(item)) % HASH_MODULUS
         if item.current:
             mine[1] += 1
-            mine[2] += term_count(indexed_text(item))
+            mine[2] += term_count(item.indexed_text)
     names = {(tenant, part, name): id for id, tenant, part, name in select(connection, "SELECT * FROM names")}
     for id, total, count, words, tokens in select(connection, "SELECT id, total, count, words, tokens FROM scopes"):
         scope = store.scope_named(connection, id)

@@ -1,6 +1,7 @@
 """Connections to one memory file: who may use it, and what a failure means.
 
-Readers have a connection per thread and never wait for writers. Writes are committed in groups: see `backend`.
+Readers have a connection per thread and never wait for writers. Writes are committed in groups: see `backend`. The write-ahead
+log is moved into the file on a thread beside, so that no write waits for the disk.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import contextlib
 import errno
 import os
 import random
+import threading
 import time
 import uuid
 import weakref
@@ -25,16 +27,14 @@ from keepworth.memory.durable_file import appearing
 from keepworth.memory.errors import (
     Busy,
     Forked,
-    NewerFile,
     NotAMemoryFile,
-    OlderFile,
     ReadOnly,
     StorageFailed,
     StorageFull,
 )
+from keepworth.memory.search.scan import threads
 from keepworth.memory.store import schema
 from keepworth.memory.store.backend import FORKED, Backend
-from keepworth.memory.store.checkpoints import Checkpoints, identity
 from keepworth.memory.store.connection import scalar, select
 from keepworth.memory.store.fts5 import Fts5
 from keepworth.memory.store.rows import Unreadable
@@ -79,20 +79,6 @@ def _refuse_strangers(path: str) -> None:
         raise NotAMemoryFile(f"{path} is an SQLite file of another program: give another path")
 
 
-def _check_version(path: str, connection: apsw.Connection) -> None:
-    version = connection.pragma("user_version")
-    assert isinstance(version, int)
-    if version > schema.VERSION:
-        raise NewerFile(
-            f"{path} was written by a newer version (format {version}, this one knows {schema.VERSION}): upgrade keepworth"
-        )
-    if version < schema.VERSION:
-        raise OlderFile(
-            f"{path} has format {version}, this version reads {schema.VERSION}: open it with the version of keepworth that wrote "
-            "it, write its items out with `keepworth memory export --to jsonl` and import them here"
-        )
-
-
 SYNCHRONOUS = {"process": "NORMAL", "power": "FULL"}
 Result = TypeVar("Result")
 
@@ -114,6 +100,65 @@ if hasattr(os, "register_at_fork"):
 
 
 _DATABASES: weakref.WeakSet[Database] = weakref.WeakSet()
+
+
+LOG_PAGES = 2000
+"""Pages of 8 kB the write-ahead log grows to before it is moved into the file. Pages that change with every write (the ends of
+tables, the roots of indexes) are moved once per so many, not per thousand."""
+MOST_PAGES = 4 * LOG_PAGES
+"""Pages from which on a write moves the log itself: it writes faster than the thread moves."""
+
+
+def identity(path: str) -> tuple[int, int]:
+    """Return what tells the file at a path from any other: its device and its number there. Raises OSError."""
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
+
+
+class Checkpoints:
+    """Moves the write-ahead log of one open file. Whoever needs the log to stay as it is holds `lock`.
+
+    Args:
+        where: The absolute path of the file.
+    """
+
+    def __init__(self, where: str) -> None:
+        self.lock = threading.Lock()
+        self.file: tuple[int, int] | None = None
+        """The identity of the file while it is open: what lies at its path later may be another file."""
+        self._where = where
+        self._begun = 0  # how many pages the log had when a move last began
+
+    def note(self, connection: apsw.Connection, name: str, pages: int) -> int:
+        """Start a move if the log has grown enough. SQLite calls this after each commit, with the number of pages in the log."""
+        if pages < self._begun:  # the log began anew
+            self._begun = 0
+        if pages >= MOST_PAGES:
+            _move(connection)
+        elif pages - self._begun >= LOG_PAGES:
+            self._begun = pages
+            try:
+                threads("checkpoint", os.getpid()).submit(self._move_beside)
+            except RuntimeError:  # the interpreter is shutting down
+                _move(connection)
+        return apsw.SQLITE_OK
+
+    def _move_beside(self) -> None:
+        """Move the log on a connection of this thread."""
+        with self.lock, contextlib.suppress(apsw.Error, OSError):
+            if self.file is not None and identity(self._where) == self.file:
+                connection = apsw.Connection(self._where, flags=apsw.SQLITE_OPEN_READWRITE)
+                try:
+                    connection.execute("SELECT 1 FROM sqlite_schema").fetchall()  # only who has read knows of the log
+                    _move(connection)
+                finally:
+                    connection.close()
+
+
+def _move(connection: apsw.Connection) -> None:
+    """Move what no reader needs any more. If the disk refuses, the log stays, and with it what was written."""
+    with contextlib.suppress(apsw.Error):
+        connection.wal_checkpoint()
 
 
 class _Patience:
@@ -186,10 +231,9 @@ class Database(Backend):
         self._checkpoints = Checkpoints(self._where)
         self._identity: tuple[int, int] | None = None
         self.file: tuple[int, int] | None = None  # while it is open, for writing or for reading alone
-        self._damage = ""  # the first damage that was found, in words
         self._opened: list[weakref.ref[FileConnection]] = []
         try:
-            self._writer: FileConnection | None = self._open_first()
+            self._writer = self._open_first()
             self._hold = _Hold(self._writer)
             self.place = Path(os.path.realpath(self.path))  # with all links resolved
         except BaseException:
@@ -220,7 +264,7 @@ class Database(Backend):
                 with connection:
                     schema.create(connection, uuid.uuid4().hex)
                 return connection
-            _check_version(self.path, connection)
+            self._check_format(scalar(connection, "PRAGMA user_version"), schema.VERSION)
             self.file = identity(self.path)
             _DATABASES.add(self)
             if not self.read_only:
@@ -306,7 +350,6 @@ class Database(Backend):
     def _reader(self) -> FileConnection:
         if self.in_memory:
             self._write_lock.acquire()
-            assert self._writer is not None
             return self._writer
         local = self._local
         connection: FileConnection | None = getattr(local, "connection", None)
@@ -324,25 +367,10 @@ class Database(Backend):
         elif connection.in_transaction:  # SQLite ends a transaction by itself where the disk refuses a read
             connection.execute("COMMIT")
 
-    def _to_write(self) -> FileConnection:
-        """Return the connection to write with; the caller holds the write lock."""
-        assert self._writer is not None
-        return self._writer
-
-    def check_writable(self) -> None:
-        """Raise ReadOnly for a memory that is read-only, and NotAMemoryFile where damage was found."""
-        super().check_writable()
-        if self._damage:
-            raise NotAMemoryFile(
-                f"{self.path} was found to be damaged ({self._damage}), and nothing is written to it any more: "
-                "restore a backup"
-            )
-
     def _begun(self) -> FileConnection:
-        connection = self._to_write()
         self._require_in_place()
-        connection.execute("BEGIN IMMEDIATE")
-        return connection
+        self._writer.execute("BEGIN IMMEDIATE")
+        return self._writer
 
     @contextlib.contextmanager
     def translated(self) -> Iterator[None]:
@@ -389,13 +417,13 @@ class Database(Backend):
             return False
         self.check_open()
         with self._write_lock, self._checkpoints.lock, self.translated():
-            return not scalar(self._to_write(), "PRAGMA wal_checkpoint(TRUNCATE)")
+            return not scalar(self._writer, "PRAGMA wal_checkpoint(TRUNCATE)")
 
     def exclusive(self, work: Callable[[AnyConnection], Result]) -> Result:
         """Run `work` on the writing connection outside any transaction (VACUUM and the like)."""
         self.check_writable()
         with self._write_lock, self._checkpoints.lock, self.translated():
-            return work(self._to_write())
+            return work(self._writer)
 
     @property
     def has_files(self) -> bool:
@@ -444,7 +472,6 @@ class Database(Backend):
         if writer is not None:
             with contextlib.suppress(apsw.Error):
                 select(writer, "SELECT 1 FROM sqlite_schema LIMIT 1")
-        self._writer = None
         with self._checkpoints.lock:
             self._checkpoints.file = None
             for reference in reversed(self._opened):

@@ -1,6 +1,7 @@
 """What a process caches of a memory: vectors, words of scopes, columns of metadata, and counts.
 
-All of it can be made again from the file, and follows the journal to the state that a connection sees when it asks.
+All of it can be made again from the file, and follows the journal to the state that a connection sees when it asks: a `Follower`
+knows at which state a cache stands, and lets it follow to a later one or be built anew.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,11 +23,10 @@ from keepworth.memory.search.terms import only_latin, terms_and_languages
 from keepworth.memory.search.where import ITEM, MISSING, Field, Filter, with_facts
 from keepworth.memory.store import blocks, rows, schema
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
-from keepworth.memory.store.follower import PASSED_STATES, Follower
+from keepworth.memory.store.decision_log import newest_purge
 from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
-from keepworth.memory.store.rows import VECTORS
-from keepworth.memory.store.transaction import erased_since
-from keepworth.memory.store.words import RankedTexts, ScopeSums, WordStatistics
+from keepworth.memory.store.rows import NAMED, VECTORS
+from keepworth.memory.store.words import RankedTexts, WordStatistics
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,6 +75,104 @@ _FOLLOWED = f"c.changed AND NOT EXISTS (SELECT 1 FROM events AS e WHERE e.seq = 
 """SQL condition for the changes `c` that vectors, words and columns follow: not rewards, which change no text or metadata."""
 
 
+PASSED_STATES = 1024
+"""Number of states before the newest whose names are remembered: a search that began before others wrote sees one of them."""
+
+
+class Follower:
+    """How far a cache has followed the journal: to entry `head` (-1 before it began), which led to the state `name`."""
+
+    __slots__ = ("_passed", "head", "name")
+
+    def __init__(self) -> None:
+        self.head, self.name = -1, ""
+        self._passed: dict[int, str] = {}
+
+    def reach(
+        self,
+        connection: AnyConnection,
+        seq: int,
+        name: str,
+        follow: Callable[[int], bool],
+        begin: Callable[[], object],
+        *,
+        anew: bool = False,
+    ) -> bool:
+        """Bring a cache to the state that this connection sees.
+
+        Args:
+            seq, name: The number of the newest entry in that state, and the state's name.
+            follow: Takes what changed after an entry into the cache; returns False where it cannot.
+            begin: Builds the cache anew.
+            anew: Whether it has to be built anew.
+
+        Returns:
+            False if the cache is ahead of this connection, as another thread saw a newer state; this one must not read what was
+            added.
+        """
+        if not anew and (self.head, self.name) == (seq, name):
+            return True
+        if not anew and self._passed.get(seq) == name:
+            return False
+        # Whether the cache's state is a past state of the journal that this connection sees.
+        there = f"SELECT {NAMED} FROM events WHERE seq = ?"
+        passed = 0 <= self.head <= seq and (scalar(connection, there, (self.head,)) or "") == self.name
+        if not anew and passed and follow(self.head):
+            self._passed[self.head] = self.name
+            names = f"SELECT seq, {NAMED} FROM events WHERE seq > ? ORDER BY seq"
+            self._passed.update(select(connection, names, (max(self.head, seq - PASSED_STATES),)))
+            while len(self._passed) > PASSED_STATES:
+                self._passed.pop(next(iter(self._passed)))
+        else:
+            begin()
+            self._passed = {}
+        self.head, self.name = seq, name
+        return True
+
+
+_SUMS = "SELECT id, count, words FROM scopes"
+
+
+class ScopeSums:
+    """The number of current items in all scopes, and of the words in them. Thread-safe. The sums of each scope are cached, so
+    that an update costs no more than what has changed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._follower = Follower()
+        self._of_scope: dict[int, tuple[int, int]] = {}
+        self._documents = self._words = 0
+
+    def at(self, connection: AnyConnection, seq: int, name: str) -> tuple[int, int]:
+        """Return (items, words) as this connection sees them. `seq` and `name` are the newest entry and the state after it."""
+        with self._lock:
+            follow, begin = partial(self._follow, connection), partial(self._begin, connection)
+            if self._follower.reach(connection, seq, name, follow, begin):
+                return self._documents, self._words
+        documents, words = first(connection, "SELECT coalesce(sum(count), 0), coalesce(sum(words), 0) FROM scopes")
+        return int(documents), int(words)
+
+    def _begin(self, connection: AnyConnection) -> None:
+        self._of_scope, self._documents, self._words = {}, 0, 0
+        self._read(select(connection, _SUMS))
+
+    def _follow(self, connection: AnyConnection, since: int) -> bool:
+        query = "SELECT DISTINCT i.scope FROM changes c LEFT JOIN items i USING(n) WHERE c.seq > ?"
+        changed = [id for (id,) in select(connection, query, (since,))]
+        # An item whose creation was undone has no row, so its scope is not known.
+        if None in changed or newest_purge(connection) > since:
+            return False
+        self._read(select(connection, f"{_SUMS} WHERE id {AMONG}", (among(changed),)))
+        return True
+
+    def _read(self, listed: Iterable[tuple[int, int, int]]) -> None:
+        for id, count, words in listed:
+            before = self._of_scope.get(id, (0, 0))
+            self._of_scope[id] = (count, words)
+            self._documents += count - before[0]
+            self._words += words - before[1]
+
+
 class Derived:
     """All caches of one store. Thread-safe. When something is erased, the whole object is replaced: see `Store.reset_caches`."""
 
@@ -86,7 +184,6 @@ class Derived:
         self._dense: DenseIndex | None = None
         self._dense_at = Follower()
         self._dense_set: tuple[Any, ...] = ()
-        self._dense_state: tuple[Any, ...] = ()
         self._asked = False  # whether there was a search by meaning yet
         self._to_keep = False  # whether there are blocks of vectors to write
         self._unfit: list[blocks.Range] = []
@@ -179,32 +276,23 @@ class Derived:
         """Return the vector index, brought up to the newest journal entry that this connection sees, or beyond."""
         with self._lock:
             corpus = self.corpus(connection)
-            if self._dense is not None and self._dense_state == corpus.state:
-                return self._dense
-            dimension = self._dimension(connection)
-            made = corpus.state[3]
-            if made is None:
-                raise self.database.made_anew()
-
-            def load() -> None:
-                self._dense = self._loaded(connection, made, dimension)
-
-            served = (self._store.set_id, made)
+            served = (self._store.set_id, corpus.state[3])
             anew = self._dense is None or self._dense_set != served
-            follow = partial(self._follow, connection)
+            follow, load = partial(self._follow, connection), partial(self._load, connection, corpus.state[3])
             if self._dense_at.reach(connection, corpus.seq, corpus.name, follow, load, anew=anew):
-                self._dense_set, self._dense_state = served, corpus.state
+                self._dense_set = served
             assert self._dense is not None
             return self._dense
 
-    def _loaded(self, connection: AnyConnection, made: str, dimension: int) -> DenseIndex:
+    def _load(self, connection: AnyConnection, made: str) -> None:
         """Build the vector index of all current items from the file."""
+        dimension = self._dimension(connection)
         assert self._store.set_id is not None
         block, self._unfit, loose = blocks.load(connection, self._store.set_id, made, dimension)
         if self._unfit:
             _LOG.warning("blocks of vectors in %s are damaged and written again", self.database.path)
         self._to_keep = connection.in_file and (bool(self._unfit) or loose >= 2 * blocks.ITEMS)
-        return DenseIndex(dimension, block if block.size else None)
+        self._dense = DenseIndex(dimension, block if block.size else None)
 
     def _follow(self, connection: AnyConnection, since: int) -> bool:
         """Update the vector index with what changed after journal entry `since`."""
@@ -282,7 +370,7 @@ class Derived:
     def _follow_words(self, connection: AnyConnection, seq: int, since: int) -> bool:
         """Update the words of scopes with what changed after entry `since`. Returns False if that is too much or cannot be
         told."""
-        if seq - since > PASSED_STATES or erased_since(connection, since):
+        if seq - since > PASSED_STATES or newest_purge(connection) > since:
             return False
         changed = (
             f"SELECT DISTINCT c.n, i.scope, CASE WHEN {CURRENT} THEN {WHOLE_TEXT} END FROM changes c "
@@ -339,7 +427,7 @@ class Derived:
 
     def _follow_columns(self, connection: AnyConnection, since: int) -> bool:
         """Update the columns with what changed after journal entry `since`. Returns False if something was erased since."""
-        if erased_since(connection, since):
+        if newest_purge(connection) > since:
             return False
         changes = select(
             connection,

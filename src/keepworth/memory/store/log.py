@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keepworth.episodes.episode import Decision, DecisionKind, OperationKind
@@ -16,13 +15,11 @@ from keepworth.memory.item import Scope, whose
 from keepworth.memory.store import undo
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.decision_log import IN_EPISODE, SELECT, decision
-from keepworth.memory.store.rows import PARAMETERS, REWARD, SCOPE, from_json, readable
+from keepworth.memory.store.rows import PARAMETERS, REWARD, SCOPE, from_json, inside, readable
 from keepworth.memory.store.schema import CREATED, OF_KIND
 
 if TYPE_CHECKING:
     from keepworth.memory.store.transaction import Transaction
-
-    ScopeLookup = Callable[[int], Scope]
 
 TOGETHER = 1000
 """Number of rewards whose decisions are read with one query."""
@@ -48,11 +45,11 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """An episode up to some journal entry. `rewards` are (value, name of the rewarder) for the whole of it, in order; the value
-    of an erased one is nan."""
+    """An episode up to some journal entry. `home` is the id of its scope; `rewards` are (value, name of the rewarder) for the
+    whole of it, in order; the value of an erased one is nan."""
 
     id: str
-    scope: Scope
+    home: int
     task: str
     person: str
     choices: tuple[Choice, ...]
@@ -90,31 +87,29 @@ def news(
     connection: AnyConnection, scope: Scope, gone: undo.Ranges, since: int = 0, newest: int | None = None
 ) -> list[News]:
     """Return the rewards inside `scope` after entry `since` and outside `gone`, in order; at most the `newest` last ones."""
-    homes: dict[int, Scope] | None = None  # read only if there are rewards, as a file may hold very many scopes
     listed: list[News] = []
+    where, names = inside(scope)
     rewards = (
-        f"SELECT seq, scope, episode, payload FROM events WHERE {OF_KIND} AND kind = 'REWARD' AND seq > ? AND payload IS NOT "
-        "NULL ORDER BY seq DESC"
+        f"SELECT seq, episode, payload, {SCOPE} FROM events JOIN scopes ON scopes.id = events.scope WHERE {OF_KIND} AND "
+        f"kind = '{REWARD}' AND seq > ? AND payload IS NOT NULL AND {where} ORDER BY seq DESC"
     )
-    cursor = connection.execute(rewards, (since,))
-    for seq, home, episode, payload in cursor:
+    cursor = connection.execute(rewards, (since, *names))
+    for seq, episode, payload, *home in cursor:
         if newest is not None and len(listed) >= newest:
             break
-        homes = homes_inside(connection, scope) if homes is None else homes
-        if undo.within(seq, gone) or home not in homes:
+        if undo.within(seq, gone):
             continue
         with readable(f"journal entry {seq}"):
             body = from_json(payload)
             value, by = float(body["value"]), whose(body.get("source", ""))
         decision, items = body.get("decision", ""), len(body.get("items", ()))
-        listed.append(News(seq, homes[home], episode, decision, value, by, items))
+        listed.append(News(seq, Scope(*home), episode, decision, value, by, items))
     cursor.close()
     return listed[::-1]
 
 
 def record(
     connection: AnyConnection,
-    scope_of: ScopeLookup,
     id: str,
     gone: undo.Ranges | None = None,
     *,
@@ -130,23 +125,28 @@ def record(
     """
     on_file = _OnFile(connection, [id], [])
     gone = cancelled(connection) if gone is None else gone
-    return on_file.record(id, scope_of, gone, until=until, items=items)
+    return on_file.record(id, gone, until=until, items=items)
 
 
-def with_choices(
-    connection: AnyConnection, scope_of: ScopeLookup, listed: Sequence[News], gone: undo.Ranges
-) -> Iterator[tuple[News, Callable[[], tuple[str, str, list[Choice]]]]]:
-    """Yield each reward with a function that returns what it is about: the task, the person, and the choices. Many rewards are
-    read with one query. The function raises where its reward cannot be read, so the others can be."""
+class About(NamedTuple):
+    """What a reward is about: the task and the person of its episode ("" if there is none), and choices."""
+
+    task: str
+    person: str
+    choices: list[Choice]
+
+
+def with_choices(connection: AnyConnection, listed: Sequence[News], gone: undo.Ranges) -> Iterator[tuple[News, About]]:
+    """Yield each reward with what it is about. Many rewards are read with one query."""
     for begin in range(0, len(listed), TOGETHER):
         part = listed[begin : begin + TOGETHER]
         on_file = _OnFile(connection, {reward.episode for reward in part}, {reward.decision for reward in part})
         for reward in part:
-            yield reward, partial(on_file.about, reward, scope_of, gone)
+            yield reward, on_file.about(reward, gone)
 
 
 class _OnFile:
-    """The rows of some episodes and decisions, which are decoded only on demand."""
+    """The rows of some episodes and decisions."""
 
     def __init__(self, connection: AnyConnection, episodes: Collection[str], decisions: Collection[str]) -> None:
         def read(query: str, ids: Collection[str]) -> list[tuple[Any, ...]]:
@@ -156,8 +156,8 @@ class _OnFile:
         begun = read("SELECT id, scope, task, person FROM episodes WHERE id {} AND outcome <> 'erased'", episodes)
         self._episodes: dict[str, tuple[int, str, str]] = {id: (home, task, person) for id, home, task, person in begun}
         self._choices: dict[str, list[tuple[Any, ...]]] = {}
-        inside = f"{_CHOICE}, episode FROM decisions WHERE episode {{}} AND episode <> '' ORDER BY n"
-        for *row, episode in read(inside, self._episodes):
+        of_episode = f"{_CHOICE}, episode FROM decisions WHERE episode {{}} AND episode <> '' ORDER BY n"
+        for *row, episode in read(of_episode, self._episodes):
             self._choices.setdefault(episode, []).append(tuple(row))
         self._entries: dict[str, list[tuple[int, str, str | None]]] = {}
         written = (
@@ -169,10 +169,9 @@ class _OnFile:
         alone = read(f"{_CHOICE} FROM decisions WHERE id {{}}", [id for id in decisions if id])
         self._alone: dict[str, tuple[Any, ...]] = {row[0]: row for row in alone}
 
-    def about(self, reward: News, scope_of: ScopeLookup, gone: undo.Ranges) -> tuple[str, str, list[Choice]]:
-        """Return the task, the person, and the choices that a reward is about."""
+    def about(self, reward: News, gone: undo.Ranges) -> About:
         items = -1 if reward.decision else reward.items
-        record = self.record(reward.episode, scope_of, gone, until=reward.seq, items=items) if reward.episode else None
+        record = self.record(reward.episode, gone, until=reward.seq, items=items) if reward.episode else None
         task, person = (record.task, record.person) if record is not None else ("", "")
         choices = list(record.choices) if record is not None else []
         if reward.decision:
@@ -180,11 +179,9 @@ class _OnFile:
             choices = [replace(choice, reward=math.nan) for choice in choices if choice.decision.id == reward.decision]
             row = None if choices else self._alone.get(reward.decision)
             choices = choices if row is None else [_choice(row)]
-        return task, person, choices
+        return About(task, person, choices)
 
-    def record(
-        self, id: str, scope_of: ScopeLookup, gone: undo.Ranges, *, until: int | None = None, items: int = -1
-    ) -> Record | None:
+    def record(self, id: str, gone: undo.Ranges, *, until: int | None = None, items: int = -1) -> Record | None:
         """Return an episode: see the function `record`."""
         if id not in self._episodes:
             return None
@@ -199,22 +196,20 @@ class _OnFile:
         for seq, kind, payload in self._entries.get(id, ()):
             if (until is not None and seq >= until) or undo.within(seq, gone):
                 continue
-            body: dict[str, Any] = {"value": math.nan} if payload is None else from_json(payload)
-            if kind == REWARD:
-                if not body.get("decision"):
-                    rewards.append((float(body["value"]), whose(body.get("source", ""))))
-            elif body.get("name") == NAME:
-                if body["what"] == "act":
-                    last = [id for id in body.get("decisions", waiting[:1]) if id in choices]
-                    waiting = [id for id in waiting if id not in last]
-                    actions.update(dict.fromkeys(last, body["action"]))
-                elif body["what"] == "step":
-                    steps.update(dict.fromkeys(last, float(body["reward"])))
+            what, body = _read_entry(kind, payload)
+            if what == "reward":
+                rewards.append((float(body["value"]) if body else math.nan, whose(body.get("source", ""))))
+            elif what == "act":
+                last = [id for id in body.get("decisions", waiting[:1]) if id in choices]
+                waiting = [id for id in waiting if id not in last]
+                actions.update(dict.fromkeys(last, body["action"]))
+            elif what == "step":
+                steps.update(dict.fromkeys(last, float(body["reward"])))
         acted = tuple(
             Choice(choice.decision, choice.details, choice.vector, actions.get(name, ""), steps.get(name, math.nan))
             for name, choice in choices.items()
         )
-        return Record(id, scope_of(home), task, person, acted, tuple(rewards))
+        return Record(id, home, task, person, acted, tuple(rewards))
 
 
 def credited(choices: Sequence[Choice], value: float) -> list[tuple[Choice, float, float]]:
@@ -253,11 +248,17 @@ def counting(connection: AnyConnection, where: str, values: Sequence[Any] = ()) 
         gone = cancelled(connection) if gone is None else gone
         if undo.within(seq, gone):
             continue
-        body = {} if payload is None else from_json(payload)
-        if kind == REWARD:
-            yield LearnedEntry(seq, "choice" if body.get("decision") else "reward", home, episode, source, body)
-        elif body.get("name") == NAME:
-            yield LearnedEntry(seq, body["what"], home, episode, source, body)
+        what, body = _read_entry(kind, payload)
+        if what:
+            yield LearnedEntry(seq, what, home, episode, source, body)
+
+
+def _read_entry(kind: str, payload: str | None) -> tuple[str, dict[str, Any]]:
+    """Return what an entry is for policies (see `LearnedEntry`; "" for nothing), and its body."""
+    body: dict[str, Any] = {} if payload is None else from_json(payload)
+    if kind == REWARD:
+        return "choice" if body.get("decision") else "reward", body
+    return body["what"] if body.get("name") == NAME else "", body
 
 
 def rewards_of(connection: AnyConnection, episode: str) -> list[tuple[int, str, float]]:
@@ -280,7 +281,9 @@ def check_source(connection: AnyConnection, scope: Scope, source: str) -> None:
     names = {name for name, home in listed if home in homes}
     if source not in names:
         unknown = UnknownName("source", source, names, "this scope")
-        raise InvalidFilter(unknown.message, unknown.fix)
+        raise InvalidFilter(
+            unknown.message, unknown.fix if names else "Name a source when you write: nothing here has one."
+        )
 
 
 def note(transaction: Transaction, scope: Scope, now: str, what: str, episode: str = "", **body: Any) -> int:

@@ -147,15 +147,7 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
             "SELECT id FROM vector_sets WHERE model=? AND dimension=? AND normalised=? AND state <> 'former'",
             (identity.model, identity.dimension, int(identity.normalised)),
         )
-        if begun is not None:
-            return int(begun[0])
-        id: int = scalar(
-            connection,
-            "INSERT INTO vector_sets(model, dimension, normalised, state, made) VALUES(?,?,?,'filling','') RETURNING id",
-            (identity.model, identity.dimension, int(identity.normalised)),
-        )
-        schema.create_vectors(connection, id)
-        return id
+        return schema.begin_vectors(connection, identity, "filling", "") if begun is None else int(begun[0])
 
     set_id = store.database.write(begin)
     table = VECTORS.format(set_id)

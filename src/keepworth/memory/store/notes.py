@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.item import Scope, later, timestamp
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, scalar, select
-from keepworth.memory.store.transaction import erased_since
+from keepworth.memory.store.decision_log import newest_purge
 
 if TYPE_CHECKING:
     from keepworth.memory.store.store import Store
@@ -187,7 +187,7 @@ def begin_turn(
         bodies[_TURN + episode] = dict(turn)
 
     def work(connection: AnyConnection) -> bool:
-        if erased_since(connection, since):
+        if newest_purge(connection) > since:
             return False
         for name, body in bodies.items():
             keep(connection, name, json.dumps(body, ensure_ascii=False))
@@ -205,7 +205,7 @@ def keep_block(store: Store, digest: str, block: Json, *, since: int) -> None:
     body = {**block, "until": later(timestamp(store.clock()), BLOCK_SECONDS)}
 
     def work(connection: AnyConnection) -> None:
-        if not erased_since(connection, since):
+        if newest_purge(connection) <= since:
             keep(connection, _BLOCK + digest, json.dumps(body, ensure_ascii=False))
 
     store.database.write(work)

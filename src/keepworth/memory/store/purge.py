@@ -22,8 +22,8 @@ from keepworth.memory.errors import Busy, StorageFailed, StorageFull, UnknownIte
 from keepworth.memory.item import Scope, drop_memos, folded, indents
 from keepworth.memory.search.terms import asked_terms, terms
 from keepworth.memory.store import blocks, rows
-from keepworth.memory.store.candidates import named
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
+from keepworth.memory.store.decision_log import named
 from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
 from keepworth.memory.store.notes import forget_answers, forget_blocks, keep
 from keepworth.memory.store.rows import FORGOTTEN, VECTORS, image
@@ -115,12 +115,7 @@ def _number(transaction: Transaction, id: str) -> int:
     if number is not None:
         if transaction.get(id) is not None:
             return number
-        last = scalar(
-            transaction.connection,
-            "SELECT before FROM touches WHERE n = ? AND before IS NOT NULL ORDER BY seq DESC LIMIT 1",
-            (number,),
-        )
-        item = image(last)
+        item = transaction.last_image(number)
         if item is not None and transaction.load(id) is None and transaction.scope.contains(item.scope):
             return number
     raise UnknownItem(
@@ -133,7 +128,7 @@ def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) ->
     gone.numbers |= _repeats(connection, gone.numbers)
     numbers = among(sorted(gone.numbers))
     homes_of = _homes_and_wordings(transaction, gone)
-    homes = {transaction.scope_of(id) for id in {*homes_of.values(), *gone.homes}}
+    homes = {transaction.book.scope(id) for id in {*homes_of.values(), *gone.homes}}
     entries = _forget_events(connection, gone, transaction.seq)
     for n in sorted(gone.numbers):
         if transaction.load(f"m{n}") is not None:

@@ -24,7 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from keepworth.memory.store.connection import AnyConnection
+from keepworth.episodes.model import EncoderIdentity
+from keepworth.memory.store.connection import AnyConnection, scalar
 from keepworth.memory.store.full_text import CURRENT, FULL_TEXT, SEGMENTS
 from keepworth.memory.store.rows import VECTORS
 
@@ -118,11 +119,17 @@ def create(connection: AnyConnection, store_id: str) -> None:
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def create_vectors(connection: AnyConnection, set_id: int) -> None:
-    """Create the table of a set of vectors."""
+def begin_vectors(connection: AnyConnection, identity: EncoderIdentity, state: str, made: str) -> int:
+    """Add an empty set of vectors of an encoder, with its table, and return its id."""
+    id: int = scalar(
+        connection,
+        "INSERT INTO vector_sets(model, dimension, normalised, state, made) VALUES(?,?,?,?,?) RETURNING id",
+        (identity.model, identity.dimension, int(identity.normalised), state, made),
+    )
     columns = "n INTEGER PRIMARY KEY, hash INTEGER NOT NULL, vector BLOB NOT NULL"
-    table = f"CREATE TABLE IF NOT EXISTS {VECTORS.format(set_id)}({columns})"
+    table = f"CREATE TABLE IF NOT EXISTS {VECTORS.format(id)}({columns})"
     connection.execute(in_types(table, connection.types))
+    return id
 
 
 def in_types(layout: str, types: Mapping[str, str]) -> str:

@@ -29,7 +29,7 @@ from keepworth.memory.store.decision_log import newest_purge
 from keepworth.memory.store.derived import Derived
 from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.store.rows import VECTORS, image
-from keepworth.memory.store.transaction import PARTS, Transaction, changed_since
+from keepworth.memory.store.transaction import PARTS, Transaction
 from keepworth.memory.store.views import Snapshot
 
 if TYPE_CHECKING:
@@ -188,15 +188,9 @@ class Store:
 
         def work(connection: AnyConnection) -> int:
             again = self._served(connection)
-            if again is not None:
-                return again[0]
-            id: int = scalar(
-                connection,
-                "INSERT INTO vector_sets(model, dimension, normalised, state, made) VALUES(?,?,?,'serving',?) RETURNING id",
-                (identity.model, identity.dimension, int(identity.normalised), uuid.uuid4().hex),
+            return (
+                schema.begin_vectors(connection, identity, "serving", uuid.uuid4().hex) if again is None else again[0]
             )
-            schema.create_vectors(connection, id)
-            return id
 
         return self.database.write(work)
 
@@ -294,7 +288,8 @@ class Store:
     def changed_since(self, seq: int) -> list[str]:
         """Return the ids of the items that entries after number `seq` changed."""
         with self.database.reading() as connection:
-            return changed_since(connection, seq)
+            changed = select(connection, "SELECT DISTINCT n FROM changes WHERE seq > ? AND changed", (seq,))
+        return [f"m{n}" for (n,) in changed]
 
     def fetch(self, scope: Scope, ids: Sequence[str]) -> dict[str, Item | None]:
         """Return items by id, in the order asked for; None for an id that is not in `scope`, even if another scope holds it."""

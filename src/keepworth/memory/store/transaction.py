@@ -27,7 +27,7 @@ from keepworth.memory.operations import Act, Assignment, Credit, Draft, Operatio
 from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.search.terms import term_count
 from keepworth.memory.store import blocks, rows
-from keepworth.memory.store.connection import AnyConnection, first, scalar, select
+from keepworth.memory.store.connection import AnyConnection, first, scalar
 from keepworth.memory.store.full_text import Row, index_rows, note_indexed, write_terms
 from keepworth.memory.store.rows import VECTORS, encoded, linked, targets_of
 from keepworth.memory.store.schema import CREATED
@@ -120,17 +120,6 @@ TAIL = 64
 one of many items little more. Items beyond it are read and counted from their rows."""
 LONG = 2000
 """Characters from which on a text is indexed at once, so that reading the items beyond the index stays quick."""
-
-
-def changed_since(connection: AnyConnection, seq: int) -> list[str]:
-    """Return the ids of the items that entries after number `seq` changed."""
-    changed = select(connection, "SELECT DISTINCT n FROM changes WHERE seq > ? AND changed", (seq,))
-    return [f"m{n}" for (n,) in changed]
-
-
-def erased_since(connection: AnyConnection, seq: int) -> bool:
-    """Return whether something was erased after entry `seq`."""
-    return scalar(connection, "SELECT 1 FROM events WHERE seq > ? AND kind = 'PURGE' LIMIT 1", (seq,)) is not None
 
 
 class Transaction:
@@ -316,9 +305,6 @@ class Transaction:
         self._items[id] = item
         return item
 
-    def scope_of(self, id: int) -> Scope:
-        return self.book.scope(id)
-
     def _replace(self, id: str, item: Item | None) -> None:
         present = self.load(id)
         self._before.setdefault(id, present)
@@ -352,12 +338,16 @@ class Transaction:
         # An item whose creation is undone at present has no row, but may come back. Its last image has its scope, or else its
         # event; what a wider handle made of an item belongs to the item's scope, not to the handle's.
         self.flush_journal()
-        last = "SELECT before FROM touches WHERE n = ? AND before IS NOT NULL ORDER BY seq DESC LIMIT 1"
-        item = rows.image(scalar(self.connection, last, (number,)))
+        item = self.last_image(number)
         if item is not None:
             return self.scope.contains(item.scope)
         home = scalar(self.connection, "SELECT scope FROM events WHERE seq = ?", (number,))
-        return home is not None and self.scope.contains(self.scope_of(home))
+        return home is not None and self.scope.contains(self.book.scope(home))
+
+    def last_image(self, number: int) -> Item | None:
+        """Return the item of this number as the journal had it before its last change, or None if it has no image."""
+        last = "SELECT before FROM touches WHERE n = ? AND before IS NOT NULL ORDER BY seq DESC LIMIT 1"
+        return rows.image(scalar(self.connection, last, (number,)))
 
     def flush_journal(self) -> None:
         """Write the collected journal entries and what belongs to them."""
@@ -382,7 +372,7 @@ class Transaction:
                 home.total = (home.total + sign * content_digest(item, metadata)) % HASH_MODULUS
                 if item.current:
                     home.count += sign
-                    home.words += sign * term_count(indexed_text(item))
+                    home.words += sign * term_count(item.indexed_text)
                 home.dirty = True
                 if item is after:
                     content = rows.key_number(self._keys[item.id]) if item.open else None
@@ -403,12 +393,12 @@ class Transaction:
                 # This row is beyond the index.
                 newest = max(newest, n)
                 if after is not None:
-                    text = indexed_text(after)
+                    text = after.indexed_text
                     long = long or len(text) > LONG
                     if n >= self._begun and after.current:
                         made.append((n, self.book.row(after.scope).tokens, text))
                 continue
-            old, new = (indexed_text(item) if item is not None and item.current else None for item in (before, after))
+            old, new = (item.indexed_text if item is not None and item.current else None for item in (before, after))
             if old == new:
                 continue
             if old is not None:
@@ -483,7 +473,3 @@ class Transaction:
 
         outdated = [n for n, before, after in changed if n <= self._covered and searched(before) != searched(after)]
         blocks.mark_outdated(self.connection, outdated)
-
-
-def indexed_text(item: Item) -> str:
-    return f"{item.key}\n{item.text}" if item.key else item.text

@@ -20,8 +20,8 @@ from keepworth.memory.item import Scope, Status, checked_text, from_record, to_r
 from keepworth.memory.operations import Assignment, Draft
 from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.store import notes, rows
-from keepworth.memory.store.candidates import as_json, packed, unpacked
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
+from keepworth.memory.store.decision_log import as_json, packed, unpacked
 from keepworth.memory.store.transaction import Transaction
 
 if TYPE_CHECKING:

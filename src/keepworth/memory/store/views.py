@@ -15,8 +15,7 @@ from keepworth.memory.search.where import Filter
 from keepworth.memory.store import rows
 from keepworth.memory.store.connection import AMONG, among, select
 from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
-from keepworth.memory.store.transaction import indexed_text
-from keepworth.memory.store.words import LEAST, proposed, scores
+from keepworth.memory.store.words import LEAST, proposed
 
 if TYPE_CHECKING:
     from keepworth.episodes.arrays import Vectors
@@ -28,11 +27,13 @@ REMEMBERED = 5000
 
 @dataclass(slots=True)
 class ScopeView:
-    """The present items of a scope, as a search ranks them. Caches the items that it read."""
+    """The present items of a scope, as a search ranks them. Caches the items that it read. `exact` says that cached words of a
+    newer state will not do, as for the base of a bank, which is searched as of one moment."""
 
     store: Store
     scope: Scope
     nobody: bool = False
+    exact: bool = False
     _fetched: dict[str, Item | None] = field(default_factory=dict)
     _plain: set[str] = field(default_factory=set)
 
@@ -79,34 +80,26 @@ class ScopeView:
         self,
         terms: Sequence[str],
         count: int,
-        hidden: Collection[str] = (),
-        statistics: CorpusStatistics | None = None,
+        statistics: CorpusStatistics,
         where: Filter | None = None,
+        hidden: Collection[str] = (),
     ) -> Ranked:
-        """Return the `count` best items by BM25 of the whole query, from the full-text index and the rows beyond it.
-
-        Args:
-            hidden: Ids that are left out.
-            statistics: Those to rank with if more than the store is ranked together.
-            where: A filter on metadata: see `Corpus`.
-        """
+        """Return the `count` best items by BM25 of the whole query, from the full-text index and the rows beyond it. Items whose
+        ids are `hidden` are left out. See `Corpus`."""
         store, derived = self.store, self.store.derived
         with store.database.reading() as connection:
             corpus, inside = derived.corpus(connection), store.scope_ids(connection, self.scope, self.nobody)
-            ranking = statistics or derived.word_counts.of(connection, corpus, terms)
             mask = derived.mask(connection, where)
-            if inside is not None and (statistics is None or not hidden):
-                # A bank's base is searched as of one moment, so a newer cache will not do.
-                exact = statistics is not None
-                held = derived.words_in(connection, corpus, inside, at_once=self.nobody, exact=exact)
-                best_ = None if held is None else held.scores(sorted(inside), terms, ranking, count + len(hidden), mask)
-                if best_ is not None and not (exact and derived.words_at.head != corpus.seq):
-                    return [(f"m{n}", score) for n, score in best_ if f"m{n}" not in hidden][:count]
+            if inside is not None and not hidden:
+                held = derived.words_in(connection, corpus, inside, at_once=self.nobody, exact=self.exact)
+                cached = None if held is None else held.scores(sorted(inside), terms, statistics, count, mask)
+                if cached is not None and not (self.exact and derived.words_at.head != corpus.seq):
+                    return [(f"m{n}", score) for n, score in cached]
             tokens = [] if self.scope == EVERYWHERE else store.scope_tokens(connection, self.scope)
             if tokens is None:
                 return []
-            share = store.sums(self.scope)[1] / max(1, ranking.documents) if tokens else 1.0
-            proposed_rows = proposed(connection, ranking, tokens, share, max(2 * count, LEAST), corpus.seq, mask)
+            share = store.sums(self.scope)[1] / max(1, statistics.documents) if tokens else 1.0
+            proposed_rows = proposed(connection, statistics, tokens, share, max(2 * count, LEAST), corpus.seq, mask)
             query = f"SELECT n, scope, {WHOLE_TEXT}, {ALWAYS_IN_FORCE} FROM items WHERE n {AMONG}"
             read = select(connection, query, (among(proposed_rows),))
         self._plain.update([f"m{n}" for n, _, _, plain in read if plain])
@@ -115,7 +108,7 @@ class ScopeView:
         texts = {n: text for n, home, text in candidates if inside is None or home in inside}
         if mask is not None:
             texts = {n: text for n, text in texts.items() if n < len(mask) and mask[n]}
-        scored = scores(texts, terms, ranking, derived.ranked_texts, only_latin(corpus.languages))
+        scored = derived.ranked_texts.scores(texts, terms, statistics, only_latin(corpus.languages))
         ranked = sorted(scored, key=lambda pair: (-pair[1], pair[0]))
         return [(f"m{n}", score) for n, score in ranked if score > 0 and f"m{n}" not in hidden][:count]
 
@@ -124,7 +117,7 @@ class ScopeView:
         return self.store.vectors_for(items)
 
     def by_meaning(
-        self, vectors: Vectors, count: int, hidden: Collection[str] = (), where: Filter | None = None
+        self, vectors: Vectors, count: int, where: Filter | None = None, hidden: Collection[str] = ()
     ) -> list[Ranked]:
         ranked = self.store.derived.near(vectors, count + len(hidden), self.scope, self.nobody, where)
         if ranked is None:
@@ -144,7 +137,7 @@ class Snapshot:
         self.store = store
         self.scope = scope
         self.position = position
-        self.view = ScopeView(store, scope)
+        self.view = ScopeView(store, scope, exact=True)
         self._drift = _Drift({})
         self._drift_head = position
 
@@ -223,22 +216,20 @@ class Snapshot:
         self,
         terms: Sequence[str],
         count: int,
-        hidden: frozenset[str],
         statistics: CorpusStatistics,
-        where: Filter | None = None,
+        where: Filter | None,
+        hidden: frozenset[str],
     ) -> Ranked:
         drift = self._drifted()
-        ranked = self.view.by_words(terms, count, hidden | drift.ids, statistics, where)
+        ranked = self.view.by_words(terms, count, statistics, where, hidden | drift.ids)
         if not drift.images:
             return ranked
         ranked.extend(pair for pair in drift.lexical(terms, statistics) if pair[0] not in hidden and pair[1] > 0)
         return sorted(ranked, key=lambda pair: (-pair[1], int(pair[0][1:])))[:count]
 
-    def by_meaning(
-        self, vectors: Vectors, count: int, hidden: frozenset[str], where: Filter | None = None
-    ) -> list[Ranked]:
+    def by_meaning(self, vectors: Vectors, count: int, where: Filter | None, hidden: frozenset[str]) -> list[Ranked]:
         drift = self._drifted()
-        ranked = self.view.by_meaning(vectors, count, hidden | drift.ids, where)
+        ranked = self.view.by_meaning(vectors, count, where, hidden | drift.ids)
         current = [
             item for item in drift.images.values() if item is not None and item.current and item.id not in hidden
         ]
@@ -278,13 +269,13 @@ class _Drift:
         self._present = InvertedIndex()
         for live in present:
             if live.current:
-                self._present.add(indexed_text(live))
+                self._present.add(live.indexed_text)
         self._ids: list[str] = []
         self.index = InvertedIndex()
         for item in images.values():
             if item is not None and item.current:
                 self._ids.append(item.id)
-                self.index.add(indexed_text(item))
+                self.index.add(item.indexed_text)
 
     def corrected(self, live: CorpusStatistics, terms: Sequence[str]) -> CorpusStatistics:
         """Return the live statistics with the present states taken out and the past ones put in."""

@@ -8,16 +8,13 @@ them at once: those score best, and are few enough to be ranked, if need be the 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from keepworth.memory.search.index import CorpusStatistics, term_score
 from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.search.terms import terms_of_many
-from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, select
-from keepworth.memory.store.follower import Follower
-from keepworth.memory.store.transaction import erased_since
+from keepworth.memory.store.connection import AnyConnection
 
 if TYPE_CHECKING:
     from keepworth.memory.search.columns import Mask
@@ -176,78 +173,29 @@ class RankedTexts:
     def __init__(self) -> None:
         self._terms: dict[str, tuple[str, ...]] = {}
 
-    def of(self, texts: Iterable[str], latin: str | None) -> dict[str, tuple[str, ...]]:
-        """Return the terms of each text. For `latin`, see `search.terms.terms`."""
-        of_text = {text: self._terms.get(text) for text in texts}
-        unknown = [text for text, listed in of_text.items() if listed is None]
+    def scores(
+        self, texts: Mapping[int, str], terms: Sequence[str], statistics: CorpusStatistics, latin: str | None
+    ) -> list[tuple[int, float]]:
+        """Return (number, BM25) of each text, scored as by `InvertedIndex.scores`. For `latin`, see `search.terms.terms`."""
+        terms_in = {text: cached for text in texts.values() if (cached := self._terms.get(text)) is not None}
+        unknown = [text for text in dict.fromkeys(texts.values()) if text not in terms_in]
         if unknown:
             fresh = terms_of_many(unknown)[0] if latin is None else [terms_of(text, latin) for text in unknown]
             if len(self._terms) + len(unknown) > HELD:
                 self._terms = {}
             for text, listed in zip(unknown, map(tuple, fresh), strict=True):
-                of_text[text] = listed
+                terms_in[text] = listed
                 if len(text) <= LONGEST_HELD:
                     self._terms[text] = listed
-        return cast("dict[str, tuple[str, ...]]", of_text)
-
-
-def scores(
-    texts: Mapping[int, str], terms: Sequence[str], statistics: CorpusStatistics, ranked: RankedTexts, latin: str | None
-) -> list[tuple[int, float]]:
-    """Return (number, BM25) of each text, scored as by `InvertedIndex.scores`. For `latin`, see `search.terms.terms`."""
-    weights, mean = statistics.weights(terms)
-    out = []
-    of_text = ranked.of(texts.values(), latin)
-    for n, text in texts.items():
-        listed = of_text[text]
-        length, score = len(listed), 0.0
-        counts: dict[str, int] = {}
-        for term in filter(weights.__contains__, listed):
-            counts[term] = counts.get(term, 0) + 1
-        for term, count in counts.items():
-            score += term_score(count, length, weights[term], mean)
-        out.append((n, score))
-    return out
-
-
-class ScopeSums:
-    """The number of current items in all scopes, and of the words in them. Thread-safe. The sums of each scope are cached, so
-    that an update costs no more than what has changed."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._follower = Follower()
-        self._of_scope: dict[int, tuple[int, int]] = {}
-        self._documents = self._words = 0
-
-    def at(self, connection: AnyConnection, seq: int, name: str) -> tuple[int, int]:
-        """Return (items, words) as this connection sees them. `seq` and `name` are the newest entry and the state after it."""
-        with self._lock:
-            follow, begin = partial(self._follow, connection), partial(self._begin, connection)
-            if self._follower.reach(connection, seq, name, follow, begin):
-                return self._documents, self._words
-        documents, words = first(connection, "SELECT coalesce(sum(count), 0), coalesce(sum(words), 0) FROM scopes")
-        return int(documents), int(words)
-
-    def _begin(self, connection: AnyConnection) -> None:
-        self._of_scope, self._documents, self._words = {}, 0, 0
-        self._read(select(connection, _SUMS))
-
-    def _follow(self, connection: AnyConnection, since: int) -> bool:
-        query = "SELECT DISTINCT i.scope FROM changes c LEFT JOIN items i USING(n) WHERE c.seq > ?"
-        changed = [id for (id,) in select(connection, query, (since,))]
-        # An item whose creation was undone has no row, so its scope is not known.
-        if None in changed or erased_since(connection, since):
-            return False
-        self._read(select(connection, f"{_SUMS} WHERE id {AMONG}", (among(changed),)))
-        return True
-
-    def _read(self, listed: Iterable[tuple[int, int, int]]) -> None:
-        for id, count, words in listed:
-            before = self._of_scope.get(id, (0, 0))
-            self._of_scope[id] = (count, words)
-            self._documents += count - before[0]
-            self._words += words - before[1]
-
-
-_SUMS = "SELECT id, count, words FROM scopes"
+        weights, mean = statistics.weights(terms)
+        out = []
+        for n, text in texts.items():
+            listed = terms_in[text]
+            length, score = len(listed), 0.0
+            counts: dict[str, int] = {}
+            for term in filter(weights.__contains__, listed):
+                counts[term] = counts.get(term, 0) + 1
+            for term, count in counts.items():
+                score += term_score(count, length, weights[term], mean)
+            out.append((n, score))
+        return out

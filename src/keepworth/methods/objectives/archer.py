@@ -41,7 +41,7 @@ class Utterance(Advised):
     def action_targets(self, credit: CreditTable) -> Tensor:
         """Returns r + discount (1 - done) V(next state)."""
         turns = credit.turns
-        rewards = turns.total(credit.unpack(credit.token_rewards(credit.reward)))
+        rewards = turns.pack(credit.unpack(credit.token_rewards(credit.reward)), total=True)
         following = turns.pack(credit.state_values(self)).roll(-1, 1)
         following[:, -1] = 0.0  # beyond an episode's last turn packed values are 0
         return turns.unpack(rewards + self.discount * following, credit.batch.shape)

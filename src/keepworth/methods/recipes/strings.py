@@ -86,7 +86,7 @@ def system(config: Config) -> System:
         return [(model.encode(completer.render(task.input)), model.encode_continuation(f" {worked_out(task)}\n"))]
 
     def imitated(model: InProcessModel) -> list[list[Pair]]:
-        from keepworth.recipes.training import batch
+        from keepworth.learning.collect.curriculum import batch
 
         # Inside a composition a function gets up to one word more or fewer than the argument has.
         around = range(config.length - 1, min(config.length + 1, 8) + 1)

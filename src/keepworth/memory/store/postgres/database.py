@@ -22,10 +22,8 @@ from keepworth.memory.errors import (
     Busy,
     InvalidText,
     MemoryProblem,
-    NewerFile,
     NotAMemoryFile,
     NothingThere,
-    OlderFile,
     ReadOnly,
     StorageFailed,
     StorageFull,
@@ -162,15 +160,7 @@ class PostgresDatabase(Backend):
         if version is None:
             self._make(connection)
             version = self._format(connection)
-        if version is None or version > VERSION:
-            raise NewerFile(
-                f"{self.path} was written by a newer version (format {version}, this one knows {VERSION}): upgrade keepworth"
-            )
-        if version < VERSION:
-            raise OlderFile(
-                f"{self.path} has format {version}, this version reads {VERSION}: open it with the version of keepworth that "
-                "wrote it, write its items out with `keepworth memory export --to jsonl` and import them here"
-            )
+        self._check_format(version, VERSION)
         may = "SELECT has_table_privilege('events', 'INSERT') AND NOT pg_is_in_recovery()"
         if not scalar(connection, may):
             self.read_only = True

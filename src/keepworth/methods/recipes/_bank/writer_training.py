@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes import Episode, Task
 from keepworth.episodes.model import SamplingParams
+from keepworth.learning.collect.curriculum import batch
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
@@ -39,7 +40,7 @@ from keepworth.methods.recipes._bank.writers import (
 )
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.system import Pair
-from keepworth.recipes.training import batch, imitate_first, restored
+from keepworth.recipes.training import imitate_first, restored
 from keepworth.rollouts.driver import RolloutContext
 
 if TYPE_CHECKING:

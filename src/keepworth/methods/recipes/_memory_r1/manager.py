@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes import Episode, Task
-from keepworth.learning.collect.curriculum import drawn_task
+from keepworth.learning.collect.curriculum import batch, drawn_task
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
@@ -34,7 +34,7 @@ from keepworth.methods.recipes._memory_r1.steps import (
 from keepworth.methods.recipes._reader import FoundReader, found_reader
 from keepworth.methods.writers._manager import ANSWER_TOKENS, Choose, chosen_by, manager_params
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.training import batch, imitate_first, restored, train_role
+from keepworth.recipes.training import imitate_first, restored, train_role
 from keepworth.rollouts.driver import RolloutContext
 
 if TYPE_CHECKING:

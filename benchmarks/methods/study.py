@@ -74,51 +74,58 @@ def conclude_loops(gains: Mapping[str, Any]) -> tuple[str, str]:
     )
 
 
+def capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
 VERDICTS = ("not held", "held in part", "held")
 
 
 def conclude_cues(rows: Mapping[str, Any]) -> tuple[str, str]:
     """The verdict of CuES, by the rule in its study."""
-    verdicts, texts = [], []
-    for kind, foreign, where in (
-        ("", "kitchen", "In kitchens"),
-        ("tools: ", "customer", "With the tools of tau2-bench"),
-    ):
-        made, stay = rows[f"{kind}tasks by curiosity"], rows[f"{kind}executable of those by curiosity, that stay"]
-        rivals = ("tasks drawn from words", "no practice", f"tasks of another {foreign}", "the world's own tasks")
-        gains = {rival: rows[f"{kind}tasks by curiosity minus {rival}"] for rival in rivals}
-        drawn, none, other, own = (gain["interval"][0] for gain in gains.values())
-        part = drawn > 0 and none > 0
-        verdicts.append(part + (part and other > 0 and own > -0.1 and stay["mean"] >= 0.8))
-        rivals = ("tasks by chance", "tasks drawn from words, with hindsight")
-        gains |= {rival: rows[f"{kind}tasks by curiosity minus {rival}"] for rival in rivals}
-        texts.append(
-            f"{where} practice on the made tasks does {made['mean']:.2f} of the world's own; against practice on "
-            + "; ".join(f"{name} {worded(gain, 2, '')}" for name, gain in gains.items())
-            + f". {rows[f'{kind}executable of those by curiosity, as abstracted']['mean']:.0%} of what was abstracted can be "
-            f"executed from the start, and of the tasks that stay {stay['mean']:.0%} can though one in five is disturbed."
+    verdicts, heads, texts = [], [], []
+    for kind, foreign, where in (("", "kitchen", "in kitchens"), ("tools: ", "customer", "with tau2-bench's tools")):
+        stay, executed = (
+            f"{kind}executable of those by curiosity, {which}" for which in ("that stay", "as abstracted")
         )
-    return VERDICTS[min(verdicts)], " ".join(texts)
+        sure = ("tasks drawn from words", "no practice", f"tasks of another {foreign}", "the world's own tasks")
+        rivals = (*sure, "tasks by chance", "tasks drawn from words, with hindsight")
+        gains = {rival: rows[f"{kind}tasks by curiosity minus {rival}"] for rival in rivals}
+        drawn, none, other, own = (gains[rival]["interval"][0] for rival in sure)
+        part = drawn > 0 and none > 0
+        verdicts.append(part + (part and other > 0 and own > -0.1 and rows[stay]["mean"] >= 0.8))
+        heads.append(
+            f"{where} ({VERDICTS[verdicts[-1]]}) practice on the made tasks is {worded(gains[sure[0]], 2, '')} above practice "
+            f"on drawn ones, and {rows[stay]['mean']:.0%} of those that stay can be executed when disturbed"
+        )
+        texts.append(
+            f"{capital(where)} it does {rows[f'{kind}tasks by curiosity']['mean']:.2f} of the world's own tasks, and beside "
+            + "; ".join(f"{name} {worded(gain, 2, '')}" for name, gain in gains.items())
+            + f"; {rows[executed]['mean']:.0%} of what was abstracted can be executed from the start."
+        )
+    return VERDICTS[min(verdicts)], f"{capital('; '.join(heads))}. {' '.join(texts)}"
 
 
 def conclude_macro_hft(rows: Mapping[str, Any]) -> tuple[str, str]:
     """The verdict of MacroHFT, by the rule in its study."""
-    verdicts, texts = [], []
-    for kind, more, where in (
-        ("", (), "On made markets"),
-        ("hourly: ", ("buy and hold",), "On 19 weeks of hourly EUR/USD"),
-    ):
+    verdicts, heads, texts = [], [], []
+    for kind, more, where in (("", (), "on made markets"), ("hourly: ", ("buy and hold",), "on real hours")):
         rivals = ("best sub-agent of the training days", "one agent of all days", *more)
         controls = ("without memory", "memory of permuted values")
         gains = {rival: rows[f"{kind}with memory minus {rival}"] for rival in (*rivals, *controls)}
         part = all(gains[rival]["interval"][0] > 0 for rival in rivals)
         verdicts.append(part + (part and all(gains[control]["interval"][0] > 0 for control in controls)))
+        heads.append(
+            f"{where} ({VERDICTS[verdicts[-1]]}) the mixture earns {worded(gains[rivals[-1]], 1, '')} beside {rivals[-1]}, and "
+            f"{worded(gains[controls[0]], 1, '')} beside the same without memory"
+        )
         texts.append(
-            f"{where} the mixture earns {rows[f'{kind}with memory']['mean']:.1f} % of 1,000 bars; against "
+            f"{capital(where)} it earns {rows[f'{kind}with memory']['mean']:.1f} % of 1,000 bars, and beside "
             + "; ".join(f"{name} {worded(gain, 1, '')}" for name, gain in gains.items())
             + f"; who knows the future earns {rows[f'{kind}who knows the future']['mean']:.1f}."
         )
-    return VERDICTS[max(min(verdicts), min(1, max(verdicts)))], " ".join(texts)
+    verdict = VERDICTS[max(min(verdicts), min(1, max(verdicts)))]
+    return verdict, f"{capital('; '.join(heads))}. {' '.join(texts)}"
 
 
 PLANS = {

@@ -32,9 +32,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.models.families import plain_scores
 from benchmarks.record import arguments, save
-from benchmarks.speed.sampling import GENERATE, OURS, PREFILLED, SAMPLES, generated, ours
+from benchmarks.speed.sampling import OURS, SAMPLES, compared
 from benchmarks.speed.setting import HERE, MODEL, machine, prompts
-from benchmarks.speed.training_ours import group
+from benchmarks.speed.training_ours import groups
 from keepworth.episodes.model import Sample, SamplingParams, Tokens
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.presets import preset
@@ -222,9 +222,7 @@ def gradients(
         return step(*given)
 
     learner.master_weights.step = noting  # type: ignore[method-assign]
-    learner.update(
-        [group(model, f"t/{i}", text, samples) for i, (text, samples) in enumerate(zip(texts, sampled, strict=True))]
-    )
+    learner.update(groups(model, "t", texts, sampled))
     return taken
 
 
@@ -264,15 +262,8 @@ def attention_in(names: set[str]) -> list[str]:
 
 def speed_beside_generate(setting: Setting) -> dict[str, Any]:
     """bfloat16, prompts read included, every completion of exactly the stated length: see `benchmarks.speed.sampling`."""
-    model, network = setting.load("bf16"), setting.plain("bf16")
-    texts = setting.texts(model)
-    sides = {
-        OURS: ours(model, texts),
-        GENERATE: generated(network, texts, prefilled=False),
-        PREFILLED: generated(network, texts, prefilled=True),
-    }
-    for call in sides.values():
-        call(2)  # kernels are built per shape
+    model = setting.load("bf16")
+    sides = compared(model, setting.plain("bf16"), setting.texts(model))
     spent: dict[str, list[float]] = {name: [] for name in sides}
     peaks: dict[str, int] = {}
     for number in range(setting.rounds):
@@ -310,11 +301,7 @@ def training_step(setting: Setting) -> dict[str, Any]:
             sampled = model.sample(texts, SamplingParams(setting.tokens, n=setting.group, seed=number))
             synchronise(setting.device)
             drawn = time.perf_counter()
-            groups = [
-                group(model, f"t/{i}", text, samples)
-                for i, (text, samples) in enumerate(zip(texts, sampled, strict=True))
-            ]
-            learned = learner.update(groups)
+            learned = learner.update(groups(model, "t", texts, sampled))
             synchronise(setting.device)
             row = {"sampling": drawn - begun, "learning": time.perf_counter() - drawn, "loss": learned["loss"]}
         rows.append(row | ({"peak_device_bytes": float(peak[0])} if setting.device != "cpu" else {}))

@@ -149,10 +149,8 @@ def killed(folder: Path, *, kills: int, seconds: float = 1.5, seed: int = 0) -> 
 
         def started() -> Started:
             begun = time.monotonic()
-            log = folder / "server.log"
-            server = memory_server(
-                file, upstream.url, "--encoder", "none", "--writer", "none", port=port, log=log
-            ).start()
+            options = ("--encoder", "none", "--writer", "none")
+            server = memory_server(file, upstream.url, *options, port=port, log=folder / "server.log")
             starts.append(time.monotonic() - begun)
             return server
 

@@ -105,42 +105,33 @@ def _serve_proxy(upstream: str) -> None:
 
 
 class Started:
-    """A process that prints its address, and what it has used."""
+    """A process that runs from here on and prints its address, and what it has used."""
 
     def __init__(
         self, command: Sequence[str], environment: dict[str, str] | None = None, log: Path | None = None
     ) -> None:
-        self.command, self.environment, self.log = command, environment or {}, log
-        self.url = ""
-        self.process: subprocess.Popen[str] | None = None
-
-    def start(self) -> Started:
-        with open(self.log or os.devnull, "ab") as errors:
+        with open(log or os.devnull, "ab") as errors:
             self.process = subprocess.Popen(
-                self.command,
+                command,
                 cwd=ROOT,
-                env={**os.environ, "COLUMNS": "200", **self.environment},
+                env={**os.environ, "COLUMNS": "200", **(environment or {})},
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
             )
         assert self.process.stdout is not None
         self.url = next(line for line in self.process.stdout if line.startswith("http://")).split()[0]
-        return self
 
     def cpu_seconds(self) -> float:
         """Of this process so far, in user and in kernel mode."""
-        assert self.process is not None
         parts = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(parts[11]) + int(parts[12])) / TICKS
 
     def kill(self) -> None:
-        assert self.process is not None
         self.process.kill()
         self.process.communicate()
 
     def stop(self) -> None:
-        assert self.process is not None
         if self.process.poll() is None:
             self.process.terminate()
             try:
@@ -149,7 +140,7 @@ class Started:
                 self.kill()
 
     def __enter__(self) -> Started:
-        return self.start()
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()

@@ -33,10 +33,9 @@ from benchmarks.memory.engine import (
     figures,
     in_a_process,
     machine,
-    most_resident,
     timed,
 )
-from benchmarks.record import arguments, save
+from benchmarks.record import arguments, most_resident, save
 from keepworth.memory.memory import Memory
 
 REWARDS = 4000

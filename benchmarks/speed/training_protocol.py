@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
+from benchmarks.record import most_resident
+
 MARK = "@keepworth-speed "  # both sides load libraries that print; only lines that begin with this are ours
 
 
@@ -78,7 +80,7 @@ def serve(step: Callable[[int], Mapping[str, Any]], about: Mapping[str, Any]) ->
 
 
 def ready(about: Mapping[str, Any]) -> None:
-    _say({"ready": True, **about, "loaded_rss": _peak()})
+    _say({"ready": True, **about, "loaded_rss": most_resident()})
 
 
 def wait() -> bool:
@@ -94,18 +96,13 @@ class Clock:
 
 def report(since: Clock, extra: Mapping[str, Any]) -> None:
     spent = {"seconds": time.perf_counter() - since.wall, "cpu_seconds": time.process_time() - since.cpu}
-    _say({**spent, **extra, "peak_rss": _peak(), **_peak_on_device()})
+    _say({**spent, **extra, "peak_rss": most_resident(), **_peak_on_device()})
 
 
 def finish() -> NoReturn:
     """Leave at once: a trainer in mid-loop has nothing to save here."""
     sys.stdout.flush()
     os._exit(0)
-
-
-def _peak() -> int:
-    """Largest resident memory of this process so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _peak_on_device() -> dict[str, int]:

@@ -1,6 +1,6 @@
 """What a GPU has to show before anybody trusts it: exactness, speed, memory and the attention that is used.
 
-    python -m benchmarks.gpu                                    # needs CUDA; writes benchmarks/gpu.json
+    python -m benchmarks.gpu                                    # needs CUDA; writes benchmarks/gpu.json, or --json FILE
     python -m benchmarks.gpu --trl-python /path/to/python       # with TRL's `GRPOTrainer` beside our training step
     python -m benchmarks.gpu --device cpu --quick               # the same checks of a tiny model, to see that they work
 
@@ -23,7 +23,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -114,23 +113,17 @@ def drawn_adapter(model: InProcessModel) -> dict[str, torch.Tensor]:
     return named
 
 
-def against_scored(
-    model: InProcessModel, texts: Sequence[Tokens], sampled: Sequence[Sequence[Sample]]
-) -> np.ndarray[Any, Any]:
-    """Of every sampled token, the absolute difference of its log-probability to that with which the learner scores it."""
-    drawn = np.array([lp for samples in sampled for sample in samples for lp in sample.logprobs])
-    return np.abs(drawn - scores_of(model, texts, [[sample.ids for sample in samples] for samples in sampled]))
-
-
 def sampled_against_scored(setting: Setting) -> dict[str, Any]:
-    """With an adapter that is not zero, as in training."""
+    """Log-probabilities of sampled tokens, with an adapter that is not zero as in training, and those that the learner gives."""
     made: dict[str, Any] = {}
     for precision in PRECISIONS:
         model = setting.load(precision)
         drawn_adapter(model)
         texts = setting.texts(model)
-        params = SamplingParams(setting.tokens, n=setting.group, seed=1)
-        made[precision] = gaps(against_scored(model, texts, model.sample(texts, params)), precision)
+        sampled = model.sample(texts, SamplingParams(setting.tokens, n=setting.group, seed=1))
+        drawn = np.array([lp for samples in sampled for sample in samples for lp in sample.logprobs])
+        scored = scores_of(model, texts, [[sample.ids for sample in samples] for samples in sampled])
+        made[precision] = gaps(np.abs(drawn - scored), precision)
     return made | {"passes": all(value["passes"] for value in made.values())}
 
 
@@ -398,15 +391,12 @@ def run(setting: Setting, minutes: float, write: Callable[[dict[str, Any]], None
 
 
 def main() -> None:
-    asked = arguments(__doc__, json=False)
+    asked = arguments(__doc__)
     asked.add_argument("--device", default="cuda")
     asked.add_argument("--quick", action="store_true", help="a tiny model of the tests")
     asked.add_argument("--model", default=MODEL)
     asked.add_argument("--minutes", type=float, default=10.0, help="no check begins after this long")
     asked.add_argument("--trl-python", default="", help="a Python that has TRL and the same torch")
-    asked.add_argument(
-        "--json", type=Path, default=None, help="where to write; on a GPU benchmarks/gpu.json if not given"
-    )
     options = asked.parse_args()
     if options.device != "cpu" and not torch.cuda.is_available():
         raise SystemExit("There is no CUDA device here. --device cpu --quick tries the same checks on the processor.")

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.record import arguments
@@ -186,16 +185,11 @@ def fill(file: Path, items: int) -> None:
             memory.add_many(texts[user::USERS], user_id=name(user))
 
 
-@dataclass(slots=True)
 class Turns:
     """What people say, each turn a conversation of its own."""
 
-    seed: int = 0
-    number: int = 0
-    draw: random.Random = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.draw = random.Random(self.seed)
+    def __init__(self, seed: int = 0) -> None:
+        self.seed, self.number, self.draw = seed, 0, random.Random(seed)
 
     def next(self) -> tuple[str, bytes]:
         """(who, the body of a call)."""
@@ -222,15 +216,6 @@ def request(url: str, user: str, body: bytes, *, mode: str = "on", path: str = "
 # -- a client that sends at fixed times -------------------------------------------------------------------------------
 
 
-async def _one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sent: bytes) -> None:
-    writer.write(sent)
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = _content_length(head)
-    if length is None or head[9:12] != b"200":
-        raise SystemExit(f"a call was not answered: {head!r:.200}")
-    await reader.readexactly(length)
-
-
 async def _open_loop(url: str, make: Callable[[], bytes], rate: float, seconds: float) -> list[float]:
     host, port = url.removeprefix("http://").split(":")
     free: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
@@ -240,10 +225,15 @@ async def _open_loop(url: str, make: Callable[[], bytes], rate: float, seconds: 
     times: list[float] = []
 
     async def call(due: float, sent: bytes) -> None:
-        pair = await free.get()
-        await _one(*pair, sent)
+        reader, writer = await free.get()
+        writer.write(sent)
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = _content_length(head)
+        if length is None or head[9:12] != b"200":
+            raise SystemExit(f"a call was not answered: {head!r:.200}")
+        await reader.readexactly(length)
         times.append(1e3 * (loop.time() - due))
-        free.put_nowait(pair)
+        free.put_nowait((reader, writer))
 
     begun = loop.time() + 0.1
     calls = []

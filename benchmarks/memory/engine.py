@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -442,15 +443,10 @@ def _forks(memory: Memory, data: BenchmarkCorpus) -> Iterator[Figure]:
     yield Figure("10,000 live forks, one item in each", "MB", written / 1e6, target="<= 200", note=note)
     fork = copies[0]
     queries = data.queries[:100]
-    asked: list[list[Callable[[], object]]] = [
-        [lambda query=query, side=side: side.search(query, mode="dense") for query in queries]  # type: ignore[misc]
-        for side in (bank, fork)
-    ]
-    # In turns, so that a machine that drifts hits both alike.
     parent, inside = [], []
-    for one, other in zip(asked[0], asked[1], strict=True):
-        parent += timed([one], warm=0)
-        inside += timed([other], warm=0)
+    for query in queries:  # in turns, so that a machine that drifts hits both alike
+        parent += timed([partial(bank.search, query, mode="dense")], warm=0)
+        inside += timed([partial(fork.search, query, mode="dense")], warm=0)
     ratio = at(sorted(inside), 0.5) / at(sorted(parent), 0.5)
     yield Figure("search in a fork / in its parent", "ratio", ratio, target="<= 1.2", n=len(queries))
 
@@ -465,11 +461,10 @@ def main() -> None:
     about, rows = machine(), []
     with tempfile.TemporaryDirectory() as folder:
         for figure in figures(options.size, Path(folder), seed=options.seed, encoder=encoder):
-            rows.append(figure)
+            rows.append(asdict(figure))
             p95 = "" if figure.p95 is None else f"{figure.p95:.3g}"
             print(f"{figure.name:50} {figure.p50:10.3g} {p95:>10} {figure.unit}", flush=True)
-    figures_of_all = [asdict(figure) for figure in rows]
-    save(options.json, {"size": options.size, "seed": options.seed, "machine": about, "figures": figures_of_all})
+    save(options.json, {"size": options.size, "seed": options.seed, "machine": about, "figures": rows})
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ prints one line: seconds, processor seconds, its own numbers, and its largest re
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
@@ -71,16 +72,15 @@ def read_work() -> Work:
 
 def serve(step: Callable[[int], Mapping[str, Any]], about: Mapping[str, Any]) -> None:
     ready(about)
-    number = 0
-    while wait():
+    for number in itertools.count():
+        if not wait():
+            return
         clock = Clock()
-        extra = step(number)
-        report(clock, extra)
-        number += 1
+        report(clock, step(number))
 
 
 def ready(about: Mapping[str, Any]) -> None:
-    _say({"ready": True, **about, "loaded_rss": most_resident()})
+    _say({**about, "loaded_rss": most_resident()})
 
 
 def wait() -> bool:
@@ -95,7 +95,7 @@ class Clock:
 
 
 def report(since: Clock, extra: Mapping[str, Any]) -> None:
-    spent = {"seconds": time.perf_counter() - since.wall, "cpu_seconds": time.process_time() - since.cpu}
+    spent = {"wall": time.perf_counter() - since.wall, "cpu": time.process_time() - since.cpu}
     _say({**spent, **extra, "peak_rss": most_resident(), **_peak_on_device()})
 
 

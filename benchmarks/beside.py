@@ -23,6 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.record import arguments, save
+
 ROOT = Path(__file__).parents[1]
 ITEMS, SEARCHES, REWARDS, CALLS, STEPS = 3_000, 150, 400, 150, 4
 
@@ -59,7 +61,6 @@ def measure_memory(folder: Path) -> dict[str, float]:
 
 def measure_gateway(folder: Path) -> dict[str, float]:
     """Milliseconds for a chat call with a new conversation, from a client's socket and back."""
-    sys.path.append(str(ROOT))
     from benchmarks.agents.load import TOKEN, instant_upstream, memory_server
 
     with (
@@ -101,7 +102,7 @@ PARTS = {"memory": measure_memory, "gateway": measure_gateway, "training": measu
 
 def measured(checkout: Path, part: str, packages: Path | None) -> dict[str, float]:
     """The figures of one part for one checkout, measured in a new process."""
-    path = [str(checkout / "src"), *([str(packages)] if packages else [])]
+    path = [str(checkout / "src"), *([str(packages)] if packages else []), str(ROOT)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
     command = [sys.executable, "-P", str(Path(__file__).resolve()), "--part", part]
     answer = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True)
@@ -109,12 +110,11 @@ def measured(checkout: Path, part: str, packages: Path | None) -> dict[str, floa
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("other", type=Path, nargs="?", help="a checkout of the other revision")
     parser.add_argument("--packages", type=Path, help="a folder of packages that only the other revision needs")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--only", choices=PARTS, nargs="*", default=list(PARTS))
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.part:
@@ -124,7 +124,6 @@ def main() -> None:
     if options.other is None or not (options.other / "src" / "keepworth").is_dir():
         raise SystemExit(f"{options.other} holds no src/keepworth: give a checkout of the other revision")
     from benchmarks.memory.engine import machine
-    from benchmarks.record import save
 
     rounds: list[dict[str, dict[str, float]]] = []
     for number in range(options.rounds):

@@ -1,6 +1,6 @@
 """What a GPU has to show before anybody trusts it: exactness, speed, memory and the attention that is used.
 
-    python -m benchmarks.gpu                                    # needs CUDA; writes benchmarks/gpu.json
+    python -m benchmarks.gpu                                    # needs CUDA; writes benchmarks/gpu.json, or --json FILE
     python -m benchmarks.gpu --trl-python /path/to/python       # with TRL's `GRPOTrainer` beside our training step
     python -m benchmarks.gpu --device cpu --quick               # the same checks of a tiny model, to see that they work
 
@@ -23,7 +23,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,9 +31,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.models.families import plain_scores
 from benchmarks.record import arguments, save
-from benchmarks.speed.sampling import GENERATE, OURS, PREFILLED, SAMPLES, generated, ours
+from benchmarks.speed.sampling import OURS, SAMPLES, compared
 from benchmarks.speed.setting import HERE, MODEL, machine, prompts
-from benchmarks.speed.training_ours import group
+from benchmarks.speed.training_ours import groups
 from keepworth.episodes.model import Sample, SamplingParams, Tokens
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.presets import preset
@@ -114,23 +113,17 @@ def drawn_adapter(model: InProcessModel) -> dict[str, torch.Tensor]:
     return named
 
 
-def against_scored(
-    model: InProcessModel, texts: Sequence[Tokens], sampled: Sequence[Sequence[Sample]]
-) -> np.ndarray[Any, Any]:
-    """Of every sampled token, the absolute difference of its log-probability to that with which the learner scores it."""
-    drawn = np.array([lp for samples in sampled for sample in samples for lp in sample.logprobs])
-    return np.abs(drawn - scores_of(model, texts, [[sample.ids for sample in samples] for samples in sampled]))
-
-
 def sampled_against_scored(setting: Setting) -> dict[str, Any]:
-    """With an adapter that is not zero, as in training."""
+    """Log-probabilities of sampled tokens, with an adapter that is not zero as in training, and those that the learner gives."""
     made: dict[str, Any] = {}
     for precision in PRECISIONS:
         model = setting.load(precision)
         drawn_adapter(model)
         texts = setting.texts(model)
-        params = SamplingParams(setting.tokens, n=setting.group, seed=1)
-        made[precision] = gaps(against_scored(model, texts, model.sample(texts, params)), precision)
+        sampled = model.sample(texts, SamplingParams(setting.tokens, n=setting.group, seed=1))
+        drawn = np.array([lp for samples in sampled for sample in samples for lp in sample.logprobs])
+        scored = scores_of(model, texts, [[sample.ids for sample in samples] for samples in sampled])
+        made[precision] = gaps(np.abs(drawn - scored), precision)
     return made | {"passes": all(value["passes"] for value in made.values())}
 
 
@@ -222,9 +215,7 @@ def gradients(
         return step(*given)
 
     learner.master_weights.step = noting  # type: ignore[method-assign]
-    learner.update(
-        [group(model, f"t/{i}", text, samples) for i, (text, samples) in enumerate(zip(texts, sampled, strict=True))]
-    )
+    learner.update(groups(model, "t", texts, sampled))
     return taken
 
 
@@ -264,15 +255,8 @@ def attention_in(names: set[str]) -> list[str]:
 
 def speed_beside_generate(setting: Setting) -> dict[str, Any]:
     """bfloat16, prompts read included, every completion of exactly the stated length: see `benchmarks.speed.sampling`."""
-    model, network = setting.load("bf16"), setting.plain("bf16")
-    texts = setting.texts(model)
-    sides = {
-        OURS: ours(model, texts),
-        GENERATE: generated(network, texts, prefilled=False),
-        PREFILLED: generated(network, texts, prefilled=True),
-    }
-    for call in sides.values():
-        call(2)  # kernels are built per shape
+    model = setting.load("bf16")
+    sides = compared(model, setting.plain("bf16"), setting.texts(model))
     spent: dict[str, list[float]] = {name: [] for name in sides}
     peaks: dict[str, int] = {}
     for number in range(setting.rounds):
@@ -310,11 +294,7 @@ def training_step(setting: Setting) -> dict[str, Any]:
             sampled = model.sample(texts, SamplingParams(setting.tokens, n=setting.group, seed=number))
             synchronise(setting.device)
             drawn = time.perf_counter()
-            groups = [
-                group(model, f"t/{i}", text, samples)
-                for i, (text, samples) in enumerate(zip(texts, sampled, strict=True))
-            ]
-            learned = learner.update(groups)
+            learned = learner.update(groups(model, "t", texts, sampled))
             synchronise(setting.device)
             row = {"sampling": drawn - begun, "learning": time.perf_counter() - drawn, "loss": learned["loss"]}
         rows.append(row | ({"peak_device_bytes": float(peak[0])} if setting.device != "cpu" else {}))
@@ -411,15 +391,12 @@ def run(setting: Setting, minutes: float, write: Callable[[dict[str, Any]], None
 
 
 def main() -> None:
-    asked = arguments(__doc__, json=False)
+    asked = arguments(__doc__)
     asked.add_argument("--device", default="cuda")
     asked.add_argument("--quick", action="store_true", help="a tiny model of the tests")
     asked.add_argument("--model", default=MODEL)
     asked.add_argument("--minutes", type=float, default=10.0, help="no check begins after this long")
     asked.add_argument("--trl-python", default="", help="a Python that has TRL and the same torch")
-    asked.add_argument(
-        "--json", type=Path, default=None, help="where to write; on a GPU benchmarks/gpu.json if not given"
-    )
     options = asked.parse_args()
     if options.device != "cpu" and not torch.cuda.is_available():
         raise SystemExit("There is no CUDA device here. --device cpu --quick tries the same checks on the processor.")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,15 @@ def arguments(about: str | None, *, json: bool = True) -> argparse.ArgumentParse
 def takes_nothing(about: str | None) -> None:
     """For a command without arguments: --help says what it does, and a word that it would not heed is refused."""
     arguments(about, json=False).parse_args()
+
+
+def most_resident() -> int:
+    """The most memory that this process had, in bytes. `getrusage` would count what the process that began it had."""
+    try:
+        status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        return 1024 * int(status["VmHWM"].split()[0])
+    except (OSError, KeyError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def save(path: Path | None, record: Any) -> None:

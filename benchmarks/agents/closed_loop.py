@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.agents.load import TOKEN, Started, memory_server
+from benchmarks.agents.load import TOKEN, memory_server
 from benchmarks.memory.engine import machine
 from benchmarks.record import arguments, save
 from keepworth.evaluation.statistics import estimate, paired_difference
@@ -40,6 +40,7 @@ from tests.serving.scripted_upstream import upstream as scripted_upstream
 ARMS = ("none", "off", "on", "permuted", "bolder", "shuffled", "oracle")
 BOLDER = {"withhold": 0.1, "least": 4.0, "budget": 1.0}
 """Settings of the policy that try out more; of the arms "bolder" and "shuffled"."""
+AS_SERVED = ("--encoder", "hashing", "--memory-items", "1")
 USER = "ana"
 MARK = "Memory of earlier conversations"
 ADVISED = {
@@ -84,13 +85,8 @@ def upstream(reader: Reader) -> Iterator[str]:
         yield f"{server.url}/v1"
 
 
-def gateway(url: str, file: Path) -> Started:
-    """`keepworth serve` in a process of its own."""
-    return memory_server(file, url, "--encoder", "hashing", "--memory-items", "1")
-
-
 def bolder(url: str, file: Path) -> MemoryServer:
-    """The same server in this process, with settings of the policy that the command does not take."""
+    """The server in this process, with settings of the policy that the command does not take."""
     options: dict[str, Any] = {"encoder": "hashing", "gateway": GatewaySettings(top_k=1)}
     return MemoryServer(file, upstream=url, token=TOKEN, policy=lambda: default(**BOLDER), **options)
 
@@ -196,12 +192,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     for seed in range(options.seeds):
         for arm in options.arms:
             reader = Reader()
-            with (
-                tempfile.TemporaryDirectory() as folder,
-                upstream(reader) as url,
-                (bolder if arm in ("bolder", "shuffled") else gateway)(url, Path(folder) / "agent.mem") as server,
-            ):
-                rows[arm].append(Loop(server.url, arm, seed, options.episodes, reader).played())
+            with tempfile.TemporaryDirectory() as folder, upstream(reader) as url:
+                in_process, file = arm in ("bolder", "shuffled"), Path(folder) / "agent.mem"
+                with bolder(url, file) if in_process else memory_server(file, url, *AS_SERVED) as server:
+                    rows[arm].append(Loop(server.url, arm, seed, options.episodes, reader).played())
             print(seed, arm, rows[arm][-1], flush=True)
     result: dict[str, Any] = {
         "machine": machine(),

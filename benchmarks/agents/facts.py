@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks.agents.changes import DEV, HELD_OUT, REWORDED, SEEN, PlantedConversation, conversations
 from benchmarks.memory.engine import machine
@@ -37,8 +37,9 @@ from keepworth.methods.writers._claims import stems
 from keepworth.methods.writers.facts import Facts, comparison, extractor
 from keepworth.models.chat import from_environment
 from keepworth.tasks.metrics import tokens
+from keepworth.tasks.splits import SPLITS
 
-TOP, ENCODER = 8, "minilm"
+TOP, ENCODER, DISTRACTORS = 8, "minilm", 3
 ARMS = ("raw", "rules", "model")
 LONGEST_REPLY = 64
 """Tokens of an answer of the chat model: a message of these conversations holds three sentences."""
@@ -52,6 +53,7 @@ CELLS = (
 )
 FIRST_DAY = datetime(2026, 1, 5, 9)
 Scores = dict[str, dict[str, list[float]]]
+Case = TypeVar("Case")
 
 
 def opened(arm: str) -> Memory:
@@ -169,14 +171,17 @@ def updates(memory: Memory, arm: str, task: Task, scores: Scores) -> None:
     )
 
 
-def measured(name: str, play: Callable[[Memory, str, Scores], None], arms: Sequence[str]) -> dict[str, Any]:
+def measured(
+    name: str, play: Callable[[Memory, str, Case, Scores], None], cases: Sequence[Case], arms: Sequence[str]
+) -> dict[str, Any]:
     """The arms over the same cases, with their differences from the first, paired by person."""
     by_arm: dict[str, Scores] = {}
     row: dict[str, Any] = {}
     for arm in arms:
         by_arm[arm] = defaultdict(lambda: defaultdict(list))
         with opened(arm) as memory:
-            play(memory, arm, by_arm[arm])
+            for case in cases:
+                play(memory, arm, case, by_arm[arm])
             failed = len(memory.get_all(where={"extraction": "failed"}))
         if arm == "model":
             row["messages that the model failed at"] = failed
@@ -209,7 +214,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = arguments(__doc__)
     parser.add_argument("--people", type=int, default=40, help="conversations for each cell and seed")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--distractors", type=int, default=3, help="sessions beside the evidence, for LongMemEval")
     parser.add_argument("--questions", type=int, default=-1, help="of LongMemEval; -1 for all")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS[:2])
     parser.add_argument("--cells", nargs="*", choices=[name for name, _, _ in CELLS], help="all where none is named")
@@ -227,29 +231,19 @@ def main(argv: Sequence[str] | None = None) -> None:
         talks = [
             talk for seed in range(options.seeds) for talk in conversations(attributes, wording, options.people, seed)
         ]
-
-        def play(memory: Memory, arm: str, scores: Scores, talks: Sequence[PlantedConversation] = talks) -> None:
-            for talk in talks:
-                planted(memory, arm, talk, scores)
-
         asked = sum(role == "user" for talk in talks for _, role, _ in talk.messages)
-        row = measured(name, play, options.arms)
-        result["planted"][name] = {"messages": asked, **row}
+        result["planted"][name] = {"messages": asked, **measured(name, planted, talks, options.arms)}
     tasks = [
         task
-        for split in ("train", "dev", "test")
-        for task in longmemeval(split, types=("knowledge-update",), abstention=False, distractors=options.distractors)
+        for split in SPLITS
+        for task in longmemeval(split, types=("knowledge-update",), abstention=False, distractors=DISTRACTORS)
     ][: options.questions if options.questions >= 0 else None]
-
-    def play_updates(memory: Memory, arm: str, scores: Scores) -> None:
-        for task in tasks:
-            updates(memory, arm, task, scores)
 
     if tasks:
         result["longmemeval"] = {
             "questions": len(tasks),
-            "distractors": options.distractors,
-            **measured("longmemeval", play_updates, options.arms),
+            "distractors": DISTRACTORS,
+            **measured("longmemeval", updates, tasks, options.arms),
         }
     save(options.json, result)
 

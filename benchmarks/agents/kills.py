@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,23 +47,18 @@ class Acknowledged:
     again: int = 0
 
 
-class Caller(threading.Thread):
+class Caller:
     """One program that uses the server, and does not know that it is killed."""
 
     def __init__(self, port: int, name: str, over: threading.Event) -> None:
-        super().__init__(name=name, daemon=True)
-        self.port, self.over = port, over
+        self.port, self.name, self.over = port, name, over
         self.seen, self.draw, self.number = Acknowledged(), random.Random(name), 0
-        self.error: BaseException | None = None
         self._kept: http.client.HTTPConnection | None = None
 
     def run(self) -> None:
-        try:
-            while not self.over.is_set():
-                self.number += 1
-                self.draw.choice((self.add, self.live, self.turn, self.turn))()
-        except BaseException as error:
-            self.error = error
+        while not self.over.is_set():
+            self.number += 1
+            self.draw.choice((self.add, self.live, self.turn, self.turn))()
 
     def add(self) -> None:
         text = f"{self.name} wrote line number {self.number}"
@@ -145,21 +141,18 @@ def killed(folder: Path, *, kills: int, seconds: float = 1.5, seed: int = 0) -> 
     is lost, done twice, or refused."""
     draw, file, port, over = random.Random(seed), folder / "agents.mem", free_port(), threading.Event()
     starts: list[float] = []
-    with instant_upstream() as upstream:
+    with instant_upstream() as upstream, ThreadPoolExecutor(CALLERS) as pool:
 
         def started() -> Started:
             begun = time.monotonic()
-            log = folder / "server.log"
-            server = memory_server(
-                file, upstream.url, "--encoder", "none", "--writer", "none", port=port, log=log
-            ).start()
+            options = ("--encoder", "none", "--writer", "none")
+            server = memory_server(file, upstream.url, *options, port=port, log=folder / "server.log")
             starts.append(time.monotonic() - begun)
             return server
 
         server = started()
         callers = [Caller(port, f"caller{number}", over) for number in range(CALLERS)]
-        for caller in callers:
-            caller.start()
+        runs = [pool.submit(caller.run) for caller in callers]
         try:
             for _ in range(kills):
                 time.sleep(0.1 + draw.random() * seconds)
@@ -167,14 +160,11 @@ def killed(folder: Path, *, kills: int, seconds: float = 1.5, seed: int = 0) -> 
                 server = started()
             time.sleep(0.5)
             over.set()
-            for caller in callers:
-                caller.join(60)
+            for run in runs:
+                run.result()
         finally:
             over.set()
             server.stop()
-    for caller in callers:
-        if caller.error is not None:
-            raise AssertionError(f"{caller.name}: {caller.error!r}") from caller.error
     checks = verified(file, [caller.seen for caller in callers])
     log = (folder / "server.log").read_text()
     assert "Traceback" not in log, log[-3000:]

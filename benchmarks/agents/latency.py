@@ -42,7 +42,7 @@ from benchmarks.agents.load import (
 from benchmarks.memory.engine import at, machine
 from benchmarks.record import arguments, save
 
-ITEMS = 100_000
+ITEMS, RATE, LOW_RATE = 100_000, 100.0, 20.0
 PACKAGES = ("httpx", "starlette", "uvicorn", "h11", "pydantic")
 FAST = ("upstream alone", "bare proxy", "memory off", "memory on")
 """What is asked at the full rate."""
@@ -135,7 +135,7 @@ def settled(process: Started) -> None:
             return
 
 
-def measured(file: Path, *, rounds: int, seconds: float, rate: float, low: float) -> dict[str, Any]:
+def measured(file: Path, *, rounds: int, seconds: float) -> dict[str, Any]:
     """Figures of each arm, by round."""
     kinds = ("open", "open at a low rate", "saturated")
     by_arm: dict[str, dict[str, list[dict[str, Any]]]] = {arm: {kind: [] for kind in kinds} for arm in ARMS}
@@ -150,9 +150,9 @@ def measured(file: Path, *, rounds: int, seconds: float, rate: float, low: float
         for _ in range(rounds):
             loads.append(round(os.getloadavg()[0], 1))
             for arm in SLOW:
-                note(arm, "open at a low rate", open_round(servers, arm, rate=low, seconds=seconds))
+                note(arm, "open at a low rate", open_round(servers, arm, rate=LOW_RATE, seconds=seconds))
             for arm in FAST:
-                note(arm, "open", open_round(servers, arm, rate=rate, seconds=seconds))
+                note(arm, "open", open_round(servers, arm, rate=RATE, seconds=seconds))
             for arm in SATURATED:
                 note(arm, "saturated", saturated_round(servers, arm, seconds=seconds / 2))
     return {
@@ -180,15 +180,13 @@ def main() -> None:
     parser.add_argument(
         "--seconds", type=float, default=20.0, help="of one open loop; a saturated one takes half of it"
     )
-    parser.add_argument("--rate", type=float, default=100.0)
-    parser.add_argument("--low", type=float, default=20.0, help="the low rate")
     options = parser.parse_args()
     about = {**machine(), "packages": {name: version(name) for name in PACKAGES}}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "agents.mem"
         fill(file, options.items)
-        result = measured(file, rounds=options.rounds, seconds=options.seconds, rate=options.rate, low=options.low)
-    asked = {"items": options.items, "people": USERS, "rate": options.rate, "low_rate": options.low}
+        result = measured(file, rounds=options.rounds, seconds=options.seconds)
+    asked = {"items": options.items, "people": USERS, "rate": RATE, "low_rate": LOW_RATE}
     whole = {**asked, "connections": CONNECTIONS, "seed": 0, **result, "machine": about}
     print(page.latency(whole))
     save(options.json, whole)

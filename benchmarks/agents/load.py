@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.record import arguments
@@ -105,42 +104,33 @@ def _serve_proxy(upstream: str) -> None:
 
 
 class Started:
-    """A process that prints its address, and what it has used."""
+    """A process that runs from here on and prints its address, and what it has used."""
 
     def __init__(
         self, command: Sequence[str], environment: dict[str, str] | None = None, log: Path | None = None
     ) -> None:
-        self.command, self.environment, self.log = command, environment or {}, log
-        self.url = ""
-        self.process: subprocess.Popen[str] | None = None
-
-    def start(self) -> Started:
-        with open(self.log or os.devnull, "ab") as errors:
+        with open(log or os.devnull, "ab") as errors:
             self.process = subprocess.Popen(
-                self.command,
+                command,
                 cwd=ROOT,
-                env={**os.environ, "COLUMNS": "200", **self.environment},
+                env={**os.environ, "COLUMNS": "200", **(environment or {})},
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
             )
         assert self.process.stdout is not None
         self.url = next(line for line in self.process.stdout if line.startswith("http://")).split()[0]
-        return self
 
     def cpu_seconds(self) -> float:
         """Of this process so far, in user and in kernel mode."""
-        assert self.process is not None
         parts = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(parts[11]) + int(parts[12])) / TICKS
 
     def kill(self) -> None:
-        assert self.process is not None
         self.process.kill()
         self.process.communicate()
 
     def stop(self) -> None:
-        assert self.process is not None
         if self.process.poll() is None:
             self.process.terminate()
             try:
@@ -149,7 +139,7 @@ class Started:
                 self.kill()
 
     def __enter__(self) -> Started:
-        return self.start()
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
@@ -195,16 +185,11 @@ def fill(file: Path, items: int) -> None:
             memory.add_many(texts[user::USERS], user_id=name(user))
 
 
-@dataclass(slots=True)
 class Turns:
     """What people say, each turn a conversation of its own."""
 
-    seed: int = 0
-    number: int = 0
-    draw: random.Random = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.draw = random.Random(self.seed)
+    def __init__(self, seed: int = 0) -> None:
+        self.seed, self.number, self.draw = seed, 0, random.Random(seed)
 
     def next(self) -> tuple[str, bytes]:
         """(who, the body of a call)."""
@@ -231,15 +216,6 @@ def request(url: str, user: str, body: bytes, *, mode: str = "on", path: str = "
 # -- a client that sends at fixed times -------------------------------------------------------------------------------
 
 
-async def _one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sent: bytes) -> None:
-    writer.write(sent)
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = _content_length(head)
-    if length is None or head[9:12] != b"200":
-        raise SystemExit(f"a call was not answered: {head!r:.200}")
-    await reader.readexactly(length)
-
-
 async def _open_loop(url: str, make: Callable[[], bytes], rate: float, seconds: float) -> list[float]:
     host, port = url.removeprefix("http://").split(":")
     free: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
@@ -249,10 +225,15 @@ async def _open_loop(url: str, make: Callable[[], bytes], rate: float, seconds: 
     times: list[float] = []
 
     async def call(due: float, sent: bytes) -> None:
-        pair = await free.get()
-        await _one(*pair, sent)
+        reader, writer = await free.get()
+        writer.write(sent)
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = _content_length(head)
+        if length is None or head[9:12] != b"200":
+            raise SystemExit(f"a call was not answered: {head!r:.200}")
+        await reader.readexactly(length)
         times.append(1e3 * (loop.time() - due))
-        free.put_nowait(pair)
+        free.put_nowait((reader, writer))
 
     begun = loop.time() + 0.1
     calls = []

@@ -19,9 +19,9 @@ from benchmarks.record import arguments, save
 from keepworth.evaluation.statistics import pooled_estimate, rate
 from keepworth.memory.sensitive import PERSONAL, SECRETS, sensitive
 from keepworth.methods.benchmarks._longmemeval import sessions_of
+from keepworth.tasks.splits import SPLITS
 
 _ENDS = re.compile(r"(?<=[.!?])\s+|\n+")
-SPLITS = ("train", "dev", "test")
 
 
 def measured() -> dict[str, Any]:
@@ -65,8 +65,7 @@ def measured() -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = arguments(__doc__)
-    options = parser.parse_args()
+    options = arguments(__doc__).parse_args()
     result = {**measured(), "machine": machine()}
     print(json.dumps(result["rates"], indent=1))
     save(options.json, result)

@@ -40,9 +40,8 @@ def counted(benchmark: Benchmark, data: Path) -> dict[str, Any]:
 def main() -> None:
     parser = arguments(__doc__, json=False)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=SIZES)
     options = parser.parse_args()
-    sizes = json.loads(options.out.read_text(encoding="utf-8")) if options.out.is_file() else {}
+    sizes = json.loads(SIZES.read_text(encoding="utf-8")) if SIZES.is_file() else {}
     benchmarks = [method.make for name, method in methods("benchmark").items() if name not in ANY]
     for benchmark in benchmarks:
         try:
@@ -51,7 +50,7 @@ def main() -> None:
         except MissingData as error:
             print(f"{benchmark.name}: left as it was: {error.message}", flush=True)
     current = {benchmark.name: sizes[benchmark.name] for benchmark in benchmarks if benchmark.name in sizes}
-    save(options.out, current)
+    save(SIZES, current)
 
 
 if __name__ == "__main__":

@@ -10,11 +10,6 @@ from benchmarks.ledger.worlds import WORLDS
 from benchmarks.tables import DOCS, markdown, read
 
 
-def of(part: dict[str, Any], world: str) -> dict[str, dict[str, Any]]:
-    """The cells of a world, by effect and kind."""
-    return {name.partition(" | ")[2]: row for name, row in part.items() if name.startswith(f"{world} | ")}
-
-
 def percent(share: float) -> str:
     return f"{100.0 * share:.1f}"
 
@@ -22,7 +17,8 @@ def percent(share: float) -> str:
 def right(result: dict[str, Any]) -> str:
     rows = []
     for world in WORLDS:
-        cells = of(result["core"], world.name)
+        own = {name: row for name, row in result["core"].items() if name.startswith(f"{world.name} | ")}
+        cells = {name.partition(" | ")[2]: row for name, row in own.items()}  # by effect and kind
         large = [row for name, row in cells.items() if abs(float(name.split(" | ")[0])) == 0.2]
         fixed = [
             value

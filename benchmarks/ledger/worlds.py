@@ -23,14 +23,6 @@ EASE = 0.15
 COMES_UP = {"easy": 0.9, "hard": 0.1}
 
 
-def usual_variance(n: Array, residuals: Array, inverse: Array) -> Array:
-    """The variance of psi if rewards vary alike with the item and without. n: rows; residuals: sum of (y - g)^2; inverse: mean
-    of 1 / (p (1 - p)). A tenth of the ledger's `PRIOR` rows are as far off as they can be."""
-    few = ledger.PRIOR / 10.0
-    variance: Array = (residuals + few / 4.0) / (n + few) * inverse
-    return variance
-
-
 @dataclass(frozen=True)
 class World:
     """topic: how far two topics that questions name differ in success, from the mean of both; match: how much of an item's
@@ -97,7 +89,7 @@ def simulate(
     cleared, spent = np.full(shape, -1), np.zeros(runs)
     at = {n: tuple(np.full(shape, np.nan) for _ in range(4)) for n in looks}
     cost: dict[int, Array] = {}
-    phase = rng.random(runs)
+    phase, few = rng.random(runs), ledger.PRIOR / 10.0
     for t in range(length):
         topic = (rng.random(runs) < 0.5).astype(int)
         matches = rng.random(runs) < 0.5
@@ -175,7 +167,8 @@ def simulate(
             here = n == look
             if here.any():
                 index = cell[0][here], cell[1][here]
-                variance = usual_variance(n, residuals[cell], inverse[cell] / n)
+                # The variance of psi if rewards vary alike with the item and without; few rows are as far off as they can be.
+                variance = (residuals[cell] + few / 4.0) / (n + few) * (inverse[cell] / n)
                 fixed = 1.959964 * ledger.deviation(n, total[cell], squares[cell], variance) / np.sqrt(n)
                 both = (w1[cell] > 0) & (w0[cell] > 0)
                 beyond_1, beyond_0 = r1[cell] / np.maximum(w1[cell], 1e-9), r0[cell] / np.maximum(w0[cell], 1e-9)

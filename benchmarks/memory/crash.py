@@ -28,6 +28,8 @@ from keepworth.episodes import EncoderIdentity
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import check, statistics
 
+PROCESSES, WRITERS, DEEP_EVERY = 2, 2, 10
+
 
 class Drawn:
     """Vectors of eight numbers, as good as any for losing."""
@@ -65,16 +67,7 @@ threads = [threading.Thread(target=write, args=(n,)) for n in range(writers)]
 """
 
 
-def crash_rounds(
-    path: Path | str,
-    rounds: int,
-    *,
-    processes: int = 2,
-    writers: int = 2,
-    seconds: float = 0.3,
-    seed: int = 0,
-    deep_every: int = 10,
-) -> dict[str, int]:
+def crash_rounds(path: Path | str, rounds: int, *, seconds: float = 0.3, seed: int = 0) -> dict[str, int]:
     """Counts of what was done and found. Raises AssertionError where anything is lost or unsound."""
     draw = random.Random(seed)
     acknowledged: dict[str, str] = {}
@@ -82,19 +75,19 @@ def crash_rounds(
     for number in range(rounds):
         running = [
             subprocess.Popen(
-                [sys.executable, "-c", WRITER, str(path), str(writers), f"round {number} process {process}", "process"],
+                [sys.executable, "-c", WRITER, str(path), str(WRITERS), f"round {number} process {process}", "process"],
                 stdout=subprocess.PIPE,
                 text=True,
                 start_new_session=True,
             )
-            for process in range(processes)
+            for process in range(PROCESSES)
         ]
         lines = []
         for process in running:
             assert process.stdout is not None
             lines.append(process.stdout.readline())  # it is writing: now the clock starts
         for process in running:
-            time.sleep(seconds * draw.random() / processes)
+            time.sleep(seconds * draw.random() / PROCESSES)
             os.kill(process.pid, signal.SIGKILL)
         for process in running:
             assert process.stdout is not None
@@ -108,13 +101,13 @@ def crash_rounds(
             present = {item.id: item.text for item in memory.get_all(limit=10**9, all_states=True)}
             lost = [id for id, text in acknowledged.items() if present.get(id) != text]
             assert not lost, f"round {number}: {len(lost)} acknowledged items lost, first {lost[0]}"
-            replayed = number % deep_every == deep_every - 1 or number == rounds - 1
+            replayed = number % DEEP_EVERY == DEEP_EVERY - 1 or number == rounds - 1
             problems = check(memory.store, deep=replayed)
             assert not problems, f"round {number}: {problems}"
             assert statistics(memory.store).unembedded == 0
             deep += replayed
     return {
-        "kills": rounds * processes,
+        "kills": rounds * PROCESSES,
         "rounds": rounds,
         "acknowledged": len(acknowledged),
         "lost": 0,

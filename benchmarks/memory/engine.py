@@ -12,7 +12,6 @@ import gc
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
 import tempfile
@@ -20,10 +19,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.record import arguments, save
+from benchmarks.record import arguments, most_resident, save
 from benchmarks.speed import setting
 from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory.memory import Memory
@@ -144,8 +144,8 @@ def machine() -> dict[str, Any]:
     return setting.machine(1, ("numpy", "apsw")) | {"sqlite": apsw.sqlite_lib_version()}
 
 
-def reading_limit(matrix: Vectors, repeats: int = 15, warm: int = 2) -> float:
-    """Milliseconds in which one thread reads `matrix`: the median of the fastest of three ways to touch every byte."""
+def reading_limit(matrix: Vectors) -> float:
+    """Milliseconds in which one thread reads `matrix`: in the fastest of three ways to touch every byte."""
     import numpy as np
 
     query = np.ones(matrix.shape[1], np.float32)
@@ -155,7 +155,7 @@ def reading_limit(matrix: Vectors, repeats: int = 15, warm: int = 2) -> float:
         lambda: matrix.sum(),
         lambda: np.bitwise_or.reduce(words),
     ]
-    return min(at(timed([way] * repeats, warm=warm), 0.5) for way in ways)
+    return min(at(timed([way] * 3, warm=0), 0.5) for way in ways)
 
 
 def sync_limit(folder: Path) -> float:
@@ -263,15 +263,6 @@ def _say(start: float, made: float, busy: float) -> None:
     sys.stdout.write(json.dumps(result))
 
 
-def most_resident() -> int:
-    """Bytes. `getrusage` would count what the process that began this one had."""
-    try:
-        status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-        return 1024 * int(status["VmHWM"].split()[0])
-    except (OSError, KeyError):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
 # The engine: filled, searched, forked and opened, one line of the table at a time. Every figure includes logging. Times are
 # wall clock, one thread.
 
@@ -329,9 +320,9 @@ def _measured(data: BenchmarkCorpus, given: GivenVectors, path: Path, encoder: E
     yield Figure("bytes per item", "bytes", path.stat().st_size / len(data.texts), note="file, vectors and journal")
 
 
-def cold_figures(size: int, folder: Path, *, seed: int = 0) -> Iterator[Figure]:
+def cold_figures(size: int, folder: Path) -> Iterator[Figure]:
     """Only the first searches of new processes."""
-    data = corpus(size, seed=seed)
+    data = corpus(size)
     with Memory(folder / "cold.mem", encoder=GivenVectors(data)) as memory:
         fill(memory, data, size)
         teach(memory, data)
@@ -365,19 +356,14 @@ def _adds(path: Path, data: BenchmarkCorpus, given: GivenVectors) -> Iterator[Fi
         known = iter(data.texts)
         powered = timed([lambda: safe.add(next(known), user_id="power") for _ in range(100)], warm=20)
         yield line("add one, power-safe", "ms", powered, limit=sync, note="limit: one sync")
-        together = _threaded_adds(safe, [next(known) for _ in range(8 * 50)], threads=8)
+        texts, start = [next(known) for _ in range(8 * 50)], time.perf_counter()
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda text: safe.add(text, user_id="threads"), texts))
+        together = 1e3 * (time.perf_counter() - start) / len(texts)
         for user in ("power", "threads"):
             safe.delete_all(user_id=user)
         note = "time over adds; writers that wait together share a sync"
         yield Figure("add one, power-safe, 8 threads", "ms", together, limit=sync / 8, note=note, n=400)
-
-
-def _threaded_adds(memory: Memory, texts: Sequence[str], threads: int) -> float:
-    """Milliseconds per add, all threads together."""
-    start = time.perf_counter()
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda text: memory.add(text, user_id="threads"), texts))
-    return 1e3 * (time.perf_counter() - start) / len(texts)
 
 
 def _calls(memory: Memory, data: BenchmarkCorpus, options: dict[str, Any]) -> list[Callable[[], object]]:
@@ -391,7 +377,7 @@ def _searches(memory: Memory, data: BenchmarkCorpus) -> Iterator[Figure]:
     for start in range(WARM, len(calls), 18):
         # In turns: what slows the machine for a while slows both alike.
         exact += timed(calls[start : start + 18], warm=0)
-        limits.append(reading_limit(data.vectors, repeats=3, warm=0))
+        limits.append(reading_limit(data.vectors))
     exact, limit = sorted(exact), at(sorted(limits), 0.5)
     yield line("search by meaning", "ms", exact, limit=limit, target="p50 <= 1.3x limit")
     one = timed(_calls(memory, data, {"mode": "dense", "user_id": "u1"}))
@@ -457,15 +443,10 @@ def _forks(memory: Memory, data: BenchmarkCorpus) -> Iterator[Figure]:
     yield Figure("10,000 live forks, one item in each", "MB", written / 1e6, target="<= 200", note=note)
     fork = copies[0]
     queries = data.queries[:100]
-    asked: list[list[Callable[[], object]]] = [
-        [lambda query=query, side=side: side.search(query, mode="dense") for query in queries]  # type: ignore[misc]
-        for side in (bank, fork)
-    ]
-    # In turns, so that a machine that drifts hits both alike.
     parent, inside = [], []
-    for one, other in zip(asked[0], asked[1], strict=True):
-        parent += timed([one], warm=0)
-        inside += timed([other], warm=0)
+    for query in queries:  # in turns, so that a machine that drifts hits both alike
+        parent += timed([partial(bank.search, query, mode="dense")], warm=0)
+        inside += timed([partial(fork.search, query, mode="dense")], warm=0)
     ratio = at(sorted(inside), 0.5) / at(sorted(parent), 0.5)
     yield Figure("search in a fork / in its parent", "ratio", ratio, target="<= 1.2", n=len(queries))
 
@@ -480,11 +461,10 @@ def main() -> None:
     about, rows = machine(), []
     with tempfile.TemporaryDirectory() as folder:
         for figure in figures(options.size, Path(folder), seed=options.seed, encoder=encoder):
-            rows.append(figure)
+            rows.append(asdict(figure))
             p95 = "" if figure.p95 is None else f"{figure.p95:.3g}"
             print(f"{figure.name:50} {figure.p50:10.3g} {p95:>10} {figure.unit}", flush=True)
-    figures_of_all = [asdict(figure) for figure in rows]
-    save(options.json, {"size": options.size, "seed": options.seed, "machine": about, "figures": figures_of_all})
+    save(options.json, {"size": options.size, "seed": options.seed, "machine": about, "figures": rows})
 
 
 if __name__ == "__main__":

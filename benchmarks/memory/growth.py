@@ -33,10 +33,9 @@ from benchmarks.memory.engine import (
     figures,
     in_a_process,
     machine,
-    most_resident,
     timed,
 )
-from benchmarks.record import arguments, save
+from benchmarks.record import arguments, most_resident, save
 from keepworth.memory.memory import Memory
 
 REWARDS = 4000
@@ -104,9 +103,8 @@ def write_size(size: str, mode: str) -> None:
 def main() -> None:
     parser = arguments(__doc__, json=False)
     parser.add_argument("--sizes", type=int, nargs="+", required=True)
-    parser.add_argument("--cold", dest="mode", action="store_const", const="cold", default="")
-    parser.add_argument("--taught", dest="mode", action="store_const", const="taught")
-    parser.add_argument("--rewarded", dest="mode", action="store_const", const="rewarded")
+    for mode in ("cold", "taught", "rewarded"):
+        parser.add_argument(f"--{mode}", dest="mode", action="store_const", const=mode, default="")
     parser.add_argument("--json", type=Path, required=True)
     options = parser.parse_args()
     records = json.loads(options.json.read_text()) if options.json.exists() else []

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.methods.write import arm, gap, write
+from benchmarks.methods.write import arm, gap, worded, write
 from benchmarks.record import takes_nothing
 from benchmarks.tables import read
 
@@ -82,10 +82,7 @@ def judge_prediction(loss: str, measured: dict[str, Any]) -> dict[str, Any]:
         none, shuffled = (gap(f"{short}: {name}", whole[loss], whole[name]) for name in ("none", f"{loss}, shuffled"))
         comparisons += [none, shuffled]
         counts += min(none["interval"][0], shuffled["interval"][0]) > 0
-        differences = (
-            f"{of['mean']:+.3f} [{of['interval'][0]:+.3f}, {of['interval'][1]:+.3f}]" for of in (none, shuffled)
-        )
-        phrases.append(f"{short} {' and '.join(differences)}")
+        phrases.append(f"{short} {' and '.join(worded(of, beside='') for of in (none, shuffled))}")
     return {
         "verdict": "held" if counts > 1 else "held in part" if counts else "not held",
         "sentence": f"Mean return over training, above that without and above that with shuffled targets: {'; '.join(phrases)}. "

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.methods.worlds import alike
+from benchmarks.methods.worlds import NEED, REACH, alike
 from benchmarks.methods.write import ABSENT, arm, gap, write
 from benchmarks.record import arguments
 from keepworth.episodes.episode import Task
@@ -37,7 +37,6 @@ from keepworth.tasks.splits import draw_order
 from keepworth.tasks.verifiers import verify
 
 KEY, CHANCE, EVIDENCE, RANDOM, NEWEST, WORDS = "the key", "chance", "evidence alone", "random", "latest", "bm25"
-NEED, REACH = 0.5, 0.95
 ANOTHER = {"longmemeval-file": " The file read is the oracle edition; S and M are not here."}
 """Where what was read is less than the benchmark is of: held in part at most."""
 

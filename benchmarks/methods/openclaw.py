@@ -33,8 +33,9 @@ from typing import Any
 
 from benchmarks.methods.write import ABSENT, arm, gap, worded, write
 from benchmarks.record import arguments
-from benchmarks.tables import read as recorded
+from benchmarks.tables import read, spread
 from keepworth.episodes.episode import Group
+from keepworth.episodes.line_file import read_lines
 from keepworth.learning.collect.sources import Source
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
@@ -101,7 +102,7 @@ def share_of_answers(model: InProcessModel, system: System, way: str = "") -> fl
 
 def measure(path: Path, seeds: Sequence[int], users: Sequence[str], arms: Sequence[str], **settings: Any) -> None:
     """Whatever is not yet in the file of rows, seed by seed."""
-    done = {tuple(row["run"]) for row in read(path)}
+    done = {tuple(row["run"]) for row in read_lines(path)}
     runs = [(HINTED, user, -1) for user in users]
     runs += [(name, user, seed) for seed in seeds for user in users for name in arms]
     for name, user, seed in runs:
@@ -110,10 +111,6 @@ def measure(path: Path, seeds: Sequence[int], users: Sequence[str], arms: Sequen
             with path.open("a") as file:
                 file.write(json.dumps({"run": [name, user, seed], "shares": shares}) + "\n")
             print(name, user, seed, shares, flush=True)
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def conclude(rows: Sequence[dict[str, Any]]) -> None:
@@ -171,12 +168,12 @@ def conclude(rows: Sequence[dict[str, Any]]) -> None:
 
 def _of_traffic() -> str:
     """What serving while learning cost the same user, as its file says."""
-    record = recorded("serving/while_learning")
-    ratio, seeds = record["latency_with_learning_over_without"], len({run["seed"] for run in record["runs"]})
+    record = read("serving/while_learning")
+    seeds = len({run["seed"] for run in record["runs"]})
     means = "; ".join(f"{row['name']} {row['mean']:.2f}" for row in record["arms"])
     return (
         f" Served while it learns ({seeds} seed{'s' * (seeds > 1)}): {means}; an answer takes "
-        f"{ratio['mean']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}] times as long as without."
+        f"{spread(record['latency_with_learning_over_without'])} times as long as without."
     )
 
 
@@ -194,7 +191,7 @@ def main() -> None:
     seeds = range(options.first, options.first + options.seeds)
     measure(options.rows, seeds, options.users, options.arms, learning_rate=options.learning_rate)
     if options.first < 1000:
-        conclude(read(options.rows))
+        conclude(list(read_lines(options.rows)))
 
 
 if __name__ == "__main__":

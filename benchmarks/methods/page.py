@@ -1,7 +1,4 @@
-"""Writes docs/methods.md: every method of the registry, with its paper, its claim, what differs, and what was measured.
-
-python -m benchmarks.methods.page
-"""
+"""The page docs/methods.md: every method of the registry, with its paper, its claim, what differs, and what was measured."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.methods import taxonomy
-from benchmarks.record import takes_nothing
 from benchmarks.tables import DOCS, markdown
 from keepworth.registry import KINDS, Method, evidence, methods
 
@@ -46,13 +42,8 @@ of memory that they use.
 
 The verdict says whether our measurement confirms the claim: *held*, *held in part*, *not held*, *not reachable here* (it cannot
 be tested with our models or data), or *not measured*. A sentence gives the reason; a file with the method's name in
-`benchmarks/methods/` has the command, revision, arms and intervals. `python -m benchmarks.methods.page` makes this page.
+`benchmarks/methods/` has the command, revision, arms and intervals. `python -m benchmarks.pages methods` makes this page.
 """
-
-
-def main() -> None:
-    takes_nothing(__doc__)
-    PAGE.write_text(rendered(), encoding="utf-8")
 
 
 def tables() -> Iterator[tuple[Path, str, str]]:
@@ -93,7 +84,3 @@ def reason(kind: str, measured: dict[str, Any]) -> str:
         marked = means.get("evidence shown: bm25")
         return f"{guess:.2f}" if marked is None else f"{guess:.2f} / {marked:.2f}"
     return str(re.split(r"(?<=[a-z0-9)%])\. (?=[A-Z])", measured["sentence"])[0]).rstrip(".") + "."
-
-
-if __name__ == "__main__":
-    main()

@@ -275,17 +275,14 @@ def train(setting: Setting, arm: Arm, seed: int) -> dict[str, Any]:
         with weights_of(named, weights if lag else None):
             model.version = version
             groups = world.rollout(model, 1000 * seed + step, setting.size)
-            sampled += sum(len(g.episodes) for g in groups)
             for again in range(3 if arm.refill else 0):
                 used, _ = kept_groups({i: [e.metric for e in g.episodes] for i, g in enumerate(groups)}, objective)
                 if len(used) >= 4:
                     break
-                more = world.rollout(model, 1_000_000 * (again + 1) + 1000 * seed + step, setting.size)
-                sampled += sum(len(g.episodes) for g in more)
-                groups += more
+                groups += world.rollout(model, 1_000_000 * (again + 1) + 1000 * seed + step, setting.size)
             if arm.rerolls:
                 groups += rerolled(world, model, groups, 1000 * seed + step, setting.size // 2)
-                sampled += sum(len(g.episodes) for g in groups[2:])
+            sampled += sum(len(g.episodes) for g in groups)
         model.version = now
         if arm.turn_rewards:
             groups = with_turn_rewards(groups)

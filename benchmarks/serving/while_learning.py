@@ -59,9 +59,6 @@ class Traffic:
         session = group.episodes[0]
         return replace(session, id=str(number)), (time.perf_counter() - begun) / len(session.segments)
 
-    def probe(self) -> float:
-        return share_of_answers(self.served.model, self.system)
-
 
 def learn(learner: Learner, groups: list[Group], traffic: Traffic) -> float:
     """An update, and its publication; the seconds of that."""
@@ -87,7 +84,7 @@ def run(name: str, seed: int, updates: int) -> dict[str, Any]:
         ThreadPoolExecutor(1) as beside,
     ):
         traffic = Traffic(config, system, Replica(model, learner.master_weights.named))
-        before, samples = traffic.probe(), list[Group]()
+        before, samples = share_of_answers(traffic.served.model, system), list[Group]()
         for step in range(updates):
             alone, together = list[float](), list[float]()
             while len(samples) < SESSIONS or len(alone) < SESSIONS:
@@ -100,7 +97,7 @@ def run(name: str, seed: int, updates: int) -> dict[str, Any]:
                 together.append(_talk_and_keep(traffic, samples))
             published.append(work.result())
             rounds.append({"alone": sum(alone) / len(alone), "beside": sum(together) / len(together)})
-        after = traffic.probe()
+        after = share_of_answers(traffic.served.model, system)
     return {"arm": name, "seed": seed, "before": before, "after": after, "rounds": rounds, "publish": published}
 
 

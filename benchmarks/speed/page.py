@@ -16,6 +16,7 @@ from benchmarks.tables import DOCS, markdown
 
 Result = dict[str, Any]
 MISSING = "Not measured yet."
+SIDES = (training_step.OURS, training_step.TRL, training_step.CHECKPOINTING)
 
 
 def measured(rows: Iterable[Row]) -> list[Result]:
@@ -55,11 +56,10 @@ def sampling_table() -> str:
 
 def training_table() -> str:
     results = measured(training_step.rows(""))
-    sides = (training_step.OURS, training_step.TRL, training_step.CHECKPOINTING)
     lines = []
     for record in results:
-        spent = [f"{median(record, side):.1f} s" if seconds(record, side) else "-" for side in sides]
-        ratios = [times(record, side) for side in sides[1:]]
+        spent = [f"{median(record, side):.1f} s" if seconds(record, side) else "-" for side in SIDES]
+        ratios = [times(record, side) for side in SIDES[1:]]
         lines.append((record["name"], len(record["rounds"]), spent[0], spent[1], ratios[0], spent[2], ratios[1]))
     head = ("prompts x completions x tokens", "rounds", "ours", "TRL", "times as fast [95 %]")
     return _table((*head, "TRL, gradient checkpointing", "times as fast [95 %]"), lines, results) + _trl(results)
@@ -67,12 +67,11 @@ def training_table() -> str:
 
 def memory_table() -> str:
     results = measured(training_step.rows(""))
-    sides = (training_step.OURS, training_step.TRL, training_step.CHECKPOINTING)
     recomputed = {record["name"]: record for record in measured(training_step.recomputed_rows())}
     lines = []
     for record in results:
         cells = []
-        for side in sides:
+        for side in SIDES:
             rows = of_side(record, side)
             passes = f" ({rows[-1]['micro_batch']} per pass)" if rows and "micro_batch" in rows[-1] else ""
             cells.append(f"{max(row['peak_rss'] for row in rows) / 1e9:.1f} GB{passes}" if rows else "does not fit")

@@ -60,14 +60,19 @@ def both() -> tuple[InProcessModel, Any]:
 def opened(count: int, tokens: int, threads: int) -> Iterator[Mapping[str, Call]]:
     model, network = both()
     ids = [model.encode(text) for text in prompts(model.tokenizer, count, PROMPT_TOKENS)]
+    yield {name: partial(timed, partial(call, tokens)) for name, call in compared(model, network, ids).items()}
+
+
+def compared(model: InProcessModel, network: Any, ids: list[Tokens]) -> dict[str, Callable[[int], None]]:
+    """What draws so many tokens on each side, by name; each was called once, as kernels are built per shape."""
     calls = {
         OURS: ours(model, ids),
         GENERATE: generated(network, ids, prefilled=False),
         PREFILLED: generated(network, ids, prefilled=True),
     }
     for call in calls.values():
-        call(2)  # kernels are built per shape
-    yield {name: partial(timed, partial(call, tokens)) for name, call in calls.items()}
+        call(2)
+    return calls
 
 
 def ours(model: InProcessModel, ids: list[Tokens]) -> Callable[[int], None]:

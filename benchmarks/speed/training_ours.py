@@ -13,8 +13,15 @@ if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
 
 
-def group(model: InProcessModel, name: str, prompt: Tokens, samples: Sequence[Sample]) -> Group:
-    """Samples of a prompt as episodes, each with its reward."""
+def groups(
+    model: InProcessModel, name: str, prompts: Sequence[Tokens], drawn: Sequence[Sequence[Sample]]
+) -> list[Group]:
+    """The samples of each prompt as episodes, each with its reward. name: what their names begin with."""
+    pairs = enumerate(zip(prompts, drawn, strict=True))
+    return [_group(model, f"{name}/{number}", prompt, samples) for number, (prompt, samples) in pairs]
+
+
+def _group(model: InProcessModel, name: str, prompt: Tokens, samples: Sequence[Sample]) -> Group:
     from keepworth.episodes.episode import Episode, Group, RewardTerm, Segment, StopReason
 
     episodes = []
@@ -69,9 +76,7 @@ def main() -> None:
         length = work.length(number)
         drawn = model.sample(prompts, SamplingParams(max_tokens=length, n=work.group, seed=number))
         assert {len(sample.ids) for samples in drawn for sample in samples} == {length}
-        learned = learner.update(
-            [group(model, f"{number}/{i}", p, s) for i, (p, s) in enumerate(zip(prompts, drawn, strict=True))]
-        )
+        learned = learner.update(groups(model, str(number), prompts, drawn))
         return {"learning_seconds": learned["seconds/learn"], "trained_rows": learned["trained_rows"]}
 
     serve(step, {"trained_parameters": sum(value.numel() for value in named.values())})

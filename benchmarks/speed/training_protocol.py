@@ -6,6 +6,7 @@ prints one line: seconds, processor seconds, its own numbers, and its largest re
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
@@ -14,6 +15,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
+
+from benchmarks.record import most_resident
 
 MARK = "@keepworth-speed "  # both sides load libraries that print; only lines that begin with this are ours
 
@@ -69,16 +72,15 @@ def read_work() -> Work:
 
 def serve(step: Callable[[int], Mapping[str, Any]], about: Mapping[str, Any]) -> None:
     ready(about)
-    number = 0
-    while wait():
+    for number in itertools.count():
+        if not wait():
+            return
         clock = Clock()
-        extra = step(number)
-        report(clock, extra)
-        number += 1
+        report(clock, step(number))
 
 
 def ready(about: Mapping[str, Any]) -> None:
-    _say({"ready": True, **about, "loaded_rss": _peak()})
+    _say({**about, "loaded_rss": most_resident()})
 
 
 def wait() -> bool:
@@ -93,19 +95,14 @@ class Clock:
 
 
 def report(since: Clock, extra: Mapping[str, Any]) -> None:
-    spent = {"seconds": time.perf_counter() - since.wall, "cpu_seconds": time.process_time() - since.cpu}
-    _say({**spent, **extra, "peak_rss": _peak(), **_peak_on_device()})
+    spent = {"wall": time.perf_counter() - since.wall, "cpu": time.process_time() - since.cpu}
+    _say({**spent, **extra, "peak_rss": most_resident(), **_peak_on_device()})
 
 
 def finish() -> NoReturn:
     """Leave at once: a trainer in mid-loop has nothing to save here."""
     sys.stdout.flush()
     os._exit(0)
-
-
-def _peak() -> int:
-    """Largest resident memory of this process so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _peak_on_device() -> dict[str, int]:

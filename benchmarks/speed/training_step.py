@@ -106,9 +106,7 @@ def one_step(python: str, module: str, work: Work) -> dict[str, Any]:
         side = Side(python, f"benchmarks.speed.{module}", work, log)
         with contextlib.closing(side):
             side.step()
-            taken = side.step()
-            facts = {key: value for key, value in side.about.items() if key != "ready"}
-            return {"wall": taken.pop("seconds"), "cpu": taken.pop("cpu_seconds"), **taken, **facts}
+            return {**side.step(), **side.about}
 
 
 def fitting_step(python: str, module: str, work: Work) -> dict[str, Any]:

@@ -410,13 +410,9 @@ def main() -> None:
         for name, result in zip(people, results, strict=True):
             body["worlds"][name] = {"begins with": dict(zip(MARKS, begin[name], strict=True)), **result}
             save(OUT, body)
-            print(name, table_row(result), flush=True)
-
-
-def table_row(record: dict[str, Any]) -> str:
-    keeps, promises = record["kept"], record["promises"]
-    shown = {arm: f"{value['mean']:.3f}" for arm, value in keeps.items()}
-    return f"{shown} best rule: {record['best rule']}; {promises['covered']} of {promises['of']} promises cover"
+            shares, promises = {arm: f"{of['mean']:.3f}" for arm, of in result["kept"].items()}, result["promises"]
+            covered = f"{promises['covered']} of {promises['of']} promises cover"
+            print(f"{name}: {shares}, best rule: {result['best rule']}; {covered}", flush=True)
 
 
 if __name__ == "__main__":

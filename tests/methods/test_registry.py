@@ -154,7 +154,7 @@ def test_every_method_has_evidence() -> None:
 
 
 def test_what_was_measured_has_one_form_and_the_page_says_it() -> None:
-    assert page.PAGE.read_text(encoding="utf-8") == page.rendered(), "python -m benchmarks.methods.page"
+    assert page.PAGE.read_text(encoding="utf-8") == page.rendered(), "python -m benchmarks.pages methods"
     assert taxonomy.PAGE.read_text(encoding="utf-8") == taxonomy.rendered(), "python -m benchmarks.pages methods"
     named = {text for kind in KINDS for name in methods(kind) for text in (name, f"{name}.{kind}")}
     files = sorted(Path(page.__file__).parent.glob("*.json"))

@@ -21,7 +21,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.recipes import strings
 from keepworth.methods.studies import _passes, _runs, cues, macro_hft, starling
 from keepworth.methods.studies import difficulty_space as space
-from keepworth.methods.studies._kitchens import Goal, MadeTask, Place, Pupil, Reader, erase_loops, lacking
+from keepworth.methods.studies._kitchens import Goal, MadeTask, Place, Pupil, WordPupil, erase_loops, lacking
 from keepworth.methods.studies._logistic import fit
 from keepworth.methods.studies._markets import FEE, SCALE, know_future, read_hours, trade
 from keepworth.methods.studies._tools import find_customers
@@ -339,7 +339,7 @@ def test_a_computed_verdict_is_that_of_the_stored_numbers(name: str) -> None:
 
 def test_the_rule_takes_what_the_words_of_a_task_say() -> None:
     home, task = Cellar(), MadeTask(frozenset({"knife", "carrot"}))
-    done, _, actions = Reader(np.random.default_rng(0)).attempt(home, task)
+    done, _, actions = WordPupil(np.random.default_rng(0)).attempt(home, task)
     assert done
     assert {"take knife", "take carrot"} <= set(actions)
 

@@ -203,7 +203,7 @@ class Pupil:
                 self.imitate(goal, places, actions)
 
 
-class Reader(Pupil):
+class WordPupil(Pupil):
     """A rule that learns nothing: it takes an action with most words of what is wanted, and one that it took less often first."""
 
     def score(self, goal: Goal, place: Place, past: Sequence[str]) -> Floats:

@@ -100,7 +100,7 @@ def bag_of(result: Any) -> Bag:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Served:
     """Of a call: the values in its result, or None where it failed, and the database after it."""
 
     bag: Bag | None
@@ -125,7 +125,7 @@ class Customer:
         self._start, self._records, self.steps = kit.db.model_dump_json(), records_of(kit.db), 0
         self._given, self._fresh = {source_of(key): {name: name}}, kit.get_db_hash()
         self._live: tuple[tuple[Call, ...], Any, dict[str, Any]] | None = None
-        self._outcomes: dict[tuple[str, ...], Outcome] = {}
+        self._outcomes: dict[tuple[str, ...], Served] = {}
         self._idle: dict[frozenset[int], dict[str, Any]] = {}
 
     def reset(self) -> Place:
@@ -208,7 +208,7 @@ class Customer:
             self._results[f"{tool} {call}"] = done.bag
         return done.bag is not None
 
-    def _serve(self, tool: str, call: Mapping[str, Any]) -> Outcome:
+    def _serve(self, tool: str, call: Mapping[str, Any]) -> Served:
         """Runs a call on a database with what was written before."""
         from pydantic import TypeAdapter
 
@@ -223,11 +223,11 @@ class Customer:
         with suppress(Exception):  # whatever a tool raises on arguments that do not fit
             bag = bag_of(TypeAdapter(Any).dump_python(kit.use_tool(tool, **call), mode="json"))
         if tool not in self.writes or (now := records_of(kit.db)) == before:
-            return Outcome(bag, self._carried, self.hash)
+            return Served(bag, self._carried, self.hash)
         self._live = None
         pairs = {name: (self._records.get(name, {}), now.get(name, {})) for name in self._records | now}
         carried = frozenset(say_change(name, *pair) for name, pair in pairs.items() if pair[0] != pair[1])
-        return Outcome(bag, carried, kit.get_db_hash())
+        return Served(bag, carried, kit.get_db_hash())
 
     def carry(self, calls: Sequence[Call]) -> Goal:
         """Returns what is changed by calls on the fresh database; nothing where one of them fails."""
@@ -340,9 +340,9 @@ def find_customers(side: str) -> Iterator[Customer]:
             for name, flight in chosen.get("flights", {}).items():
                 days = {day: status for day, status in flight.dates.items() if day in names}
                 chosen["flights"][name] = flight.model_copy(update={"dates": days})
-            own = type(kit)(kit.db.model_copy(update=chosen, deep=True))
+            copy = type(kit)(kit.db.model_copy(update=chosen, deep=True))
             for action in json.loads(before):
-                getattr(own, action["func_name"])(**action["arguments"])
-            customer = Customer(own, "customer_id" if domain == "telecom" else "user_id", owner, wanted)
+                getattr(copy, action["func_name"])(**action["arguments"])
+            customer = Customer(copy, "customer_id" if domain == "telecom" else "user_id", owner, wanted)
             if customer.solve():
                 yield customer

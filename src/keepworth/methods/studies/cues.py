@@ -42,7 +42,7 @@ from keepworth.methods.studies._kitchens import (
     MadeTask,
     Place,
     Pupil,
-    Reader,
+    WordPupil,
     erase_loops,
     lacking,
 )
@@ -146,8 +146,8 @@ def find_kitchens(kitchens: int, first: int) -> Homes:
 
 
 def find_tools(side: str, customers: int) -> Homes:
-    found = list(islice(find_customers(side), customers))
-    return [(customer.name, at, customer) for at, customer in enumerate([found[-1], *found])]
+    customers_there = list(islice(find_customers(side), customers))
+    return [(customer.name, at, customer) for at, customer in enumerate([customers_there[-1], *customers_there])]
 
 
 def measure_all(homes: Homes, prefix: str, steps: int, rollouts: int) -> Rows:
@@ -175,7 +175,7 @@ def measure(home: Home, seed: int, steps: int, rollouts: int, foreign: list[Made
     done: dict[str, float] = {}
 
     def learn(name: str, tasks: Sequence[MadeTask], spent: int, hints: bool = True, hindsight: bool = False) -> None:
-        pupil = (Reader if name.startswith("a rule") else Pupil)(np.random.default_rng([82, seed]))
+        pupil = (WordPupil if name.startswith("a rule") else Pupil)(np.random.default_rng([82, seed]))
         home.steps = spent
         pupil.practise(home, tasks, steps, hints, hindsight)
         tries = [pupil.attempt(home, MadeTask(goal), cold=2.0)[0] for goal in targets for _ in range(home.tries)]

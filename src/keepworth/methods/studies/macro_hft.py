@@ -176,7 +176,7 @@ def run(
     rows: Rows = []
     for name in prices.split(","):
         require_known("prices", name, ("made", "hourly"))
-        settings = Settings(epochs, (rate,) if name == "made" else RATES, alpha, beta)
+        settings = HyperSettings(epochs, (rate,) if name == "made" else RATES, alpha, beta)
         if name == "made":
             seeds = range(first, first + markets)
             made = [(draw_market(2 * bars + 1, np.random.default_rng([91, seed])), seed) for seed in seeds]
@@ -197,7 +197,7 @@ def run(
 
 
 @dataclass(frozen=True)
-class Settings:
+class HyperSettings:
     """Of the hyper-agents. Of several rates, each kind of hyper-agent takes the one that earns most on the bars for choosing."""
 
     epochs: int
@@ -207,7 +207,7 @@ class Settings:
 
 
 def compare(
-    returns: Floats, regimes: Floats | None, ends: tuple[int, int], seed: int, settings: Settings
+    returns: Floats, regimes: Floats | None, ends: tuple[int, int], seed: int, settings: HyperSettings
 ) -> dict[str, Floats]:
     """Returns the profit of every test bar, by who trades. ends: of the bars for training and of those for choosing; none of the
     latter where both are the same. regimes: None where nobody knows them."""

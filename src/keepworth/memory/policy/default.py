@@ -892,12 +892,17 @@ class RewardRecord:
             by_role *= float(weights[NAMED].sum() > max(HEARD, weights[DONE].sum()))
         gains /= spoken
         best_first = np.argsort(-gains, kind="stable").tolist()
+        # Of actions that were rewarded by themselves the best tried one is not warned of, even if what nobody ever tried seems
+        # better: else a few false failures of what is right would leave nothing to take.
+        spared = next((index for index in best_first if actions[index] in self._actions), -1)
         in_role: AdvicePieces = ()
         pieces: list[tuple[str, float, float]] = []
         records = dict[str, str]()
         for index in (best_first[0], *reversed(best_first[1:])):
             against = index != best_first[0]
             if (-gains[index] if against else gains[index]) < ADVISED:
+                continue
+            if against and index == spared and not (named or self._steps):
                 continue
             in_role_of = roles if roles and not against and by_role[telling[index]] > 0.0 else None
             judged_by, at = (in_role_of, telling[index]) if in_role_of else (judged, index)

@@ -570,3 +570,24 @@ def test_who_punishes_what_is_right_costs_the_others_little() -> None:
     honest, beside = (sum(success(lies, seed) for seed in range(5)) / 5 for lies in (0.0, 0.1))
     assert honest > 0.95
     assert beside >= honest - 0.03
+
+
+def test_of_actions_that_failed_the_best_is_not_warned_of_beside_one_that_nobody_tried() -> None:
+    memory, actions = opened(seed=1), ("refund", "repair", "replace")
+
+    def give(task: str, action: str, reward: float, by: str) -> None:
+        with memory.episode(task, by=by) as episode:
+            episode.search(actions=(*actions, "wire the money"))
+            episode.act(action)
+            episode.reward(reward)
+
+    for number in range(20):
+        give("my phone cracked", "repair", 1.0, f"person {number % 4}")
+    give("my shirt torn", "replace", 1.0, "ana")
+    for action in ("refund", "repair", "refund", "repair"):
+        give("my shirt torn", action, 0.0, "ben")
+    for _ in range(3):  # false
+        give("my shirt torn", "replace", 0.0, "mallory")
+    advice = memory.episode("my shirt torn").search(actions=(*actions, "wire the money")).advice
+    assert {action for action, weight, _ in advice if weight < 0.0} == {"refund", "repair"}
+    memory.close()

@@ -2,11 +2,9 @@
 
     python -m benchmarks.control.table runs/table --steps 1000000 --seeds 0 1 2 --json benchmarks/control/table.json
 
-A cell that is done is left alone, one that was stopped goes on from its checkpoint. Seeds come before worlds and worlds before
-memories, so that a table that was stopped early has whole worlds of one seed first. Two processes may share a folder with
---part 0/2 and --part 1/2. With --onto, the cells that the file of --json has already are not run again and stay in it, so that a
-table can grow over days and machines; speeds compare only cells of one machine. Every memory has the trainer's default settings:
-nothing was tuned per memory or per world.
+A cell that is done is left alone, one that was stopped goes on. Seeds come before worlds and worlds before memories, so that an
+early stop leaves whole worlds of one seed. Two processes may share a folder with --part 0/2 and --part 1/2. With --onto, cells
+of the file of --json stay and are not run again. Every memory has the trainer's default settings, in every world.
 """
 
 from __future__ import annotations
@@ -82,8 +80,7 @@ def minus_gru(table: dict[str, Any]) -> dict[str, Any]:
     """Of each memory the difference of its `best` and that of gru, paired over the ranked worlds."""
     best = {(row["world"], row["memory"]): row["best"] for row in table["rows"]}
     scores = {memory: [best[world, memory] for world in table["ranked_worlds"]] for memory in table["mean_rank"]}
-    rivals = {memory: of for memory, of in scores.items() if memory != "gru" and len(of) >= LEAST}
-    return {memory: gap("gru", of, scores["gru"]) for memory, of in rivals.items()}
+    return {name: gap("gru", of, scores["gru"]) for name, of in scores.items() if name != "gru" and len(of) >= LEAST}
 
 
 if __name__ == "__main__":

@@ -200,8 +200,7 @@ def first_results(path: Path, data: BenchmarkCorpus) -> Iterator[Figure]:
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in COLD}
     for _ in range(COLD_RUNS):  # in turn, so that none has the times in which the machine makes room for all
         for name, options in COLD.items():
-            words = str(path), str(asked), data.queries[0], json.dumps(options)
-            runs[name].append(in_a_process(HERE, "opened", *words))
+            runs[name].append(in_a_process(HERE, "opened", str(path), str(asked), data.queries[0], json.dumps(options)))
     for (name, listed), target in zip(runs.items(), COLD_TARGETS, strict=True):
         note = f"a new process, default policy, {TAUGHT} rewards, not compacted; {_processor_time(listed)}"
         yield line(name, "ms", sorted(run["first_ms"] for run in listed), target=target, note=note)

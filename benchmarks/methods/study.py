@@ -4,10 +4,9 @@ python -m benchmarks.methods.study ama
 python -m benchmarks.methods.study mind_palace --rows rows.jsonl     what `keepworth methods run mind_palace --json` printed
 
 Numbers are measured anew. Model and controls stay as the file has them, and so do verdict and sentence where no `conclude` in
-`PLANS` computes them: somebody concluded them, by the rule there, and has to read them again beside new numbers. Every rule
-there was written before a row of its seeds was seen; its study runs with the 135M model. Where a study reads finished runs or
-evaluations, the command in its file begins with what makes them. Studies that are run on data from elsewhere have a script of
-their own.
+`PLANS` computes them: somebody has to read them again beside new numbers, by the rule there, which was written before a row of
+its seeds was seen; its study runs with the 135M model. Where a study reads finished runs or evaluations, the command in its file
+begins with what makes them. Studies on data from elsewhere have a script of their own.
 """
 
 from __future__ import annotations

@@ -123,8 +123,7 @@ def conclude_macro_hft(rows: Mapping[str, Any]) -> tuple[str, str]:
             + "; ".join(f"{name} {worded(gain, 1, '')}" for name, gain in gains.items())
             + f"; who knows the future earns {rows[f'{kind}who knows the future']['mean']:.1f}."
         )
-    verdict = VERDICTS[max(min(verdicts), min(1, max(verdicts)))]
-    return verdict, f"{capital('; '.join(heads))}. {' '.join(texts)}"
+    return VERDICTS[min(verdicts)], f"{capital('; '.join(heads))}. {' '.join(texts)}"
 
 
 PLANS = {

@@ -864,8 +864,8 @@ class RewardRecord:
             The advice, as (action, 1 for it or -1 against it, similarity of the question that it comes from), and lines for a
                 prompt that say what rewards say about these actions. Cited are the `VOTES` nearest successes of the best action
                 (or of actions in its role, if roles predict better), then the nearest failure of each action that rewards speak
-                against, the worst first. The failure of an episode of several steps speaks against no single action. Advice of
-                items fills what is left, the most similar first.
+                against, the worst first, but for the best one that was tried. The failure of an episode of several steps speaks
+                against no single action. Advice of items fills what is left, the most similar first.
         """
         nothing = (nearest_first(of_items, most), "")
         if len(self._actions) == 1 or not actions or not len(self):

@@ -97,8 +97,8 @@ def draw_kernel(draw: np.random.Generator) -> Kernel:
 
 
 def schedule_by_rule(kernel: Kernel) -> LoopSchedule:
-    """Returns the best simple rule of the development kernels: the more a loop walks along rows, the further inside it is; blocks
-    of 8, but for the innermost loop; the widest vectors; pads everywhere."""
+    """Returns the schedule of the rule that was best on the development kernels: the more a loop walks along rows, the further
+    inside it is; blocks of 8, but for the innermost loop; the widest vectors; pads everywhere."""
 
     def suits(loop: int) -> tuple[int, int]:
         return sum(1 if loop not in loops else 2 if loops[-1] == loop else -1 for loops in kernel.indices), loop

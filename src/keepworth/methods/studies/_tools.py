@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -101,7 +101,7 @@ def bag_of(result: Any) -> Bag:
 
 @dataclass(frozen=True)
 class Served:
-    """Of a call: the values in its result, or None where it failed, and the database after it."""
+    """What a call led to: the values in its result, or None where it failed, and the database after it."""
 
     bag: Bag | None
     carried: Goal
@@ -249,10 +249,13 @@ class Customer:
                 action = f"{argument} {word(value)}"
         return tuple(actions)
 
-    @cache  # noqa: B019
     def solve(self) -> dict[Goal, tuple[str, ...]]:
         """Returns the set's own tasks that a pupil could do, with the actions: what writing calls change, one by one and
         together, after the reading calls that spelling them takes."""
+        return self._solution
+
+    @cached_property
+    def _solution(self) -> dict[Goal, tuple[str, ...]]:
         self.reset()
         reads: list[Call] = []
         for _ in range(4):

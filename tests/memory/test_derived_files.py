@@ -145,6 +145,26 @@ def test_what_blocks_are_wrong_about_is_read_from_the_rows(in_blocks: Path):
         assert len(m.search("filler thing", mode="dense", top_k=2000)) == 1100
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"user_id": "ana"}, {"where": {"topic": 1}}, {"user_id": "ben", "where": {"topic": 2}}]
+)
+def test_the_first_search_of_a_process_finds_what_later_ones_find(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("keepworth.memory.store.derived.FEW", 0)  # so that it scores blocks as it reads them
+    path = tmp_path / "a.mem"
+    with memory(path) as m:
+        for user in ("ana", "ben"):
+            topics = [{"topic": n % 3} for n in range(1100)]
+            m.add_many([f"{user}'s filler {n} thing {n % 7}" for n in range(1100)], user_id=user, metadata=topics)
+        m.update("m8", "ana's altogether different thing")
+        m.forget("m9")
+    with memory(path, policy=None) as m:
+        first, later = (m.search("filler thing 5", mode="dense", top_k=900, **options) for _ in range(2))
+        assert [(hit.id, hit.dense) for hit in first] == [(hit.id, hit.dense) for hit in later]
+        assert len(first) >= 366
+
+
 def test_blocks_that_are_missing_are_written_by_the_first_search(tmp_path: Path):
     path = tmp_path / "a.mem"
     with memory(path) as m:

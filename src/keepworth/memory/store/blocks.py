@@ -8,7 +8,7 @@ they are read from their rows. A block whose checksum does not match its content
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,8 @@ BOUNDED = {"mmap_size": 0, "cache_size": -4000}
 """Settings of SQLite while vectors are read, so that this process does not hold them in its cache a second time."""
 Range = tuple[int, int]
 """A range of item numbers: those above the first number, up to and including the second."""
+Part = tuple[Range | None, int]
+"""What was read: the range of a stored block if it was rejected, and how many vectors came from the rows."""
 
 
 def covered(connection: AnyConnection) -> int:
@@ -105,42 +107,52 @@ def write_again(connection: AnyConnection, numbers: Iterable[int] = ()) -> None:
     connection.execute("DELETE FROM outdated")
 
 
-def load(connection: AnyConnection, set_id: int, made: str, dimension: int) -> tuple[Block, list[Range], int]:
-    """Read the vectors of all current items, from blocks where these are sound and from the rows elsewhere.
-
-    Returns:
-        The vectors, the ranges of blocks that were rejected, and how many vectors came from the rows.
-    """
-    import numpy as np
-
-    listed = list[Any]()
-    outdated = list[int]()
-    before: dict[str, int] = {}
+def load(connection: AnyConnection, set_id: int, made: str, dimension: int) -> tuple[Block, list[Part]]:
+    """Read the vectors of all current items."""
+    sizes, end, before = 0, 0, dict[str, int]()
     if connection.in_file:
-        listed = select(connection, "SELECT last, first, size, sum FROM blocks ORDER BY last")
-        outdated = [n for (n,) in select(connection, "SELECT n FROM outdated")]
+        sound = "typeof(size) = 'integer' AND size BETWEEN 0 AND ?"
+        sizes = scalar(connection, f"SELECT coalesce(sum(size), 0) FROM blocks WHERE {sound}", (64 * ITEMS,))
+        sizes += scalar(connection, "SELECT count(*) FROM outdated")
+        end = covered(connection)
         before = {name: scalar(connection, f"PRAGMA {name}") for name in BOUNDED}
     for name in before:
         select(connection, f"PRAGMA {name} = {BOUNDED[name]}")
-    end = listed[-1][0] if listed else 0
-    room = scalar(connection, f"SELECT count(*) FROM {VECTORS.format(set_id)} WHERE n > ?", (end,))
-    room += sum(size for _, _, size, _ in listed if isinstance(size, int) and 0 <= size < 64 * ITEMS) + len(outdated)
-    block = Block(dimension, max(room, 64))
-    unfit: list[Range] = []
-    loose = end = 0
-    for last, since, size, checksum in listed:
-        fits = since == end and _append_body(connection, block, (set_id, made, since, last), size, checksum)
-        if not fits:
-            unfit.append((end, last))
-            loose += _append_rows(block, connection, set_id, "v.n > ? AND v.n <= ?", (end, last))
-        end = last
+    rest = scalar(connection, f"SELECT count(*) FROM {VECTORS.format(set_id)} WHERE n > ?", (end,))
+    block = Block(dimension, max(sizes + rest, 64))
+    read = list(append_all(connection, set_id, made, block))
     for name, value in before.items():
         select(connection, f"PRAGMA {name} = {value}")
+    return block, read
+
+
+def append_all(connection: AnyConnection, set_id: int, made: str, block: Block) -> Iterator[Part]:
+    """Append the vectors of all current items to `block` in parts, from blocks where these are sound and from the rows elsewhere.
+
+    It yields after each part. A reader who does not need the part again may set the size of `block` to 0, so that the next part
+    takes its memory.
+    """
+    import numpy as np
+
+    listed, outdated = list[Any](), list[int]()
+    if connection.in_file:
+        listed = select(connection, "SELECT last, first, size, sum FROM blocks ORDER BY last")
+        outdated = [n for (n,) in select(connection, "SELECT n FROM outdated")]
+    end = 0
+    for last, since, size, checksum in listed:
+        start, span, loose = block.size, None, 0
+        stamp = (set_id, made, since, last)
+        if since != end or not _append_body(connection, block, stamp, size, checksum):
+            span = (end, last)
+            loose = _append_rows(block, connection, set_id, "v.n > ? AND v.n <= ?", span)
+        if outdated:
+            here = slice(start, block.size)
+            block.alive[here] = ~np.isin(block.numbers[here], outdated)
+        yield span, loose
+        end = last
     if outdated:
-        block.alive[: block.size] &= ~np.isin(block.numbers[: block.size], outdated)
-        loose += _append_rows(block, connection, set_id, f"v.n {AMONG} AND v.n <= ?", (among(outdated), end))
-    loose += _append_rows(block, connection, set_id, "v.n > ?", (end,))
-    return block, unfit, loose
+        yield None, _append_rows(block, connection, set_id, f"v.n {AMONG} AND v.n <= ?", (among(outdated), end))
+    yield None, _append_rows(block, connection, set_id, "v.n > ?", (end,))
 
 
 def of_items(connection: AnyConnection, set_id: int, dimension: int, which: str, values: str) -> Block:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import Scope
 from keepworth.memory.search.columns import MetadataColumns, corrected
-from keepworth.memory.search.index import DenseIndex
+from keepworth.memory.search.index import Block, DenseIndex
 from keepworth.memory.search.scope_words import LARGEST, ScopeWords
 from keepworth.memory.search.terms import only_latin, terms_and_languages
 from keepworth.memory.search.where import ITEM, MISSING, Field, Filter, with_facts
@@ -235,33 +235,54 @@ class Derived:
             if self._store.set_id is None and not self._store.find_set(connection):
                 return None
             inside, mask = self._store.scope_ids(connection, scope, nobody), self.mask(connection, where)
-            index = self._of_few(connection, inside, mask) or self._synced(connection)
-            result = index.search(vectors, count, (scope, nobody), inside, mask)
+            asked, self._asked = self._asked, True
+            result = None if asked else self._once(connection, vectors, count, inside, mask)
+            if result is None:
+                result = self._synced(connection).search(vectors, count, (scope, nobody), inside, mask)
         if self._to_keep:
             self._to_keep = False
             self.write_blocks()
         return result
 
-    def _of_few(self, connection: AnyConnection, inside: frozenset[int] | None, mask: Mask | None) -> DenseIndex | None:
-        """Return an index of only the vectors that this search needs, if it is the first by meaning and they are few; else None.
+    def _once(
+        self,
+        connection: AnyConnection,
+        vectors: Vectors,
+        count: int,
+        inside: frozenset[int] | None,
+        mask: Mask | None,
+    ) -> list[list[tuple[int, float]]] | None:
+        """Answer the first search by meaning and keep no vectors, because the process may end after it.
 
-        The process may end after one search, for which it need not load all vectors."""
+        Few vectors are read from their rows. Many are scored block by block as they are read, in the memory of one block.
+        Returns None without blocks, where it is best to keep what is read."""
         import numpy as np
 
-        asked, self._asked = self._asked, True
-        if asked:
-            return None
         few: list[int] | None = None if mask is None else np.flatnonzero(mask).tolist()
+        which, values = "", ""
         if few is not None and len(few) <= FEW:
             which, values = f"v.n {AMONG}", among(few)
         elif inside is not None and scalar(connection, _COUNT, (among(sorted(inside)),)) <= FEW:
             which, values = f"i.scope {AMONG}", among(sorted(inside))
-        else:
+        elif not blocks.covered(connection):
             return None
-        assert self._store.set_id is not None
         dimension = self._dimension(connection)
-        block = blocks.of_items(connection, self._store.set_id, dimension, which, values)
-        return DenseIndex(dimension, block if block.size else None)
+        assert self._store.set_id is not None
+
+        def search(block: Block) -> list[list[tuple[int, float]]]:
+            return DenseIndex(dimension, block if block.size else None).search(vectors, count, None, inside, mask)
+
+        if which:
+            return search(blocks.of_items(connection, self._store.set_id, dimension, which, values))
+        lines: list[list[tuple[int, float]]] = [[] for _ in vectors]
+        block, read = Block(dimension, blocks.ITEMS), list[blocks.Part]()
+        for part in blocks.append_all(connection, self._store.set_id, self.corpus(connection).state[3], block):
+            for line, best in zip(lines, search(block), strict=True):
+                line += best
+            read.append(part)
+            block.size = 0
+        self._note_read(connection, read)
+        return [sorted(line, key=lambda one: -one[1])[:count] for line in lines]
 
     def _dimension(self, connection: AnyConnection) -> int:
         """Return the dimension of the vectors in use. Raises EncoderMismatch if another encoder's have replaced them."""
@@ -288,11 +309,16 @@ class Derived:
         """Build the vector index of all current items from the file."""
         dimension = self._dimension(connection)
         assert self._store.set_id is not None
-        block, self._unfit, loose = blocks.load(connection, self._store.set_id, made, dimension)
+        block, read = blocks.load(connection, self._store.set_id, made, dimension)
+        self._note_read(connection, read)
+        self._dense = DenseIndex(dimension, block if block.size else None)
+
+    def _note_read(self, connection: AnyConnection, parts: Sequence[blocks.Part]) -> None:
+        """Note which blocks were damaged, and whether there are blocks to write."""
+        self._unfit = [span for span, _ in parts if span]
         if self._unfit:
             _LOG.warning("blocks of vectors in %s are damaged and written again", self.database.path)
-        self._to_keep = connection.in_file and (bool(self._unfit) or loose >= 2 * blocks.ITEMS)
-        self._dense = DenseIndex(dimension, block if block.size else None)
+        self._to_keep = connection.in_file and (bool(self._unfit) or sum(n for _, n in parts) >= 2 * blocks.ITEMS)
 
     def _follow(self, connection: AnyConnection, since: int) -> bool:
         """Update the vector index with what changed after journal entry `since`."""

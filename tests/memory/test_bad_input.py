@@ -212,6 +212,8 @@ FIXES = {
     r"user of a scope must be text, got NoneType: only leaving it out means all": lambda m: m.search("a", user_id=None),
     r"a search has no option k=: did you mean top_k=": lambda m: m.search("a cat", k=5),
     r"a search has no option limit=: did you mean top_k=": lambda m: m.search("a cat", limit=5),
+    r"a search has no option n_results=: did you mean top_k=": lambda m: m.search("a cat", n_results=5),
+    r"metadata is no dictionary but 'topic': give names with values": lambda m: m.add("a cat", metadata="topic"),
     r"get_all has no option top_k=: did you mean limit=": lambda m: m.get_all(top_k=5),
     r"has no option highlight=: it takes top_k, actions, explore, .*agent_id, session_id": lambda m: m.search(
         "a", highlight=5
@@ -222,7 +224,7 @@ FIXES = {
     r"a text or messages, got int: give one of them": lambda m: m.add(3),
     r"a text or messages, got bytes: decode it": lambda m: m.add(b"x"),
     r"text must be str, got NoneType: give a text": lambda m: m.add_many([None]),
-    r"got nan: nothing was learned. Give a plain number that is finite": lambda m: m.episode("x").reward(math.nan),
+    r"got nan: nothing was learned. Give a plain number, such as reward": lambda m: m.episode("x").reward(math.nan),
     r"explore must be True or False, got 'no'": lambda m: m.search("a cat", explore="no"),
     r"explore must be True or False, got None": lambda m: m.episode("a cat", explore=None),
     r"user of a scope is 600 characters long: shorten it": lambda m: m.add("a cat", user_id="u" * 600),

@@ -205,7 +205,7 @@ class Changes:
             provenance=Provenance(source) if source else UNKNOWN,
             trust=_trust(given.get("trust", 1.0)),
             status=status if isinstance(status, Status) else member(Status, status),
-            metadata=plain_metadata(metadata) if metadata and isinstance(metadata, Mapping) else {},
+            metadata={} if isinstance(metadata, (list, tuple)) else plain_metadata(metadata),
             deduplicate=not given.get("repeat", False),
             **times,
         )

@@ -42,7 +42,7 @@ class UnknownOption(InvalidFilter, TypeError):
     """A keyword that a search, or another method, does not have."""
 
 
-HOW_MANY = ("top_k", "limit", "k", "n")
+HOW_MANY = ("top_k", "limit", "k", "n", "n_results")
 """What libraries call the number of hits or of items."""
 
 

@@ -431,8 +431,12 @@ def _flat(name: object, value: object) -> bool:
 
 def plain_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return metadata as the file will give it back. Raises InvalidText if it is not plain data."""
-    if not metadata:
+    if metadata is None or metadata == {}:
         return {}
+    if not isinstance(metadata, Mapping):
+        raise InvalidText(
+            f"metadata is no dictionary but {metadata!r:.40}: give names with values, such as {{'topic': 'food'}}"
+        )
     if type(metadata) is dict and all(_flat(name, value) for name, value in metadata.items()):
         return metadata.copy()
     try:

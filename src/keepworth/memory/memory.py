@@ -166,6 +166,9 @@ class Memory(Changes, Learned):
         self._shared = False
         self._live: WeakValueDictionary[str, LiveEpisode] = WeakValueDictionary()
 
+    def __repr__(self) -> str:
+        return f"Memory({self.path!r})"
+
     @property
     def scope(self) -> Scope:
         """The scope of this handle, without what others share with it."""

@@ -170,7 +170,7 @@ def checked_reward(value: object, bounds: tuple[float, float] | None = None) -> 
             f"the reward must be a finite number in [{bounds[0]:g}, {bounds[1]:g}], got {value!r:.80}: nothing was learned.",
             "Scale it, or tell the file the range once: Memory(path, reward_range=(lowest, highest))."
             if plain and math.isfinite(number)
-            else "Give a plain number that is finite.",
+            else "Give a plain number, such as reward(hits.decision, 1.0).",
         )
     if not abs(number) <= LARGEST_REWARD:
         raise InvalidReward(

@@ -3,7 +3,7 @@ and copies them only when one of the two writes.
 
     bank = Bank.empty(encoder)
     bank.add("Ana is allergic to peanuts", event_time="2026-01-31")
-    bank.search("what must Ana not eat?", k=5)
+    bank.search("what must Ana not eat?", top_k=5)
 
 `fork()` gives every member of a group its own bank over the same items; `apply()` carries out what a model asks for, and never
 raises on a bad operation; `content_hash()` identifies the state.
@@ -392,13 +392,13 @@ class Bank:
         """Carry out an operation that an agent asked for. A bad one changes nothing, and the outcome says why."""
         return self.perform(operation, Draft(scope=self.scope, event_time=timestamp(event_time), provenance=provenance))
 
-    def search(self, query: str, k: int = 10, **options: Unpack[SearchOptions]) -> list[Hit]:
-        """Return the `k` best items for `query`, best first.
+    def search(self, query: str, top_k: int = 10, **options: Unpack[SearchOptions]) -> list[Hit]:
+        """Return the `top_k` best items for `query`, best first.
 
         The option `mode` is "lexical" (BM25), "dense" (cosine) or, by default, "hybrid"; for the others see `search.Request`.
         Raises InvalidFilter, InvalidText, InvalidTime, and MemoryProblem for a dense search without an encoder.
         """
-        return self._hits([query], requested(k, "hybrid", options))[0]
+        return self._hits([query], requested(top_k, "hybrid", options))[0]
 
     def _hits(self, queries: Sequence[str], request: Request) -> list[list[Hit]]:
         """Return the hits of each query. All are encoded together, and compared with the vectors in one matrix product."""

@@ -27,6 +27,7 @@ HOLD = "to reset the router hold the button for ten seconds"
 PULL = "to reset the router pull the plug for a minute"
 HALL = "the router stands in the hall"
 ASKED = "how do I reset the router"
+WORSE = "what the search puts before it did worse here"
 
 
 def opened(path: Path | str = ":memory:", **options: object) -> Memory:
@@ -44,6 +45,25 @@ def rewarded(memory: Memory, reward: Callable[[str], float], times: int, top_k: 
     for _ in range(times):
         hits = memory.search(ASKED, top_k=top_k)
         memory.reward(hits.decision, reward(hits[0].text))
+
+
+def test_a_hit_says_that_it_comes_first_by_chance_or_as_others_did_worse() -> None:
+    memory = opened()
+    memory.add_many([HOLD, PULL, HALL])
+    right = memory.search(ASKED)[-1].text
+    reasons = set[str]()
+    for _ in range(40):
+        hits = memory.search(ASKED)
+        memory.reward(hits.decision, float(hits[0].text == right))
+        reason = hits[0].why.reason
+        if reason.startswith("tried"):
+            assert reason == f"tried here by chance, with probability {hits.propensity:.2f}"
+            assert str(hits[0].why).endswith(reason)
+        reasons.add(reason[:5])
+    assert reasons == {"", "tried"}
+    assert str(hits[0].why) == f"{hits[0].why.learned}" == hits[0].why.worth.sentence
+    with memory.episode(explore=False) as episode:
+        assert {hit.why.reason for hit in episode.search(ASKED) if hit.why.worth} <= {"", WORSE}
 
 
 def test_the_rewarded_item_moves_up_the_punished_one_down_and_a_memory_without_rewards_stays(tmp_path: Path) -> None:

@@ -223,8 +223,9 @@ def ledger(
 
 def _account_lines(account: Account, text: str, wide: bool) -> str:
     success = "      -" if math.isnan(account.success) else f"{account.success:7.2f}"
-    effect = f"{account.effect:+6.2f}" if account.rows else "     -"
-    interval = f"{account.low:+.2f} to {account.high:+.2f}" if math.isfinite(account.high) else "-"
+    sure = math.isfinite(account.high)  # with fewer draws an effect would say nothing
+    effect = f"{account.effect:+6.2f}" if sure else "     -"
+    interval = f"{account.low:+.2f} to {account.high:+.2f}" if sure else "-"
     more = f", about {account.needed:,} more episodes" if 0 < account.needed < 100_000 else ""
     more = ", more than 100,000 more episodes" if account.needed >= 100_000 else more
     counts = f"{account.item:>6}  {account.shown:>5}  {account.withheld:>8}"

@@ -1130,15 +1130,19 @@ def explained(
     hits: Sequence[Hit], values: Judgement, choice: Independent, slate: Slate, record: RewardRecord
 ) -> list[Hit]:
     """Return the hits of a slate. Hits that stand elsewhere than the search put them, or that ask for an explanation, say what
-    rewards say about them."""
-    shown, times = [], values.times.tolist()
+    rewards say about them, or why they come before others."""
+    shown, times, trials = [], values.times.tolist(), dict(choice.challengers)
     for index in slate:
-        hit = hits[index]
-        position = choice.order.index(index) if values.clear(index) else index
-        moved = "up" if position < index else "down" if position > index else ""
-        if moved or (values.seen[index] and (times[index] >= 0.5 or hit.why is not UNEXPLAINED)):
+        hit, position, moved, reason = hits[index], choice.order.index(index), "", ""
+        if index == slate[0] and index in trials:
+            reason = f"tried here by chance, with probability {trials[index]:.2f}"
+        elif position < index and times[index] < 0.5 <= times[0]:
+            reason = "what the search puts before it did worse here"
+        if values.clear(index):
+            moved = "up" if position < index else "down" if position > index else ""
+        if moved or reason or (values.seen[index] and (times[index] >= 0.5 or hit.why is not UNEXPLAINED)):
             worth = values.worth(index, record.in_full(hit.id) if index in values.accounts else None)
-            hit = replace(hit, why=replace(hit.why, moved=moved, worth=worth))
+            hit = replace(hit, why=replace(hit.why, moved=moved, worth=worth, reason=reason))
         shown.append(hit)
     return shown
 

@@ -147,6 +147,10 @@ class Account:
     usual: float = math.nan
     seen: float = 0.0
 
+    def __str__(self) -> str:
+        sure = f", {self.effect:+.2f} ({self.low:+.2f} to {self.high:+.2f})" if math.isfinite(self.high) else ""
+        return f"{self.item}: {self.verdict}{sure}"
+
     @property
     def rows(self) -> int:
         return self.shown + self.withheld
@@ -266,6 +270,9 @@ class Balance:
     accounts: tuple[Account, ...]
     rewarded: int
     span: float
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.accounts)) or "No item was shown with a reward yet."
 
     @property
     def gross(self) -> float:

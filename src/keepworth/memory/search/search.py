@@ -114,17 +114,23 @@ class Explanation:
     BM25 score.
 
     moved: "up" or "down" where rewards put the item elsewhere than the search did and that is clear of chance, "" else; worth:
-    what rewards say, None where they say nothing; learned: the same in one sentence."""
+    what rewards say, None where they say nothing; reason: why an item of which nothing is certain comes before others; learned:
+    what rewards say, and the reason, in one sentence."""
 
     lexical_rank: int | None
     dense_rank: int | None
     terms: Mapping[str, float]
     moved: str = ""
     worth: Worth | None = None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        """Return what was learned, because explanations are printed."""
+        return self.learned or "nothing was learned of it here"
 
     @property
     def learned(self) -> str:
-        return "" if self.worth is None else self.worth.sentence
+        return "; ".join(filter(None, ("" if self.worth is None else self.worth.sentence, self.reason)))
 
 
 UNEXPLAINED = Explanation(None, None, {})

@@ -13,7 +13,7 @@ async def booked(memory: AsyncMemory, city: str) -> str:
 
 
 async def main() -> None:
-    async with AsyncMemory("agent.mem", encoder="hashing") as memory:
+    async with AsyncMemory("async.mem", encoder="hashing") as memory:
         await memory.add("Ana likes a quiet room", user_id="ana")
         print(*await asyncio.gather(*(booked(memory, city) for city in ("Oslo", "Rome", "Lima"))), sep="\n")
         item = (await memory.get_all(user_id="ana"))[0]

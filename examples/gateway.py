@@ -1,6 +1,6 @@
 """An agent on OpenAI's SDK remembers after one changed URL, and each answer can prove what the model was shown.
 
-`keepworth serve --memory agent.mem --upstream URL` is started here, as you would in a terminal of its own.
+`keepworth serve --memory gateway.mem --upstream URL` is started here, as you would in a terminal of its own.
 """
 
 import os
@@ -16,7 +16,7 @@ with endpoint() as (upstream, key, model):
         "keepworth",
         "serve",
         "--memory",
-        "agent.mem",
+        "gateway.mem",
         "--encoder",
         "hashing",
         "--upstream",

@@ -6,7 +6,7 @@ from mcp import Client, StdioServerParameters
 
 
 async def main() -> None:
-    words = ["serve", "--memory", "agent.mem", "--encoder", "hashing", "--stdio", "--user", "ana"]
+    words = ["serve", "--memory", "mcp.mem", "--encoder", "hashing", "--stdio", "--user", "ana"]
     async with Client(StdioServerParameters(command="keepworth", args=words)) as tools:
         print("tools:", ", ".join(sorted(tool.name for tool in (await tools.list_tools()).tools)))
         await tools.call_tool("add_memory", {"text": "I live in Oslo."})

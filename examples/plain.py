@@ -4,8 +4,8 @@ from keepworth import Memory, policy
 
 tries = policy(
     "default", withhold=0.1
-)  # leave an item out in 10 % of the searches, to see what it is worth; usual is 2 %
-memory = Memory("agent.mem", encoder="hashing", policy=tries, seed=1)  # without encoder: all-MiniLM-L6-v2
+)  # leave an item out in 10 % of the searches, to see what it is worth; usual is 1 %
+memory = Memory("plain.mem", encoder="hashing", policy=tries, seed=1)  # without encoder: all-MiniLM-L6-v2
 memory.add_many(["To reset the router hold the button.", "To reset the router pull the plug."])
 for _ in range(100):
     hits = memory.search("how do I reset the router", top_k=1)

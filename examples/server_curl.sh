@@ -3,7 +3,7 @@
 set -eu
 export KEEPWORTH_API_KEY=kw_a_token_of_your_own_making
 PORT=${PORT:-8765}
-keepworth serve --memory agent.mem --encoder hashing --port "$PORT" >server.log 2>&1 &
+keepworth serve --memory curl.mem --encoder hashing --port "$PORT" >server.log 2>&1 &
 server=$!
 trap 'kill $server' EXIT
 

@@ -63,7 +63,7 @@ def episode_of(name: str, number: int, prompt: tuple[int, ...], sample: Sample, 
 
 
 def main() -> None:
-    memory = Memory("agent.mem", encoder="hashing", seed=1)
+    memory = Memory("loop.mem", encoder="hashing", seed=1)
     memory.add_many(NOTES)
 
     model = InProcessModel.load(path_of("smollm2-135m-instruct"))  # fetched once

@@ -165,6 +165,27 @@ def test_the_first_search_of_a_process_finds_what_later_ones_find(
         assert len(first) >= 366
 
 
+GONE: dict[str, Callable[[Memory], object]] = {
+    "erased": lambda m: m.erase(user_id="bo"),
+    "deleted": lambda m: m.delete_all(user_id="bo"),
+    "undone": lambda m: (m.rollback(source="import"), compact(m.store)),
+}
+
+
+@pytest.mark.parametrize("how", GONE)
+def test_a_block_whose_items_are_all_gone_is_read_as_empty(how: str, tmp_path: Path):
+    path = tmp_path / "a.mem"
+    with memory(path) as m:
+        m.add_many([f"filler {n}" for n in range(1024)], user_id="bo", source="import")
+        m.add("green tea", user_id="ana")
+        GONE[how](m)
+        assert best(m, "green tea") == ("green tea", 1.0)
+    with memory(path) as m:
+        for _ in range(2):  # the first search of a process reads blocks in another way than the second
+            assert [hit.text for hit in m.search("green tea", mode="dense", top_k=2000)] == ["green tea"]
+        assert check(m.store) == []
+
+
 def test_blocks_that_are_missing_are_written_by_the_first_search(tmp_path: Path):
     path = tmp_path / "a.mem"
     with memory(path) as m:

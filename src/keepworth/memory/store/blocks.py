@@ -209,11 +209,12 @@ def _append_body(connection: AnyConnection, block: Block, stamp: tuple[Any, ...]
     length = scalar(connection, "SELECT length(body) FROM blocks WHERE last = ? AND typeof(body) = 'blob'", stamp[-1:])
     if not isinstance(size, int) or length != size * (12 + 4 * dimension):
         return False
-    here = block.extended(size)
+    here, rest = block.extended(size), b""
     file: Any = connection  # a server has no blocks
-    with file.blob_open("main", "blocks", "body", stamp[-1], False) as body:
-        body.read_into(block.matrix[here].data.cast("B"))
-        rest = body.read()
+    if size:  # a block whose items are all gone is empty
+        with file.blob_open("main", "blocks", "body", stamp[-1], False) as body:
+            body.read_into(block.matrix[here].data.cast("B"))
+            rest = body.read()
     ids, homes = np.frombuffer(rest, "<i8", size), np.frombuffer(rest, "<i4", size, 8 * size)
     if _checksum(stamp, block.matrix[here], ids, homes) != checksum:
         return False

@@ -45,6 +45,15 @@ CHANGED = (
     ("We keep the ladder in the garage.", "We keep the ladder in the shed.", "Where do we keep the ladder?"),
     ("Ich wohne in Oslo", "Ich wohne in Bergen", "Wo wohne ich?"),
     ("J'habite à Oslo", "J'habite à Bergen", "Où est-ce que j'habite ?"),
+    ("Jeg bor i Oslo", "Jeg bor i Bergen", "hvor bor jeg"),
+    ("I live in Oslo", "I live in Bergen", "where do I live now that the old flat is sold"),
+    ("I am allergic to nuts", "I am not allergic to nuts", "am I allergic to nuts"),
+    ("I eat meat", "I don't eat meat", "do I eat meat"),
+    ("I am married", "I'm not married", "am I married"),
+    ("I can swim well", "I cannot swim well", "can I swim"),
+    ("She works here", "She doesn't work here any more", "does she work here"),
+    ("I smoke a lot", "I no longer smoke a lot", "do I smoke"),
+    ("Ich esse Fleisch", "Ich esse kein Fleisch", "esse ich Fleisch"),
 )
 BESIDE = (
     # (newer, the one that answers, question)

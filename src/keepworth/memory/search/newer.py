@@ -47,9 +47,17 @@ BESIDE = frozenset(
     )
 )
 """Words that say the same where they stand and where they do not."""
+NEGATIONS = frozenset(
+    words("not never no cannot nicht nie kein keine keinen ikke aldri inte aldrig niet geen pas jamais nunca")
+) | {"t"}
+"""Words that turn what a text states into its opposite; "t" as in "don't"."""
+_BESIDE_NEGATIONS = NEGATIONS | frozenset(
+    words("do does did can longer don doesn didn isn aren wasn weren haven hasn hadn couldn wouldn shouldn")
+)
+"""These, and words that come and go with them."""
 PLACING = frozenset(words("in on at to for with by from of about into near under over until since as"))
 """Values behind different ones of these may hold together: "I study biology", "I study at home"."""
-ASKING = BESIDE.union(words("much many kind sort type"))
+ASKING = BESIDE.union(words("much many kind sort type hvor hva hvem wo was wer wann où quand quel dónde qué cuándo"))
 """Words of a question that say nothing of what is asked for."""
 
 
@@ -57,9 +65,9 @@ def newer_first(hits: Sequence[Hit], asked: QueryTerms, question: str) -> list[H
     """Let newer facts take the places of older facts that they contradict.
 
     Two hits contradict if they are about the same person and their texts differ in a few adjacent words that the question does
-    not ask for. The newest of them gets the place and the score of the best, unless the question is about the past. If the
-    question has words that the texts lack, it may mean one of the values; then only hits of nearly equal scores change places.
-    Each hit gets the ids of those that it contradicts.
+    not ask for, or one negates the other. The newest of them gets the place and the score of the best, unless the question is
+    about the past. If the question has words that the texts lack, it may mean one of the values; then only hits of nearly equal
+    scores change places. Each hit gets the ids of those that it contradicts.
 
     Args:
         hits: The hits, best first.
@@ -98,16 +106,21 @@ def newer_first(hits: Sequence[Hit], asked: QueryTerms, question: str) -> list[H
 
 
 def about_the_past(question: str) -> bool:
-    """Return whether an English question asks for something in the past."""
-    return not PAST.isdisjoint(tokens(_NOW.sub(" ", question)))
+    """Return whether an English question asks for something in the past, and not for how it is now."""
+    asked = tokens(_NOW.sub(" ", question))
+    return not PAST.isdisjoint(asked) and "now" not in asked
 
 
 def _values(one: list[str], other: list[str]) -> tuple[list[str], list[str]] | None:
-    """Return the words in which two texts differ, between their common beginning and end, or None if they have too little in
-    common."""
+    """Return the words in which two texts differ, between their common beginning and end, or the negations if one negates the
+    other, or None if they have too little in common."""
     if not one or not other or (one[0] != other[0] and one[-1] != other[-1]) or len({*one}.intersection(other)) < SAME:
         return None
     one, other = ([word for word in words if word not in BESIDE] for words in (one, other))
+    stated = [[word for word in words if word not in _BESIDE_NEGATIONS] for words in (one, other)]
+    negated = [[word for word in words if word in NEGATIONS] for words in (one, other)]
+    if stated[0] == stated[1] and bool(negated[0]) != bool(negated[1]):
+        return negated[0], negated[1]
     shorter = min(len(one), len(other))
     start = next((at for at in range(shorter) if one[at] != other[at]), shorter)
     end = next((at for at in range(shorter - start) if one[-1 - at] != other[-1 - at]), shorter - start)

@@ -9,14 +9,16 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
+import apsw
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory.item import Item
 from keepworth.memory.memory import Memory
+from keepworth.memory.store import blocks, derived
 from keepworth.memory.store.maintenance import check, compact
 from tests.memory.stub_encoder import WordEncoder
 
@@ -105,18 +107,33 @@ DO: dict[str, Callable[[Memory, int], object]] = {
 }
 
 
+@pytest.fixture(params=[blocks.ITEMS, 50], ids="blocks of {}".format)
+def in_blocks(request: pytest.FixtureRequest, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Items in large blocks, or in small ones that one person fills, which are scored as they are read."""
+    if request.param == blocks.ITEMS:
+        return filled
+    monkeypatch.setattr(blocks, "ITEMS", request.param)
+    monkeypatch.setattr(derived, "FEW", 0)
+    with apsw.Connection(str(shutil.copy(filled, tmp_path / "small.mem"))) as connection:
+        connection.execute("DELETE FROM blocks")
+    with opened(tmp_path / "small.mem") as m:
+        compare(m)  # the first search by meaning writes the blocks
+    return tmp_path / "small.mem"
+
+
 @settings(
     max_examples=5,
     deadline=None,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
+@example(steps=[("erase", 1), ("compare", 2)])
 @given(steps=st.lists(STEPS, min_size=1, max_size=7))
-def test_a_search_finds_what_comparing_every_item_finds(filled: Path, tmp_path: Path, steps: list[Step]) -> None:
+def test_a_search_finds_what_comparing_every_item_finds(in_blocks: Path, tmp_path: Path, steps: list[Step]) -> None:
     path = tmp_path / "b.mem"
     for each in tmp_path.glob("b.mem*"):
         each.unlink()
-    shutil.copy(filled, path)
+    shutil.copy(in_blocks, path)
     m = opened(path)
     for what, n in steps:
         if what == "reopen":

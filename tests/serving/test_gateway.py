@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -277,8 +278,13 @@ def test_a_session_names_a_conversation_and_hides_nothing(gate: Gate) -> None:
 # -- names ------------------------------------------------------------------------------------------------------------
 
 ZOE, DECOMPOSED = "Zo\u00eb", "Zoe\u0308"
-NO_NAMES = [("user", "bob\u00a0".encode()), ("user", "bob\u00ad".encode())]  # which of a person has to be printed
-for value in (ZOE.encode("latin-1"), b"\x85", b"bob\xa0", b"UTF-8''Zo%EB", b"x" * 600):
+PERSIAN, SINHALA = "\u0639\u0644\u06cc\u200c\u0631\u0636\u0627", "\u0db4\u0dca\u200d\u0dbb\u0dd2\u0dba"
+NO_NAMES = [("user", "bob\u00a0".encode()), ("user", "bob\u00ad".encode())]
+for value in (
+    *(ZOE.encode("latin-1"), b"\x85", b"bob\xa0", b"UTF-8''Zo%EB", b"x" * 600),
+    *(b"", b"UTF-8''", b"UTF-8''%20", b"UTF-8''%E2%80%8D", b"UTF-8''%E2%80%AEbob", b"bob\x7f"),
+    *(b"UTF-8''Zo%ZZ", b"utf-8'en'Zo%C", b"ISO-8859-1''Zo%EB", b"utf-16''Zo", b"=?utf-8?q?Zo=C3=AB?="),
+):
     NO_NAMES += [(header, value) for header in ("user", "agent", "session")]
 
 
@@ -295,7 +301,12 @@ def named_call(gate: Gate, text: str, **named: bytes) -> httpx.Response:
         (ZOE.encode(), ZOE),
         (DECOMPOSED.encode(), ZOE),
         (b"UTF-8''Zo%C3%AB", ZOE),
+        (b"UTF-8'en-GB'Zo%C3%AB", ZOE),
+        (b"utf-8''%20Zo%C3%AB%09", ZOE),
+        (b"O'Brien's", "O'Brien's"),
         ("\u674e\u96f7".encode(), "\u674e\u96f7"),
+        (PERSIAN.encode(), PERSIAN),
+        (quote("UTF-8''" + SINHALA, safe="'").encode(), SINHALA),
     ],
 )
 def test_a_person_of_any_name_has_one_memory_and_is_erased(gate: Gate, sent: bytes, name: str) -> None:
@@ -309,7 +320,8 @@ def test_a_person_of_any_name_has_one_memory_and_is_erased(gate: Gate, sent: byt
     assert [row["text"] for row in bound.json()["items"]] == [text]
     both = {b"Authorization": f"Bearer {token}".encode(), b"X-Keepworth-User": sent}
     body = {"model": "scripted", "messages": [user("Where do I live?")]}
-    assert gate.http.post("/v1/chat/completions", json=body, headers=both).status_code == 200
+    answer = gate.http.post("/v1/chat/completions", json=body, headers=both)
+    assert (answer.status_code, answer.headers["x-keepworth-memory"]) == (200, "on")
     assert text in str(gate.script.sent[-1].messages)
     erased = gate.http.post("/v1/memory/erase", json={"user_id": decomposed}).json()
     assert (len(erased["ids"]), erased["nobody"]) == (1, False)
@@ -321,7 +333,7 @@ def test_a_person_of_any_name_has_one_memory_and_is_erased(gate: Gate, sent: byt
 def test_what_is_no_name_is_refused_and_not_passed_over(gate: Gate, header: str, value: bytes) -> None:
     answer = named_call(gate, "I live in Bergen.", **{header: value})
     assert answer.status_code == 400
-    assert answer.json()["error"]["message"]
+    assert f"X-Keepworth-{header.capitalize()} " in answer.json()["error"]["message"]
     assert gate.script.sent == []
 
 

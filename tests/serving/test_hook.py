@@ -313,6 +313,13 @@ def test_a_prompt_of_many_megabytes_is_cut_before_it_is_looked_through(host: Hos
     assert "says more than 8 MB" in said
 
 
+def test_a_person_of_no_name_is_named(host: Host) -> None:
+    host.user = "ana\u202e"
+    answer, errors = host.give(PROMPT)
+    assert answer == {}
+    assert "user of a scope has control characters or others that cannot be seen" in errors
+
+
 def test_a_mistake_in_the_command_is_no_refusal_of_what_the_user_wants() -> None:
     """Hosts take the exit code 2 for one."""
     for words in (["--no-such"], ["--top-k", "many"]):

@@ -157,6 +157,41 @@ def test_one_search_is_rewarded_later_and_the_ledger_says_so(memory: Any) -> Non
     assert memory.rollback(rewarder="ana").cancelled >= 1
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "\u0639\u0644\u06cc\u200c\u0631\u0636\u0627",
+        "\u0db4\u0dca\u200d\u0dbb\u0dd2\u0dba\u0d82\u0d9a\u0dcf",
+        "\u0d05\u0d35\u0d28\u0d4d\u200d",
+        "\u5c71\u7530\u3000\u592a\u90ce",
+    ],
+)
+def test_names_of_every_writing_are_names(memory: Any, name: str) -> None:
+    item = memory.add("I like tea", user_id=name)
+    hits = memory.search("tea", user_id=name)
+    assert memory.reward(hits.decision, 1.0, by=name).applied
+    with memory.episode("make tea", user_id=name, by=name) as episode:
+        assert episode.search("tea")[0].id == item.id
+        episode.reward(1.0)
+    assert memory.rollback(rewarder=name).cancelled >= 1
+    assert memory.erase(user_id=name).ids == (item.id,)
+
+
+@pytest.mark.parametrize("name", ["\u202eana", "ana\u00ad", "ana\u2028", "ana\x7f", "ana\u00a0", "\u200c\u200d", " "])
+def test_what_is_no_name_is_one_error(memory: Any, name: str) -> None:
+    decision = memory.search("tea").decision
+    for call in (
+        partial(memory.add, "I like tea", user_id=name),
+        partial(memory.search, "tea", agent_id=name),
+        partial(memory.get_all, session_id=name),
+        partial(memory.reward, decision, 1.0, by=name),
+    ):
+        with pytest.raises(errors.InvalidScope, match=r"blank|cannot be seen"):
+            call()
+    with pytest.raises(errors.InvalidScope, match=r"^by .*(blank|cannot be seen)"), memory.episode("make tea", by=name):
+        pass
+
+
 def test_pages_follow_each_other(memory: Any) -> None:
     made = memory.add_many([f"fact {number}" for number in range(7)], user_id="ana")
     memory.add("another's", user_id="bob")

@@ -33,12 +33,12 @@ class Served:
         self.server = server
         memory = server.memories.of(Access("test")).memory
         self.memory = memory
-        memory.add(SCRIPT, user_id="eve\u202e", source="<b>bold</b>", metadata={"<i>": ["</script>"]})
-        memory.add(LONG, user_id="eve\u202e")
-        memory.add("line\n" * 400 + "ש\u05dc\u05d5\u05dd مرحبا", user_id="eve\u202e")
+        memory.add(SCRIPT, user_id="eve\u200d", source="<b>bold</b>", metadata={"<i>": ["</script>"]})
+        memory.add(LONG, user_id="eve\u200d")
+        memory.add("line\n" * 400 + "ש\u05dc\u05d5\u05dd مرحبا", user_id="eve\u200d")
         fill(memory, episodes=160)
         self.ids = {"m1": "m1", "episode": memory.episodes()[-1]}
-        with memory.episode(SCRIPT, user_id="eve\u202e") as episode:
+        with memory.episode(SCRIPT, user_id="eve\u200d") as episode:
             episode.search(SCRIPT)
             episode.reward(0.5, by="<b>")
         server.tokens.add(new_access(name="<b>agent</b>", user_id="ana", roles=("read",)))

@@ -43,6 +43,12 @@ def test_an_age_that_is_none_is_named(tmp_path: Path, days: str, capsys: pytest.
     assert "days must be a number above 0, 100000 at most, got" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["--user", "ana\u202e"], ["--user", "ana", "--shared", "te\u00adam:read"]])
+def test_a_token_for_no_name_is_refused(tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["memory", "token", "add", *words, "--file", str(tmp_path / "a.mem")]) == 2
+    assert "user of a scope has control characters or others that cannot be seen" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "localhost", "::1"])
 def test_every_name_of_this_machine_is_served_to_it_alone(tmp_path: Path, host: str) -> None:
     assert reachable_here_alone(host) is True

@@ -79,7 +79,7 @@ def _checked(method: Callable[..., Any], accepted: tuple[str, ...]) -> Callable[
 
 
 class InvalidScope(MemoryProblem, ValueError):
-    """A scope that is not made of plain strings, or that would widen the one it is used in."""
+    """A name that is none, or a scope that would widen the one it is used in."""
 
 
 class UnknownItem(MemoryProblem, KeyError):

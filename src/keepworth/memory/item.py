@@ -14,7 +14,7 @@ from functools import lru_cache
 from json.encoder import c_make_encoder, encode_basestring, encode_basestring_ascii  # type: ignore[attr-defined]
 from typing import Any, TypeVar
 
-from keepworth.memory.errors import InvalidFilter, InvalidPolicy, InvalidScope, InvalidText, InvalidTime
+from keepworth.memory.errors import InvalidFilter, InvalidScope, InvalidText, InvalidTime
 
 LONGEST_NAME = 512
 PARTS = ("tenant", "user", "agent", "session")
@@ -33,20 +33,10 @@ class Scope:
     def __post_init__(self) -> None:
         for name in PARTS:
             value = getattr(self, name)
-            if not isinstance(value, str):
-                fix = "only leaving it out means all" if value is None else "pass str(...), or leave it out for all"
-                raise InvalidScope(f"{name} of a scope must be text, got {type(value).__name__}: {fix}")
-            if value == "":
-                continue
-            if len(value) > LONGEST_NAME:
-                raise InvalidScope(
-                    f"{name} of a scope is {len(value)} characters long: shorten it, the limit is {LONGEST_NAME}"
-                )
-            if any(ord(c) < 32 or 0xD800 <= ord(c) <= 0xDFFF for c in value):
-                raise InvalidScope(
-                    f"{name} of a scope has control characters or is not valid Unicode: {value!r:.80}: remove or decode them"
-                )
-            object.__setattr__(self, name, one_spelling(value))
+            if value is None:
+                raise InvalidScope(f"{name} of a scope must be text, got NoneType: only leaving it out means all")
+            if value != "":
+                object.__setattr__(self, name, checked_name(value, f"{name} of a scope"))
 
     def parts(self) -> tuple[str, str, str, str]:
         return (self.tenant, self.user, self.agent, self.session)
@@ -80,6 +70,33 @@ class Scope:
 def one_spelling(name: str) -> str:
     """Return the NFC form of a name that Unicode can write in several ways, such as Zoë."""
     return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
+def checked_name(name: object, what: str) -> str:
+    """Return a name in NFC. Raises InvalidScope if it is none; `what` says in the message what the name is of."""
+    if not isinstance(name, str):
+        raise InvalidScope(f"{what} must be text, got {type(name).__name__}: pass str(...), or leave it out")
+    if len(name) > LONGEST_NAME:
+        raise InvalidScope(f"{what} is {len(name)} characters long: shorten it, the limit is {LONGEST_NAME}")
+    if not name.strip(_SPACES_AND_JOINERS):
+        raise InvalidScope(f"{what} is blank: {name!r:.80}: write a name, or leave it out")
+    if not legible(name):
+        raise InvalidScope(
+            f"{what} has control characters or others that cannot be seen: {name!r:.80}: remove or decode them"
+        )
+    return one_spelling(name)
+
+
+def legible(name: str) -> bool:
+    """Whether all characters of a name can be seen, but for spaces and the joiners that Persian and Indic letters need."""
+    return name.isprintable() or all(
+        character in _SPACES_AND_JOINERS or unicodedata.category(character) not in _UNSEEN for character in name
+    )
+
+
+_SPACES_AND_JOINERS = " \u3000\u200c\u200d"
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp", "Zs")
+"""Unicode's categories of control and format characters, halves of surrogate pairs, and separators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +190,7 @@ def worded_actions(actions: object) -> tuple[str, ...]:
 
 
 def source_problem(source: object) -> str:
-    if not isinstance(source, str) or not source.strip() or not source.isprintable() or len(source) > 1000:
+    if not isinstance(source, str) or not source.strip() or not legible(source) or len(source) > 1000:
         return f"its source {source!r:.60} is not a name: text that can be printed, at most 1,000 characters"
     return ""
 
@@ -206,16 +223,6 @@ def checked_source(source: object, what: str) -> str:
             "'import:wiki'; whose judgement a reward is, `by` says"
         )
     return label
-
-
-def identity(by: object, what: str) -> str:
-    """Return a person's name in NFC. Raises InvalidPolicy if it is no valid name; `what` names the argument in the message."""
-    if source_problem(by):
-        raise InvalidPolicy(
-            f"{what} is {by!r:.60}, which is no name.", "Give text that can be printed, at most 1,000 characters."
-        )
-    assert isinstance(by, str)
-    return one_spelling(by)
 
 
 LONGEST_TEXT = 1_000_000

@@ -37,8 +37,8 @@ from keepworth.memory.item import (
     ItemKind,
     Scope,
     Status,
+    checked_name,
     checked_source,
-    identity,
     member,
     new_id,
     now,
@@ -423,7 +423,7 @@ class Memory(Changes, Learned):
     ) -> LiveEpisode:
         """Begin an episode: one attempt at a task, whose searches, actions and writes are rewarded and undone together.
 
-        After a `with` block without a reward it stays open: reward it later by its id. Raises InvalidText, InvalidPolicy.
+        After a `with` block without a reward it stays open: reward it later by its id. Raises InvalidText, InvalidScope.
 
         Args:
             by: The person whom it serves, taken from a login and never from the text; "" for the program itself.
@@ -431,7 +431,7 @@ class Memory(Changes, Learned):
         """
         scope = self.scopes.narrowed(user_id, agent_id, session_id)
         about = self._unsaid(worded(task, "task"))
-        person = identity(by, "by") if by != "" else ""
+        person = checked_name(by, "by") if by != "" else ""
         return self._begin(new_id("e"), about, scope, person, explore=checked_switch(explore, "explore"))
 
     def _begin(
@@ -480,7 +480,7 @@ class Memory(Changes, Learned):
         checked_source(source, "source")
         self._decisions.flush()
         about = episode_log.rewarded(self.store, self.scopes.changeable, target)
-        person = about.person if by is None else identity(by, "by") if by != "" else ""
+        person = about.person if by is None else checked_name(by, "by") if by != "" else ""
         if self.learning is not None and about.scope == self.learning.scope and self.learning.keeps:
             return self.learning.finish(about, value, person, source)
         items = tuple((id, one.propensity) for one in about.shown for id in one.chosen)

@@ -6,14 +6,16 @@ bits, so its SHA-256 does not reveal it and needs no salt.
 
 from __future__ import annotations
 
+import codecs
 import errno
 import hashlib
 import json
 import logging
+import re
 import secrets
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,8 @@ from filelock import FileLock
 
 from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
 from keepworth.memory.durable_file import PRIVATE, replacing
-from keepworth.memory.errors import InvalidPolicy, InvalidScope, InvalidTime, StorageFailed, StorageFull
-from keepworth.memory.item import Scope, identity, later, now, one_spelling, timestamp
+from keepworth.memory.errors import InvalidScope, InvalidTime, StorageFailed, StorageFull
+from keepworth.memory.item import Scope, checked_name, later, now, one_spelling, timestamp
 from keepworth.serving.calls import NotServed
 
 ROLES = ("read", "write", "reward", "admin")
@@ -271,27 +273,43 @@ def parse_shared(permitted: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 def bounds_in(headers: Mapping[str, str]) -> dict[str, str]:
     """Read user_id, agent_id and session_id from the headers X-Keepworth-User and so on; "" if missing. Raises NotServed."""
-    bounds = {f"{part}_id": _name(headers, f"X-Keepworth-{part.capitalize()}") for part in ("user", "agent", "session")}
-    try:
-        Scope("", *bounds.values())
-        if bounds["user_id"]:
-            identity(bounds["user_id"], "X-Keepworth-User")
-    except (InvalidScope, InvalidPolicy) as error:
-        raise NotServed(error.message, error.fix) from error
-    return bounds
+    return {f"{part}_id": _name(headers, f"X-Keepworth-{part.capitalize()}") for part in ("user", "agent", "session")}
 
 
 def _name(headers: Mapping[str, str], header: str) -> str:
     """Read a name from a header, in UTF-8 or, for clients whose headers are ASCII, as RFC 8187 writes it. Raises NotServed."""
-    value = headers.get(header.lower(), "").encode("latin-1")
-    if value[:7].lower() == b"utf-8''":
-        value = unquote_to_bytes(value[7:])
+    if header.lower() not in headers:
+        return ""
+    value = headers[header.lower()].encode("latin-1")
     try:
-        return one_spelling(value.decode())
-    except UnicodeDecodeError as error:
+        name = _decoded(value).decode().strip(" \t")  # of a plain value, HTTP takes these away
+    except ValueError as error:
         raise NotServed(
-            f"{header} is not UTF-8: {value!r:.80}.", "Send UTF-8, or write it as in UTF-8''Zo%C3%AB (RFC 8187)."
+            f"{header} cannot be read: {value!r:.80}.", "Send UTF-8, or write it as in UTF-8''Zo%C3%AB (RFC 8187)."
         ) from error
+    try:
+        return checked_name(name, header)
+    except InvalidScope as error:
+        raise NotServed(error.message, error.fix) from error
+
+
+def _decoded(value: bytes) -> bytes:
+    """Return the bytes of a name that may be written as RFC 8187 says: CHARSET'LANGUAGE'TEXT. Raises ValueError if it has
+    another charset than UTF-8 or broken escapes, or is written as in mail."""
+    coded = _CODED.fullmatch(value)
+    charset = coded[1].decode().lower() if coded else ""
+    if coded and charset == "utf-8" and not _BROKEN_ESCAPE.search(coded[2]):
+        return unquote_to_bytes(coded[2])
+    if value.startswith(b"=?") and value.endswith(b"?="):
+        raise ValueError("an encoded word")
+    if coded:
+        with suppress(LookupError):  # names such as O'Brien's begin with no charset
+            raise ValueError(codecs.lookup(charset).name)
+    return value
+
+
+_CODED = re.compile(rb"([\w.:-]{1,40})'[^']*'(.*)", re.DOTALL)
+_BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 def _digest(token: str) -> str:

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.memory.errors import InvalidPolicy
+from keepworth.memory.errors import InvalidPolicy, InvalidScope
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import log
 from tests.memory.policy.test_learning import ACTIONS, POLICIES, opened, play, state
+
+MALLORY = "mallory \u0645\u0647\u200c\u0631\u06cc"
+"""With a joiner of Persian letters."""
 
 
 def told(memory: Memory, goal: str, action: str, reward: float, by: str | None, asker: str = "") -> str:
@@ -34,16 +37,16 @@ def test_rewarders_survive_opening_again_and_can_be_undone_by_name(tmp_path: Pat
     for number in range(4):
         play(memory, f"a torn shirt arrived {number}", ACTIONS[number % 2], float(number % 2 == 0))
     before = state(memory)
-    bad = told(memory, "a torn shirt arrived late", "escalate", 1.0, "mallory", "bob")
-    worse = told(memory, "a torn shirt arrived late", "escalate", 1.0, None, "mallory")
+    bad = told(memory, "a torn shirt arrived late", "escalate", 1.0, MALLORY, "bob")
+    worse = told(memory, "a torn shirt arrived late", "escalate", 1.0, None, MALLORY)
     now = state(memory)
     memory.close()
     memory = opened(path, policy)
     assert state(memory) == now
-    assert episode(memory, bad).rewards == ((1.0, "mallory"),)
+    assert episode(memory, bad).rewards == ((1.0, MALLORY),)
     assert episode(memory, bad).person == "bob"
-    assert {term.scorer for term in memory.episode_record(bad).rewards} == {"own:mallory"}
-    memory.rollback(rewarder="mallory")
+    assert {term.scorer for term in memory.episode_record(bad).rewards} == {f"own:{MALLORY}"}
+    memory.rollback(rewarder=MALLORY)
     assert state(memory) == before
     assert memory.pending() == [bad, worse]
     assert memory.reward(bad, 0.0, by="").applied
@@ -55,7 +58,7 @@ def test_unknown_rewarders_and_names_that_are_none_are_refused(tmp_path: Path) -
     memory = opened(tmp_path / "j.mem")
     play(memory, "a torn shirt arrived", "refund", 1.0)
     with pytest.raises(InvalidPolicy, match="No reward here has a name"):
-        memory.rollback(rewarder="mallory")
+        memory.rollback(rewarder=MALLORY)
     for bad in (5, " ", "a\nb", None):
-        with pytest.raises(InvalidPolicy, match="no name"):
+        with pytest.raises(InvalidScope, match=r"^by "):
             memory.episode("a torn shirt", by=bad)  # type: ignore[arg-type]

@@ -200,6 +200,15 @@ def test_blocks_that_are_missing_are_written_by_the_first_search(tmp_path: Path)
 # What check compares.
 
 
+def test_check_sees_the_full_text_index_as_it_is_now(tmp_path: Path):
+    with memory(tmp_path / "a.mem", encoder=None) as m:
+        for number in range(10):  # long texts are indexed at once, and every few writes segments are merged
+            m.add(f"earlier {number} " + "word " * 500)
+            m.search("earlier")
+            m.add(f"later {number} " + "word " * 500)
+            assert check(m.store) == []
+
+
 @pytest.fixture(scope="module")
 def whole_life(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """At least one row in every table."""

@@ -240,6 +240,7 @@ REFUSED: list[tuple[type[Exception], Callable[[Any], Any]]] = [
     (errors.InvalidFilter, lambda m: m.rollback()),
     (errors.InvalidFilter, lambda m: m.forget()),
     (errors.InvalidReward, lambda m: m.reward("e1", float("nan"))),
+    (errors.InvalidReward, lambda m: m.reward("e1", "good")),
     (errors.InvalidScope, lambda m: m.delete_all()),
     (errors.InvalidScope, lambda m: m.erase()),
     (errors.InvalidTime, lambda m: m.add([{"role": "user", "content": "hi", "said_at": "soon"}], infer=True)),

@@ -14,14 +14,12 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import partial, wraps
-from numbers import Real
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 from urllib.parse import quote
@@ -35,7 +33,6 @@ from keepworth.memory.async_memory import AsyncMemory
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import (
     InvalidFilter,
-    InvalidReward,
     InvalidText,
     MemoryProblem,
     check_keywords,
@@ -43,6 +40,7 @@ from keepworth.memory.errors import (
 )
 from keepworth.memory.item import Item, Provenance, Scope
 from keepworth.memory.memory import Memory
+from keepworth.memory.operations import checked_reward
 from keepworth.memory.verbs import MOST, VERBS, Verb, add_items, get_receipt
 from keepworth.serving import wire
 
@@ -336,8 +334,8 @@ def _sent(name: str, value: Any) -> Any:
         if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
             raise InvalidText(f"{name} are several, got {type(value).__name__}: give a list, or use the verb for one")
         return list(value)
-    if name == "value" and isinstance(value, Real) and not isinstance(value, bool) and not math.isfinite(value):
-        raise InvalidReward(f"a reward must be a finite number, got {value!r}: give 1 for success and 0 for failure")
+    if name == "value":
+        return checked_reward(value)
     if callable(value):
         raise InvalidFilter(
             f"{name}= is a function, and functions do not travel: use keepworth.Memory where the file is"

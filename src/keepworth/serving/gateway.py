@@ -210,12 +210,12 @@ class Gateway:
         call goes out with the upstream's key, and could reach the objects of others."""
         if access.whole and (not access.tenant or self.upstream.tenants_apart):
             return
-        if path.startswith(_KEEPING) or names_kept(body):
+        if named := path if path.startswith(_KEEPING) else names_kept(body):
             raise NotServed(
-                f"This call is about what the upstream keeps, and {path} opens that to whoever has the upstream's key, which "
-                "is not this token's own.",
-                "Send all of it to /v1/chat/completions.",
+                f"{named} is about what the upstream keeps: its key, which is not this token's own, opens that of everybody.",
+                "Send the text or the file itself, to /v1/chat/completions.",
                 status=403,
+                about=named,
             )
 
     # -- before ---------------------------------------------------------------------------------------------------------

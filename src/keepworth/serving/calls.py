@@ -97,9 +97,7 @@ def _refuse_repeated(pairs: Sequence[tuple[str, Any]]) -> None:
     """Raise NotServed if an object has a key twice, as a check here and the upstream might each read another of the two."""
     if len(dict(pairs)) < len(pairs):
         repeated, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise NotServed(
-            f"The key {repeated!r:.80} stands twice in one object.", "Send it once.", about=repeated[:80]
-        )
+        raise NotServed(f"The key {repeated!r:.80} stands twice in one object.", "Send it once.", about=repeated[:80])
 
 
 def first_mistake(error: ValidationError, kind: type[BaseModel], noun: str = "field", where: str = "here") -> NotServed:

@@ -18,7 +18,7 @@ import contextlib
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -176,6 +176,7 @@ class Gateway:
         self.memories, self.upstream, self.workers = memories, upstream, workers
         self.settings = settings or GatewaySettings()
         memory = memories.of(new_access()).memory
+        self._closing = self._ended = False
         self._finishing: set[asyncio.Future[None]] = set()
         self._noting: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
         """By tenant and person, the turns that are being stored by rules: the person's next call waits for them."""
@@ -376,11 +377,11 @@ class Gateway:
         except Unreachable as error:
             self._finish(turn, 0, b"", "", f"stopped by {error.kind}")
             raise NotServed(error.message, error.fix, status=504 if error.kind == "timeout" else 502) from error
-        except NotServed:
+        except (NotServed, asyncio.CancelledError):  # the latter if the server closes meanwhile
             self._finish(turn, 0, b"", "", "stopped by the gateway")
             raise
         finally:
-            asked.cancel()  # if the server closes meanwhile
+            asked.cancel()
             left.cancel()
         headers = {**answer.headers, **({"X-Keepworth-Memory": "failed"} if turn.failed else {})}
         if turn.memory is not None and not turn.failed:
@@ -431,10 +432,15 @@ class Gateway:
                     copy += part
                 yield part
             outcome = _outcome(answer.status)
-        except Unreachable as error:
+        except (Unreachable, asyncio.CancelledError) as error:
             # The status is sent already, but clients understand an error event.
-            outcome = "stopped by the upstream"
-            broken = (FORMATS[0] if turn.memory is None else turn.memory.format).broken(str(error))
+            if isinstance(error, Unreachable):
+                outcome, says = "stopped by the upstream", str(error)
+            elif self._closing:
+                outcome, says = "stopped by the gateway", "The server is closing. Ask again once it runs."
+            else:
+                raise
+            broken = (FORMATS[0] if turn.memory is None else turn.memory.format).broken(says)
             event = f"event: {broken['type']}\n" if "type" in broken else ""
             yield f"\n\n{event}data: {json.dumps(broken)}\n\n".encode()
         finally:
@@ -446,6 +452,9 @@ class Gateway:
     def _finish(self, turn: GatewayTurn, status: int, copy: bytes, kind: str, outcome: str) -> None:
         """Record the end of a turn in a thread, as the caller has its answer already."""
         if turn.memory is None:
+            return
+        if self._ended:  # the caller did not even take the error event in time
+            self._recorded(turn, status, copy, kind, outcome)
             return
         # A writer that asks a model takes long, and runs in other threads, so that no call waits for it.
         slow = self._asks_a_model(turn.memory)
@@ -470,9 +479,14 @@ class Gateway:
         writer = memory.open.memory.writer
         return not getattr(writer, "by_rules", writer is None)
 
-    async def end(self) -> None:
-        """Wait until all turns are recorded, and close the connections to the upstream."""
+    async def end(self, calls: Collection[asyncio.Task[None]]) -> None:
+        """Wait until all turns are recorded, and close the connections to the upstream. `calls` are those that were cancelled, as
+        the server's patience is over."""
+        self._closing = True
+        if calls:
+            await asyncio.wait(calls, timeout=SOON)
         await asyncio.gather(*self._finishing, return_exceptions=True)
+        self._ended = True
         self._lane.shutdown(wait=False)
         await self.upstream.close()
 

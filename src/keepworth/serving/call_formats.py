@@ -260,10 +260,8 @@ def names_kept(value: Any, within: str = "") -> str:
         return next((name for part in value if (name := names_kept(part, within))), "")
     for name, part in _object(value).items():
         plain = name.lower()  # some parsers of JSON do not distinguish capitals
-        if part and plain == "id" and within in _WITH_IDS:
-            return f"{within}.{name}"
-        if part and plain in _KEPT:
-            return name
+        if part and (plain in _KEPT or (plain == "id" and within in _WITH_IDS)):
+            return f"{within}.{name}".lstrip(".")
         free = name in _FREE or (name == "input" and str(value.get("type", "")).endswith("tool_use"))
         if not free and (inner := names_kept(part, plain)):
             return inner

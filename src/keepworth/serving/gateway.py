@@ -20,7 +20,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -115,11 +115,14 @@ class MemoryBlock:
         episode: The newest episode that sent it.
         lines: The line that shows each item, by the item's id.
         at: When it was first sent.
+        earlier: The lines of the blocks before it in the same prompt, by the index of their message. By them a conversation that
+            went on has its blocks, even if another one has begun with the same words and the same answer since.
     """
 
     episode: str = ""
     lines: Mapping[str, str] = field(default_factory=dict)
     at: str = ""
+    earlier: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -267,6 +270,9 @@ class Gateway:
             at, clock = before[newest].at, timestamp(open.memory.store.clock())
             if not (at and seconds and later(at, seconds) >= clock):
                 del before[newest]  # the same words, in a new conversation
+        for index, lines in before[max(before)].earlier.items() if before else ():
+            if int(index) in before:
+                before[int(index)] = replace(before[int(index)], lines=lines)
         live = recalled = None
         room = MemoryRoom({id: line for block in before.values() for id, line in block.lines.items()}, 0)
         if newest not in before and query.strip() and not goes_on:
@@ -280,7 +286,8 @@ class Gateway:
                 recalled = live.search(top_k=self.settings.top_k, fits=room, session_id="", **narrower)
             last = max((index for index in before if index < newest), default=-1)
             memory.after = before[last].episode if last >= 0 else ""
-            before[newest] = MemoryBlock(live.id, room.lines(recalled), timestamp(open.memory.store.clock()))
+            earlier = {str(index): block.lines for index, block in before.items()}
+            before[newest] = MemoryBlock(live.id, room.lines(recalled), timestamp(open.memory.store.clock()), earlier)
         memory.digest, memory.block = digests.get(newest, ""), before.get(newest)
         if memory.block is None:
             return GatewayTurn(turn.content)
@@ -310,7 +317,7 @@ class Gateway:
             noted = notes.blocks(store, [*digests.values(), *answered.values()])
         records = {index: noted.get(answered.get(index, "")) or noted.get(digest) for index, digest in digests.items()}
         blocks = {
-            index: MemoryBlock(record["episode"], record["lines"], record.get("at", ""))
+            index: MemoryBlock(record["episode"], record["lines"], record.get("at", ""), record.get("earlier", {}))
             for index, record in records.items()
             if record
         }

@@ -254,6 +254,24 @@ def test_conversations_that_begin_alike_keep_their_own_blocks(timed: Gate, clock
         assert timed.script.sent[-1].messages[: len(start)] == start
 
 
+def test_a_conversation_that_went_on_keeps_its_blocks_when_another_begins_and_is_answered_alike(
+    timed: Gate, clock: SetClock
+) -> None:
+    begins, starts = [user("Where does Ana work?")], []
+    for number in (1, 2):
+        timed.memory.add(f"Ana works in office number {number}.")
+        timed.ask(*begins)
+        timed.ask(*begins, says("Noted."), user(f"And where does Bo work, {number}?"))
+        starts.append(timed.script.sent[-1].messages)
+        clock.wait(3600)
+    assert starts[0][0] != starts[1][0]
+    for number, start in enumerate(starts, 1):
+        goes_on = [*begins, says("Noted."), user(f"And where does Bo work, {number}?"), says("Noted."), user("And Cy?")]
+        for _ in range(2):  # once more is a retry
+            timed.ask(*goes_on)
+            assert timed.script.sent[-1].messages[: len(start)] == start
+
+
 def test_a_session_names_a_conversation_and_hides_nothing(gate: Gate) -> None:
     gate.ask(user("I live in Bergen."), user="ana", session="s1")
     gate.noted()

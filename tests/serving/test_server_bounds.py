@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
+import json
 import logging
 import os
 import select
@@ -89,29 +91,55 @@ def test_who_is_still_being_answered_when_it_stops_is_told_so(
     assert not [record for record in caplog.records if record.exc_info]
 
 
-def test_who_waits_for_a_silent_upstream_when_it_stops_is_told_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+EVENT = b'data: {"choices": [{"delta": {"content": "No"}}]}\n\n'
+BEGINS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + EVENT
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        *(("chat/completions", says) for says in ("nothing", "something", "more than is read")),
+        ("messages", "something"),
+        ("embeddings", "something"),
+    ],
+)
+def test_who_waits_for_an_upstream_when_it_stops_is_told_so_and_the_turn_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, path: str, says: str
 ) -> None:
     monkeypatch.setattr(memory_server, "PATIENCE", 1)
-    answers = []
     with socket.create_server(("127.0.0.1", 0)) as upstream:
         url = f"http://127.0.0.1:{upstream.getsockname()[1]}/v1"
         server = MemoryServer(tmp_path / "a.mem", encoder=None, upstream=url, upstream_key="k").start()
-
-        def ask() -> None:
-            body = {"model": "x", "messages": [{"role": "user", "content": "I like tea."}]}
-            headers = {"Authorization": f"Bearer {server.token}"}
-            answers.append(httpx.post(f"{server.url}/v1/chat/completions", json=body, headers=headers, timeout=300))
-
-        caller = threading.Thread(target=ask)
-        caller.start()
-        upstream.settimeout(60)
-        with upstream.accept()[0], caplog.at_level(logging.INFO):
-            server.close()
-            caller.join(60)
-            gc.collect()  # an error that nobody took is said when its task goes
-    assert [answer.status_code for answer in answers] == [503]
+        body = json.dumps({"model": "x", "messages": [{"role": "user", "content": "I like tea."}]}).encode()
+        head = f"POST /v1/{path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.token}\r\n"
+        with socket.create_connection(("127.0.0.1", int(server.url.rsplit(":", 1)[1])), 60) as caller:
+            caller.sendall(f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+            upstream.settimeout(60)
+            with upstream.accept()[0] as asked, caplog.at_level(logging.INFO):
+                got = b""
+                if says != "nothing":
+                    asked.sendall(BEGINS)
+                    while EVENT not in got:
+                        got += caller.recv(65536)
+                if says == "more than is read":
+                    asked.settimeout(1)
+                    with contextlib.suppress(TimeoutError):
+                        while True:
+                            asked.sendall(EVENT * 10_000)
+                server.close()
+                if says != "more than is read":
+                    got += b"".join(iter(lambda: caller.recv(65536), b""))
+                gc.collect()  # an error that nobody took is said when its task goes
+    assert got.startswith(b"HTTP/1.1 503") == (says == "nothing")
+    assert got.endswith(b"0\r\n\r\n") == (says == "something")
+    assert (b"The server is closing" in got) == (says != "more than is read")
     assert not [record for record in caplog.records if record.exc_info]
+    with MemoryServer(tmp_path / "a.mem", encoder=None) as again:
+        headers = {"Authorization": f"Bearer {again.token}"}
+        listed = httpx.get(f"{again.url}/v1/memory/episode_summaries", headers=headers).json()["episodes"]
+    outcomes = [episode["outcome"] for episode in listed]
+    by = "caller" if says == "more than is read" else "gateway"
+    assert outcomes == ([] if path == "embeddings" else [f"stopped by the {by}"])
 
 
 def test_a_token_for_which_there_is_no_room_leaves_the_others_as_they_were(

@@ -36,6 +36,15 @@ CONTEXT = (
 _OPENING = re.compile(
     rf"<({'|'.join(CONTEXT)})(?: [^<>]*)?>|# AGENTS\.md instructions[^\n]{{0,300}}\s{{1,4}}<(INSTRUCTIONS)>"
 )
+_KEPT = {
+    *("cached_content", "container", "container_id", "conversation", "file_id", "file_ids", "library_ids"),
+    *("previous_response_id", "vector_store_id", "vector_store_ids"),
+}
+"""Fields whose value is an id of what an upstream stores."""
+_WITH_IDS = {"audio", "prompt", "voice"}
+"""Fields whose value is an object that may have such an id."""
+_FREE = {"arguments", "input_examples", "input_schema", "metadata", "parameters", "schema"}
+"""Fields in which callers choose the names themselves, such as the schema of a tool."""
 Body = Mapping[str, Any]
 
 
@@ -244,17 +253,19 @@ def first_answer(pieces: Sequence[Any]) -> str:
     return next(filter(None, spoken), "")
 
 
-def names_kept(body: Body) -> bool:
-    """Whether a call of chat completions or messages refers to what an upstream stores: a container, a file or earlier audio."""
-    messages = _listed(body.get("messages"))
-    files = [part.get("file_id") for message in messages for part in _parts_within(message)]
-    return any((body.get("container"), *files, *(message.get("audio") for message in messages)))
-
-
-def _parts_within(piece: Body) -> Iterator[Body]:
-    for part in _listed(piece.get("content")):
-        yield from (part, _object(part.get("file")), _object(part.get("source")))
-        yield from _parts_within(part)
+def names_kept(value: Any, within: str = "") -> str:
+    """Return the name of a field, at any depth of a body, that refers to what an upstream stores, such as a file; "" for none.
+    `within` is the name of the field that holds `value`."""
+    if isinstance(value, list):
+        return next((name for part in value if (name := names_kept(part, within))), "")
+    for name, part in _object(value).items():
+        plain = name.lower()  # some parsers of JSON do not distinguish capitals
+        if part and (plain in _KEPT or (plain == "id" and within in _WITH_IDS)):
+            return f"{within}.{name}".lstrip(".")
+        free = name in _FREE or (name == "input" and str(value.get("type", "")).endswith("tool_use"))
+        if not free and (inner := names_kept(part, plain)):
+            return inner
+    return ""
 
 
 def _is_answer(part: Body) -> bool:

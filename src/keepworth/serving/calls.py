@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,6 +78,7 @@ def json_object(raw: bytes) -> dict[str, Any]:
     """Parse a body as a JSON object. Raises NotServed, also for unusual JSON that an upstream might accept."""
     try:
         body = from_json(raw, cache_strings="none")  # unlike the standard library's, it bounds the depth
+        json.loads(raw, object_pairs_hook=_refuse_repeated, parse_int=float)
     except ValueError as error:
         raise NotServed(
             f"The body is not JSON in UTF-8 that can be used: {error}.",
@@ -89,6 +91,13 @@ def json_object(raw: bytes) -> dict[str, Any]:
             about="body",
         )
     return body
+
+
+def _refuse_repeated(pairs: Sequence[tuple[str, Any]]) -> None:
+    """Raise NotServed if an object has a key twice, as a check here and the upstream might each read another of the two."""
+    if len(dict(pairs)) < len(pairs):
+        repeated, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise NotServed(f"The key {repeated!r:.80} stands twice in one object.", "Send it once.", about=repeated[:80])
 
 
 def first_mistake(error: ValidationError, kind: type[BaseModel], noun: str = "field", where: str = "here") -> NotServed:

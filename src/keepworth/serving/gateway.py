@@ -18,9 +18,9 @@ import contextlib
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -115,11 +115,14 @@ class MemoryBlock:
         episode: The newest episode that sent it.
         lines: The line that shows each item, by the item's id.
         at: When it was first sent.
+        earlier: The lines of the blocks before it in the same prompt, by the index of their message. By them a conversation that
+            went on has its blocks, even if another one has begun with the same words and the same answer since.
     """
 
     episode: str = ""
     lines: Mapping[str, str] = field(default_factory=dict)
     at: str = ""
+    earlier: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -176,6 +179,7 @@ class Gateway:
         self.memories, self.upstream, self.workers = memories, upstream, workers
         self.settings = settings or GatewaySettings()
         memory = memories.of(new_access()).memory
+        self._closing = self._ended = False
         self._finishing: set[asyncio.Future[None]] = set()
         self._noting: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
         """By tenant and person, the turns that are being stored by rules: the person's next call waits for them."""
@@ -210,12 +214,12 @@ class Gateway:
         call goes out with the upstream's key, and could reach the objects of others."""
         if access.whole and (not access.tenant or self.upstream.tenants_apart):
             return
-        if path.startswith(_KEEPING) or names_kept(body):
+        if named := path if path.startswith(_KEEPING) else names_kept(body):
             raise NotServed(
-                f"This call is about what the upstream keeps, and {path} opens that to whoever has the upstream's key, which "
-                "is not this token's own.",
-                "Send all of it to /v1/chat/completions.",
+                f"{named} is about what the upstream keeps: its key, which is not this token's own, opens that of everybody.",
+                "Send the text or the file itself, to /v1/chat/completions.",
                 status=403,
+                about=named,
             )
 
     # -- before ---------------------------------------------------------------------------------------------------------
@@ -266,6 +270,9 @@ class Gateway:
             at, clock = before[newest].at, timestamp(open.memory.store.clock())
             if not (at and seconds and later(at, seconds) >= clock):
                 del before[newest]  # the same words, in a new conversation
+        for index, lines in before[max(before)].earlier.items() if before else ():
+            if int(index) in before:
+                before[int(index)] = replace(before[int(index)], lines=lines)
         live = recalled = None
         room = MemoryRoom({id: line for block in before.values() for id, line in block.lines.items()}, 0)
         if newest not in before and query.strip() and not goes_on:
@@ -279,7 +286,8 @@ class Gateway:
                 recalled = live.search(top_k=self.settings.top_k, fits=room, session_id="", **narrower)
             last = max((index for index in before if index < newest), default=-1)
             memory.after = before[last].episode if last >= 0 else ""
-            before[newest] = MemoryBlock(live.id, room.lines(recalled), timestamp(open.memory.store.clock()))
+            earlier = {str(index): block.lines for index, block in before.items()}
+            before[newest] = MemoryBlock(live.id, room.lines(recalled), timestamp(open.memory.store.clock()), earlier)
         memory.digest, memory.block = digests.get(newest, ""), before.get(newest)
         if memory.block is None:
             return GatewayTurn(turn.content)
@@ -309,7 +317,7 @@ class Gateway:
             noted = notes.blocks(store, [*digests.values(), *answered.values()])
         records = {index: noted.get(answered.get(index, "")) or noted.get(digest) for index, digest in digests.items()}
         blocks = {
-            index: MemoryBlock(record["episode"], record["lines"], record.get("at", ""))
+            index: MemoryBlock(record["episode"], record["lines"], record.get("at", ""), record.get("earlier", {}))
             for index, record in records.items()
             if record
         }
@@ -376,11 +384,11 @@ class Gateway:
         except Unreachable as error:
             self._finish(turn, 0, b"", "", f"stopped by {error.kind}")
             raise NotServed(error.message, error.fix, status=504 if error.kind == "timeout" else 502) from error
-        except NotServed:
+        except (NotServed, asyncio.CancelledError):  # the latter if the server closes meanwhile
             self._finish(turn, 0, b"", "", "stopped by the gateway")
             raise
         finally:
-            asked.cancel()  # if the server closes meanwhile
+            asked.cancel()
             left.cancel()
         headers = {**answer.headers, **({"X-Keepworth-Memory": "failed"} if turn.failed else {})}
         if turn.memory is not None and not turn.failed:
@@ -431,10 +439,15 @@ class Gateway:
                     copy += part
                 yield part
             outcome = _outcome(answer.status)
-        except Unreachable as error:
+        except (Unreachable, asyncio.CancelledError) as error:
             # The status is sent already, but clients understand an error event.
-            outcome = "stopped by the upstream"
-            broken = (FORMATS[0] if turn.memory is None else turn.memory.format).broken(str(error))
+            if isinstance(error, Unreachable):
+                outcome, says = "stopped by the upstream", str(error)
+            elif self._closing:
+                outcome, says = "stopped by the gateway", "The server is closing. Ask again once it runs."
+            else:
+                raise
+            broken = (FORMATS[0] if turn.memory is None else turn.memory.format).broken(says)
             event = f"event: {broken['type']}\n" if "type" in broken else ""
             yield f"\n\n{event}data: {json.dumps(broken)}\n\n".encode()
         finally:
@@ -446,6 +459,9 @@ class Gateway:
     def _finish(self, turn: GatewayTurn, status: int, copy: bytes, kind: str, outcome: str) -> None:
         """Record the end of a turn in a thread, as the caller has its answer already."""
         if turn.memory is None:
+            return
+        if self._ended:  # the caller did not even take the error event in time
+            self._recorded(turn, status, copy, kind, outcome)
             return
         # A writer that asks a model takes long, and runs in other threads, so that no call waits for it.
         slow = self._asks_a_model(turn.memory)
@@ -470,9 +486,14 @@ class Gateway:
         writer = memory.open.memory.writer
         return not getattr(writer, "by_rules", writer is None)
 
-    async def end(self) -> None:
-        """Wait until all turns are recorded, and close the connections to the upstream."""
+    async def end(self, calls: Collection[asyncio.Task[None]]) -> None:
+        """Wait until all turns are recorded, and close the connections to the upstream. `calls` are those that were cancelled, as
+        the server's patience is over."""
+        self._closing = True
+        if calls:
+            await asyncio.wait(calls, timeout=SOON)
         await asyncio.gather(*self._finishing, return_exceptions=True)
+        self._ended = True
         self._lane.shutdown(wait=False)
         await self.upstream.close()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,15 +129,12 @@ class MemoryServer(HttpServer):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        try:
-            if self._sessions is None:
+        async with nullcontext() if self._sessions is None else self._sessions.run():
+            try:
                 yield
-            else:
-                async with self._sessions.run():
-                    yield
-        finally:
-            if self.gateway is not None:
-                await self.gateway.end()
+            finally:
+                if self.gateway is not None:
+                    await self.gateway.end(set(self._server.server_state.tasks))
 
     def close(self) -> None:
         super().close()

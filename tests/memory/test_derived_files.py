@@ -72,6 +72,21 @@ def test_a_handle_that_is_open_follows_vectors_made_without_a_journal_entry(tmp_
         assert best(reader, "a cat in the sun") == ("a cat in the sun", 1.0)
 
 
+def test_a_file_with_a_name_of_earlier_rules_opens(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    with memory(path) as m:
+        m.add("a cat", user_id="jean dupont")
+        m.add("a dog", user_id="ana")
+    for table, column in (("scopes", '"user"'), ("names", "name")):
+        changed(path, f"UPDATE {table} SET {column} = ? WHERE {column} = 'jean dupont'", ("jean\u00a0dupont",))
+    with memory(path) as m:
+        assert {item.text for item in m.get_all()} == {"a cat", "a dog"}
+        assert best(m, "a cat") == ("a cat", 1.0)
+        assert len(m.erase(user_id="ana").ids) == 1
+        m.forget("m1")
+        assert m.get_all() == []
+
+
 # Damage.
 
 

@@ -70,6 +70,11 @@ BESIDE = (
     ("The meeting is in room 4", "The meeting is at 3 pm", "at what time is the meeting"),
     ("My office is in Leith", "My dentist is in Leith Street", "where is my dentist"),
     ("My car insurance is with Axa", "My car is a Volvo", "which make is my car"),
+    ("I wasn't allergic to nuts", "I am allergic to nuts", "am I allergic to nuts"),
+    ("She speaks not just German", "She speaks German", "does she speak German"),
+    ("Ana bought a T-shirt in Oslo", "Ana bought a shirt in Oslo", "which shirt did Ana buy in Oslo"),
+    ("Tell Ana if the train is not late", "Tell Ana if the train is late", "tell Ana if the train is late"),
+    ("Users with no licence can export", "Users with a licence can export", "can users with a licence export"),
 )
 PAST = (
     "where did I live before",

@@ -48,6 +48,7 @@ def calls(server: MemoryServer, tenant: str, **bounds: Any) -> httpx.Client:
 
 FILE = {"type": "file", "file_id": "file_1"}
 NAMING: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("chat/completions", {"extra_body": {"google": {"cachedContent": "cachedContents/1"}}}),
     ("chat/completions", {"messages": [{"role": "user", "content": [{"file": {"file_id": "file_1"}}]}]}),
     ("chat/completions", {"messages": [{"role": "user", "content": {"type": "file", "file": FILE}}]}),
     ("chat/completions", {"messages": [{"role": "user", "content": [{"image_file": {"file_id": "file_1"}}]}]}),
@@ -92,6 +93,10 @@ OPEN: tuple[tuple[str, dict[str, Any]], ...] = (
     ("messages", {"messages": [{"content": [{"type": "tool_use", "name": "f", "input": {"file_id": "7"}}]}]}),
     ("messages", {"messages": [{"content": [{"type": "text", "text": "x", "citations": [{"file_id": None}]}]}]}),
     ("completions", {"prompt": ["and?"]}),
+    (
+        "chat/completions",
+        {"guided_json": {**SCHEMA, "$defs": {"container": SCHEMA}}, "documents": [{"container": "box"}]},
+    ),
 )
 """What is the caller's own, although a name in it is the same."""
 
@@ -109,7 +114,7 @@ def test_what_an_upstream_keeps_is_closed_to_whoever_shares_its_key(server: Memo
             ASKED.clear()
             for stranger in (ana, agent, other):
                 answer = stranger.request(method, path, json=body, headers=headers)
-                assert (answer.status_code, "upstream keeps" in answer.text) == (403, True), answer.text
+                assert (answer.status_code, "stored at the upstream" in answer.text) == (403, True), answer.text
             assert ASKED == [], "the upstream is not asked"
             assert program.request(method, path, json=body, headers=headers).status_code == 200
             assert len(ASKED) == 1

@@ -23,7 +23,8 @@ PARTS = ("tenant", "user", "agent", "session")
 @dataclass(frozen=True, slots=True)
 class Scope:
     """Whose memory it is. "" as a part means all when reading, and nobody in particular when writing. Names are compared
-    exactly, after Unicode normalisation (NFC)."""
+    exactly, after Unicode normalisation (NFC). What is a name is checked where a caller gives it, by `narrowed`: a file may hold
+    names of earlier rules."""
 
     tenant: str = ""
     user: str = ""
@@ -33,10 +34,10 @@ class Scope:
     def __post_init__(self) -> None:
         for name in PARTS:
             value = getattr(self, name)
-            if value is None:
-                raise InvalidScope(f"{name} of a scope must be text, got NoneType: only leaving it out means all")
-            if value != "":
-                object.__setattr__(self, name, checked_name(value, f"{name} of a scope"))
+            if not isinstance(value, str):
+                fix = "only leaving it out means all" if value is None else "pass str(...), or leave it out for all"
+                raise InvalidScope(f"{name} of a scope must be text, got {type(value).__name__}: {fix}")
+            object.__setattr__(self, name, one_spelling(value))
 
     def parts(self) -> tuple[str, str, str, str]:
         return (self.tenant, self.user, self.agent, self.session)
@@ -54,7 +55,7 @@ class Scope:
         """Return this scope with more parts set. A part that is already set cannot be changed. Raises InvalidScope."""
         chosen = dict(zip(PARTS, self.parts(), strict=True))
         for name, given in parts.items():
-            value = one_spelling(given) if isinstance(given, str) else given
+            value = checked_name(given, f"{name} of a scope") if given and isinstance(given, str) else given
             if name not in chosen:
                 raise InvalidScope(f"a scope has no part {name!r}: use {', '.join(chosen)}")
             if chosen[name] not in ("", value):
@@ -75,7 +76,8 @@ def one_spelling(name: str) -> str:
 def checked_name(name: object, what: str) -> str:
     """Return a name in NFC. Raises InvalidScope if it is none; `what` says in the message what the name is of."""
     if not isinstance(name, str):
-        raise InvalidScope(f"{what} must be text, got {type(name).__name__}: pass str(...), or leave it out")
+        fix = "leave it out" if name is None else "pass str(...), or leave it out"
+        raise InvalidScope(f"{what} must be text, got {type(name).__name__}: {fix}")
     if len(name) > LONGEST_NAME:
         raise InvalidScope(f"{what} is {len(name)} characters long: shorten it, the limit is {LONGEST_NAME}")
     if not name.strip(_SPACES_AND_JOINERS):

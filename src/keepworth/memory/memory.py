@@ -33,6 +33,7 @@ from keepworth.memory.errors import (
     check_keywords,
 )
 from keepworth.memory.item import (
+    EVERYWHERE,
     Item,
     ItemKind,
     Scope,
@@ -130,7 +131,7 @@ class Memory(Changes, Learned):
         named = None if policy is None else by_name.policy_maker(policy)
         if named is None and (reward_range is not None or seed is not None):
             raise InvalidFilter("reward_range and seed are for a policy, and policy=None has none: leave them out")
-        self.scopes = Scopes(Scope(tenant, user_id, agent_id, session_id))
+        self.scopes = Scopes(EVERYWHERE.narrowed(tenant=tenant, user=user_id, agent=agent_id, session=session_id))
         self.writer: Writer | None = by_name.writer(writer) if isinstance(writer, str) else writer
         self._clock, self._logs = clock, settings.get("log") != "off"
         if named is not None:

@@ -174,7 +174,7 @@ def checked_reward(value: object, bounds: tuple[float, float] | None = None) -> 
         )
     if not abs(number) <= LARGEST_REWARD:
         raise InvalidReward(
-            f"a reward must be a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g}, got {value!r:.40}: give 1 for "
+            f"a reward must be a finite number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g}, got {value!r:.40}: give 1 for "
             "success and 0 for failure"
         )
     return number

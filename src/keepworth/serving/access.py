@@ -15,7 +15,7 @@ import re
 import secrets
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from filelock import FileLock
 from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
 from keepworth.memory.durable_file import PRIVATE, replacing
 from keepworth.memory.errors import InvalidScope, InvalidTime, StorageFailed, StorageFull
-from keepworth.memory.item import Scope, checked_name, later, now, one_spelling, timestamp
+from keepworth.memory.item import EVERYWHERE, Scope, checked_name, later, now, one_spelling, timestamp
 from keepworth.serving.calls import NotServed
 
 ROLES = ("read", "write", "reward", "admin")
@@ -55,7 +55,7 @@ class Access:
     shared: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        scope = Scope(self.tenant, self.user_id, self.agent_id)  # raises InvalidScope
+        scope = Scope(self.tenant, self.user_id, self.agent_id)
         for part, name in (("tenant", scope.tenant), ("user_id", scope.user), ("agent_id", scope.agent)):
             object.__setattr__(self, part, name)
         for name, permissions in self.shared.items():
@@ -253,6 +253,9 @@ def new_access(
     until = "" if days is None else later(made, days * 86_400.0)
     permitted = {name: tuple(dict.fromkeys(permissions)) for name, permissions in (shared or {}).items()}
     distinct = tuple(dict.fromkeys(roles))
+    EVERYWHERE.narrowed(tenant=tenant, user=user_id, agent=agent_id)  # raises InvalidScope
+    for team in permitted:
+        EVERYWHERE.narrowed(user=team)
     return Access(f"t{secrets.token_hex(4)}", tenant, user_id, agent_id, distinct, name, made, until, permitted)
 
 
@@ -296,16 +299,18 @@ def _name(headers: Mapping[str, str], header: str) -> str:
 def _decoded(value: bytes) -> bytes:
     """Return the bytes of a name that may be written as RFC 8187 says: CHARSET'LANGUAGE'TEXT. Raises ValueError if it has
     another charset than UTF-8 or broken escapes, or is written as in mail."""
-    coded = _CODED.fullmatch(value)
-    charset = coded[1].decode().lower() if coded else ""
-    if coded and charset == "utf-8" and not _BROKEN_ESCAPE.search(coded[2]):
-        return unquote_to_bytes(coded[2])
     if value.startswith(b"=?") and value.endswith(b"?="):
         raise ValueError("an encoded word")
-    if coded:
-        with suppress(LookupError):  # names such as O'Brien's begin with no charset
-            raise ValueError(codecs.lookup(charset).name)
-    return value
+    coded = _CODED.fullmatch(value)
+    try:
+        charset = codecs.lookup(coded[1].decode()).name if coded else ""
+    except LookupError:  # names such as O'Brien's begin with no charset
+        return value
+    if coded is None:
+        return value
+    if charset != "utf-8" or _BROKEN_ESCAPE.search(coded[2]):
+        raise ValueError(charset)
+    return unquote_to_bytes(coded[2])
 
 
 _CODED = re.compile(rb"([\w.:-]{1,40})'[^']*'(.*)", re.DOTALL)

@@ -37,14 +37,26 @@ _OPENING = re.compile(
     rf"<({'|'.join(CONTEXT)})(?: [^<>]*)?>|# AGENTS\.md instructions[^\n]{{0,300}}\s{{1,4}}<(INSTRUCTIONS)>"
 )
 _KEPT = {
-    *("cached_content", "container", "container_id", "conversation", "file_id", "file_ids", "library_ids"),
-    *("previous_response_id", "vector_store_id", "vector_store_ids"),
+    *("cachedcontent", "container", "containerid", "conversation", "fileid", "fileids", "libraryids"),
+    *("previousresponseid", "vectorstoreid", "vectorstoreids"),
 }
-"""Fields whose value is an id of what an upstream stores."""
+"""Fields whose value is an id of what an upstream stores, without underscores, as some write them fileId."""
 _WITH_IDS = {"audio", "prompt", "voice"}
 """Fields whose value is an object that may have such an id."""
-_FREE = {"arguments", "input_examples", "input_schema", "metadata", "parameters", "schema"}
-"""Fields in which callers choose the names themselves, such as the schema of a tool."""
+_FREE = {
+    *(
+        "$defs",
+        "arguments",
+        "chattemplatekwargs",
+        "definitions",
+        "documents",
+        "inputexamples",
+        "metadata",
+        "parameters",
+    ),
+    "properties",
+}
+"""Fields in which callers choose the names themselves, such as the properties of a schema."""
 Body = Mapping[str, Any]
 
 
@@ -259,10 +271,10 @@ def names_kept(value: Any, within: str = "") -> str:
     if isinstance(value, list):
         return next((name for part in value if (name := names_kept(part, within))), "")
     for name, part in _object(value).items():
-        plain = name.lower()  # some parsers of JSON do not distinguish capitals
+        plain = name.lower().replace("_", "")  # some parsers of JSON distinguish neither
         if part and (plain in _KEPT or (plain == "id" and within in _WITH_IDS)):
             return f"{within}.{name}".lstrip(".")
-        free = name in _FREE or (name == "input" and str(value.get("type", "")).endswith("tool_use"))
+        free = plain in _FREE or (name == "input" and str(value.get("type", "")).endswith("tool_use"))
         if not free and (inner := names_kept(part, plain)):
             return inner
     return ""

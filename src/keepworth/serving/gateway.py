@@ -216,8 +216,8 @@ class Gateway:
             return
         if named := path if path.startswith(_KEEPING) else names_kept(body):
             raise NotServed(
-                f"{named} is about what the upstream keeps: its key, which is not this token's own, opens that of everybody.",
-                "Send the text or the file itself, to /v1/chat/completions.",
+                f"{named} refers to something stored at the upstream. All callers share its key, so this token may not use it.",
+                "Put the text or the file into the call itself.",
                 status=403,
                 about=named,
             )

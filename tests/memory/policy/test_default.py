@@ -27,7 +27,7 @@ HOLD = "to reset the router hold the button for ten seconds"
 PULL = "to reset the router pull the plug for a minute"
 HALL = "the router stands in the hall"
 ASKED = "how do I reset the router"
-WORSE = "what the search puts before it did worse here"
+WORSE = "what the search puts first did worse here"
 
 
 def opened(path: Path | str = ":memory:", **options: object) -> Memory:

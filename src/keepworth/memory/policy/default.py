@@ -1136,8 +1136,8 @@ def explained(
         hit, position, moved, reason = hits[index], choice.order.index(index), "", ""
         if index == slate[0] and index in trials:
             reason = f"tried here by chance, with probability {trials[index]:.2f}"
-        elif position < index and times[index] < 0.5 <= times[0]:
-            reason = "what the search puts before it did worse here"
+        elif index == slate[0] and index and times[index] < 0.5 <= times[0]:
+            reason = "what the search puts first did worse here"
         if values.clear(index):
             moved = "up" if position < index else "down" if position > index else ""
         if moved or reason or (values.seen[index] and (times[index] >= 0.5 or hit.why is not UNEXPLAINED)):

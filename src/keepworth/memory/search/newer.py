@@ -28,6 +28,8 @@ PAST = frozenset(
     | {"original", "originally", "initial", "initially", "ago", "past", "once", "used"}
 )
 """Words of a question by which it asks for what was, not for what is."""
+AGE = frozenset({"old", "older", "oldest", "first"})
+"""Those of them that tell nothing beside "now"."""
 _NOW = re.compile(
     r"\bhow old\b|\byears? old\b|\bfirst name\b|\b(?:is|are|be) used\b|\bonce (?:a|an|per|every)\b"
     r"|\bbefore (?:bed|breakfast|lunch|dinner|work|sleep|meals?)\b",
@@ -48,13 +50,17 @@ BESIDE = frozenset(
 )
 """Words that say the same where they stand and where they do not."""
 NEGATIONS = frozenset(
-    words("not never no cannot nicht nie kein keine keinen ikke aldri inte aldrig niet geen pas jamais nunca")
-) | {"t"}
-"""Words that turn what a text states into its opposite; "t" as in "don't"."""
-_BESIDE_NEGATIONS = NEGATIONS | frozenset(
-    words("do does did can longer don doesn didn isn aren wasn weren haven hasn hadn couldn wouldn shouldn")
+    words(
+        "not never no cannot nicht nie kein keine keinen keinem ikke aldri inte aldrig niet geen nooit pas jamais non nunca"
+    )
 )
-"""These, and words that come and go with them."""
+"""Words that turn what a text states into its opposite."""
+_CONTRACTED = frozenset(words("don doesn isn aren can"))
+"""These make a negation with the word "t", as in "don't"."""
+_WITH_NEGATIONS = BESIDE.union(words("do does can longer mehr lenger langer meer plus ne")) - set(words("just"))
+"""Words that come and go with negations, and change nothing by themselves."""
+_CLAUSES = frozenset(words("if when while unless whether who which that whose with wenn falls dass si que"))
+"""A negation behind one of these is part of a condition or of what somebody says."""
 PLACING = frozenset(words("in on at to for with by from of about into near under over until since as"))
 """Values behind different ones of these may hold together: "I study biology", "I study at home"."""
 ASKING = BESIDE.union(words("much many kind sort type hvor hva hvem wo was wer wann où quand quel dónde qué cuándo"))
@@ -108,7 +114,8 @@ def newer_first(hits: Sequence[Hit], asked: QueryTerms, question: str) -> list[H
 def about_the_past(question: str) -> bool:
     """Return whether an English question asks for something in the past, and not for how it is now."""
     asked = tokens(_NOW.sub(" ", question))
-    return not PAST.isdisjoint(asked) and "now" not in asked
+    past = PAST.intersection(asked)
+    return bool(past - AGE if "now" in asked else past)
 
 
 def _values(one: list[str], other: list[str]) -> tuple[list[str], list[str]] | None:
@@ -116,16 +123,28 @@ def _values(one: list[str], other: list[str]) -> tuple[list[str], list[str]] | N
     other, or None if they have too little in common."""
     if not one or not other or (one[0] != other[0] and one[-1] != other[-1]) or len({*one}.intersection(other)) < SAME:
         return None
+    (stated, negation), (also, another) = map(_without_negation, (one, other))
+    if stated == also and negation != another:
+        return negation, another
     one, other = ([word for word in words if word not in BESIDE] for words in (one, other))
-    stated = [[word for word in words if word not in _BESIDE_NEGATIONS] for words in (one, other)]
-    negated = [[word for word in words if word in NEGATIONS] for words in (one, other)]
-    if stated[0] == stated[1] and bool(negated[0]) != bool(negated[1]):
-        return negated[0], negated[1]
     shorter = min(len(one), len(other))
     start = next((at for at in range(shorter) if one[at] != other[at]), shorter)
     end = next((at for at in range(shorter - start) if one[-1 - at] != other[-1 - at]), shorter - start)
     values = one[start : len(one) - end], other[start : len(other) - end]
     return values if start + end and all(0 < len(value) <= LONGEST_VALUE for value in values) else None
+
+
+def _without_negation(listed: list[str]) -> tuple[list[str], list[str]]:
+    """Return the words of a text without its negation, and ["not"] if it has one that negates the whole of it."""
+    stated, negation = list[str](), list[str]()
+    for word, before in zip(listed, ["", *listed], strict=False):
+        if word in NEGATIONS or (word == "t" and before in _CONTRACTED):
+            if not _CLAUSES.isdisjoint(stated):
+                return listed, []
+            negation = ["not"]
+        elif word not in _WITH_NEGATIONS and word not in _CONTRACTED:
+            stated.append(word)
+    return stated, negation
 
 
 def _may_mean_one(one: str, other: str, values: tuple[list[str], list[str]], asked: QueryTerms) -> bool | None:

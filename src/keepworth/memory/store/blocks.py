@@ -109,17 +109,17 @@ def write_again(connection: AnyConnection, numbers: Iterable[int] = ()) -> None:
 
 def load(connection: AnyConnection, set_id: int, made: str, dimension: int) -> tuple[Block, list[Part]]:
     """Read the vectors of all current items."""
-    sizes, end, before = 0, 0, dict[str, int]()
+    room, end, before = 64, 0, dict[str, int]()
     if connection.in_file:
         sound = "typeof(size) = 'integer' AND size BETWEEN 0 AND ?"
-        sizes = scalar(connection, f"SELECT coalesce(sum(size), 0) FROM blocks WHERE {sound}", (64 * ITEMS,))
-        sizes += scalar(connection, "SELECT count(*) FROM outdated")
+        room += scalar(connection, f"SELECT coalesce(sum(size), 0) FROM blocks WHERE {sound}", (64 * ITEMS,))
+        room += scalar(connection, "SELECT count(*) FROM outdated")
         end = covered(connection)
         before = {name: scalar(connection, f"PRAGMA {name}") for name in BOUNDED}
     for name in before:
         select(connection, f"PRAGMA {name} = {BOUNDED[name]}")
-    rest = scalar(connection, f"SELECT count(*) FROM {VECTORS.format(set_id)} WHERE n > ?", (end,))
-    block = Block(dimension, max(sizes + rest, 64))
+    room += scalar(connection, f"SELECT count(*) FROM {VECTORS.format(set_id)} WHERE n > ?", (end,))
+    block = Block(dimension, room)
     read = list(append_all(connection, set_id, made, block))
     for name, value in before.items():
         select(connection, f"PRAGMA {name} = {value}")

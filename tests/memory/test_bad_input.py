@@ -225,6 +225,10 @@ FIXES = {
     r"a text or messages, got bytes: decode it": lambda m: m.add(b"x"),
     r"text must be str, got NoneType: give a text": lambda m: m.add_many([None]),
     r"got nan: nothing was learned. Give a plain number, such as reward": lambda m: m.episode("x").reward(math.nan),
+    r"user of a scope has control characters or is not valid Unicode: 'te\\x00am'": lambda m: Scope(user="te\0am"),
+    r"user of a scope has control characters or others that cannot be seen: 'te\\u202eam'": lambda m: m.within(
+        user_id="ana", shared={"te\u202eam": True}
+    ),
     r"explore must be True or False, got 'no'": lambda m: m.search("a cat", explore="no"),
     r"explore must be True or False, got None": lambda m: m.episode("a cat", explore=None),
     r"user of a scope is 600 characters long: shorten it": lambda m: m.add("a cat", user_id="u" * 600),

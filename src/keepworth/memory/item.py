@@ -37,7 +37,8 @@ class Scope:
             if not isinstance(value, str):
                 fix = "only leaving it out means all" if value is None else "pass str(...), or leave it out for all"
                 raise InvalidScope(f"{name} of a scope must be text, got {type(value).__name__}: {fix}")
-            object.__setattr__(self, name, one_spelling(value))
+            if value != "":
+                object.__setattr__(self, name, _storable(value, f"{name} of a scope"))
 
     def parts(self) -> tuple[str, str, str, str]:
         return (self.tenant, self.user, self.agent, self.session)
@@ -78,19 +79,29 @@ def checked_name(name: object, what: str) -> str:
     if not isinstance(name, str):
         fix = "leave it out" if name is None else "pass str(...), or leave it out"
         raise InvalidScope(f"{what} must be text, got {type(name).__name__}: {fix}")
-    if len(name) > LONGEST_NAME:
-        raise InvalidScope(f"{what} is {len(name)} characters long: shorten it, the limit is {LONGEST_NAME}")
+    name = _storable(name, what)
     if not name.strip(_SPACES_AND_JOINERS):
         raise InvalidScope(f"{what} is blank: {name!r:.80}: write a name, or leave it out")
     if not legible(name):
         raise InvalidScope(
             f"{what} has control characters or others that cannot be seen: {name!r:.80}: remove or decode them"
         )
+    return name
+
+
+def _storable(name: str, what: str) -> str:
+    """Return a name in NFC. Raises InvalidScope if no file may hold it."""
+    if len(name) > LONGEST_NAME:
+        raise InvalidScope(f"{what} is {len(name)} characters long: shorten it, the limit is {LONGEST_NAME}")
+    if any(ord(c) < 32 or 0xD800 <= ord(c) <= 0xDFFF for c in name):
+        raise InvalidScope(
+            f"{what} has control characters or is not valid Unicode: {name!r:.80}: remove or decode them"
+        )
     return one_spelling(name)
 
 
 def legible(name: str) -> bool:
-    """Whether all characters of a name can be seen, but for spaces and the joiners that Persian and Indic letters need."""
+    """Return whether all characters of a name can be seen, but for spaces and the joiners that Persian and Indic letters need."""
     return name.isprintable() or all(
         character in _SPACES_AND_JOINERS or unicodedata.category(character) not in _UNSEEN for character in name
     )

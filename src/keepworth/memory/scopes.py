@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from keepworth.memory.errors import InvalidScope, SharedReadOnly
-from keepworth.memory.item import Item, Reach, Scope, one_spelling
+from keepworth.memory.item import EVERYWHERE, Item, Reach, Scope, one_spelling
 
 REMEMBERED = 4096
 """How many combinations of bounds have their scope cached."""
@@ -38,7 +38,9 @@ class Scopes:
                 raise InvalidScope(
                     "shared= is for a handle of a user: give user_id, as one without sees every user there is"
                 )
-            return Scopes(narrower, {Scope(user=name).user: bool(writes) for name, writes in shared.items() if name})
+            return Scopes(
+                narrower, {EVERYWHERE.narrowed(user=name).user: bool(writes) for name, writes in shared.items() if name}
+            )
         return Scopes(narrower, {} if self.shares_with(user_id) else self.shares, self._bounds(agent_id, session_id))
 
     def narrowed(self, user_id: str = "", agent_id: str = "", session_id: str = "") -> Scope:

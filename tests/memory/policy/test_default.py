@@ -27,7 +27,7 @@ HOLD = "to reset the router hold the button for ten seconds"
 PULL = "to reset the router pull the plug for a minute"
 HALL = "the router stands in the hall"
 ASKED = "how do I reset the router"
-WORSE = "what the search puts first did worse here"
+WORSE = "more is expected of it here than of what the search puts first"
 
 
 def opened(path: Path | str = ":memory:", **options: object) -> Memory:

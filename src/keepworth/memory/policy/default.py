@@ -1137,7 +1137,7 @@ def explained(
         if index == slate[0] and index in trials:
             reason = f"tried here by chance, with probability {trials[index]:.2f}"
         elif index == slate[0] and index and times[index] < 0.5 <= times[0]:
-            reason = "what the search puts first did worse here"
+            reason = "more is expected of it here than of what the search puts first"
         if values.clear(index):
             moved = "up" if position < index else "down" if position > index else ""
         if moved or reason or (values.seen[index] and (times[index] >= 0.5 or hit.why is not UNEXPLAINED)):

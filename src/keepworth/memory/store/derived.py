@@ -245,16 +245,11 @@ class Derived:
         return result
 
     def _once(
-        self,
-        connection: AnyConnection,
-        vectors: Vectors,
-        count: int,
-        inside: frozenset[int] | None,
-        mask: Mask | None,
+        self, connection: AnyConnection, vectors: Vectors, count: int, inside: frozenset[int] | None, mask: Mask | None
     ) -> list[list[tuple[int, float]]] | None:
         """Answer the first search by meaning and keep no vectors, because the process may end after it.
 
-        Few vectors are read from their rows. Many are scored block by block as they are read, in the memory of one block.
+        Few vectors are read from their rows. Many are scored as they are read, block by block.
         Returns None without blocks, where it is best to keep what is read."""
         import numpy as np
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from keepworth.episodes import EncoderIdentity
 from keepworth.memory import errors
-from keepworth.memory.item import Provenance
+from keepworth.memory.item import Provenance, Scope
 from keepworth.memory.memory import Memory
 from keepworth.memory.overlay import Bank
 from keepworth.memory.store.maintenance import backup, check, reembed

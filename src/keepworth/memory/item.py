@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import lru_cache
 from json.encoder import c_make_encoder, encode_basestring, encode_basestring_ascii  # type: ignore[attr-defined]
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from keepworth.memory.errors import InvalidFilter, InvalidScope, InvalidText, InvalidTime
@@ -571,27 +572,12 @@ def content_digest(item: Item, metadata: str | None = None) -> int:
     """Return a hash of 256 bits over an item without its clocks and value statistics. A bank's hash is the sum of these, modulo
     2**256. `metadata` is the text of the item's metadata, if the caller has it already."""
     global _last_rest
-    if item.trust != 1.0:
+    # The parts that items of one batch have in common are joined once.
+    common = (*_common(item), item.ended_at == "") if item.trust == 1.0 else None
+    last, lengths, joined = _last_rest  # read all at once: another thread may change it meanwhile
+    if common is None or last != common:
         lengths, joined = _rest(item)
-    else:
-        # The fields that items of one batch have in common are joined once.
-        shared = (
-            item.kind,
-            item.key,
-            item.scope,
-            item.event_time,
-            item.superseded_by,
-            item.provenance,
-            item.status,
-            item.deleted,
-            item.ended_at == "",
-            item.revision,
-            item.links,
-        )
-        last, lengths, joined = _last_rest  # read all at once: another thread may change it meanwhile
-        if last != shared:
-            lengths, joined = _rest(item)
-            _last_rest = (shared, lengths, joined)
+        _last_rest = (common, lengths, joined)
     metadata = metadata_text(item.metadata) if metadata is None else metadata
     if not metadata.isascii() or "\x7f" in metadata:
         metadata = _ascii_in_order(item.metadata)
@@ -602,6 +588,9 @@ def content_digest(item: Item, metadata: str | None = None) -> int:
 
 
 _last_rest: tuple[object, str, str] = (None, "", "")
+_common = attrgetter(
+    *("kind", "key", "scope", "event_time", "superseded_by", "provenance", "status", "deleted", "revision", "links")
+)
 
 
 def json_writer(*, ascii: bool = False, sort_keys: bool = False, blanks: bool = False) -> Callable[[Any], str]:

@@ -56,6 +56,10 @@ CREDIT = "UPDATE items SET shown=?, credited=?, total=?, total_squared=?, propen
 _KINDS = {kind.value: kind for kind in ItemKind}
 _BESIDE_VALUES = tuple(part.name for part in fields(Item) if part.name != "values")
 _STATUSES = {status.value: status for status in Status}
+_texts_of_item = attrgetter(*COLUMNS.split(", ")[3:12])
+_PROVENANCE = tuple(part.name for part in fields(Provenance))
+_origin = attrgetter(*_PROVENANCE)
+_figures = attrgetter(*(part.name for part in fields(ValueStatistics)))
 
 
 class Unreadable(NotAMemoryFile):
@@ -144,35 +148,18 @@ def text_number(text: str) -> int:
 
 def to_row(item: Item, scope_id: int, content: int | None, metadata: str) -> tuple[Any, ...]:
     """Return the row of an item. `content` is its `content_number`, None if it is not open; `metadata` is their text."""
-    values, provenance = item.values, item.provenance
     return (
         int(item.id[1:]),
         scope_id,
         item.kind.value,
-        item.text,
-        item.key,
-        item.event_time,
-        item.written_at,
-        item.valid_from,
-        item.valid_to,
-        item.ended_at,
-        item.expires_at,
-        item.superseded_by,
+        *_texts_of_item(item),
         json.dumps([[link.target, link.relation] for link in item.links]) if item.links else "",
-        provenance.source,
-        provenance.session,
-        provenance.turn,
-        provenance.speaker,
-        provenance.date,
+        *_origin(item.provenance),
         float(item.trust),
         item.status.value,
         int(item.deleted),
         item.revision,
-        values.shown,
-        values.credited,
-        values.total,
-        values.total_squared,
-        values.propensity_total,
+        *_figures(item.values),
         metadata,
         content,
     )
@@ -187,15 +174,7 @@ def differ_in_values_alone(before: Item, after: Item) -> bool:
 
 def to_credit(item: Item) -> tuple[Any, ...]:
     """Return the parameters of CREDIT."""
-    values = item.values
-    return (
-        values.shown,
-        values.credited,
-        values.total,
-        values.total_squared,
-        values.propensity_total,
-        int(item.id[1:]),
-    )
+    return (*_figures(item.values), int(item.id[1:]))
 
 
 def to_item(row: Sequence[Any], scope: Scope) -> Item:
@@ -242,7 +221,6 @@ REWARD = "REWARD"
 ROLLBACK = "ROLLBACK"
 PURGE = "PURGE"
 PARAMETERS = "PARAMETERS"
-_PROVENANCE = tuple(part.name for part in fields(Provenance))
 _TEXTS = ("key", "event_time", "valid_from", "valid_to", "expires_at")
 """Fields of a draft that are text and usually empty."""
 _texts_of = attrgetter(*_TEXTS)
@@ -303,7 +281,7 @@ def _fields(draft: Draft) -> dict[str, Any]:
     if not draft.deduplicate:
         body["deduplicate"] = False
     if draft.provenance is not UNKNOWN and draft.provenance != UNKNOWN:
-        listed = ((name, getattr(draft.provenance, name)) for name in _PROVENANCE)
+        listed = zip(_PROVENANCE, _origin(draft.provenance), strict=True)
         body["provenance"] = {name: value for name, value in listed if value not in ("", -1)}
     return body
 

@@ -139,7 +139,7 @@ def test_duplicates_in_a_batch_are_found_on_file_and_in_the_batch_itself(tmp_pat
         # Bad texts among the acts of a batch change nothing, and none is looked up that cannot be.
         bad = ["\ud800", "", 7, "line 3", "line 20"]
         acts = [(Operation(OperationKind.ADD, text=text), Draft(scope=EVERYWHERE)) for text in bad * 4]
-        outcomes = m.store.perform(EVERYWHERE, acts)
+        outcomes = [outcome for outcome, _ in m.store.perform(EVERYWHERE, acts)]
         assert [outcome.applied for outcome in outcomes] == [False] * 4 + [True] + [False] * 15
         assert outcomes[3].item == old[3].id
         assert check(m.store) == []

@@ -169,7 +169,7 @@ class Changes:
         vectors = self.store.encode([draft.key] if draft.key else texts)
         episode = options.get("episode", "")
         items = []
-        for outcome, item in self.store.perform_and_read(draft.scope, acts, episode=episode, vectors=vectors):
+        for outcome, item in self.store.perform(draft.scope, acts, episode=episode, vectors=vectors):
             if item is None:
                 raise InvalidText(f"nothing was stored ({outcome.reason}): give another text")
             items.append(item)
@@ -229,7 +229,7 @@ class Changes:
         )
         text = operation.text if isinstance(operation, Operation) else ""
         vectors = self.store.encode([text]) if text_problem(text) is None and len(text) <= 100_000 else {}
-        return self.store.perform(scope, [(operation, draft)], episode=episode, vectors=vectors)[0]
+        return self.store.perform(scope, [(operation, draft)], episode=episode, vectors=vectors)[0][0]
 
     def update(
         self,
@@ -266,8 +266,8 @@ class Changes:
             raise InvalidText(
                 f"update of {id} was given nothing to change: pass text, status, trust, expires_at or metadata"
             )
-        outcomes = self.store.perform(home, acts, episode=episode, vectors=self.store.encode([text] if text else []))
-        for outcome in outcomes:
+        vectors = self.store.encode([text] if text else [])
+        for outcome, _ in self.store.perform(home, acts, episode=episode, vectors=vectors):
             if not outcome.applied and outcome.reason != "unchanged":
                 raise InvalidText(f"{id} was not updated ({outcome.reason}): give another text, or leave it as it is")
         return self.get(id)
@@ -300,10 +300,10 @@ class Changes:
         )
         operation = Operation(OperationKind.SUPERSEDE, (id,), checked_text(text))
         vectors = self.store.encode([key or text])
-        outcome = self.store.perform(home, [(operation, draft)], episode=episode, vectors=vectors)[0]
-        if not outcome.item:
+        outcome, item = self.store.perform(home, [(operation, draft)], episode=episode, vectors=vectors)[0]
+        if item is None:
             raise InvalidText(f"{id} was not superseded ({outcome.reason}): say what is true now")
-        return self.get(outcome.item)
+        return item
 
     def delete(self, id: str, *, episode: str = "") -> None:
         """Hide an item. Its history stays, and the deletion can be rolled back. Raises UnknownItem."""
@@ -311,9 +311,8 @@ class Changes:
         target = id if isinstance(id, str) else repr(id)
         item = self.store.fetch(self.scopes.seen(), [target])[target] if self.scopes.shares else None
         home = self.scope if item is None else self.scopes.home(item)
-        outcome = self.store.perform(
-            home, [(Operation(OperationKind.DELETE, (target,)), Draft(scope=home))], episode=episode
-        )[0]
+        act = Operation(OperationKind.DELETE, (target,))
+        outcome, _ = self.store.perform(home, [(act, Draft(scope=home))], episode=episode)[0]
         if not outcome.applied:
             raise UnknownItem(
                 f"no item {id!r:.80} to delete in this scope of {self.path}: take an id that a search or a list gave"

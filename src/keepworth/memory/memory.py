@@ -488,7 +488,7 @@ class Memory(Changes, Learned):
         credit = Credit(value, items, on_word_of(person) if person else source, about.decision)
         if self.learning is not None and self.learning.has(about, value, person, credit.source):
             return OperationOutcome(False, reason="it has this reward already")
-        outcome = self.store.perform(about.scope, [(credit, Draft(scope=about.scope))], episode=about.episode)[0]
+        outcome, _ = self.store.perform(about.scope, [(credit, Draft(scope=about.scope))], episode=about.episode)[0]
         if self.learning is not None:
             self.learning.count_reward(about.decision, value, person)
         return outcome

@@ -236,5 +236,5 @@ def _kept_raw(
         item_draft = replace(draft, metadata=marked, key="", provenance=origin)
         acts.append((Operation(OperationKind.ADD, text=text), item_draft))
     vectors = memory.store.encode([text for _, text, _ in words]) if words else {}
-    done = memory.store.perform_and_read(draft.scope, acts, episode=episode, vectors=vectors)
+    done = memory.store.perform(draft.scope, acts, episode=episode, vectors=vectors)
     return [(item, OperationKind.ADD) for _, item in done if item is not None]

@@ -70,7 +70,7 @@ def take(
             "Correct them, or take the others with --skip-bad; nothing was imported.",
         )
     vectors = memory.store.encode([draft.key or operation.text for operation, draft in acts]) if acts else {}
-    done = memory.store.perform_and_read(memory.scope, acts, vectors=vectors) if acts else []
+    done = memory.store.perform(memory.scope, acts, vectors=vectors) if acts else []
     return [item for _, item in done if item is not None], bad
 
 

@@ -234,21 +234,12 @@ class Store:
         *,
         episode: str = "",
         vectors: Mapping[str, bytes] | None = None,
-    ) -> list[OperationOutcome]:
-        """Carry out `acts` in one durable transaction. `vectors` are from `encode`; texts without one are found by words
-        alone."""
-
-        return [outcome for outcome, _ in self.perform_and_read(scope, acts, episode=episode, vectors=vectors)]
-
-    def perform_and_read(
-        self,
-        scope: Scope,
-        acts: Sequence[tuple[Act, Draft]],
-        *,
-        episode: str = "",
-        vectors: Mapping[str, bytes] | None = None,
     ) -> list[tuple[OperationOutcome, Item | None]]:
-        """Do what `perform` does, and return with each outcome the item that it names, as the transaction leaves it."""
+        """Carry out `acts` in one durable transaction. `vectors` are from `encode`; texts without one are found by words alone.
+
+        Returns:
+            For each act its outcome, and the item that this names, as the transaction leaves it.
+        """
 
         def work(transaction: Transaction) -> list[tuple[OperationOutcome, Item | None]]:
             time = self.clock()

@@ -600,16 +600,8 @@ class Corpus(Protocol):
 
 @dataclass(slots=True)
 class Asked:
-    """The state of one query during a search.
-
-    Attributes:
-        query: Its text.
-        terms: Its terms.
-        statistics: Those of its terms, if it is searched by words.
-        lexical, dense: The rankings by words and by meaning.
-        scale: What its BM25 scores are measured against.
-        vector: Its unit vector, if one was needed.
-    """
+    """The state of one query during a search: its rankings by words and by meaning, the scale of its BM25 scores, and its unit
+    vector, if one was needed."""
 
     query: str
     terms: QueryTerms
@@ -618,10 +610,6 @@ class Asked:
     dense: Ranked = field(default_factory=list)
     scale: ScoreScale = ScoreScale(0, 0, 0)
     vector: Vectors | None = None
-
-
-Stage = Callable[[Asked, list[Hit]], list[Hit]]
-"""What becomes of the hits of a query on their way."""
 
 
 class Search:
@@ -665,48 +653,47 @@ class Search:
         listed = self._candidates(queries)
         self.vectors = [asked.vector for asked in listed]
         # Time looks at more than are asked for.
-        most = request.k + request.beyond
-        most = max(most, COMPARED) if request.timed else most
-        showing = [(self._put_newer_first, request.timed), (self._find_passages, request.mode != "lexical")]
-        first = [stage for stage, wanted in showing if wanted]
+        most = max(request.k + request.beyond, COMPARED if request.timed else 0)
         for asked in listed:
             ranked = asked.lexical or asked.dense
             if request.mode == "hybrid":
                 ranked = fuse(asked.lexical, asked.dense, asked.scale)
-            out.append(self._through(asked, ranked, first, most))
+            hits = self._as_hits(asked, ranked, most)
+            if request.timed:
+                hits = self._put_newer_first(asked, hits)
+            if request.mode != "lexical":
+                hits = self._find_passages(asked, hits)
+            out.append(self._finished(asked, hits))
         return out
 
     def staged(self, query: str, candidates: Ranked) -> list[Hit]:
         """Pass candidates that something else retrieved for a query through the stages that the request asks for."""
         asked = Asked(query, asked_terms(query, self.ranked.languages()), dense=candidates)
-        return self._through(asked, candidates)
+        return self._finished(asked, self._as_hits(asked, candidates))
 
-    def _through(self, asked: Asked, ranked: Ranked, first: Sequence[Stage] = (), most: int | None = None) -> list[Hit]:
-        """Turn a ranking into hits and pass them through the stages that the request asks for.
-
-        Args:
-            asked: The query.
-            ranked: The candidates, best first.
-            first: Stages of hits that come before the others.
-            most: How many candidates become hits at most.
-        """
-        request = self.request
-        if request.half_life:
-            ranked = self._age(asked, ranked)
-        if request.reranker is not None:
+    def _as_hits(self, asked: Asked, ranked: Ranked, most: int | None = None) -> list[Hit]:
+        """Return the candidates as hits, at most `most`, sorted by age or by a reranker if the request asks for that."""
+        if self.request.half_life:
+            ranked = self._age(ranked)
+        if self.request.reranker is not None:
             ranked = self._rerank(asked, ranked)
         ranked = ranked[:most]
         items, words, meaning = self.corpus.fetch([id for id, _ in ranked]), dict(asked.lexical), dict(asked.dense)
-        hits = [
+        return [
             Hit(item, score, words.get(id), meaning.get(id)) for id, score in ranked if (item := items[id]) is not None
         ]
-        showing = [
-            (self._explain, request.explain),
-            (self._leave_out, request.threshold is not None),
-            (self._fit, request.fits is not None),
-        ]
-        for stage in (*first, *(stage for stage, wanted in showing if wanted)):
-            hits = stage(asked, hits)
+
+    def _finished(self, asked: Asked, hits: list[Hit]) -> list[Hit]:
+        """Explain the hits, and leave out what is below the threshold or finds no room, if the request asks for that."""
+        request = self.request
+        if request.explain:
+            hits = self._explain(asked, hits)
+        if request.threshold is not None:
+            hits = [hit for hit in hits if hit.score >= request.threshold]
+        if request.fits is not None:
+            there, hits = {id(hit) for hit in hits}, list(request.fits(hits))
+            if not {id(hit) for hit in hits} <= there:
+                raise InvalidFilter("fits gave hits that were not found: it must give some of those it was given")
         return hits
 
     # Candidates.
@@ -742,14 +729,8 @@ class Search:
         return listed
 
     def _admit(self, rank: Callable[[int], Ranked], reach: int, first: Ranked | None = None) -> Ranked:
-        """Return the best admitted candidates, as many as the request pools. It ranks deeper while filters thin them out, and
-        checks each item once.
-
-        Args:
-            rank: Ranks so many candidates.
-            reach: How many to rank at first.
-            first: The first ranking, if it is there already.
-        """
+        """Return the best admitted candidates, as many as the request pools. It ranks `reach` of them at first (`first`, if that
+        is there already), and more while filters thin them out; each item is checked once."""
         pool, verdicts = self.request.pool, self._verdicts
         while True:
             ranked, first = rank(reach) if first is None else first, None
@@ -772,7 +753,7 @@ class Search:
 
     # Stages of a ranking.
 
-    def _age(self, asked: Asked, ranked: Ranked) -> Ranked:
+    def _age(self, ranked: Ranked) -> Ranked:
         """Let scores halve with age. A time in the future counts as no age."""
         now, aged = datetime.fromisoformat(self.request.as_of or self.time), dict[str, float]()
         for id, item in self.corpus.fetch([id for id, _ in ranked]).items():
@@ -822,19 +803,6 @@ class Search:
             return replace(hit, span=parts[nearest - 1]) if nearest else hit
 
         return [placed(hit) for hit in hits]
-
-    def _leave_out(self, asked: Asked, hits: list[Hit]) -> list[Hit]:
-        """Remove hits below the threshold."""
-        least = self.request.threshold or 0.0
-        return [hit for hit in hits if hit.score >= least]
-
-    def _fit(self, asked: Asked, hits: list[Hit]) -> list[Hit]:
-        """Keep the hits for which there is room."""
-        assert self.request.fits is not None
-        there, fitting = {id(hit) for hit in hits}, list(self.request.fits(hits))
-        if not {id(hit) for hit in fitting} <= there:
-            raise InvalidFilter("fits gave hits that were not found: it must give some of those it was given")
-        return fitting
 
     def _explain(self, asked: Asked, hits: list[Hit]) -> list[Hit]:
         """Add to each hit the parts of its score."""

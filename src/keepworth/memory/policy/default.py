@@ -671,15 +671,9 @@ class RewardRecord:
         times: Floats | None = None,
         earned: Floats | None = None,
     ) -> _Judged:
-        """Return what the models say about arms.
-
-        Args:
-            near: The rewarded choices near the question.
-            there: 1 for a row near the question that has an arm, shape (rows, ways of giving credit, arms or more).
-            seen: How many rewards each arm has anywhere, shape (ways of giving credit, arms).
-            overall: The gain over all uses, if it is computed elsewhere.
-            times, earned: Otherwise, how often each arm was used and the sum of those rewards.
-        """
+        """Return what the models say about arms: from `there`, which is 1 for a row near the question that has an arm, of shape
+        (rows, ways of giving credit, arms or more); from `seen`, how many rewards each arm has anywhere; and from its `overall`
+        gain over all uses, or else how often it was used and what that earned."""
         ways, (credits, n) = len(SHARES), seen.shape
         sums = (near.weight @ there.reshape(len(there), -1)).reshape(4, ways, credits, -1)[..., :n]
         local_times, even_times, local, even = sums.swapaxes(1, 2)[:, :, None, None]
@@ -1045,17 +1039,11 @@ def in_rewards_of(scores: Floats) -> Floats:
 
 
 def _fade(searched: Floats, times: Floats, sure: float, chances: Floats) -> Floats:
-    """Return what still counts of the search's scores after rewards.
+    """Return what still counts of the search's scores, on the scale of rewards, where items were rewarded so many `times`.
 
     A score fades with how often its item was rewarded near the question. All scores fade with how often the search's first item
-    failed there, because what is nearly as similar as a failure is not expected to do much better.
-
-    Args:
-        searched: The scores on the scale of rewards; 0 for the search's first item.
-        times: How often each item was rewarded near the question.
-        sure: The probability that rewards depend on items at all.
-        chances: The expected reward of each item.
-    """
+    failed there, because what is nearly as similar as a failure is not expected to do much better. `sure` is the probability that
+    rewards depend on items at all, `chances` are the expected rewards."""
     tried = sure * sure * times / (times + FADE)
     first = int(searched.argmax())
     faded: Floats = searched * (1.0 - tried) * (1.0 - tried[first] * (1.0 - min(max(float(chances[first]), 0.0), 1.0)))

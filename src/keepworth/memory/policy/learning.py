@@ -522,13 +522,8 @@ class Learning:
         return " ".join(map(str, parts))
 
     def count_reward(self, decision: str, value: float, by: str) -> None:
-        """Count a reward of this process, and save what was learned where that was not done for a while.
-
-        Args:
-            decision: What it is for, "" for a whole episode.
-            value: The reward as it was given.
-            by: Who gave it, "" for the program itself.
-        """
+        """Count a reward of this process for a decision, or for a whole episode (""), and save what was learned where that was
+        not done for a while."""
         with self._lock:
             if decision:
                 self._given[decision] = value, by
@@ -559,12 +554,7 @@ class Learning:
         stale: bool = False,
         trusts: Sequence[float] | None = None,
     ) -> None:
-        """Learn from a reward on file.
-
-        Args:
-            stale: Whether it is too old to encode its question again if the vector is missing.
-            trusts: How far it counts for each choice, if that was judged before.
-        """
+        """Learn from a reward on file. For `stale` and `trusts` see `Replay.teach`."""
         experience, valuer = self._experience, self._experience.policy.valuer
         if isinstance(valuer, RewardRecord) and not self.keeps:
             self._replay.teach(valuer, reward, about, stale=stale, trusts=trusts)

@@ -27,17 +27,8 @@ OLDEST, NEWEST = 4, 12
 
 
 def roles_of(items: Sequence[Item], actions: Sequence[str], similarities: Sequence[float]) -> dict[str, list[int]]:
-    """Return the roles of the actions that items name.
-
-    Args:
-        items: What the episode wrote, oldest first.
-        actions: What can be done.
-        similarities: Similarity of each item to the question; () if unknown.
-
-    Returns:
-        For each action that an item names, its roles in order. Items with advice name what they advise; of others the text is
-            searched.
-    """
+    """Return the roles, in order, of each action that one of the items names, which the episode wrote, oldest first. Items with
+    advice name what they advise; of others the text is searched. `similarities` are those to the question, () if unknown."""
     naming = [(index, named) for index, item in enumerate(items) if (named := _named_by(item, actions))]
     if not naming:
         return {}

@@ -66,12 +66,8 @@ class Replay:
         stale: bool,
         trusts: Sequence[float] | None = None,
     ) -> None:
-        """Add a reward to the record of the default policy.
-
-        Args:
-            stale: Whether it is too old to encode its question again if the vector is missing.
-            trusts: How far it counts for each choice, if that was judged before.
-        """
+        """Add a reward to the record of the default policy. `stale` ones are too old to encode their question again if the vector
+        is missing; `trusts` say how far the reward counts for each choice, if that was judged before."""
         task, _, choices = about
         judged, encoder = iter(trusts or ()), self.experience.encoder
         # What was done before the same was asked again led nowhere. What was done last led to the end.

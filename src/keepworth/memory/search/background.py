@@ -50,11 +50,7 @@ SENTENCES = (
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """How near an encoder puts unrelated texts.
-
-    Attributes:
-        unrelated: Mean cosine of texts that have nothing in common, below 1.
-    """
+    """How near an encoder puts texts that have nothing in common: their mean cosine, below 1."""
 
     unrelated: float
 
@@ -88,12 +84,8 @@ _MEASURED: WeakKeyDictionary[Encoder, Background] = WeakKeyDictionary()
 
 
 def background(encoder: Encoder, encode: Callable[[Sequence[str]], npt.NDArray[np.float32]]) -> Background:
-    """Return how near an encoder puts unrelated texts. It is measured once for each encoder.
-
-    Args:
-        encoder: Its identity says whether its background is known.
-        encode: Maps texts to unit rows with this encoder, as an `Embedder` does.
-    """
+    """Return how near an encoder puts unrelated texts, if its identity does not say it measured once with `encode`, which maps
+    texts to unit rows as an `Embedder` does."""
     scale = KNOWN.get(encoder.identity.model)
     with contextlib.suppress(TypeError):  # one that cannot be a key is measured again
         scale = scale or _MEASURED.get(encoder)

@@ -34,12 +34,8 @@ Row = tuple[int, Mapping[str, Any] | None]
 
 
 class _Column:
-    """The values of all items under one name of metadata.
-
-    Attributes:
-        codes: Maps an item number to the index of its value in `values`; -1 if the item is not current.
-        values: The distinct values. The first is MISSING.
-    """
+    """The values of all items under one name of metadata. `codes` maps an item number to the index of its value in `values`, or
+    to -1 if the item is not current. The first of the distinct `values` is MISSING."""
 
     __slots__ = ("_known", "_sorted", "_tables", "codes", "field", "values")
 
@@ -58,14 +54,8 @@ class _Column:
     def of_texts(
         cls, field: Field, numbers: npt.NDArray[np.int64], texts: Sequence[str], values: Sequence[Any]
     ) -> _Column:
-        """Build a column for all current items.
-
-        Args:
-            field: The name of metadata.
-            numbers: The item numbers.
-            texts: For each item a text that is equal for items of equal value.
-            values: The values of the distinct texts, in order of first appearance.
-        """
+        """Build a column for all current items. `texts` holds for each item a text that is equal for items of equal value, and
+        `values` the values of the distinct texts, in order of first appearance."""
         import numpy as np
 
         column = cls(field, ())
@@ -151,17 +141,13 @@ class MetadataColumns:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.clear()
-
-    def clear(self) -> None:
-        self._columns: OrderedDict[Field, _Column] = OrderedDict()
-        self._changed: OrderedDict[int, int] = OrderedDict()  # item number -> the entry that changed it last
-        self._since = -1  # changes after this entry are all in `_changed`
+        self.start(-1)
 
     def start(self, head: int) -> None:
         """Drop all columns and start again at a journal entry."""
-        self.clear()
-        self._since = head
+        self._columns: OrderedDict[Field, _Column] = OrderedDict()
+        self._changed: OrderedDict[int, int] = OrderedDict()  # item number -> the entry that changed it last
+        self._since = head  # changes after this entry are all in `_changed`
 
     def missing(self, tree: Tree) -> list[Field]:
         """Return the names in a filter for which there is no column yet."""

@@ -82,14 +82,8 @@ def total(statistics: Iterable[CorpusStatistics]) -> CorpusStatistics:
 
 
 def term_score(count: int, length: int, weight: float, mean_length: float) -> float:
-    """Return one term's share of a document's BM25 score.
-
-    Args:
-        count: Occurrences of the term in the document.
-        length: Words of the document.
-        weight: Inverse document frequency of the term.
-        mean_length: Mean length of a document in words.
-    """
+    """Return one term's share of a document's BM25 score. `length` counts the words of the document, `weight` is the term's
+    inverse document frequency."""
     if count == 0:
         return 0.0
     return weight * count * (K1 + 1.0) / (count + K1 * (1.0 - B + B * length / mean_length))
@@ -188,12 +182,7 @@ DEFAULT_CACHE = 4096
 
 
 class Embedder:
-    """An encoder with a cache of the vectors of recent texts. Thread-safe.
-
-    Args:
-        encoder: The encoder.
-        cached: How many texts to cache; the least recently used goes first, and 0 turns the cache off.
-    """
+    """An encoder with a cache of the vectors of the `cached` texts that were used last; 0 turns it off. Thread-safe."""
 
     __slots__ = ("_background", "_recent", "encoder", "identity")
 
@@ -357,15 +346,10 @@ def of_eight_bits(numbers: Bytes) -> Vectors:
 
 
 class DenseIndex:
-    """An exact index over the vectors of items. Thread-safe.
+    """An exact index over the vectors of items, which may begin with the rows of `base`. Thread-safe.
 
     Rows of current items are alive. An item whose vectors change gets new rows. An item that has several vectors is scored by the
-    best of them.
-
-    Args:
-        dimension: Numbers in a vector.
-        base: Rows to begin with.
-    """
+    best of them."""
 
     def __init__(self, dimension: int, base: Block | None = None) -> None:
         self.dimension = dimension
@@ -381,13 +365,8 @@ class DenseIndex:
         self._dead = [int((~block.alive[: block.size]).sum()) for block in self._blocks]
 
     def put(self, numbers: Sequence[int], scopes: Sequence[int], vectors: Vectors) -> None:
-        """Add items, or replace their vectors.
-
-        Args:
-            numbers: The item number of each row. The rows of one item follow one another.
-            scopes: The scope id of each row.
-            vectors: Unit rows, shape (n, dimension).
-        """
+        """Add items, or replace their vectors, which are unit rows of shape (n, dimension). `numbers` and `scopes` hold the item
+        number and the scope id of each row. The rows of one item follow one another."""
         with self._lock:
             if numbers and min(numbers) <= self._newest:
                 self.drop(numbers)  # a new item is newer than all there are
@@ -410,12 +389,6 @@ class DenseIndex:
                     block, first, end = index
                     self._blocks[block].alive[first:end] = False
                     self._dead[block] += end - first
-
-    def has(self, number: int) -> bool:
-        """Return whether an item is in the index."""
-        with self._lock:
-            self._locate()
-            return number in self._at
 
     def search(
         self,

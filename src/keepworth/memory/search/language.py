@@ -21,14 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """The naive Bayes model.
-
-    Attributes:
-        keys: For each length of run, the runs as ascending numbers, and the row of the first.
-        rows: Log-probability of each run in each language.
-        first: Log-prior of each language.
-        tags: The languages.
-    """
+    """The naive Bayes model of the languages `tags`. `keys` holds for each length the runs as ascending numbers, and the row of
+    the first. `rows` are the log-probabilities of each run in each language, `first` the log-priors of the languages."""
 
     keys: dict[int, tuple[npt.NDArray[np.int64], int]]
     rows: npt.NDArray[np.float16]

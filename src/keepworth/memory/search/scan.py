@@ -29,12 +29,7 @@ READERS = min(4, os.cpu_count() or 1)
 @cache
 def threads(name: str, process: int) -> ThreadPoolExecutor:
     """Return a pool of four threads that outlive one search. Some libraries start a team of threads for every thread that calls
-    them, so the threads are reused.
-
-    Args:
-        name: Of the pool.
-        process: The id of the calling process, because threads do not survive a fork.
-    """
+    them, so the threads are reused; in the process with this id, because threads do not survive a fork."""
     from concurrent.futures import ThreadPoolExecutor
 
     return ThreadPoolExecutor(4, f"keepworth-{name}")

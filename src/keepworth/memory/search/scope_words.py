@@ -27,12 +27,7 @@ Row = tuple[int, str]
 
 
 class _Scope:
-    """The inverted index of one scope.
-
-    Attributes:
-        numbers: The item number of each row.
-        row_of: The row of each current item, by number.
-    """
+    """The inverted index of one scope, with the item number of each row, and the row of each current item by its number."""
 
     __slots__ = ("index", "numbers", "row_of")
 
@@ -110,18 +105,8 @@ class ScopeWords:
         count: int,
         mask: Mask | None = None,
     ) -> list[tuple[int, float]] | None:
-        """Return the `count` best (item number, BM25), best first, ties by number. Scores equal those of `InvertedIndex.scores`.
-
-        Args:
-            ids: The scopes to search.
-            terms: Of the query.
-            statistics: Of the whole collection.
-            count: How many items to return.
-            mask: By item number, which items may be returned; None for all.
-
-        Returns:
-            The items, or None if one of the scopes has no index.
-        """
+        """Return the `count` best (item number, BM25) of these scopes that `mask` admits by their numbers, best first, ties by
+        number. Scores equal those of `InvertedIndex.scores`. Returns None if one of the scopes has no index."""
         import numpy as np
 
         scored: list[tuple[int, float]] = []

@@ -321,7 +321,7 @@ def evidence(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> tuple[dict[st
     words, meaning = dict(lexical), scale.background.usual_of(dense)
     # What a full list leaves out may have as much as its last; what a list that is not full leaves out has nothing.
     fewest, farthest = lexical[-1][1] if len(lexical) >= scale.pool else 0.0, meaning[dense[-1][0]] if dense else 0.0
-    unit = _word(lexical, dense, scale) / math.log1p(max(1, scale.items))
+    unit = _word(lexical, meaning[dense[0][0]] if dense else 0.0, scale) / math.log1p(max(1, scale.items))
     # Function words alone ("the") say nothing of what is known. Words say it all where the encoder read nothing of the question.
     tells = (0.5 if dense and dense[0][1] else ALONE) / scale.most if scale.most > 0 and scale.words else 0.0
     sums, nearest = {}, 0.0
@@ -332,10 +332,9 @@ def evidence(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> tuple[dict[st
     return sums, 1.0 / (1.0 + math.exp((KNOWN - nearest) / SPREAD))
 
 
-def _word(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> float:
-    """Return the weight of words for this question, from `WORD`."""
-    nearest = min(max(scale.background.usual(dense[0][1]) if dense else 0.0, SURE), HALF)
-    falling = 1.0 - 0.5 * (nearest - SURE) / (HALF - SURE)
+def _word(lexical: Ranked, nearest: float, scale: ScoreScale) -> float:
+    """Return the weight of words for this question, from `WORD`, and from the cosine of the nearest text."""
+    falling = 1.0 - 0.5 * (min(max(nearest, SURE), HALF) - SURE) / (HALF - SURE)
     if not lexical or scale.most <= 0:
         return WORD * falling
     long = math.sqrt(max(1.0, scale.words / MANY))

@@ -47,16 +47,8 @@ def mark_outdated(connection: AnyConnection, numbers: Iterable[int]) -> None:
 
 
 def extend(connection: AnyConnection, set_id: int, most: int = -1) -> bool:
-    """Write blocks for the items that no block covers yet, as far as they fill blocks, and rewrite worn blocks.
-
-    Args:
-        connection: A connection in a write transaction.
-        set_id: The vector set that serves.
-        most: How many new blocks to write; all for -1.
-
-    Returns:
-        Whether it stopped at `most` while there were more blocks to write.
-    """
+    """Write at most so many blocks (-1 for all) for the items that no block covers yet, as far as they fill blocks, and rewrite
+    worn blocks. Returns whether it stopped at `most` while there were more blocks to write."""
     if not connection.in_file:
         return False
     table = VECTORS.format(set_id)

@@ -42,23 +42,18 @@ _LOG = logging.getLogger("keepworth.memory")
 
 @dataclass(slots=True)
 class CorpusState:
-    """Facts about all scopes together after the newest journal entry, read once per entry.
-
-    Attributes:
-        state: A tuple that changes whenever one of the facts may have changed.
-        seq, name: The number of the newest entry, and the name of the state after it.
-        documents, words: The number of current items, and of the words in them.
-        tail: Current items that the full-text index does not hold yet: (scope id, text, its terms) by item number.
-        languages: The languages that have stems among the terms.
-    """
+    """Facts about all scopes together after the newest journal entry, which has number `seq` and led to the state `name`. They
+    are read once per entry: `state` changes whenever one of them may have changed."""
 
     state: tuple[Any, ...]
     seq: int
     name: str
-    documents: int
-    words: int
-    tail: Mapping[int, tuple[int, str, frozenset[str]]]
-    languages: frozenset[str]
+    documents: int  # current items
+    words: int  # in them
+    tail: Mapping[
+        int, tuple[int, str, frozenset[str]]
+    ]  # by number, those that the full-text index lacks: scope, text, terms
+    languages: frozenset[str]  # that have stems among the terms
 
 
 # Subqueries, so that there is one row even without an event or a vector set.

@@ -150,17 +150,14 @@ class LiveEpisode:
             done = episode_log.done_in(connection, self.id)
         self._steps, self._waiting, self._action, self.acts = done
 
-    def _over(self) -> bool:
-        """Whether the episode has a final reward, from anybody. Rewards are final with a policy that stores cases."""
-        learning = self._memory.learning
-        return learning is not None and self._rewarded() and learning.keeps
-
     def _rewarded(self) -> bool:
         with self._memory.store.database.reading() as connection:
             return bool(log.rewards_of(connection, self.id))
 
     def _open(self) -> None:
-        if self._over():
+        """Raise ClosedEpisode if the episode has its final reward: with a policy that stores cases, the first from anybody is."""
+        learning = self._memory.learning
+        if learning is not None and learning.keeps and self._rewarded():
             raise ClosedEpisode(f"episode {self.id!r} has its reward.", "Open a new episode.")
 
     def _note(self, what: str, **body: Any) -> None:

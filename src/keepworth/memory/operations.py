@@ -130,8 +130,7 @@ def execute(view: View, act: Act, draft: Draft, *, new_id: str, now: str) -> Ope
         return _assign(view, act)
     if isinstance(act, Credit):
         return _credit(view, act)
-    problem = malformed(act)
-    if problem is not None:
+    if problem := malformed(act):
         return OperationOutcome(False, reason=problem)
     if act.kind is OperationKind.NOOP:
         return OperationOutcome(False, reason="noop")
@@ -221,8 +220,7 @@ def _duplicate(view: View, item: Item, but: str = "") -> str | None:
 
 
 def _add(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> OperationOutcome:
-    problem = draft_problem(operation.text, draft)
-    if problem is not None:
+    if problem := draft_problem(operation.text, draft):
         return OperationOutcome(False, reason=problem)
     if operation.targets:
         return OperationOutcome(False, reason="ADD takes no targets")
@@ -237,8 +235,7 @@ def _add(view: View, operation: Operation, draft: Draft, new_id: str, now: str) 
 def _update(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> OperationOutcome:
     if len(operation.targets) != 1:
         return OperationOutcome(False, reason=f"UPDATE takes one target, got {len(operation.targets)}")
-    problem = text_problem(operation.text) or _targets_problem(view, operation.targets)
-    if problem is not None:
+    if problem := text_problem(operation.text) or _targets_problem(view, operation.targets):
         return OperationOutcome(False, reason=problem)
     old = _known(view, operation.targets[0])
     if old.text == operation.text:
@@ -254,13 +251,12 @@ def _update(view: View, operation: Operation, draft: Draft, new_id: str, now: st
 
 def _replace_with_new(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> OperationOutcome:
     """Carry out SUPERSEDE or MERGE: close the targets, and write an item with the new text that is linked to them."""
-    targets, merging = _distinct(operation.targets), operation.kind is OperationKind.MERGE
+    targets, merging = tuple(dict.fromkeys(operation.targets)), operation.kind is OperationKind.MERGE
     if not targets and not merging:
         return OperationOutcome(False, reason="SUPERSEDE needs a target")
     if len(targets) < 2 and merging:
         return OperationOutcome(False, reason=f"MERGE needs two different targets, got {len(targets)}")
-    problem = draft_problem(operation.text, draft) or _targets_problem(view, targets)
-    if problem is not None:
+    if problem := draft_problem(operation.text, draft) or _targets_problem(view, targets):
         return OperationOutcome(False, reason=problem)
     olds = [_known(view, target) for target in targets]
     # An agent that says "this fact changed" changes neither the kind of the item nor whose it is.
@@ -299,7 +295,7 @@ def _replace_with_new(view: View, operation: Operation, draft: Draft, new_id: st
 
 
 def _delete(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> OperationOutcome:
-    targets = _distinct(operation.targets)
+    targets = tuple(dict.fromkeys(operation.targets))
     if not targets:
         return OperationOutcome(False, reason="DELETE needs a target")
     items = [(target, view.get(target)) for target in targets]
@@ -318,9 +314,7 @@ def _link(view: View, operation: Operation, draft: Draft, new_id: str, now: str)
     source, target = operation.targets
     if source == target:
         return OperationOutcome(False, reason="an item cannot be linked to itself")
-    problem = _targets_problem(view, operation.targets)
-    if problem is None and operation.text:
-        problem = text_problem(operation.text)
+    problem = _targets_problem(view, operation.targets) or (text_problem(operation.text) if operation.text else None)
     if problem is not None:
         return OperationOutcome(False, reason=problem)
     item = _known(view, source)
@@ -332,11 +326,9 @@ def _link(view: View, operation: Operation, draft: Draft, new_id: str, now: str)
 
 
 def _assign(view: View, act: Assignment) -> OperationOutcome:
-    problem = _targets_problem(view, (act.target,))
-    if problem is not None:
+    if problem := _targets_problem(view, (act.target,)):
         return OperationOutcome(False, reason=problem)
-    unknown = set(act.fields) - ASSIGNABLE
-    if unknown:
+    if unknown := set(act.fields) - ASSIGNABLE:
         return OperationOutcome(False, reason=f"cannot assign {', '.join(sorted(unknown))}")
     fields = dict(act.fields)
     if "status" in fields:
@@ -364,11 +356,8 @@ def _credit(view: View, act: Credit) -> OperationOutcome:
 
 def draft_problem(text: str, draft: Draft) -> str | None:
     """Return why this text, or the key of the draft, cannot be remembered; None if both can."""
-    problem = text_problem(text)
-    if problem is None and draft.key:
-        key_problem = text_problem(draft.key)
-        problem = None if key_problem is None else f"key: {key_problem}"
-    return problem
+    key_problem = text_problem(draft.key) if draft.key else None
+    return text_problem(text) or (key_problem and f"key: {key_problem}")
 
 
 def _targets_problem(view: View, targets: Iterable[str]) -> str | None:
@@ -385,10 +374,6 @@ def _known(view: View, id: str) -> Item:
     item = view.get(id)
     assert item is not None
     return item
-
-
-def _distinct(targets: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(targets))
 
 
 _HANDLERS = {

@@ -125,24 +125,20 @@ def _answers(writer: Writer, finished: Any) -> Iterator[Operation]:
     not made for messages."""
     from keepworth.memory.policy.slots import written
 
-    answer = iter(written(writer, finished))
-    while True:
-        try:
-            asked = next(answer)
-        except StopIteration:
-            return
-        except (InvalidAdvice, NothingToWrite):
-            raise
-        except Exception as error:
-            # The error's fix is left out: it is advice for the model, not for whoever wrote the messages.
-            message = error.message if isinstance(error, KeepworthError) else error
-            raise WriterFailed(f"a writer failed, {type(error).__name__}: {message}"[:500]) from error
-        if not isinstance(asked, Operation):
-            raise InvalidAdvice(
-                f"a writer of messages gave {asked!r:.60}, which is no operation.",
-                "Advice is for propose(), or for the writer of a policy.",
-            )
-        yield asked
+    try:
+        for asked in written(writer, finished):
+            if not isinstance(asked, Operation):
+                raise InvalidAdvice(
+                    f"a writer of messages gave {asked!r:.60}, which is no operation.",
+                    "Advice is for propose(), or for the writer of a policy.",
+                )
+            yield asked
+    except (InvalidAdvice, NothingToWrite):
+        raise
+    except Exception as error:
+        # The error's fix is left out: it is advice for the model, not for whoever wrote the messages.
+        message = error.message if isinstance(error, KeepworthError) else error
+        raise WriterFailed(f"a writer failed, {type(error).__name__}: {message}"[:500]) from error
 
 
 def _draft_of(operation: Operation, draft: Draft, at: str) -> Draft:

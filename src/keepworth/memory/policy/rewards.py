@@ -6,12 +6,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from numbers import Real
 
 import numpy as np
 
 from keepworth.memory.errors import InvalidReward
-from keepworth.memory.operations import LARGEST_REWARD
+from keepworth.memory.operations import checked_reward
 
 WINDOW = 40
 SHARE = 2.0
@@ -98,15 +97,12 @@ class Trust:
 
 def check_range(reward_range: tuple[float, float]) -> None:
     """Raise InvalidReward for a range that holds no rewards."""
-    pair = isinstance(reward_range, Sequence) and len(reward_range) == 2
-    if not (pair and all(_is_finite(end) for end in reward_range) and reward_range[0] < reward_range[1]):
+    try:
+        low, high = map(checked_reward, reward_range) if isinstance(reward_range, Sequence) else (0.0, 0.0)
+        sound = low < high
+    except ValueError:  # there are not two, or one is no number that a reward can be
+        sound = False
+    if not sound:
         raise InvalidReward(
             f"the reward range {reward_range!r:.60} holds no rewards.", "Give (lowest, highest), both finite."
         )
-
-
-def _is_finite(number: object) -> bool:
-    try:
-        return isinstance(number, Real) and abs(float(number)) <= LARGEST_REWARD
-    except OverflowError:
-        return False

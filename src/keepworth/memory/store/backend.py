@@ -61,6 +61,8 @@ class Backend(ABC):
     """The exceptions that the database's driver raises."""
     place = Path()
     """Path of the file; only of use where `has_files` is true."""
+    has_files = False
+    """Whether the memory is a file, beside which other files may belong to it."""
     in_memory = False
     """Whether the memory lies in this process alone and ends with it."""
 
@@ -102,11 +104,6 @@ class Backend(ABC):
 
     @abstractmethod
     def _close_connections(self) -> None: ...
-
-    @property
-    def has_files(self) -> bool:
-        """Whether the memory is a file, beside which other files may belong to it."""
-        return False
 
     @abstractmethod
     def pack(self, *, optimise: bool = False) -> bool:

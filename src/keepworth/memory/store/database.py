@@ -226,6 +226,7 @@ class Database(Backend):
         super().__init__(durability, read_only, timeout)
         self.path = _checked(path)
         self.in_memory = self.path == ":memory:"
+        self.has_files = not self.in_memory
         # Connections are opened later, too, and the process may have gone to another folder by then.
         self._where = self.path if self.in_memory else os.path.abspath(self.path)
         self._checkpoints = Checkpoints(self._where)
@@ -424,10 +425,6 @@ class Database(Backend):
         self.check_writable()
         with self._write_lock, self._checkpoints.lock, self.translated():
             return work(self._writer)
-
-    @property
-    def has_files(self) -> bool:
-        return not self.in_memory
 
     def pack(self, *, optimise: bool = False) -> bool:
         # To overwrite deleted rows (secure_delete) is not enough: pages that were rebalanced keep copies in their unused space.

@@ -57,22 +57,19 @@ def statistics(store: Store) -> Statistics:
             "count(*) FILTER (WHERE deleted) FROM items",
         )
         served = first(connection, "SELECT id, model, dimension FROM vector_sets WHERE state = 'serving'")
-        unembedded = current or 0
+        unembedded = current
         if served is not None:
-            unembedded -= scalar(
-                connection,
-                f"SELECT count(*) FROM {VECTORS.format(served[0])} JOIN items USING(n) "
-                "WHERE content IS NOT NULL AND status = 'active'",
-            )
+            query = f"SELECT count(*) FROM {VECTORS.format(served[0])} JOIN items USING(n) WHERE {CURRENT}"
+            unembedded -= scalar(connection, query)
 
         def count(table: str, where: str = "true") -> int:
             return int(scalar(connection, f"SELECT count(*) FROM {table} WHERE {where}"))
 
         return Statistics(
             path=store.database.path,
-            current=current or 0,
-            closed=closed or 0,
-            deleted=deleted or 0,
+            current=current,
+            closed=closed,
+            deleted=deleted,
             unembedded=unembedded,
             journal=count("events"),
             decisions=count("decisions"),

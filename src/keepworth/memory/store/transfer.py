@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
-from keepworth.memory.item import Scope, Status, checked_text, from_record, to_record
+from keepworth.memory.item import Scope, Status, checked_text, from_record, json_writer, to_record
 from keepworth.memory.operations import Assignment, Draft
 from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.store import notes, rows
@@ -164,7 +164,8 @@ def _insert(transaction: Transaction, name: str, value: Any, scopes: dict[int, i
         transaction.put(value)
         return
     table, columns = TABLES[name]
-    values, named = [_decoded(cell) for cell in value], columns.split(", ")
+    values = [base64.b64decode(cell["base64"]) if isinstance(cell, dict) else cell for cell in value]
+    named = columns.split(", ")
     if name == "decision":
         values[CANDIDATES] = packed(unpacked(values[CANDIDATES]))
     if "scope" in named:
@@ -238,24 +239,15 @@ def _check_header(record: dict[str, Any]) -> None:
         raise ValueError(f"its range of rewards, {low:g} to {high:g}, holds none")
 
 
-def _plain(value: object) -> object:
-    """Return a value of a row as JSON can hold it: bytes as base64."""
-    return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
-
-
 def _plain_row(name: str, row: Iterable[Any]) -> list[object]:
-    """Return the values of a row, called `name` in the export. Raises rows.Unreadable for malformed candidates of a decision."""
+    """Return the values of a row, called `name` in the export, as JSON can hold them: bytes as base64. Raises rows.Unreadable for
+    malformed candidates of a decision."""
     values = list(row)
     if name == "decision":
         with rows.readable(f"the candidates of decision {values[1]!r:.40}"):
             values[CANDIDATES] = as_json(unpacked(values[CANDIDATES]))
-    return [_plain(value) for value in values]
+    return [{"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value for value in values]
 
 
-def _decoded(value: Any) -> Any:
-    return base64.b64decode(value["base64"]) if isinstance(value, dict) else value
-
-
-def _line(record: dict[str, Any]) -> str:
-    """Return a line of an export, without its line break."""
-    return json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+_line = json_writer()
+"""Returns a line of an export, without its line break."""

@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
+import numpy as np
+
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.model import Encoder
 from keepworth.memory.errors import UnknownItem
@@ -113,8 +115,6 @@ class Written:
 
     def cosines(self, queries: Vectors, embedder: Embedder) -> Vectors:
         """Return the best cosine of each row's vectors for each query, of shape (queries, rows). There must be a row."""
-        import numpy as np
-
         listed = self.vectors(embedder)
         whole = self._whole
         if whole is None or len(whole[1]) != len(listed):
@@ -279,8 +279,6 @@ class Overlay:
 
     def _hidden(self) -> Rows:
         """Return the indices of outdated rows, as an array of one dimension."""
-        import numpy as np
-
         return np.asarray(self.written.hidden, dtype=np.intp)
 
     def with_others(self, request: Request, time: str) -> Overlay:

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from keepworth.episodes.model import Encoder
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
 SENTENCES = (
@@ -98,8 +99,6 @@ def background(encoder: Encoder, encode: Callable[[Sequence[str]], npt.NDArray[n
 
 def measured(encode: Callable[[Sequence[str]], npt.NDArray[np.float32]]) -> Background:
     """Measure the mean cosine of pairs of `SENTENCES`."""
-    import numpy as np
-
     try:
         vectors = encode(SENTENCES)
     except LookupError:  # an encoder that looks its vectors up, and knows no others

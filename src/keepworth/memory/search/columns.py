@@ -13,10 +13,11 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from keepworth.memory.search.where import MISSING, RANGES, Condition, Field, Tree, holds, value_key
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     Codes = npt.NDArray[np.int32]
@@ -40,8 +41,6 @@ class _Column:
     __slots__ = ("_known", "_sorted", "_tables", "codes", "field", "values")
 
     def __init__(self, field: Field, rows: Iterable[Row]) -> None:
-        import numpy as np
-
         self.field = field
         self.codes: Codes = np.zeros(0, np.int32)
         self.values: list[Any] = [MISSING]
@@ -56,8 +55,6 @@ class _Column:
     ) -> _Column:
         """Build a column for all current items. `texts` holds for each item a text that is equal for items of equal value, and
         `values` the values of the distinct texts, in order of first appearance."""
-        import numpy as np
-
         column = cls(field, ())
         code_of: dict[str, int] = {}
         for text, value in zip(dict.fromkeys(texts), values, strict=True):
@@ -70,8 +67,6 @@ class _Column:
 
     def put(self, rows: Iterable[Row]) -> None:
         """Set the values of some items. Metadata of None take an item out."""
-        import numpy as np
-
         numbers, codes = [], []
         of, known_values, values = self.field.of, self._known, self.values
         for number, metadata in rows:
@@ -100,8 +95,6 @@ class _Column:
 
     def _table(self, condition: Condition) -> Mask:
         """Return which of `values` meet a condition, as a mask."""
-        import numpy as np
-
         if condition.operator in ("$eq", "$in", "$ne", "$nin"):
             table = np.zeros(len(self.values), bool)
             table[[code for key in condition.operand if (code := self._known.get(key)) is not None]] = True
@@ -119,8 +112,6 @@ class _Column:
 
     def _between(self, operator: str, bound: Any) -> Mask:
         """Return which of `values` are within a bound, as a mask, by bisection in the sorted values of the bound's type."""
-        import numpy as np
-
         text, values = isinstance(bound, str), self.values
         seen, order = self._sorted.get(text, (0, np.zeros(0, np.int32)))
         if seen < len(values):
@@ -181,8 +172,6 @@ class MetadataColumns:
 
     def mask(self, tree: Tree) -> Mask:
         """Return a mask by item number of the current items that meet a filter. There must be a column for each of its names."""
-        import numpy as np
-
         columns = []
         for field in fields_of(tree):
             self._columns.move_to_end(field)
@@ -196,8 +185,6 @@ class MetadataColumns:
         return met & current
 
     def _met(self, tree: Tree, room: int) -> Mask:
-        import numpy as np
-
         if isinstance(tree, Condition):
             met = self._columns[tree.field].met(tree)
             # Columns have room for different numbers; there are no items beyond.
@@ -220,8 +207,6 @@ def fields_of(tree: Tree) -> list[Field]:
 def corrected(mask: Mask, tree: Tree, rows: Mapping[int, Mapping[str, Any] | None], numbers: Iterable[int]) -> Mask:
     """Return `mask` with the entries of some items computed again from their metadata in `rows`. Items that are not in `rows` are
     masked out."""
-    import numpy as np
-
     numbers = list(numbers)
     if not numbers:
         return mask

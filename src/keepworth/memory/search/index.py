@@ -18,6 +18,8 @@ from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.episodes.vectors import RecentVectors
 from keepworth.memory.errors import InvalidVector
@@ -27,7 +29,6 @@ from keepworth.memory.search.scan import begin, best, cosines, in_mask
 from keepworth.memory.search.terms import QueryTerms, terms_and_languages, weight
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     Bytes = npt.NDArray[np.int8]
@@ -129,8 +130,6 @@ class InvertedIndex:
 
     def _posting(self, term: str) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]] | None:
         """Return the rows and counts of one term, or None. The arrays are cached until the list of the term grows."""
-        import numpy as np
-
         entries = self._postings.get(term)
         if entries is None:
             return None
@@ -144,8 +143,6 @@ class InvertedIndex:
 
     def statistics(self, terms: Sequence[str], hidden: npt.NDArray[np.intp]) -> CorpusStatistics:
         """Return the statistics of the rows that are not hidden."""
-        import numpy as np
-
         frequency = {}
         for term in terms:
             posting = self._posting(term)
@@ -159,8 +156,6 @@ class InvertedIndex:
 
     def scores(self, terms: Sequence[str], statistics: CorpusStatistics) -> npt.NDArray[np.float64]:
         """Return the BM25 score of every row, hidden ones included; 0 for rows without a query term. Shape (rows,)."""
-        import numpy as np
-
         out = np.zeros(len(self.lengths))
         if not statistics.documents or not self.lengths:
             return out
@@ -216,8 +211,6 @@ class Embedder:
         Returns:
             For each text a matrix of shape (1 + parts, dimension): its unit vector, then the shorter vectors of its parts.
         """
-        import numpy as np
-
         listed = [parts(text) for text in texts]
         matrix = self([part for part_texts in listed for part in part_texts])
         ends = list(accumulate(map(len, listed)))
@@ -246,8 +239,6 @@ TINY = 1e-15
 def unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
     """Return an encoder's output as float32 unit rows of shape (rows, dimension). A zero row stays zero and matches nothing.
     Raises InvalidVector."""
-    import numpy as np
-
     try:
         array = np.asarray(vectors, dtype=np.float32)
     except (TypeError, ValueError) as error:
@@ -288,8 +279,6 @@ class Block:
     __slots__ = ("alive", "matrix", "numbers", "scopes", "size")
 
     def __init__(self, dimension: int, room: int = 64) -> None:
-        import numpy as np
-
         self.numbers: npt.NDArray[np.int64] = np.zeros(room, np.int64)
         self.scopes: npt.NDArray[np.int32] = np.zeros(room, np.int32)
         self.alive: npt.NDArray[np.bool_] = np.zeros(room, bool)
@@ -304,8 +293,6 @@ class Block:
 
     def extended(self, count: int) -> slice:
         """Make room for `count` more rows and return their slice. They count once `accept` gives their numbers."""
-        import numpy as np
-
         need = self.size + count
         if need > len(self.numbers):
             room = max(need, 2 * len(self.numbers))
@@ -318,8 +305,6 @@ class Block:
 
     def accept(self, numbers: npt.ArrayLike, scopes: npt.ArrayLike) -> None:
         """Mark the next rows, whose vectors are in the matrix already, as alive."""
-        import numpy as np
-
         here = slice(self.size, self.size + len(np.atleast_1d(numbers)))
         self.numbers[here] = numbers
         self.scopes[here] = scopes
@@ -329,8 +314,6 @@ class Block:
 
 def in_eight_bits(vector: Vectors) -> Bytes:
     """Quantise a unit vector to eight bits a number, as it is stored."""
-    import numpy as np
-
     most = float(np.abs(vector).max(initial=0.0)) or 1.0
     numbers: Bytes = np.rint(vector * (127.0 / most)).astype(np.int8)
     return numbers
@@ -338,8 +321,6 @@ def in_eight_bits(vector: Vectors) -> Bytes:
 
 def of_eight_bits(numbers: Bytes) -> Vectors:
     """Return the unit vector of a quantised one."""
-    import numpy as np
-
     rough = numbers.astype(np.float32)
     length = float(np.sqrt(rough @ rough))
     return rough / np.float32(length) if length else rough
@@ -407,8 +388,6 @@ class DenseIndex:
             scope_ids: The scopes to search; None for all.
             mask: By item number, which items may be returned; None for all.
         """
-        import numpy as np
-
         with self._lock:
             selected = None if scope_ids is None else self._rows_in(scope, scope_ids)
             if mask is not None:
@@ -440,8 +419,6 @@ class DenseIndex:
 
     def _locate(self) -> None:
         """Build the map from item numbers to rows of the base. It is built on first use, because a search does not need it."""
-        import numpy as np
-
         if self._known:
             return
         base = self._blocks[0]
@@ -461,8 +438,6 @@ class DenseIndex:
 
     def _rows_in(self, scope: object, scope_ids: Collection[int]) -> list[Rows]:
         """Return the rows of each block that lie in the given scopes. They are cached by scope and extended as rows arrive."""
-        import numpy as np
-
         cached = self._by_scope.get(scope)
         newest = max(scope_ids, default=0)
         allowed = np.zeros(newest + 1, bool)
@@ -497,8 +472,6 @@ def _first_of_each(line: list[tuple[int, float]]) -> list[tuple[int, float]]:
 
 def _scanned(queries: Vectors, count: int, views: list[_View]) -> list[list[tuple[int, float]]]:
     """Score all queries against all rows that are alive and selected."""
-    import numpy as np
-
     numbers, scores = [], []
     for matrix, listed, alive, rows in views:
         if rows is not None and len(rows) <= SCAN_SHARE * len(listed):

@@ -14,8 +14,9 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
 
@@ -32,8 +33,6 @@ class _Model:
 
 @cache
 def _model() -> _Model:
-    import numpy as np
-
     with (files(__package__) / "languages.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         keys, lengths, weights = np.cumsum(arrays["steps"]), arrays["lengths"], arrays["told"]
         rows = np.empty((len(keys), len(arrays["tags"])), np.float16)
@@ -47,8 +46,6 @@ def _model() -> _Model:
 def classify(texts: Sequence[str]) -> list[tuple[str, float]]:
     """Return the likeliest language of each text, as a tag, and its probability. Where several runs end at one byte, the longest
     counts."""
-    import numpy as np
-
     model = _model()
     normalised = [unicodedata.normalize("NFC", text.lower() if text.isupper() else text) for text in texts]
     parts = [text.encode("utf-8", "surrogatepass") for text in normalised]

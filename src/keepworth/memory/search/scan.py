@@ -8,10 +8,11 @@ from functools import cache, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-    import numpy as np
     import numpy.typing as npt
 
     from keepworth.episodes.arrays import Vectors
@@ -51,8 +52,6 @@ def cosines(queries: Vectors, matrix: Vectors) -> Vectors:
     as long. It also gives equal rows equal scores, wherever they stand and whatever the number of threads. From `MANY` queries on
     a matrix product is faster.
     """
-    import numpy as np
-
     if len(queries) >= MANY:
         product: Vectors = queries @ matrix.T
         return product
@@ -66,8 +65,6 @@ def cosines(queries: Vectors, matrix: Vectors) -> Vectors:
 def _by_rows(queries: Vectors, matrix: Vectors) -> Vectors:
     """Compute the cosines of the queries with these rows. Several queries share a chunk of rows while it is in the processor's
     cache."""
-    import numpy as np
-
     out = np.empty((len(queries), len(matrix)), np.float32)
     step = CACHED if len(queries) > 1 else max(1, len(matrix))
     for start in range(0, len(matrix), step):
@@ -79,8 +76,6 @@ def _by_rows(queries: Vectors, matrix: Vectors) -> Vectors:
 
 def best(scores: npt.NDArray[np.floating], count: int) -> npt.NDArray[np.intp]:
     """Return the indices of the `count` largest scores, best first, ties in order of index. Shape (min(count, n),)."""
-    import numpy as np
-
     n = len(scores)
     if count >= n or n <= 128:
         return np.argsort(-scores, kind="stable")[:count]
@@ -103,8 +98,6 @@ def best(scores: npt.NDArray[np.floating], count: int) -> npt.NDArray[np.intp]:
 
 def in_mask(mask: npt.NDArray[np.bool_], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Return which of `numbers` the mask keeps. Numbers beyond its end are not kept."""
-    import numpy as np
-
     if not len(mask):
         return np.zeros(len(numbers), bool)
     out: npt.NDArray[np.bool_] = mask[np.minimum(numbers, len(mask) - 1)] & (numbers < len(mask))

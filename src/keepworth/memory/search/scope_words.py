@@ -12,6 +12,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from keepworth.memory.search.index import CorpusStatistics, InvertedIndex
 from keepworth.memory.search.scan import in_mask
 
@@ -107,8 +109,6 @@ class ScopeWords:
     ) -> list[tuple[int, float]] | None:
         """Return the `count` best (item number, BM25) of these scopes that `mask` admits by their numbers, best first, ties by
         number. Scores equal those of `InvertedIndex.scores`. Returns None if one of the scopes has no index."""
-        import numpy as np
-
         scored: list[tuple[int, float]] = []
         with self._lock:
             for id in ids:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from keepworth.memory.search.index import Block
 from keepworth.memory.store import rows
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
@@ -19,7 +21,6 @@ from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.store.rows import VECTORS
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
 ITEMS = 1024
@@ -71,8 +72,6 @@ def extend(connection: AnyConnection, set_id: int, most: int = -1) -> bool:
 
 def write_block(connection: AnyConnection, set_id: int, span: Range) -> None:
     """Write the block of a range of item numbers, from the rows."""
-    import numpy as np
-
     made, dimension = first(connection, "SELECT made, dimension FROM vector_sets WHERE id = ?", (set_id,))
     listed = _current(connection, set_id, "v.n > ? AND v.n <= ?", span).fetchall()
     sizes = [len(vector) // (4 * dimension) for _, _, vector in listed]
@@ -124,8 +123,6 @@ def append_all(connection: AnyConnection, set_id: int, made: str, block: Block) 
     It yields after each part. A reader who does not need the part again may set the size of `block` to 0, so that the next part
     takes its memory.
     """
-    import numpy as np
-
     listed, outdated = list[Any](), list[int]()
     if connection.in_file:
         listed = select(connection, "SELECT last, first, size, sum FROM blocks ORDER BY last")
@@ -179,8 +176,6 @@ def _current(connection: AnyConnection, set_id: int, which: str, values: tuple[A
 
 def _append_rows(block: Block, connection: AnyConnection, set_id: int, which: str, values: tuple[Any, ...]) -> int:
     """Append vectors from the rows to `block` and return how many there were."""
-    import numpy as np
-
     before = block.size
     listed = _current(connection, set_id, which, values)
     while part := list(islice(listed, ITEMS)):
@@ -195,8 +190,6 @@ def _append_rows(block: Block, connection: AnyConnection, set_id: int, which: st
 def _append_body(connection: AnyConnection, block: Block, stamp: tuple[Any, ...], size: Any, checksum: Any) -> bool:
     """Append the body of a stored block to `block`. Returns False, and appends nothing, where its length or checksum is wrong.
     `stamp` holds the set's id, its `made`, and the block's range."""
-    import numpy as np
-
     dimension = block.matrix.shape[1]
     length = scalar(connection, "SELECT length(body) FROM blocks WHERE last = ? AND typeof(body) = 'blob'", stamp[-1:])
     if not isinstance(size, int) or length != size * (12 + 4 * dimension):
@@ -219,8 +212,6 @@ def _checksum(
 ) -> int:
     """Return a checksum that takes no longer than reading the memory: a CRC of the column sums of the vectors, of a sum that
     depends on the order of the rows, and of the other arguments as they are."""
-    import numpy as np
-
     size, dimension = matrix.shape
     words = matrix.view("<u4")
     order = np.dot(words[:, 0].astype(np.uint64), np.arange(1, size + 1, dtype=np.uint64))

@@ -7,6 +7,8 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from keepworth.memory.errors import NotAMemoryFile
 from keepworth.memory.item import HASH_MODULUS, Item, Scope, content_digest
 from keepworth.memory.search.chunks import PART
@@ -274,8 +276,6 @@ def _vector_problems(connection: AnyConnection, items: dict[str, Item]) -> Itera
 
 
 def _unit(blob: bytes, dimension: int) -> bool:
-    import numpy as np
-
     if not blob or len(blob) % (4 * dimension):
         return False
     vectors = np.frombuffer(blob, np.float32).reshape(-1, dimension).astype(np.float64)

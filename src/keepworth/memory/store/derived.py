@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import Scope
 from keepworth.memory.search.columns import MetadataColumns, corrected
@@ -29,7 +31,6 @@ from keepworth.memory.store.rows import NAMED, VECTORS
 from keepworth.memory.store.words import RankedTexts, WordStatistics
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from keepworth.memory.search.columns import Mask
@@ -246,8 +247,6 @@ class Derived:
 
         Few vectors are read from their rows. Many are scored as they are read, block by block.
         Returns None without blocks, where it is best to keep what is read."""
-        import numpy as np
-
         few: list[int] | None = None if mask is None else np.flatnonzero(mask).tolist()
         which, values = "", ""
         if few is not None and len(few) <= FEW:
@@ -312,8 +311,6 @@ class Derived:
 
     def _follow(self, connection: AnyConnection, since: int) -> bool:
         """Update the vector index with what changed after journal entry `since`."""
-        import numpy as np
-
         assert self._dense is not None
         assert self._store.set_id is not None
         changed = select(
@@ -410,8 +407,6 @@ class Derived:
         return self.database.once(connection, ("mask", where), lambda: self._mask(connection, where))
 
     def _mask(self, connection: AnyConnection, where: Filter) -> Mask:
-        import numpy as np
-
         assert where.tree is not None
         corpus, columns = self.corpus(connection), self._columns
         with columns.lock:
@@ -476,8 +471,6 @@ def _column_in(connection: AnyConnection, field: Field) -> tuple[npt.NDArray[np.
         The items' numbers, the texts of their values, and the values of the distinct texts; None where the items have to be read
         one by one.
     """
-    import numpy as np
-
     path: tuple[str, ...] = ()
     if field.inside == (ITEM,):
         value_of = {"kind": "kind", "when": schema.WHEN}[field.name]

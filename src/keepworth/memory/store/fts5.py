@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.full_text import CURRENT, FULL_TEXT, TOKENS, WHOLE_TEXT
@@ -69,8 +71,6 @@ class Fts5:
         return [n for (n,) in select(connection, query, (*values, count))]
 
     def admit(self, connection: AnyConnection, mask: Mask, row: str) -> str:
-        import numpy as np
-
         numbers = np.flatnonzero(mask)
         end = int(numbers[-1]) + 1 if len(numbers) else 0
         if end - len(numbers) <= LEFT_OUT:

@@ -20,6 +20,8 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory.errors import NotAMemoryFile
 from keepworth.memory.item import (
@@ -39,7 +41,6 @@ from keepworth.memory.item import (
 from keepworth.memory.operations import Act, Assignment, Credit, Draft
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
 COLUMNS = (
@@ -118,8 +119,6 @@ def to_scope(row: Sequence[Any] | None, id: int) -> Scope:
 def to_vectors(blob: Any, dimension: int) -> npt.NDArray[np.float32]:
     """Return the stored vectors of an item: that of its text, and that of each part of a long one. Shape (1 + parts, dimension).
     Raises Unreadable."""
-    import numpy as np
-
     if not isinstance(blob, bytes) or not blob or len(blob) % (4 * dimension):
         raise Unreadable(f"vectors of {dimension} numbers cannot be read from {blob!r:.40}")
     return np.frombuffer(blob, np.float32).reshape(-1, dimension)

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from keepworth.memory.item import EVERYWHERE, HASH_MODULUS, Item, Scope, content_digest, duplicate_key
 from keepworth.memory.search.index import CorpusStatistics, InvertedIndex
 from keepworth.memory.search.scan import best
@@ -279,8 +281,6 @@ class _Drift:
 
     def corrected(self, live: CorpusStatistics, terms: Sequence[str]) -> CorpusStatistics:
         """Return the live statistics with the present states taken out and the past ones put in."""
-        import numpy as np
-
         nothing = np.zeros(0, np.intp)
         past, present = self.index.statistics(terms, nothing), self._present.statistics(terms, nothing)
         frequency = {

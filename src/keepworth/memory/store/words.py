@@ -11,6 +11,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from keepworth.memory.search.index import CorpusStatistics, term_score
 from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.search.terms import terms_of_many
@@ -121,8 +123,6 @@ def proposed(
     """
     admitted, index = "", connection.full_text
     if mask is not None:
-        import numpy as np
-
         few: list[int] = np.flatnonzero(mask).tolist()
         if len(few) <= RANKED_WHOLE:
             # If the index finds the rows that hold a word for less, the others need not be read.

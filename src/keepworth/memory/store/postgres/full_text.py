@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from keepworth.memory.search.index import K1, B
 from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.store.connection import AnyConnection, scalar, select
 from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from keepworth.memory.search.columns import Mask
@@ -127,8 +128,6 @@ class Postings:
         return [n for (n,) in select(connection, query, (keys, keys, *values, count))]
 
     def admit(self, connection: AnyConnection, mask: Mask, row: str) -> str:
-        import numpy as np
-
         admitted = np.flatnonzero(mask)
         end = int(admitted[-1]) + 1 if len(admitted) else 0
         if len(admitted) <= LISTED:

@@ -24,6 +24,7 @@ from keepworth.episodes.episode import Decision, Episode
 from keepworth.episodes.model import Encoder
 from keepworth.memory import by_name
 from keepworth.memory.changing import Changes
+from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import (
     InvalidFilter,
     InvalidPolicy,
@@ -52,6 +53,8 @@ from keepworth.memory.item import (
 from keepworth.memory.operations import Credit, Draft, OperationOutcome, checked_reward
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.place import on_server
+from keepworth.memory.policy.learning import Learning
+from keepworth.memory.policy.rewards import check_range
 from keepworth.memory.scopes import Scopes
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.search import (
@@ -82,8 +85,6 @@ from keepworth.memory.store.views import ScopeView
 
 if TYPE_CHECKING:
     from keepworth.episodes.arrays import Vectors
-    from keepworth.memory.episode import LiveEpisode
-    from keepworth.memory.policy.learning import Learning
     from keepworth.memory.policy.ledger import Balance
     from keepworth.memory.policy.pool import Advice
     from keepworth.memory.policy.slots import Policy, Writer
@@ -137,9 +138,6 @@ class Memory(Changes):
         self.writer: Writer | None = by_name.writer(writer) if isinstance(writer, str) else writer
         self._clock, self._logs = clock, settings.get("log") != "off"
         if named is not None:
-            from keepworth.memory.policy.learning import Learning
-            from keepworth.memory.policy.rewards import check_range
-
             # Settings that cannot take effect are refused before a file is made.
             named[0]()
             if reward_range is not None:
@@ -441,8 +439,6 @@ class Memory(Changes):
         self, id: str, task: str, scope: Scope | None = None, person: str = "", *, explore: bool = True
     ) -> LiveEpisode:
         """Begin an episode with this id. Raises ClosedEpisode if one with this id was begun before."""
-        from keepworth.memory.episode import LiveEpisode
-
         scope = scope or self.scope
         number = episode_log.begin(self.store, scope, id, task, person)
         self._live[id] = live = LiveEpisode(self, id, scope, task, person, number=number, explore=explore)
@@ -451,8 +447,6 @@ class Memory(Changes):
     def reopen(self, id: str) -> LiveEpisode:
         """Continue an episode, for instance in another process after the first was killed. Searches that no `act` followed still
         wait for one. The setting `explore` is not stored, and is True again. Raises UnknownEpisode."""
-        from keepworth.memory.episode import LiveEpisode
-
         begun = self._begun(id)  # looked up even if it is in `_live`: it may have been erased
         live = self._live.get(id)
         if live is not None:
@@ -665,8 +659,6 @@ class Memory(Changes):
 
     def _asked_in(self, id: str, ask: Ask) -> Ask:
         """Return `ask` with the task, the person and the number of an episode. Raises UnknownEpisode."""
-        from keepworth.memory.episode import LiveEpisode
-
         live = self._live.get(id) if isinstance(id, str) else None
         if live is None:
             begun = self._begun(id)

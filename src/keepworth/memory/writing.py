@@ -18,11 +18,11 @@ from keepworth.memory.errors import InvalidAdvice, InvalidFilter, InvalidText, M
 from keepworth.memory.item import Item, Scope, new_id, text_problem, timestamp
 from keepworth.memory.operations import Act, Draft, OperationOutcome
 from keepworth.memory.overlay import Bank
+from keepworth.memory.policy.slots import Finished, Writer, written
 from keepworth.memory.store.decision_log import Logged
 
 if TYPE_CHECKING:
     from keepworth.memory.memory import Memory
-    from keepworth.memory.policy.slots import Writer
 
 _LOG = logging.getLogger("keepworth.memory")
 Message = Mapping[str, Any]
@@ -103,8 +103,6 @@ def _asked(
     memory: Memory, writer: Writer, messages: Sequence[Message], draft: Draft
 ) -> tuple[Bank, list[tuple[Operation, OperationOutcome]]]:
     """Carry out on a bank what the writer asks for. Returns the bank, and the operations with their outcomes there."""
-    from keepworth.memory.policy.slots import Finished
-
     bank = memory.bank(draft.scope)
     asked: list[tuple[Operation, OperationOutcome]] = []
     stated = next((message["said_at"] for message in messages if message.get("said_at")), "")
@@ -123,8 +121,6 @@ def _asked(
 def _answers(writer: Writer, finished: Any) -> Iterator[Operation]:
     """Yield the operations that a writer asks for. Raises WriterFailed, and InvalidAdvice or NothingToWrite for a writer that is
     not made for messages."""
-    from keepworth.memory.policy.slots import written
-
     try:
         for asked in written(writer, finished):
             if not isinstance(asked, Operation):

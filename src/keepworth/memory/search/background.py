@@ -19,8 +19,7 @@ import numpy as np
 from keepworth.episodes.model import Encoder
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from keepworth.episodes.arrays import Vectors
 SENTENCES = (
     "The train to Lisbon leaves at nine in the morning.",
     "Copper conducts heat better than steel.",
@@ -84,7 +83,7 @@ ALIKE = 0.999
 _MEASURED: WeakKeyDictionary[Encoder, Background] = WeakKeyDictionary()
 
 
-def background(encoder: Encoder, encode: Callable[[Sequence[str]], npt.NDArray[np.float32]]) -> Background:
+def background(encoder: Encoder, encode: Callable[[Sequence[str]], Vectors]) -> Background:
     """Return how near an encoder puts unrelated texts, if its identity does not say it measured once with `encode`, which maps
     texts to unit rows as an `Embedder` does."""
     scale = KNOWN.get(encoder.identity.model)
@@ -97,7 +96,7 @@ def background(encoder: Encoder, encode: Callable[[Sequence[str]], npt.NDArray[n
     return scale
 
 
-def measured(encode: Callable[[Sequence[str]], npt.NDArray[np.float32]]) -> Background:
+def measured(encode: Callable[[Sequence[str]], Vectors]) -> Background:
     """Measure the mean cosine of pairs of `SENTENCES`."""
     try:
         vectors = encode(SENTENCES)

@@ -20,8 +20,10 @@ from keepworth.memory.search.where import MISSING, RANGES, Condition, Field, Tre
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from keepworth.episodes.arrays import Bools, Numbers
+
     Codes = npt.NDArray[np.int32]
-    Mask = npt.NDArray[np.bool_]
+    Mask = Bools
     """By item number: whether it is kept."""
 
 MOST = 16_000_000
@@ -50,9 +52,7 @@ class _Column:
         self.put(rows)
 
     @classmethod
-    def of_texts(
-        cls, field: Field, numbers: npt.NDArray[np.int64], texts: Sequence[str], values: Sequence[Any]
-    ) -> _Column:
+    def of_texts(cls, field: Field, numbers: Numbers, texts: Sequence[str], values: Sequence[Any]) -> _Column:
         """Build a column for all current items. `texts` holds for each item a text that is equal for items of equal value, and
         `values` the values of the distinct texts, in order of first appearance."""
         column = cls(field, ())
@@ -149,7 +149,7 @@ class MetadataColumns:
         for field in fields:
             self._columns[field] = _Column(field, rows)
 
-    def take(self, field: Field, numbers: npt.NDArray[np.int64], texts: Sequence[str], values: Sequence[Any]) -> None:
+    def take(self, field: Field, numbers: Numbers, texts: Sequence[str], values: Sequence[Any]) -> None:
         """Build one column for all current items from texts; see `_Column.of_texts`."""
         self._columns[field] = _Column.of_texts(field, numbers, texts, values)
 

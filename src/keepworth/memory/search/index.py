@@ -31,10 +31,10 @@ from keepworth.memory.search.terms import QueryTerms, terms_and_languages, weigh
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from keepworth.episodes.arrays import Bools, Floats, Numbers, Rows, Vectors
+
     Bytes = npt.NDArray[np.int8]
-    Vectors = npt.NDArray[np.float32]
-    Rows = npt.NDArray[np.intp]
-    _View = tuple[Vectors, npt.NDArray[np.int64], npt.NDArray[np.bool_] | None, Rows | None]
+    _View = tuple[Vectors, Numbers, Bools | None, Rows | None]
 
 K1, B = 1.5, 0.9
 """Of BM25. Chosen on questions for development: texts of one memory differ in length more than documents do, from a short
@@ -99,10 +99,10 @@ class InvertedIndex:
     def __init__(self) -> None:
         self._postings: dict[str, list[tuple[int, int]]] = {}
         self._mine: set[str] = set()  # terms whose list no copy has
-        self._arrays: dict[str, tuple[int, npt.NDArray[np.intp], npt.NDArray[np.float64]]] = {}
+        self._arrays: dict[str, tuple[int, Rows, Floats]] = {}
         self.lengths: list[int] = []
         self.words = 0
-        self._long: npt.NDArray[np.float64] | None = None  # lengths, made when first asked for
+        self._long: Floats | None = None  # lengths, made when first asked for
         self.languages: frozenset[str] = frozenset()
 
     def add(self, text: str, latin: str | None = None) -> None:
@@ -128,7 +128,7 @@ class InvertedIndex:
         twin.words = self.words
         return twin
 
-    def _posting(self, term: str) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]] | None:
+    def _posting(self, term: str) -> tuple[Rows, Floats] | None:
         """Return the rows and counts of one term, or None. The arrays are cached until the list of the term grows."""
         entries = self._postings.get(term)
         if entries is None:
@@ -141,7 +141,7 @@ class InvertedIndex:
             self._arrays[term] = cached
         return cached[1], cached[2]
 
-    def statistics(self, terms: Sequence[str], hidden: npt.NDArray[np.intp]) -> CorpusStatistics:
+    def statistics(self, terms: Sequence[str], hidden: Rows) -> CorpusStatistics:
         """Return the statistics of the rows that are not hidden."""
         frequency = {}
         for term in terms:
@@ -154,7 +154,7 @@ class InvertedIndex:
         hidden_words = sum(self.lengths[row] for row in hidden)
         return CorpusStatistics(len(self.lengths) - len(hidden), self.words - hidden_words, frequency)
 
-    def scores(self, terms: Sequence[str], statistics: CorpusStatistics) -> npt.NDArray[np.float64]:
+    def scores(self, terms: Sequence[str], statistics: CorpusStatistics) -> Floats:
         """Return the BM25 score of every row, hidden ones included; 0 for rows without a query term. Shape (rows,)."""
         out = np.zeros(len(self.lengths))
         if not statistics.documents or not self.lengths:
@@ -279,9 +279,9 @@ class Block:
     __slots__ = ("alive", "matrix", "numbers", "scopes", "size")
 
     def __init__(self, dimension: int, room: int = 64) -> None:
-        self.numbers: npt.NDArray[np.int64] = np.zeros(room, np.int64)
+        self.numbers: Numbers = np.zeros(room, np.int64)
         self.scopes: npt.NDArray[np.int32] = np.zeros(room, np.int32)
-        self.alive: npt.NDArray[np.bool_] = np.zeros(room, bool)
+        self.alive: Bools = np.zeros(room, bool)
         self.matrix: Vectors = np.zeros((room, dimension), np.float32)
         self.size = 0
 
@@ -377,7 +377,7 @@ class DenseIndex:
         count: int,
         scope: object,
         scope_ids: Collection[int] | None,
-        mask: npt.NDArray[np.bool_] | None = None,
+        mask: Bools | None = None,
     ) -> list[list[tuple[int, float]]]:
         """Return for each query the `count` best (item number, cosine), best first; ties keep the order of arrival.
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from keepworth.episodes.arrays import Vectors
+    from keepworth.episodes.arrays import Bools, Numbers, Rows, Vectors
 
 MANY = 8
 """Queries from which on one matrix product is faster than a dot product for each row."""
@@ -74,7 +74,7 @@ def _by_rows(queries: Vectors, matrix: Vectors) -> Vectors:
     return out
 
 
-def best(scores: npt.NDArray[np.floating], count: int) -> npt.NDArray[np.intp]:
+def best(scores: npt.NDArray[np.floating], count: int) -> Rows:
     """Return the indices of the `count` largest scores, best first, ties in order of index. Shape (min(count, n),)."""
     n = len(scores)
     if count >= n or n <= 128:
@@ -86,7 +86,7 @@ def best(scores: npt.NDArray[np.floating], count: int) -> npt.NDArray[np.intp]:
         peaks = scores[: n // groups * groups].reshape(-1, groups).max(axis=0)
         candidates = np.flatnonzero(scores >= np.partition(peaks, groups - count)[groups - count])
         if len(candidates) <= n // 4:
-            rows: npt.NDArray[np.intp] = candidates[best(scores[candidates], count)]
+            rows: Rows = candidates[best(scores[candidates], count)]
             return rows
     threshold = np.partition(scores, n - count)[n - count]
     above = np.flatnonzero(scores > threshold)
@@ -96,9 +96,9 @@ def best(scores: npt.NDArray[np.floating], count: int) -> npt.NDArray[np.intp]:
     return chosen[np.argsort(-scores[chosen], kind="stable")]
 
 
-def in_mask(mask: npt.NDArray[np.bool_], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def in_mask(mask: Bools, numbers: Numbers) -> Bools:
     """Return which of `numbers` the mask keeps. Numbers beyond its end are not kept."""
     if not len(mask):
         return np.zeros(len(numbers), bool)
-    out: npt.NDArray[np.bool_] = mask[np.minimum(numbers, len(mask) - 1)] & (numbers < len(mask))
+    out: Bools = mask[np.minimum(numbers, len(mask) - 1)] & (numbers < len(mask))
     return out

@@ -25,12 +25,9 @@ from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.search.where import Filter, Where, narrowed, parsed
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
+    from keepworth.episodes.arrays import Vectors
     from keepworth.memory.policy.ledger import Account
 
-    Vectors = npt.NDArray[np.float32]
 
 MODES = ("hybrid", "lexical", "dense")
 Reranker = Callable[[str, Sequence[str]], Sequence[float]]

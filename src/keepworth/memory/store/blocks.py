@@ -23,6 +23,8 @@ from keepworth.memory.store.rows import VECTORS
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from keepworth.episodes.arrays import Numbers, Vectors
+
 ITEMS = 1024
 """Number of items with vectors in a block."""
 CHECK_EVERY = 256
@@ -207,9 +209,7 @@ def _append_body(connection: AnyConnection, block: Block, stamp: tuple[Any, ...]
     return True
 
 
-def _checksum(
-    stamp: tuple[Any, ...], matrix: npt.NDArray[np.float32], ids: npt.NDArray[np.int64], homes: npt.NDArray[np.int32]
-) -> int:
+def _checksum(stamp: tuple[Any, ...], matrix: Vectors, ids: Numbers, homes: npt.NDArray[np.int32]) -> int:
     """Return a checksum that takes no longer than reading the memory: a CRC of the column sums of the vectors, of a sum that
     depends on the order of the rows, and of the other arguments as they are."""
     size, dimension = matrix.shape

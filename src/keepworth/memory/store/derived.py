@@ -31,12 +31,10 @@ from keepworth.memory.store.rows import NAMED, VECTORS
 from keepworth.memory.store.words import RankedTexts, WordStatistics
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from keepworth.episodes.arrays import Numbers, Vectors
     from keepworth.memory.search.columns import Mask
     from keepworth.memory.store.store import Store
 
-    Vectors = npt.NDArray[np.float32]
 
 _LOG = logging.getLogger("keepworth.memory")
 
@@ -464,7 +462,7 @@ def _metadata_in(
         return [(n, _facts(decoded, *fields)) for n, *fields in listed]
 
 
-def _column_in(connection: AnyConnection, field: Field) -> tuple[npt.NDArray[np.int64], list[str], list[Any]] | None:
+def _column_in(connection: AnyConnection, field: Field) -> tuple[Numbers, list[str], list[Any]] | None:
     """Read what all current items have under one name of their metadata, or as kind or time, put together by SQLite.
 
     Returns:

@@ -41,8 +41,7 @@ from keepworth.memory.item import (
 from keepworth.memory.operations import Act, Assignment, Credit, Draft
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from keepworth.episodes.arrays import Vectors
 COLUMNS = (
     "n, scope, kind, text, key, event_time, written_at, valid_from, valid_to, ended_at, expires_at, superseded_by, links, "
     "source, source_session, turn, speaker, date, trust, status, deleted, revision, shown, credited, total, "
@@ -116,7 +115,7 @@ def to_scope(row: Sequence[Any] | None, id: int) -> Scope:
         return Scope(*row)
 
 
-def to_vectors(blob: Any, dimension: int) -> npt.NDArray[np.float32]:
+def to_vectors(blob: Any, dimension: int) -> Vectors:
     """Return the stored vectors of an item: that of its text, and that of each part of a long one. Shape (1 + parts, dimension).
     Raises Unreadable."""
     if not isinstance(blob, bytes) or not blob or len(blob) % (4 * dimension):

@@ -18,8 +18,7 @@ from keepworth.memory.store.connection import AnyConnection, scalar, select
 from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from keepworth.episodes.arrays import Rows
     from keepworth.memory.search.columns import Mask
 
 LONGEST = 500
@@ -150,7 +149,7 @@ class Postings:
         return {n for n in expected.keys() | there.keys() if expected.get(n) != there.get(n)}
 
 
-def _joined(numbers: npt.NDArray[np.intp]) -> str:
+def _joined(numbers: Rows) -> str:
     return ",".join(map(str, numbers.tolist()))
 
 

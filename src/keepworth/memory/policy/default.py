@@ -264,14 +264,8 @@ class Judgement(Values):
 
 
 class RewardRecord:
-    """Rewarded choices, and what they say about items and actions. Items go by id.
-
-    Args:
-        bandwidth: See `BANDWIDTH`.
-        newest: How many rewarded choices count.
-        bounds: The lowest and the highest possible reward.
-        roles: Whether roles of actions count.
-    """
+    """Rewarded choices, of which the `newest` count, and what they say about items and actions. Items go by id. `bounds` are the
+    lowest and the highest possible reward; for `bandwidth` see `BANDWIDTH`."""
 
     def __init__(
         self,
@@ -732,19 +726,12 @@ class RewardRecord:
         return self.judge(query.vector, query.text, items, candidates.similarities)
 
     def judge(self, vector: Vectors, situation: str, items: Sequence[Item], scores: Floats | None = None) -> Judgement:
-        """Estimate the worth of putting each item first at a question.
+        """Estimate the worth of putting each item first at a question. Its text, `situation`, is for items whose advice depends
+        on it; `scores` are the search's.
 
-        Args:
-            vector: The question's vector.
-            situation: The question, for items whose advice depends on it.
-            items: The candidates.
-            scores: The search's score of each; None if there is none.
-
-        Returns:
-            A judgement. Its means are the gains in reward over what is expected here, averaged over all estimates. Its `better`
-                is the probability that each item is better than the one that would stand first, times how likely the question is
-                to come back.
-        """
+        The means of the judgement are the gains in reward over what is expected here, averaged over all estimates. Its `better`
+        is the probability that each item is better than the one that would stand first, times how likely the question is to come
+        back."""
         n = len(items)
         means, times, earned, seen = np.zeros((4, n))
         searched = means if scores is None else in_rewards_of(scores)
@@ -932,13 +919,9 @@ class RewardRecord:
         Rewards that do not depend on items do not speak against this item either, so it may be right although all rewards are 0.
         While all rewards are equal, this grows with each of them. Once they differ, its worth shows in their mean.
 
-        Args:
-            expected: The reward that was expected of it, from 0 to 1 or beyond.
-            shown: Whether it is still shown, further down.
-
-        Returns:
-            The reward, from 0 to 1: at least `BLIND`, or twice the mean reward if that is less, times the probability that
-                rewards do not depend on items; half of that if the item is shown.
+        `expected` was the reward that was expected of it, from 0 to 1 or beyond. The result, from 0 to 1, is at least `BLIND`, or
+        twice the mean reward if that is less, times the probability that rewards do not depend on items; half of that if the item
+        is still shown, further down.
         """
         mean = (self._sum + 2.0) / (self._number + 4.0)
         blind = min(BLIND, 2.0 * mean) * float(self.weights[:2].sum())

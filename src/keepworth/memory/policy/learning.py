@@ -62,14 +62,8 @@ ENCODED = 2_000
 class Learning:
     """The policy of one scope of a memory, with what it has learned. Thread-safe.
 
-    Args:
-        store: The store of the memory.
-        scope: Whose memory it is.
-        make: Makes a fresh policy.
-        name: The name of the policy.
-        reward_range: The lowest and the highest reward; others are refused.
-        seed: Seed of its draws; None for different draws each time.
-    """
+    `make` makes a fresh policy of that name. Rewards outside `reward_range` are refused. Without a `seed`, its draws differ each
+    time."""
 
     def __init__(
         self,
@@ -116,16 +110,8 @@ class Learning:
         *,
         by_words: bool = False,
     ) -> Chosen:
-        """Choose at most `top_k` of the hits of a search, best first.
-
-        Args:
-            ask: What is asked.
-            hits: The hits, best first.
-            top_k: How many are shown at most.
-            vector: The query's vector, if the search needed one.
-            head: The journal entry up to which the search looked.
-            by_words: Whether it searched by words alone.
-        """
+        """Choose at most `top_k` of the hits of a search, best first. `vector` is that of the query, if the search needed one,
+        `head` the journal entry up to which it looked; `by_words` says that it searched by words alone."""
         with self._lock:
             current = head == self._seq and self._embedder is self.store.embedder
             experience = self._experience if current else self._now()
@@ -216,15 +202,11 @@ class Learning:
         searched: bool,
         staged: bool,
     ) -> Chosen:
-        """Choose among what the policy itself retrieves, or among what a search finds.
+        """Choose at most `top_k` of what the policy itself retrieves, or, if `searched`, of what a search finds.
 
         Args:
-            ask: What is asked.
-            top_k: How many are shown at most.
-            admits: Whether an item may be shown at all.
+            admits: Whether an item may be shown at all; `narrowly` says that only a few may.
             find: Gives the hits of a search, or those that its stages make of candidates (id, score), best first.
-            narrowly: Whether only a few are admitted.
-            searched: Whether a search finds the candidates.
             staged: Whether candidates of the policy go through the stages of a search.
         """
         hits = (

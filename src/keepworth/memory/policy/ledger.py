@@ -73,13 +73,8 @@ def snips(a: Floats, p: Floats, y: Floats) -> float:
 
 
 def deviation(n: Any, total: Any, squares: Any, most: Any) -> Any:
-    """Return the standard deviation of psi that intervals use. Takes numbers or arrays of one shape.
-
-    Args:
-        n: Number of rows.
-        total, squares: Sums of psi and of its square.
-        most: Mean over rows of the largest possible variance, (range of rewards)^2 / 4 / (p (1 - p)).
-    """
+    """Return the standard deviation of psi that intervals use, from `n` rows, the sums of psi and of its square, and the mean
+    over rows of the largest possible variance, (range of rewards)^2 / 4 / (p (1 - p)). Takes numbers or arrays of one shape."""
     spread = np.maximum(squares - total * total / np.maximum(n, 1), 0.0)
     return np.sqrt((spread + PRIOR * most) / (n + PRIOR))
 
@@ -104,14 +99,9 @@ def rows_needed(effect: float, deviation: float, most: int = 1_000_000) -> int:
 
 
 def rate(withhold: float, cost: float, budget: float) -> float:
-    """Return the probability with which an item under test is withheld. It is never below half of `withhold`: slower tests cost
-    no less in all, because they take longer.
-
-    Args:
-        withhold: The largest probability.
-        cost: Expected cost of withholding it once, as a share of the range of rewards.
-        budget: What the test may cost per episode, in the same unit.
-    """
+    """Return the probability with which an item under test is withheld: at most `withhold`, and so that its expected cost per
+    episode stays within the budget, both as shares of the range of rewards. It is never below half of `withhold`: slower tests
+    cost no less in all, because they take longer."""
     return min(max(budget / max(cost, 1e-12), withhold / 2.0), withhold)
 
 
@@ -212,13 +202,8 @@ def account(
     expected: Floats | float = 0.0,
     by: Rows | None = None,
 ) -> Account:
-    """Make an account from rows in order, each column of shape (n,).
-
-    Args:
-        span: The highest reward less the lowest.
-        expected: The reward expected from the situation alone.
-        by: The number of who rewarded; 0 for the program itself.
-    """
+    """Make an account from rows in order, each column of shape (n,). `span` is the highest reward less the lowest, `expected` the
+    reward expected from the situation alone, `by` the number of who rewarded, 0 for the program itself."""
     n, shown = len(a), int(a.sum())
     if not n:
         return Account(item, 0, 0, 0.0, 0.0, -math.inf, math.inf, 0.0, span, 0.0)
@@ -329,16 +314,9 @@ class Ledger:
         bounds: tuple[float, float] = (-math.inf, math.inf),
         by: str = "",
     ) -> None:
-        """Add a rewarded choice.
-
-        Args:
-            unit: What chance decides once for: an episode, or a choice by itself.
-            odds: The probability of being shown, of each item under test.
-            expected: The reward expected when it was drawn.
-            at: The number of the choice, which grows.
-            bounds: The lowest and the highest possible reward.
-            by: Who gave the reward.
-        """
+        """Add a rewarded choice, whose number `at` grows. `unit` is what chance decides once for: an episode, or a choice by
+        itself. `odds` are the probabilities of being shown of the items under test, `expected` is the reward expected when it was
+        drawn."""
         evidence = self._units.get(unit)
         if evidence is None:
             if not odds and unit == decision:

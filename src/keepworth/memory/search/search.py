@@ -491,19 +491,8 @@ def checked_switch(value: object, name: str) -> bool:
 
 
 def requested(k: int, mode: str, options: Mapping[str, Any], beyond: int = 0) -> Request:
-    """Check what a caller gave and return it as a request.
-
-    Args:
-        k: How many hits to return.
-        mode: The mode if `options` name none.
-        options: The options by name, as in `ScopedOptions`.
-        beyond: See `Request`.
-
-    Raises:
-        InvalidFilter: A value cannot be used, or has no effect beside another.
-        UnknownOption: There is no such option.
-        InvalidTime: A time cannot be read.
-    """
+    """Check what a caller gave, by name as in `ScopedOptions`, and return it as a request, in this mode if none is given. Raises
+    InvalidFilter for a value that cannot be used or has no effect beside another, UnknownOption, InvalidTime."""
     checked_number(k, "top_k", 1)
     if not options:
         return Request(k, mode, beyond)
@@ -609,15 +598,8 @@ class Asked:
 
 
 class Search:
-    """One request for one or several queries: two rankings, their fusion, and stages that turn them into hits.
-
-    Args:
-        corpus: What is searched.
-        embedder: The encoder with its cache; None if there is none.
-        request: The checked options.
-        time: The present time, by which items expire.
-        searched: `corpus` with items that are not current made searchable, if the request may admit those.
-    """
+    """One request for one or several queries: two rankings, their fusion, and stages that turn them into hits. Items expire by
+    `time`. `searched` is the corpus with items that are not current made searchable, if the request may admit those."""
 
     def __init__(
         self,

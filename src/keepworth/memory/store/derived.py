@@ -92,18 +92,11 @@ class Follower:
         *,
         anew: bool = False,
     ) -> bool:
-        """Bring a cache to the state that this connection sees.
+        """Bring a cache to the state `name`, which this connection sees after the journal's entry `seq`: `follow` takes in what
+        changed after an entry, and returns False where it cannot; `begin` builds the cache anew, also if it has to be.
 
-        Args:
-            seq, name: The number of the newest entry in that state, and the state's name.
-            follow: Takes what changed after an entry into the cache; returns False where it cannot.
-            begin: Builds the cache anew.
-            anew: Whether it has to be built anew.
-
-        Returns:
-            False if the cache is ahead of this connection, as another thread saw a newer state; this one must not read what was
-            added.
-        """
+        Returns False if the cache is ahead of this connection, as another thread saw a newer state; this one must not read what
+        was added."""
         if not anew and (self.head, self.name) == (seq, name):
             return True
         if not anew and self._passed.get(seq) == name:
@@ -355,13 +348,9 @@ class Derived:
         at_once: bool = False,
         exact: bool = False,
     ) -> ScopeWords | None:
-        """Return the words of these scopes, or None if they are not held in memory.
-
-        Args:
-            at_once: Read them at the first search, not at the second, as the full-text index cannot tell these scopes from
-                others.
-            exact: Refuse words of a newer state than this connection sees.
-        """
+        """Return the words of these scopes, or None if they are not held in memory. With `at_once` they are read at the first
+        search, not at the second, as the full-text index cannot tell these scopes from others; with `exact`, words of a newer
+        state than this connection sees are refused."""
         held, ids = self.scope_words, tuple(sorted(inside))
         if not held.asked_before(ids) and not at_once:
             return None
@@ -463,12 +452,8 @@ def _metadata_in(
 
 
 def _column_in(connection: AnyConnection, field: Field) -> tuple[Numbers, list[str], list[Any]] | None:
-    """Read what all current items have under one name of their metadata, or as kind or time, put together by SQLite.
-
-    Returns:
-        The items' numbers, the texts of their values, and the values of the distinct texts; None where the items have to be read
-        one by one.
-    """
+    """Read what all current items have under one name of their metadata, or as kind or time, put together by SQLite: the items'
+    numbers, the texts of their values, and the values of the distinct texts. None where items have to be read one by one."""
     path: tuple[str, ...] = ()
     if field.inside == (ITEM,):
         value_of = {"kind": "kind", "when": schema.WHEN}[field.name]

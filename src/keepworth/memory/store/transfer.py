@@ -164,7 +164,7 @@ def _insert(transaction: Transaction, name: str, value: Any, scopes: dict[int, i
         transaction.put(value)
         return
     table, columns = TABLES[name]
-    values = [base64.b64decode(cell["base64"]) if isinstance(cell, dict) else cell for cell in value]
+    values: list[Any] = [base64.b64decode(cell["base64"]) if isinstance(cell, dict) else cell for cell in value]
     named = columns.split(", ")
     if name == "decision":
         values[CANDIDATES] = packed(unpacked(values[CANDIDATES]))

@@ -116,13 +116,8 @@ class ServerConnection:
 
 
 class PostgresDatabase(Backend):
-    """A memory on a server.
-
-    Args:
-        url: postgresql://user:password@host:port/database, and `?schema=name` where it is not `keepworth`.
-        durability: With "process", committed writes survive a killed process of ours; with "power" also a killed server, for
-            which each commit waits for its disk.
-    """
+    """A memory on a server, postgresql://user:password@host:port/database, with `?schema=name` where that is not `keepworth`.
+    With the durability "power", committed writes also survive a killed server: each commit waits for its disk."""
 
     def __init__(
         self, url: str, *, durability: str = "process", read_only: bool = False, timeout: float = 10.0
@@ -281,18 +276,11 @@ class PostgresDatabase(Backend):
 
     def pack(self, *, optimise: bool = False) -> bool:
         """Rewrite the tables and their indexes, so that no data file holds deleted rows any more. The server's write-ahead log,
-        backups and replicas keep theirs.
+        backups and replicas keep theirs. With `optimise`, only free the space of deleted rows, which makes nobody wait, and
+        gather the query planner's statistics.
 
-        Args:
-            optimise: Only free the space of deleted rows, which makes nobody wait, and gather the query planner's statistics.
-
-        Returns:
-            False if the query planner's samples remain, as this user may not rewrite `pg_statistic`.
-
-        Raises:
-            Busy: A transaction still reads what was erased.
-            StorageFailed: Only the owner of the tables may rewrite them.
-        """
+        Returns False if the query planner's samples remain, as this user may not rewrite `pg_statistic`. Raises Busy where a
+        transaction still reads what was erased, and StorageFailed for others than the owner of the tables."""
         self.check_writable()
         with self._write_lock, self.translated():
             writer = self._to_write()

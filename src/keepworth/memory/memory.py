@@ -631,7 +631,7 @@ class Memory(Changes):
         if not self.scopes.changeable.contains(narrowed):
             raise InvalidScope(f"{narrowed} is not inside {self.scope}")
         base = self.store.base(narrowed, at or self.snapshot())
-        return Bank.on(base, self.store.embedder, scope=narrowed, clock=self._clock)
+        return Bank(Overlay(base, self.store.embedder), narrowed, self._clock)
 
     def commit(self, bank: Bank, *, episode: str = "") -> list[OperationOutcome]:
         """Carry out on the memory, in one transaction, the operations that were done on a bank of it. If the memory changed

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -138,7 +139,7 @@ class Overlay:
         # Relative to the base, whose own sums are read only when needed, which is not for a search.
         self._count = 0
         self._total = 0
-        self.next_number = base.next_number if base is not None else 1  # in the id of the next new item
+        self.next_number = base.position + 1 if base is not None else 1  # in the id of the next new item
 
     @property
     def count(self) -> int:
@@ -157,10 +158,7 @@ class Overlay:
     def fork(self) -> Overlay:
         """Return an overlay with the same items. What either of the two writes later, the other does not see."""
         self._shared = True
-        twin = Overlay.__new__(Overlay)
-        twin.base, twin.embedder, twin.written, twin._shared = self.base, self.embedder, self.written, True
-        twin._count, twin._total, twin.next_number = self._count, self._total, self.next_number
-        return twin
+        return copy(self)
 
     def get(self, id: str) -> Item | None:
         item = self.written.items.get(id)
@@ -323,11 +321,6 @@ class Bank:
         """Make a bank without a file. Without an encoder only lexical searches work."""
         return cls(Overlay(None, None if encoder is None else Embedder(encoder)), EVERYWHERE, clock)
 
-    @classmethod
-    def on(cls, base: Snapshot, embedder: Embedder | None, *, scope: Scope, clock: Clock = now) -> Bank:
-        """Make a bank over a snapshot of a store."""
-        return cls(Overlay(base, embedder), scope, clock)
-
     def __len__(self) -> int:
         """Return the number of current items."""
         return self._overlay.count
@@ -426,10 +419,6 @@ class Bank:
         """Return the texts of which the store needs vectors before `replay`."""
         acts = [(entry.draft.key, entry.act) for entry in self.journal if isinstance(entry.act, Operation)]
         return [text for key, act in acts if (text := key or act.text)]
-
-    def nearest(self, text: str, k: int) -> list[Item]:
-        """Return the `k` items most like `text`, best first."""
-        return self.nearest_to([text], k)[0]
 
     def nearest_to(self, texts: Sequence[str], k: int) -> list[list[Item]]:
         """Return for each text the `k` items most like it, best first."""

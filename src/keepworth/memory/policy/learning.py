@@ -27,7 +27,7 @@ from keepworth.memory import operations
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Item, Scope, on_word_of
 from keepworth.memory.operations import Credit, OperationOutcome
-from keepworth.memory.overlay import Bank
+from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.policy.admission import checked_proposal
 from keepworth.memory.policy.default import RULES, Ranked, RewardRecord, explained, nearest_first, situation
 from keepworth.memory.policy.experience import Experience
@@ -319,7 +319,7 @@ class Learning:
                 def bank() -> Bank:
                     if not banks:
                         base = self.store.base(self.scope)
-                        banks.append(Bank.on(base, self.store.embedder, scope=self.scope, clock=self.store.clock))
+                        banks.append(Bank(Overlay(base, self.store.embedder), self.scope, self.store.clock))
                     return banks[0]
 
                 alone = bool(about.decision)

@@ -175,7 +175,7 @@ class Finished:
 
     def nearest(self, text: str, k: int) -> list[Item]:
         """Return the `k` items of the memory that are most like `text`."""
-        return self.bank().nearest(text, k) if self.bank is not None else []
+        return self.bank().nearest_to([text], k)[0] if self.bank is not None else []
 
 
 Keyer = Callable[[str, str], str]

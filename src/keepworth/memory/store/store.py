@@ -171,32 +171,26 @@ class Store:
         row = first(connection, "SELECT id, model, dimension, normalised FROM vector_sets WHERE state = 'serving'")
         return None if row is None else (int(row[0]), EncoderIdentity(row[1], row[2], bool(row[3])))
 
-    def _serving_set(self, identity: EncoderIdentity | None) -> int | None:
-        with self.database.reading() as connection:
-            served = self._served(connection)
-        if served is not None:
-            id, maker = served
-            if identity is not None and maker != identity:
-                raise EncoderMismatch(
-                    f"{self.database.path} holds vectors of {maker.model!r} ({maker.dimension} dimensions), but was opened with "
-                    f"{identity.model!r} ({identity.dimension}): open it with the old encoder, or run "
-                    f"`keepworth memory reembed` to make vectors with the new one"
-                )
-            return id
-        if identity is None or self.database.read_only:
-            return None
-
-        def work(connection: AnyConnection) -> int:
-            again = self._served(connection)
-            return (
-                schema.begin_vectors(connection, identity, "serving", uuid.uuid4().hex) if again is None else again[0]
-            )
-
-        return self.database.write(work)
-
     def use(self, embedder: Embedder | None) -> None:
         """Encode and search with `embedder` from now on. Raises EncoderMismatch if the file has vectors of another encoder."""
-        self.set_id = self._serving_set(embedder.identity if embedder is not None else None)
+        with self.database.reading() as connection:
+            served = self._served(connection)
+        if embedder is not None and served is None and not self.database.read_only:
+            identity = embedder.identity
+
+            def work(connection: AnyConnection) -> tuple[int, EncoderIdentity]:
+                there = self._served(connection)  # another process may have begun one just now
+                return there or (schema.begin_vectors(connection, identity, "serving", uuid.uuid4().hex), identity)
+
+            served = self.database.write(work)
+        if embedder is not None and served is not None and served[1] != embedder.identity:
+            maker, identity = served[1], embedder.identity
+            raise EncoderMismatch(
+                f"{self.database.path} holds vectors of {maker.model!r} ({maker.dimension} dimensions), but was opened with "
+                f"{identity.model!r} ({identity.dimension}): open it with the old encoder, or run "
+                f"`keepworth memory reembed` to make vectors with the new one"
+            )
+        self.set_id = None if served is None else served[0]
         self.embedder = embedder
 
     def find_set(self, connection: AnyConnection) -> bool:
@@ -440,7 +434,7 @@ class Store:
                 "WHERE c.n = ? AND c.changed ORDER BY c.seq",
                 (number,),
             )
-            present = self.fetch(EVERYWHERE, [id])[id] if not scope.tenant else self.fetch(scope, [id])[id]
+            present = self.fetch(scope if scope.tenant else EVERYWHERE, [id])[id]
         states = [image(row[5]) for row in listed] + [present]
         there = [state for state in states if state is not None]
         if not there or not all(scope.contains(state.scope) for state in there):

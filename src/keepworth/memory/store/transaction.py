@@ -253,9 +253,7 @@ class Transaction:
                 self._touches.append((seq, int(id[1:]), 0, None))
         event = (seq, now, kind, home, episode, source, payload, how, reason, body)
         self._link = linked(self._link, event)
-        self._events.append(
-            (seq, now, kind, home, episode, source, payload, how, reason, self._asked, body, self._link)
-        )
+        self._events.append((*event[:-1], self._asked, body, self._link))
         self._before = {}
         self._asked = None
         self.seq = seq + 1

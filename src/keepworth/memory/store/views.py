@@ -143,10 +143,6 @@ class Snapshot:
         self._drift = _Drift({})
         self._drift_head = position
 
-    @property
-    def next_number(self) -> int:
-        return self.position + 1
-
     def sums(self) -> tuple[int, int]:
         """Return (sum of the content digests of all items, number of current items)."""
         total, count, _ = self.store.sums(self.scope)

@@ -161,93 +161,57 @@ UNKNOWN = Worth(0.0, 0.0, 0.0, 0.0, 0.0)
 class _Near:
     """The rewarded choices near a question.
 
-    Attributes:
-        rows: Their rows, in order. Rows that count for nothing are left out.
-        distance: The cosine of each remembered question with this one, less 1.
-        weight: How much each of `rows` counts, for each of `SHARES`; then the same with all rows of one leading item capped at 1
-            together, since failures of one item say little about others; then both multiplied by the reward. Shape (4 * ways,
-            rows).
-        total, earned: The sums of the second and the fourth of these, shape (ways, 1).
-        usual: Mean reward of an item that stands first at a question, with each pair counted once.
-        mean: Mean of all rewards.
-        expected: Expected reward of this question, whatever is shown.
-        returns: How often the question came before.
-    """
+    `weight` says how much each of `rows` counts, for each of `SHARES`; then the same with all rows of one leading item capped at
+    1 together, since failures of one item say little about others; then both multiplied by the reward."""
 
-    rows: Rows
-    distance: Vectors
-    weight: Floats
-    total: Floats
-    earned: Floats
-    usual: float
-    mean: float
-    expected: float
-    returns: float
+    rows: Rows  # of the choices, in order; those that count for nothing are left out
+    distance: Vectors  # the cosine of each remembered question with this one, less 1
+    weight: Floats  # shape (4 * ways, rows)
+    total: Floats  # the sums of the second part of `weight`, shape (ways, 1)
+    earned: Floats  # the sums of the fourth
+    usual: float  # mean reward of an item that stands first at a question, with each pair counted once
+    mean: float  # of all rewards
+    expected: float  # the reward of this question, whatever is shown
+    returns: float  # how often the question came before
 
 
 @dataclass(slots=True)
 class _Judged:
-    """What the models say about some arms.
+    """What the models say about some arms."""
 
-    Attributes:
-        gain: Expected reward less that of the question, shape (ways of credit, *_SHAPE, arms).
-        overall: The part of the gain that comes from all uses of an arm.
-        base: The reward expected here without the arm.
-        near: How many rewards near the question the arm has, with forgetting.
-        times, earned: Its number and sum of rewards near the question without forgetting, shape (ways of credit, arms).
-        seen: How many rewards it has anywhere, shape (ways of credit, arms).
-    """
-
-    gain: Floats
-    overall: Floats
-    base: Floats
-    near: Floats
-    times: Floats
-    earned: Floats
-    seen: Floats
+    gain: Floats  # expected reward less that of the question, shape (ways of credit, *_SHAPE, arms)
+    overall: Floats  # the part of the gain that comes from all uses of an arm
+    base: Floats  # the reward expected here without the arm
+    near: Floats  # how many rewards near the question the arm has, with forgetting
+    times: Floats  # their number without forgetting, shape (ways of credit, arms)
+    earned: Floats  # their sum
+    seen: Floats  # how many rewards the arm has anywhere
 
 
 @dataclass(slots=True)
 class _Weights:
-    """The weight of each estimate: first the two without arms, then the models of each way of giving credit.
+    """The weight of each estimate: first the two without arms, then the models of each way of giving credit."""
 
-    Attributes:
-        all: All weights, which sum to 1.
-        of_arms: Those of the models, shape (4, models); 0 for a way of credit that counts for nothing.
-        counting: Whether each way of credit counts.
-        sure: The probability that rewards depend on items at all.
-    """
-
-    all: Floats
-    of_arms: Floats
-    counting: list[bool]
-    sure: float
+    all: Floats  # they sum to 1
+    of_arms: Floats  # those of the models, shape (4, models); 0 for a way of credit that counts for nothing
+    counting: list[bool]  # whether each way of credit counts
+    sure: float  # the probability that rewards depend on items at all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement(Values):
-    """What rewards say about some candidates.
+    """What rewards say about some candidates. For `times`, `earned`, `seen` and `sure` see `Worth`."""
 
-    Attributes:
-        searched: The search's scores on the scale of rewards.
-        faded: What still counts of them.
-        times, earned, seen, sure: See `Worth`.
-        near: The gain according to the estimates alone.
-        without: The expected reward with another item first.
-        accounts: The ledger's accounts, by candidate.
-        bounds: The range of rewards.
-    """
-
-    searched: Floats
-    faded: Floats
+    searched: Floats  # the search's scores on the scale of rewards
+    faded: Floats  # what still counts of them
     times: Floats
     earned: Floats
     seen: Floats
-    near: Floats
-    without: Floats | None = None
-    accounts: Mapping[int, Account] = field(default_factory=dict)
+    near: Floats  # the gain according to the estimates alone
+    without: Floats | None = None  # the expected reward with another item first
+    accounts: Mapping[int, Account] = field(default_factory=dict)  # the ledger's, by candidate
     sure: float = 0.0
-    bounds: tuple[float, float] = (0.0, 1.0)
+    bounds: tuple[float, float] = (0.0, 1.0)  # the range of rewards
 
     def clear(self, index: int) -> bool:
         """Return whether a candidate's gain near the question stands clear of chance."""

@@ -59,20 +59,15 @@ _ENDS, _SCRIPTS = zip(*_NAMED, strict=True)
 
 @dataclass(frozen=True, slots=True)
 class _Languages:
-    """The content of `languages.json`.
+    """The content of `languages.json`."""
 
-    Attributes:
-        tags, names: The tag of each language name, and the name of each tag.
-        scripts: The languages of the stems of each script, the likeliest first.
-        votes: For each function word the languages with Latin letters that have it, each with its share of one vote.
-        first: For an irregular English form the word whose stem it has.
-    """
-
-    tags: Mapping[str, str]
-    names: Mapping[str, str]
-    scripts: Mapping[str, tuple[str, ...]]
-    votes: Mapping[str, tuple[tuple[str, float], ...]]
-    first: Mapping[str, str]
+    tags: Mapping[str, str]  # the tag of each language name
+    names: Mapping[str, str]  # the name of each tag
+    scripts: Mapping[str, tuple[str, ...]]  # the languages of the stems of each script, the likeliest first
+    votes: Mapping[
+        str, tuple[tuple[str, float], ...]
+    ]  # of function words: the languages that have it, with shares of one vote
+    first: Mapping[str, str]  # for an irregular English form the word whose stem it has
 
 
 @cache

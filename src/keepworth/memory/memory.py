@@ -20,7 +20,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakValueDictionary
 
-from keepworth.episodes.episode import Decision, Episode
+from keepworth.episodes.episode import Episode
 from keepworth.episodes.model import Encoder
 from keepworth.memory import by_name
 from keepworth.memory.changing import Changes
@@ -342,7 +342,11 @@ class Memory(Changes):
             scope = live.scope
         if not self.read_only and (episode or self._logs):
             chosen.hits.decision = new_id("d")
-            entry = partial(_logged, self._clock(), scope, episode, chosen.decision(ask), chosen)
+            at, decision, vector = self._clock(), chosen.decision(ask), chosen.vector
+
+            def entry() -> Logged:
+                return Logged(at, scope, episode, decision, chosen.details(), vector() if vector else None)
+
             if episode:
                 self._decisions.write([entry()])
             else:
@@ -664,10 +668,6 @@ class Memory(Changes):
             begun = self._begun(id)
             live = LiveEpisode(self, id, begun.scope, begun.task, begun.person, number=begun.number)
         return live._asking(ask.goal, ask.actions, ask.step)
-
-
-def _logged(at: str, scope: Scope, episode: str, decision: Decision, chosen: Chosen) -> Logged:
-    return Logged(at, scope, episode, decision, chosen.details(), chosen.vector() if chosen.vector else None)
 
 
 def _row_of(after: str) -> int:

@@ -60,20 +60,6 @@ class Written:
     that are outdated, `covers` ids whose row in the base is outdated. `by_content` holds ids of open items by `duplicate_key`.
     """
 
-    __slots__ = (
-        "_lock",
-        "_vectors",
-        "_whole",
-        "by_content",
-        "covers",
-        "hidden",
-        "index",
-        "items",
-        "row_ids",
-        "row_of",
-        "texts",
-    )
-
     def __init__(self) -> None:
         self.items: dict[str, Item] = {}
         self.row_ids: list[str] = []

@@ -244,17 +244,11 @@ def _whoever_is_left_out(
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """The sums of all accounts.
+    """All accounts, and their sums."""
 
-    Attributes:
-        accounts: The accounts, the best known first.
-        rewarded: Number of episodes and single choices with a reward.
-        span: The highest reward less the lowest, as declared or else as observed.
-    """
-
-    accounts: tuple[Account, ...]
-    rewarded: int
-    span: float
+    accounts: tuple[Account, ...]  # the best known first
+    rewarded: int  # episodes and single choices with a reward
+    span: float  # the highest reward less the lowest, as declared or else as observed
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.accounts)) or "No item was shown with a reward yet."

@@ -86,13 +86,7 @@ LAST = 2**62
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSummary:
-    """An episode in one line of a list.
-
-    Attributes:
-        searches, shown: How many choices were logged in it, and how many items they showed.
-        reward: The latest reward for the whole episode that was not rolled back, or None.
-        receipt: Whether it was a call through the gateway of which a receipt is on file.
-    """
+    """An episode in one line of a list."""
 
     id: str
     task: str
@@ -101,10 +95,10 @@ class EpisodeSummary:
     began: str
     ended: str
     outcome: str
-    searches: int
-    shown: int
-    reward: float | None
-    receipt: bool
+    searches: int  # how many choices were logged in it
+    shown: int  # how many items they showed
+    reward: float | None  # the latest one for the whole episode that was not rolled back
+    receipt: bool  # whether it was a call through the gateway of which a receipt is on file
 
 
 def summaries(

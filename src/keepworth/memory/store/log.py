@@ -108,24 +108,9 @@ def news(
     return listed[::-1]
 
 
-def record(
-    connection: AnyConnection,
-    id: str,
-    gone: undo.Ranges | None = None,
-    *,
-    until: int | None = None,
-    items: int = -1,
-) -> Record | None:
-    """Return an episode, or None if there is none with this id.
-
-    Args:
-        gone: Cancelled journal entries, as `cancelled` returns them; looked up if None.
-        until: Leave out acts and rewards from this journal entry on.
-        items: Leave out decisions after those that showed the first so many items; -1 leaves out none.
-    """
-    on_file = _OnFile(connection, [id], [])
-    gone = cancelled(connection) if gone is None else gone
-    return on_file.record(id, gone, until=until, items=items)
+def record(connection: AnyConnection, id: str) -> Record | None:
+    """Return an episode, or None if there is none with this id."""
+    return _OnFile(connection, [id], []).record(id, cancelled(connection))
 
 
 class About(NamedTuple):
@@ -182,7 +167,13 @@ class _OnFile:
         return About(task, person, choices)
 
     def record(self, id: str, gone: undo.Ranges, *, until: int | None = None, items: int = -1) -> Record | None:
-        """Return an episode: see the function `record`."""
+        """Return an episode, or None if there is none with this id.
+
+        Args:
+            gone: Cancelled journal entries, as `cancelled` returns them.
+            until: Leave out acts and rewards from this journal entry on.
+            items: Leave out decisions after those that showed the first so many items; -1 leaves out none.
+        """
         if id not in self._episodes:
             return None
         home, task, person = self._episodes[id]

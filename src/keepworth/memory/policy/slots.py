@@ -65,60 +65,39 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Estimated reward (or advantage, or gain) of showing each candidate, with its standard deviation.
-
-    Attributes:
-        better: The probability with which each is tried first in order to learn.
-        expected: The expected reward of the situation.
-    """
+    """Estimated reward (or advantage, or gain) of showing each candidate, with its standard deviation."""
 
     means: Floats
     deviations: Floats
-    better: Floats | None = None
-    expected: float = 0.0
+    better: Floats | None = None  # the probability with which each is tried first in order to learn
+    expected: float = 0.0  # the expected reward of the situation
 
 
 @dataclass(slots=True)
 class Use:
-    """One choice and what came of it.
-
-    Args:
-        slate: Positions among the candidates, in the order shown.
-        part: Of the mixture that drew it.
-        taken: The action after it.
-        outcome, reward: The episode's, and what this choice is credited with.
-        good: Whether it was better than is usual.
-        logged: The propensity, where it is known.
-        following: The episode's next choice.
-        by, share: Who rewarded it, "" for the program itself, and how much that counts in what is learned for all.
-        decision, unit: Its id on file; the episode or the choice for which chance decided once.
-        weight: 1 over how many choices share the reward.
-        learned: The number of the reward, which the choices that share it have in common.
-        odds: Of candidates about which chance decided, the probability of being shown.
-        expected, instead: The reward that was expected here, and that of the search's own order where another was shown.
-    """
+    """One choice and what came of it."""
 
     query: Query
     candidates: Candidates
     values: Values
     choice: Slates | None
-    slate: Slate
-    part: str
-    taken: str = ""
-    outcome: float = 0.0
-    reward: float = 0.0
-    good: bool = False
-    logged: float | None = None
-    following: Use | None = None
-    by: str = ""
-    share: float = 1.0
-    decision: str = ""
-    weight: float = 1.0
-    learned: int = 0
-    odds: Mapping[int, float] = field(default_factory=dict)
-    expected: float = 0.0
-    instead: float = math.nan
-    unit: str = ""
+    slate: Slate  # positions among the candidates, in the order shown
+    part: str  # of the mixture that drew it
+    taken: str = ""  # the action after it
+    outcome: float = 0.0  # of the episode
+    reward: float = 0.0  # what this choice is credited with
+    good: bool = False  # whether it was better than is usual
+    logged: float | None = None  # the propensity, where it is known
+    following: Use | None = None  # the episode's next choice
+    by: str = ""  # who rewarded it, "" for the program itself
+    share: float = 1.0  # how much that counts in what is learned for all
+    decision: str = ""  # its id on file
+    weight: float = 1.0  # 1 over how many choices share the reward
+    learned: int = 0  # the number of the reward, which the choices that share it have in common
+    odds: Mapping[int, float] = field(default_factory=dict)  # of being shown, of those about which chance decided
+    expected: float = 0.0  # the reward that was expected here
+    instead: float = math.nan  # that of the search's own order where another was shown
+    unit: str = ""  # the episode, or the choice, for which chance decided once
 
     @property
     def rows(self) -> list[int]:

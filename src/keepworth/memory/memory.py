@@ -493,11 +493,9 @@ class Memory(Changes):
             self.learning.count_reward(about.decision, value, person)
         return outcome
 
-    def pending(self) -> list[str]:
-        """Return the ids of episodes in which something was done and that have no reward yet, oldest first."""
-        return self._pending()
-
-    def _pending(self, nobody: bool = False) -> list[str]:
+    def pending(self, *, nobody: bool = False) -> list[str]:
+        """Return the ids of episodes in which something was done and that have no reward yet, oldest first; with `nobody`, only
+        those without a person."""
         self._decisions.flush()
         with self.store.database.reading() as connection:
             return episode_log.acted(connection, self.scope, nobody)

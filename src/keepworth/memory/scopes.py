@@ -14,13 +14,8 @@ NOBODY = ("", "", "")
 
 
 class Scopes:
-    """The scope of a handle, in which it writes, and the users whose items are shared with it.
-
-    Args:
-        scope: Its own scope.
-        shares: Names of users whose items it sees too, with True for those that it may change.
-        within: The agent and the session to which those shared items are limited.
-    """
+    """The scope of a handle, in which it writes, and the users whose items are shared with it: their names, with True for those
+    that it may change, `within` an agent and a session."""
 
     def __init__(
         self, scope: Scope, shares: Mapping[str, bool] | None = None, within: Mapping[str, str] | None = None

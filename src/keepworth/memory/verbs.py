@@ -70,30 +70,20 @@ class VerbCaller:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One call that a served memory answers.
+    """One call that a served memory answers."""
 
-    Args:
-        method, path: The HTTP method and the path of its route.
-        role: The role that a caller must have.
-        function: Called with the caller, the values in the path, and the fields that the request gives.
-        model: The pydantic model that checks the fields.
-        of: The method of `Memory` or `LiveEpisode` with the same arguments.
-        key: The name of the result in the answer; "" if the result is the whole answer.
-        writes: Whether the call writes, so that a request may carry an idempotency key.
-        pages: Whether it lists a page at a time; the answer then has `next`.
-        lines: Whether the answer is lines of JSON.
-    """
-
-    method: str
-    path: str
-    role: str
-    function: Callable[..., Any]
-    model: type[BaseModel]
-    of: Callable[..., Any] | None = None
-    key: str = ""
-    writes: bool = False
-    pages: bool = False
-    lines: bool = False
+    method: str  # the HTTP method
+    path: str  # of its route
+    role: str  # that a caller must have
+    function: Callable[
+        ..., Any
+    ]  # called with the caller, the values in the path, and the fields that the request gives
+    model: type[BaseModel]  # checks the fields
+    of: Callable[..., Any] | None = None  # the method of `Memory` or `LiveEpisode` with the same arguments
+    key: str = ""  # the name of the result in the answer; "" if the result is the whole answer
+    writes: bool = False  # so that a request may carry an idempotency key
+    pages: bool = False  # whether it lists a page at a time; the answer then has `next`
+    lines: bool = False  # whether the answer is lines of JSON
 
     @property
     def name(self) -> str:
@@ -531,7 +521,7 @@ def reward(
 @verb("GET /pending", "read", of=Memory.pending, key="episodes")
 def pending(caller: VerbCaller) -> list[str]:
     """List episodes in which something was done and that have no reward."""
-    return caller.memory._pending(**caller.nobody())
+    return caller.memory.pending(**caller.nobody())
 
 
 @verb("GET /ledger", "read", of=Memory.ledger)

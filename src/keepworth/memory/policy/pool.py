@@ -126,7 +126,7 @@ class Pool:
     def active(self) -> Rows:
         """Return the rows that may be shown, oldest first."""
         if self._active is None:
-            self._active = self.having(ACTIVE)
+            self._active = np.flatnonzero(self.status[: len(self.items)] == ACTIVE)
         return self._active
 
     @contextmanager
@@ -145,10 +145,6 @@ class Pool:
         rows = self.active()
         advising: Rows = rows[self.content[rows] != NONE]
         return advising
-
-    def having(self, code: int) -> Rows:
-        """Return the rows of this status, oldest first."""
-        return np.flatnonzero(self.status[: len(self.items)] == code)
 
     def add(self, draft: Advice, *, status: Status, time: int, episode: int = -1, id: str = "") -> int:
         """Add an item and return its row."""

@@ -73,12 +73,7 @@ def newer_first(hits: Sequence[Hit], asked: QueryTerms, question: str) -> list[H
     Two hits contradict if they are about the same person and their texts differ in a few adjacent words that the question does
     not ask for, or one negates the other. The newest of them gets the place and the score of the best, unless the question is
     about the past. If the question has words that the texts lack, it may mean one of the values; then only hits of nearly equal
-    scores change places. Each hit gets the ids of those that it contradicts.
-
-    Args:
-        hits: The hits, best first.
-        asked: The terms of the question.
-        question: Its text.
+    scores change places. Each hit gets the ids of those that it contradicts. `asked` are the terms of the question.
     """
     words_of = [words(hit.item.text) if len(hit.item.text) <= LONGEST else [] for hit in hits]
     groups: list[list[int]] = []

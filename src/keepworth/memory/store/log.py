@@ -167,13 +167,8 @@ class _OnFile:
         return About(task, person, choices)
 
     def record(self, id: str, gone: undo.Ranges, *, until: int | None = None, items: int = -1) -> Record | None:
-        """Return an episode, or None if there is none with this id.
-
-        Args:
-            gone: Cancelled journal entries, as `cancelled` returns them.
-            until: Leave out acts and rewards from this journal entry on.
-            items: Leave out decisions after those that showed the first so many items; -1 leaves out none.
-        """
+        """Return an episode, or None if there is none with this id. Left out are cancelled entries (`gone`), acts and rewards
+        from journal entry `until` on, and decisions after those that showed the first so many `items`, if that is not -1."""
         if id not in self._episodes:
             return None
         home, task, person = self._episodes[id]

@@ -42,20 +42,14 @@ _SHAPE = ("kind", "event_time", "valid_from", "valid_to", "expires_at", "status"
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What was erased.
+    """What was erased."""
 
-    Attributes:
-        ids: The items.
-        log_emptied: False if something (a reader in another process, a full disk, a file beside the memory of another user) kept
-            old bytes on disk: `compact`, or opening the memory again, finishes.
-        queries: How many logged searches were deleted or lost their query.
-        nobody: Whether nothing was ever written or asked under the names that were erased.
-    """
-
-    ids: tuple[str, ...]
+    ids: tuple[str, ...]  # of the items
+    # False if something (a reader in another process, a full disk, a file beside the memory of another user) kept old bytes on
+    # disk: `compact`, or opening the memory again, finishes.
     log_emptied: bool
-    queries: int = 0
-    nobody: bool = False
+    queries: int = 0  # how many logged searches were deleted or lost their query
+    nobody: bool = False  # whether nothing was ever written or asked under the names that were erased
 
 
 def purge(store: Store, scope: Scope, ids: Sequence[str]) -> Erased:

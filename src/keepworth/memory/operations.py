@@ -88,19 +88,12 @@ ASSIGNABLE = frozenset({"status", "trust", "expires_at", "metadata"})
 
 @dataclass(frozen=True, slots=True)
 class OperationOutcome:
-    """What came of an operation.
+    """What came of an operation."""
 
-    Args:
-        applied: Whether anything changed.
-        changed: Ids of the items that were written, a new item last.
-        reason: "applied", or why nothing changed.
-        item: Id of the item that now says what the operation asked for, for a duplicate the one already there; or "".
-    """
-
-    applied: bool
-    changed: tuple[str, ...] = ()
-    reason: str = "applied"
-    item: str = ""
+    applied: bool  # whether anything changed
+    changed: tuple[str, ...] = ()  # ids of the items that were written, a new item last
+    reason: str = "applied"  # or why nothing changed
+    item: str = ""  # id of the item that now says what the operation asked for, for a duplicate the one already there
 
 
 def renamed_act(act: Act, names: Mapping[str, str]) -> Act:

@@ -219,7 +219,7 @@ class Overlay:
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics:
         """Return what BM25 needs to know of changes and base together."""
         above = self.written.index.statistics(terms, self._hidden())
-        return above if self.base is None else total([above, self.base.statistics(terms)])
+        return above if self.base is None else total(above, self.base.statistics(terms))
 
     def by_words(
         self, terms: Sequence[str], count: int, statistics: CorpusStatistics, where: Filter | None = None

@@ -71,15 +71,11 @@ class CorpusStatistics:
         return weights, (self.words / count if count else 0.0) or 1.0
 
 
-def total(statistics: Iterable[CorpusStatistics]) -> CorpusStatistics:
-    """Add up the statistics of several collections."""
-    frequency: Counter[str] = Counter()
-    documents = words = 0
-    for one in statistics:
-        documents += one.documents
-        words += one.words
-        frequency.update(one.frequency)
-    return CorpusStatistics(documents, words, frequency)
+def total(one: CorpusStatistics, other: CorpusStatistics) -> CorpusStatistics:
+    """Add up the statistics of two collections."""
+    frequency = Counter(one.frequency)
+    frequency.update(other.frequency)
+    return CorpusStatistics(one.documents + other.documents, one.words + other.words, frequency)
 
 
 def term_score(count: int, length: int, weight: float, mean_length: float) -> float:

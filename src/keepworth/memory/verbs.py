@@ -126,13 +126,9 @@ def verb(
     pages: bool = False,
     lines: bool = False,
 ) -> Callable[[Callable[..., Any]], Verb]:
-    """Return a decorator that turns a function into a `Verb`, which explains the arguments that are not listed here.
-
-    Args:
-        route: "METHOD /path".
-        fields: Models with the fields that the function takes as `**options`.
-        schema: JSON Schema for the fields together, such as that one of two is required.
-    """
+    """Return a decorator that turns a function into a `Verb`, which explains the arguments. The route is "METHOD /path", `fields`
+    are models with the fields that the function takes as `**options`, `schema` is JSON Schema for the fields together, such as
+    that one of two is required."""
     method, _, path = route.partition(" ")
 
     def make(function: Callable[..., Any]) -> Verb:

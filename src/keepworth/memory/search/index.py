@@ -375,15 +375,9 @@ class DenseIndex:
         scope_ids: Collection[int] | None,
         mask: Bools | None = None,
     ) -> list[list[tuple[int, float]]]:
-        """Return for each query the `count` best (item number, cosine), best first; ties keep the order of arrival.
-
-        Args:
-            queries: Shape (q, dimension).
-            count: How many items to return for each query.
-            scope: A hashable name of the scopes, as the key of the cache of their rows.
-            scope_ids: The scopes to search; None for all.
-            mask: By item number, which items may be returned; None for all.
-        """
+        """Return for each query, of shape (q, dimension), the `count` best (item number, cosine), best first; ties keep the order
+        of arrival. `scope` is a hashable name of the scopes `scope_ids` (None for all), as the key of the cache of their rows;
+        `mask` says by item number which items may be returned."""
         with self._lock:
             selected = None if scope_ids is None else self._rows_in(scope, scope_ids)
             if mask is not None:

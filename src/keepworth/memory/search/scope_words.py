@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,15 +29,13 @@ Row = tuple[int, str]
 """Number and text of an item."""
 
 
+@dataclass(slots=True)
 class _Scope:
-    """The inverted index of one scope, with the item number of each row, and the row of each current item by its number."""
+    """The inverted index of one scope."""
 
-    __slots__ = ("index", "numbers", "row_of")
-
-    def __init__(self) -> None:
-        self.index = InvertedIndex()
-        self.numbers: list[int] = []
-        self.row_of: dict[int, int] = {}
+    index: InvertedIndex = field(default_factory=InvertedIndex)
+    numbers: list[int] = field(default_factory=list)  # the item number of each row
+    row_of: dict[int, int] = field(default_factory=dict)  # the row of each current item, by number
 
     def add(self, number: int, text: str, latin: str | None = None) -> None:
         self.row_of[number] = len(self.numbers)

@@ -12,6 +12,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,16 +39,14 @@ GATHERING = 0.0005
 """Most seconds that the leader of a group commit waits for others, where a commit costs a sync of several milliseconds."""
 
 
+@dataclass(slots=True, eq=False)
 class QueuedWrite:
     """A write that waits to be carried out, and then its result or its error."""
 
-    __slots__ = ("done", "error", "result", "work")
-
-    def __init__(self, work: Callable[[AnyConnection], Any]) -> None:
-        self.work = work
-        self.done = False
-        self.result: Any = None
-        self.error: BaseException | None = None
+    work: Callable[[AnyConnection], Any]
+    done: bool = False
+    result: Any = None
+    error: BaseException | None = None
 
 
 class Backend(ABC):

@@ -172,15 +172,9 @@ def blocks(store: Store, digests: Sequence[str]) -> dict[str, Json]:
 def begin_turn(
     store: Store, digest: str, block: Json, episode: str, receipt: Json, turn: Json | None, *, since: int
 ) -> bool:
-    """Store, in one transaction, what is about to be sent: a block, a receipt, and a turn.
-
-    Args:
-        turn: What is to be written to the memory once the turn was answered; None for nothing.
-        since: The newest journal entry when the memory was searched.
-
-    Returns:
-        False, with nothing stored, if something was erased after `since`, as the block may quote it.
-    """
+    """Store, in one transaction, what is about to be sent: a block, a receipt, and what is to be written to the memory once the
+    turn was answered. Returns False, with nothing stored, if something was erased after `since`, the newest journal entry when
+    the memory was searched, as the block may quote it."""
     until = later(timestamp(store.clock()), BLOCK_SECONDS)
     bodies = {_BLOCK + digest: {**block, "until": until}, _RECEIPT + episode: {**receipt, "until": until}}
     if turn is not None:

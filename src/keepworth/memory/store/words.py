@@ -114,13 +114,8 @@ def proposed(
     """Return rows that may answer a query, at a cost that does not grow with the memory.
 
     If all words are common, look for rows with several of them, then for the newest rows with one, and for older ones as long as
-    there are fewer than `count`.
-
-    Args:
-        share: The fraction of all rows that the scope holds.
-        head: The largest row number there can be.
-        mask: By row number, whether a row may be proposed.
-    """
+    there are fewer than `count`. `share` is the fraction of all rows that the scope holds, `head` the largest row number there
+    can be; `mask` says by row number whether a row may be proposed."""
     admitted, index = "", connection.full_text
     if mask is not None:
         few: list[int] = np.flatnonzero(mask).tolist()

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakValueDictionary
 
@@ -279,8 +278,7 @@ class Memory(Changes):
         seen = self.scopes.seen()
         item = self.store.fetch(seen, [id])[id] if isinstance(id, str) else None
         if item is None:
-            erased = isinstance(id, str) and purge.is_tombstone(self.store, seen, id)
-            if erased:
+            if isinstance(id, str) and purge.is_tombstone(self.store, seen, id):
                 raise UnknownItem(
                     f"{id} was erased on purpose, for good, from all of {self.path}: write it anew if it is wanted"
                 )
@@ -405,7 +403,7 @@ class Memory(Changes):
     def quarantined(self, *, limit: int = 100, after: str = "") -> list[Item]:
         """Return items in quarantine in the order in which they were written. No search shows them until `release`."""
         checked_number(limit, "limit", 1)
-        return list(islice(self.store.with_status(self.scope, Status.QUARANTINED, _row_of(after)), limit))
+        return list(self.store.items(self.scope, after=_row_of(after), limit=limit, status=Status.QUARANTINED))
 
     def history(self, id: str) -> list[Revision]:
         """Return everything that happened to an item, oldest first. Raises UnknownItem."""

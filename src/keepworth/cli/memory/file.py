@@ -186,7 +186,7 @@ def import_(
         memory.store.scan = scan_of(secrets, personal)
         with stopping("Nothing was imported."), working("reading"):
             items = imported(memory.store, lines)
-        quarantined = memory.store.with_status(memory.scope, Status.QUARANTINED)
+        quarantined = memory.store.items(memory.scope, status=Status.QUARANTINED)
         held = [item for item in quarantined if HELD_FOR in item.metadata]
         yield Line({"items": items, "quarantined": len(held)}, f"{items} items{_in_quarantine(held)}.")
 

@@ -153,9 +153,8 @@ class MetadataColumns:
         """Build one column for all current items from texts; see `_Column.of_texts`."""
         self._columns[field] = _Column.of_texts(field, numbers, texts, values)
 
-    def follow(self, changes: Iterable[tuple[int, int, Mapping[str, Any] | None]]) -> None:
+    def follow(self, changes: Sequence[tuple[int, int, Mapping[str, Any] | None]]) -> None:
         """Apply changes to all columns. Each is (journal entry, item number, the item's metadata now)."""
-        changes = list(changes)
         for column in self._columns.values():
             column.put((number, metadata) for _, number, metadata in changes)
         for seq, number, _ in changes:
@@ -204,12 +203,9 @@ def fields_of(tree: Tree) -> list[Field]:
     return list(dict.fromkeys(field for part in tree.parts for field in fields_of(part)))
 
 
-def corrected(mask: Mask, tree: Tree, rows: Mapping[int, Mapping[str, Any] | None], numbers: Iterable[int]) -> Mask:
+def corrected(mask: Mask, tree: Tree, rows: Mapping[int, Mapping[str, Any] | None], numbers: Sequence[int]) -> Mask:
     """Return `mask` with the entries of some items computed again from their metadata in `rows`. Items that are not in `rows` are
     masked out."""
-    numbers = list(numbers)
-    if not numbers:
-        return mask
     out: Mask = np.zeros(max(len(mask), max(numbers) + 1), bool)
     out[: len(mask)] = mask
     for number in numbers:

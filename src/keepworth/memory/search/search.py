@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 from keepworth.episodes.episode import Decision, DecisionKind
 from keepworth.episodes.text import as_line, entry
 from keepworth.memory.errors import InvalidFilter, InvalidText, MemoryProblem, unknown_option
-from keepworth.memory.item import Item, ItemKind, Status, Timestamp, checked_label, member, timestamp
+from keepworth.memory.item import Item, ItemKind, Status, Timestamp, checked_label, json_writer, member, timestamp
 from keepworth.memory.search.background import USUAL, Background
 from keepworth.memory.search.chunks import SHORT, spans
 from keepworth.memory.search.index import K1, CorpusStatistics, Embedder, term_score
@@ -244,7 +243,7 @@ def asked(ask: Ask, top_k: int, more: Mapping[str, Any] | None = None) -> str:
     return compact(details)
 
 
-compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+compact = json_writer()
 
 
 @dataclass(frozen=True, slots=True)

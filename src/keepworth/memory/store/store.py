@@ -315,6 +315,7 @@ class Store:
         limit: int = LAST_ROW,
         current: bool = False,
         closed: bool = False,
+        status: Status | None = None,
         where: Filter | None = None,
         newest: bool = False,
     ) -> Iterator[Item]:
@@ -322,6 +323,7 @@ class Store:
 
         Args:
             current, closed: Only the current items, or only those that are neither current nor deleted.
+            status: Only open items with this status.
             where: A filter on the metadata of current items.
             newest: Reverse the order: items below `after`, or from the last one on if that is 0.
         """
@@ -337,19 +339,15 @@ class Store:
                 which += f" AND {CURRENT}"
             if closed:
                 which += f" AND {schema.CLOSED}"
+            if status is not None:
+                which += " AND content IS NOT NULL AND status = ?"
+                values.append(status.value)
             if mask is not None:
                 which += f" AND {connection.full_text.admit(connection, mask, 'n')}"
             order = "n DESC" if newest else "n"
             selected = select(connection, f"{rows.SELECT} WHERE {which} ORDER BY {order} LIMIT ?", (*values, limit))
             listed = [rows.to_item(row, self.scope_named(connection, row[1])) for row in selected]
         return iter(listed)
-
-    def with_status(self, scope: Scope, status: Status, after: int = 0) -> Iterator[Item]:
-        """Return the open items with a status and with row numbers above `after`, in order of writing."""
-        query = "SELECT n FROM items WHERE n > ? AND content IS NOT NULL AND status = ? ORDER BY n"
-        with self.database.reading() as connection:
-            ids = [f"m{n}" for (n,) in select(connection, query, (after, status.value))]
-        return (item for item in self.fetch(scope, ids).values() if item is not None)
 
     def with_content(self, scope: Scope, item: Item) -> list[str]:
         """Return the ids of open items that are exact duplicates of `item`."""

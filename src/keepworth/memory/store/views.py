@@ -290,7 +290,5 @@ class _Drift:
         )
 
     def lexical(self, terms: Sequence[str], statistics: CorpusStatistics) -> Ranked:
-        if not self._ids:
-            return []
         scores = self.index.scores(terms, statistics)
         return [(self._ids[row], float(scores[row])) for row in best(scores, len(self._ids))]

@@ -636,8 +636,9 @@ class Search:
             if request.mode == "hybrid":
                 ranked = fuse(asked.lexical, asked.dense, asked.scale)
             hits = self._as_hits(asked, ranked, most)
-            if request.timed:
-                hits = self._put_newer_first(asked, hits)
+            if request.timed:  # hits beyond those that are compared do not change them
+                near = max(request.k, COMPARED)
+                hits = [*newer_first(hits[:near], asked.terms, asked.query), *hits[near:]][: request.k + request.beyond]
             if request.mode != "lexical":
                 hits = self._find_passages(asked, hits)
             out.append(self._finished(asked, hits))
@@ -751,12 +752,6 @@ class Search:
         return [(items[at].id, fresh[at]) for at in sorted(range(len(items)), key=lambda at: -fresh[at])]
 
     # Stages of hits.
-
-    def _put_newer_first(self, asked: Asked, hits: list[Hit]) -> list[Hit]:
-        """Put newer facts first; see `search.newer`. Hits beyond the k best do not change them."""
-        near = max(self.request.k, COMPARED)
-        placed = [*newer_first(hits[:near], asked.terms, asked.query), *hits[near:]]
-        return placed[: self.request.k + self.request.beyond]
 
     def _find_passages(self, asked: Asked, hits: list[Hit]) -> list[Hit]:
         """Set for each long text the part that is nearest to the query."""

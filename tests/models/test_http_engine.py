@@ -96,8 +96,8 @@ def test_log_probabilities_from_before_the_temperature_are_noticed(engine: HttpM
     """vLLM's default: tokens drawn at 0.7 come with what they had at 1."""
 
     class Raw(ServedModel):
-        def sample_as(self, name: str, request_id: str, prompts: Any, params: Any) -> Any:
-            groups = super().sample_as(name, request_id, prompts, params)
+        def sample_as(self, name: str, prompts: Any, params: Any) -> Any:
+            groups = super().sample_as(name, prompts, params)
             scores = self.score(prompts, [[s.ids for s in g] for g in groups])
             return [
                 [Sample(s.ids, p, s.finish, s.spans) for s, p in zip(g, row, strict=True)]

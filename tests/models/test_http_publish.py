@@ -58,15 +58,15 @@ def test_as_many_versions_stay_loaded_as_staleness_allows(tmp_path: Path) -> Non
     with ModelServer(tiny_model(), max_adapters=3) as running, connect(running.url, max_staleness=1) as engine:
         for version, witness in enumerate(witnesses, 1):
             engine.publish(tmp_path / str(version), version, witness)
-        while len(running.model.adapters()) > 2:  # the oldest leaves behind the publication's back
+        while len(running.model.adapters) > 2:  # the oldest leaves behind the publication's back
             time.sleep(0.01)
-        assert sorted(running.model.adapters()) == ["tiny@3", "tiny@4"]
+        assert sorted(running.model.adapters) == ["tiny@3", "tiny@4"]
         with pytest.raises(EngineError, match="Versions only grow"):
             engine.publish(tmp_path / "4", 4, witnesses[-1])
         with connect(running.url) as again, pytest.raises(EngineError, match="already has an adapter 'tiny@4'"):
             again.publish(tmp_path / "4", 4, witnesses[-1])
         engine.unload()
-        assert running.model.adapters() == {}
+        assert running.model.adapters == {}
 
 
 class Deaf(ServedModel):
@@ -86,7 +86,7 @@ def test_a_publication_without_effect_stops_the_run(tmp_path: Path, size: float,
         with pytest.raises(NothingDelivered, match=r"did not reach http://127.*log"):
             engine.publish(tmp_path / "a", 1, witness)
         assert engine.version == 0
-        assert running.model.adapters() == {}, "what was not proven is taken back"
+        assert running.model.adapters == {}, "what was not proven is taken back"
         prompt, branch = engine.probe
     if size < 0.01:
         (here,), (there,) = (model.score([prompt], [[branch]])[0] for model in (witness, tiny_model()))
@@ -147,9 +147,9 @@ def test_adapters_that_the_engine_will_not_take_end_a_run_before_anything_is_sam
             super().__init__(tiny_model())
             self.lengths: list[int] = []
 
-        def sample_as(self, name: str, request_id: str, prompts: Any, params: Any) -> Any:
+        def sample_as(self, name: str, prompts: Any, params: Any) -> Any:
             self.lengths.append(params.max_tokens)
-            return super().sample_as(name, request_id, prompts, params)
+            return super().sample_as(name, prompts, params)
 
         def load_adapter(self, name: str, path: str) -> None:
             if Path(path).exists():
@@ -168,11 +168,11 @@ def test_a_rehearsal_leaves_the_engine_as_it_was(tmp_path: Path) -> None:
     untouched = trained(tmp_path / "a", size=0.0)
     with ModelServer(tiny_model()) as running, connect(running.url) as engine:
         engine.rehearse(tmp_path / "a", untouched)
-        assert running.model.adapters() == {}
+        assert running.model.adapters == {}
         assert engine.version == 0
         with pytest.raises(EngineError, match="After the rehearsal"):
             engine.rehearse(tmp_path / "a", tiny_model(seed=1))
-        assert running.model.adapters() == {}
+        assert running.model.adapters == {}
 
 
 def test_an_old_adapter_that_is_still_in_use_delays_nobody(tmp_path: Path) -> None:
@@ -189,5 +189,5 @@ def test_an_old_adapter_that_is_still_in_use_delays_nobody(tmp_path: Path) -> No
         publishing, receipts = in_background(lambda: engine.publish(tmp_path / "2", 2, witnesses[1]))
         publishing.join(10)
         assert receipts
-        assert sorted(running.model.adapters()) == ["tiny@1", "tiny@2"]
+        assert sorted(running.model.adapters) == ["tiny@1", "tiny@2"]
         released.set()

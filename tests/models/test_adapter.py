@@ -29,10 +29,10 @@ WITH_EMBEDDINGS = [
 ]
 
 
-def moved(named: dict[str, torch.nn.Parameter]) -> None:
+def moved(named: dict[str, torch.nn.Parameter], size: float = 0.05) -> None:
     with torch.no_grad():
         for value in named.values():
-            value.add_(0.05 * torch.randn(value.shape, generator=torch.Generator().manual_seed(1)))
+            value.add_(size * torch.randn(value.shape, generator=torch.Generator().manual_seed(1)))
 
 
 def test_a_new_adapter_changes_nothing_and_can_be_switched_off() -> None:

@@ -25,6 +25,7 @@ from keepworth.models.errors import (
 from keepworth.models.http_client import JsonClient
 from keepworth.models.http_engine import HttpModel
 from keepworth.models.http_wire import derive_seed, samples_in
+from tests.models.comparing import require_scored
 from tests.models.tiny import ByteTokenizer, tiny_model
 from tests.serving.engines import connect
 from tests.stand_in.model import ServedModel
@@ -55,13 +56,11 @@ def test_samples_have_the_log_probabilities_that_they_were_drawn_with(engine: Ht
     params = SamplingParams(max_tokens=9, n=3, temperature=temperature, seed=3, stop_ids=STOPS)
     groups = engine.sample(PROMPTS, params)
     assert [len(group) for group in groups] == [3] * 4
-    scored = tiny_model().score(PROMPTS, [[s.ids for s in group] for group in groups])
-    for group, expected in zip(groups, scored, strict=True):
-        for sample, logprobs in zip(group, expected, strict=True):
-            assert sample.logprobs == pytest.approx(logprobs, abs=1e-4)
-            assert (sample.ids[-1] in STOPS) == (sample.finish is FinishReason.STOP)
-            assert not STOPS & set(sample.ids[:-1])
-            assert sample.spans == (VersionSpan(0, 0, len(sample.ids)),)
+    require_scored(tiny_model(), PROMPTS, groups, 1e-4)
+    for sample in (sample for group in groups for sample in group):
+        assert (sample.ids[-1] in STOPS) == (sample.finish is FinishReason.STOP)
+        assert not STOPS & set(sample.ids[:-1])
+        assert sample.spans == (VersionSpan(0, 0, len(sample.ids)),)
     assert engine.sample(PROMPTS, params) == groups
     if temperature:
         assert groups[0] != groups[2], "equal prompts in one batch draw independently"

@@ -12,8 +12,8 @@ import pytest
 
 from keepworth.episodes import SamplingParams
 from keepworth.models.errors import DeliveryFailed, EngineError, EngineRefused, MissingCapability, NothingDelivered
-from keepworth.models.inprocess import InProcessModel
 from keepworth.serving.calls import NotServed
+from tests.models.comparing import require_scored
 from tests.models.test_http_engine import Steps, in_background
 from tests.models.tiny import tiny_model
 from tests.serving.engines import connect, trained
@@ -22,16 +22,6 @@ from tests.stand_in.server import ModelServer
 
 PROMPTS = [tuple(b"where does ana live?"), tuple(b"hi")]
 PARAMS = SamplingParams(max_tokens=8, n=2, seed=5)
-
-
-def drawn_by(witness: InProcessModel, groups: Any) -> bool:
-    """Whether all samples have the witness's log-probabilities."""
-    scored = witness.score(PROMPTS, [[s.ids for s in group] for group in groups])
-    return all(
-        sample.logprobs == pytest.approx(expected, abs=1e-4)
-        for group, row in zip(groups, scored, strict=True)
-        for sample, expected in zip(group, row, strict=True)
-    )
 
 
 def versions_of(groups: Any) -> set[int]:
@@ -49,7 +39,7 @@ def test_a_published_adapter_is_what_the_engine_samples_from(tmp_path: Path) -> 
         assert receipt.seconds > 0
         after = engine.sample(PROMPTS, PARAMS)
         assert after != before
-        assert drawn_by(witness, after)
+        require_scored(witness, PROMPTS, after, 1e-4)
         assert versions_of(after) == {7}
 
 
@@ -131,10 +121,10 @@ def test_a_running_request_keeps_the_version_that_it_started_with(tmp_path: Path
         publishing.join(20)
         assert receipts
         assert engine.version == 2
-        assert drawn_by(first, samples[0])
+        require_scored(first, PROMPTS, samples[0], 1e-4)
         assert versions_of(samples[0]) == {1}
         later = engine.sample(PROMPTS, PARAMS)
-        assert drawn_by(second, later)
+        require_scored(second, PROMPTS, later, 1e-4)
         assert versions_of(later) == {2}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -107,13 +107,14 @@ def test_in_bfloat16_only_inputs_and_results_are_rounded(layout: str) -> None:
 
 
 @pytest.fixture
-def products(monkeypatch: pytest.MonkeyPatch) -> Any:
+def products() -> Iterator[Any]:
     """The setting of the precision of products, which is put back behind the test."""
     settings = getattr(torch.backends.mkldnn, "matmul", None)
     if settings is None:
         pytest.skip("this PyTorch has no such setting")
-    monkeypatch.setattr(settings, "fp32_precision", settings.fp32_precision)
-    return settings
+    before = settings.fp32_precision
+    yield settings
+    settings.fp32_precision = before
 
 
 def test_the_precision_of_products_is_restored_when_the_last_thread_is_out(products: Any) -> None:

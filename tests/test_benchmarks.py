@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,12 +44,7 @@ def test_journeys_are_counted_of_each_call(tmp_path: Path, monkeypatch: pytest.M
 
 def told_of() -> list[str]:
     """The commands that pages and benchmarks name."""
-    pages = [
-        ROOT / "README.md",
-        ROOT / "Makefile",
-        *(ROOT / "docs").rglob("*.md"),
-        *(ROOT / "benchmarks").rglob("*.py"),
-    ]
+    pages = [ROOT / "README.md", ROOT / "Makefile", *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/**/*.py")]
     found = (
         re.findall(r"python -m (benchmarks(?:\.\w+)+)(?![\w.]*\{)", page.read_text(encoding="utf-8")) for page in pages
     )
@@ -61,9 +57,8 @@ def test_who_asks_a_command_for_help_gets_it(
 ) -> None:
     module = importlib.import_module(name)
     source = Path(str(module.__file__)).read_text(encoding="utf-8")
-    assert re.search(r"\bArgumentParser\(|\b(takes_nothing|(?:cell_)?arguments)\(__doc__", source), (
-        "it would begin to work"
-    )
+    reads = r"\bArgumentParser\(|\b(takes_nothing|(?:cell_)?arguments)\(__doc__"
+    assert re.search(reads, source), "it would begin to work"
     monkeypatch.setattr(sys, "argv", [name, "--help"])
     with pytest.raises(SystemExit) as ended:
         module.main()
@@ -101,11 +96,9 @@ def test_methods_that_differ_in_nothing_on_a_stream_are_listed_together() -> Non
 
 
 @pytest.mark.parametrize("measured", [("+on+masked", "+masked"), ("+masked",)])
-def test_a_memory_is_compared_with_the_same_settings_without_its_values_where_they_were_run(
-    measured: tuple[str, ...],
-) -> None:
-    names = ("exprag", "exprecent", "none", "random", "oracle", "nearest-mean", "memrl+on")
-    names = (*names, *(f"memrl{change}" for change in measured))
+def test_a_memory_is_compared_with_the_same_settings_without_its_values_where_they_were_run(measured: Any) -> None:
+    others = ("exprag", "exprecent", "none", "random", "oracle", "nearest-mean", "memrl+on")
+    names = (*others, *(f"memrl{change}" for change in measured))
     rows = [
         StreamRow("drift", "random", seed, arm, f"{seed % 2}101{number % 2}", "01", 1.0)
         for seed in range(8)

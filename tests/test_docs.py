@@ -290,9 +290,3 @@ def test_nobody_is_told_to_install_what_is_somebody_elses() -> None:
     which pip takes from there."""
     first = re.compile(r"pip install (?:-U )?['\"]?keepworth\b(?!\[)")
     assert [path.name for path in PAGES if first.search(path.read_text(encoding="utf-8"))] == []
-
-
-def test_the_readme_gives_two_commands() -> None:
-    first = re.search(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
-    assert first is not None
-    assert [line.split(" #")[0].strip() for line in first.group(1).splitlines()] == ["make demo", "make test"]

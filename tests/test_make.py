@@ -16,12 +16,6 @@ def make(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["make", "-C", str(ROOT), *arguments], capture_output=True, text=True)
 
 
-def test_help_lists_what_there_is() -> None:
-    said = make("help").stdout
-    for target in ("install", "demo QUICK=1", "test", "test-all", "test-peers", "test-engine", "docs", "lint", "clean"):
-        assert f"make {target} " in said
-
-
 def test_no_python(tmp_path: Path) -> None:
     ran = make("install", "PYTHON=no-such-python", f"VENV={tmp_path / 'venv'}")
     assert ran.returncode != 0
@@ -49,14 +43,8 @@ def test_continuous_integration_ends_with_the_closing_line(tmp_path: Path, faili
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
     fake = tmp_path / "make"
-    fake.write_text(
-        '#!/bin/sh\necho "$@" >> called\n'
-        'case "$1" in\n'
-        'test) echo "57 passed, 1 skipped in 8.21s";;\n'
-        'test-peers) echo "188 passed in 40.29s";;\n'
-        "demo) echo demonstrating;;\n"
-        f'esac\n[ "$1" != "{failing}" ] || exit 2\n'
-    )
+    says = 'test) echo "57 passed, 1 skipped in 8.21s";; test-peers) echo "188 passed in 40.29s";; demo) echo demonstrating;;'
+    fake.write_text(f'#!/bin/sh\necho "$@" >> called\ncase "$1" in {says} esac\n[ "$1" != "{failing}" ] || exit 2\n')
     fake.chmod(0o755)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     ran = subprocess.run([tmp_path / ".ci" / "run"], env=environment, capture_output=True, text=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -200,7 +201,7 @@ class Steps(ServedModel):
             assert self.go.wait(20)
         return super().hidden_states(*arguments, **features)
 
-    def halt(self, work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    def halt(self, work: Callable[[], Any]) -> Future[Any]:
         """Begin work, and come back once it stands in the middle."""
         self.reached.clear()
         self.go.clear()
@@ -209,11 +210,8 @@ class Steps(ServedModel):
         return begun
 
 
-def in_background(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
-    box: list[Any] = []
-    thread = threading.Thread(target=lambda: box.append(work()), daemon=True)
-    thread.start()
-    return thread, box
+def in_background(work: Callable[[], Any]) -> Future[Any]:
+    return ThreadPoolExecutor(1).submit(work)
 
 
 def test_a_slow_engine_times_out_and_a_closed_one_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,9 +225,7 @@ def test_a_slow_engine_times_out_and_a_closed_one_is_gone(monkeypatch: pytest.Mo
         engine.sample([(1,)], SamplingParams(max_tokens=1))
 
 
-def test_a_server_that_dies_in_the_middle_of_a_request_is_named(
-    engine: HttpModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_dies_in_the_middle_of_a_request_is_named(engine: HttpModel, monkeypatch: Any) -> None:
     """What was drawn for may have been drawn: a sample is not asked for again. A score is."""
     asked: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -114,15 +114,13 @@ def test_a_running_request_keeps_the_version_that_it_started_with(tmp_path: Path
     model = Steps()
     with ModelServer(model) as running, connect(running.url, max_staleness=1, concurrency=4) as engine:
         engine.publish(tmp_path / "1", 1, first)
-        sampling, samples = model.halt(lambda: engine.sample(PROMPTS, PARAMS))
-        publishing, receipts = in_background(lambda: engine.publish(tmp_path / "2", 2, second))
+        sampling = model.halt(lambda: engine.sample(PROMPTS, PARAMS))
+        publishing = in_background(lambda: engine.publish(tmp_path / "2", 2, second))
         model.go.set()
-        sampling.join(20)
-        publishing.join(20)
-        assert receipts
-        assert engine.version == 2
-        require_scored(first, PROMPTS, samples[0], 1e-4)
-        assert versions_of(samples[0]) == {1}
+        samples = sampling.result(20)
+        assert publishing.result(20).version == engine.version == 2
+        require_scored(first, PROMPTS, samples, 1e-4)
+        assert versions_of(samples) == {1}
         later = engine.sample(PROMPTS, PARAMS)
         require_scored(second, PROMPTS, later, 1e-4)
         assert versions_of(later) == {2}
@@ -176,8 +174,6 @@ def test_an_old_adapter_that_is_still_in_use_delays_nobody(tmp_path: Path) -> No
 
     with ModelServer(Busy(tiny_model())) as running, connect(running.url) as engine:
         engine.publish(tmp_path / "1", 1, witnesses[0])
-        publishing, receipts = in_background(lambda: engine.publish(tmp_path / "2", 2, witnesses[1]))
-        publishing.join(10)
-        assert receipts
+        assert in_background(lambda: engine.publish(tmp_path / "2", 2, witnesses[1])).result(10)
         assert sorted(running.model.adapters) == ["tiny@1", "tiny@2"]
         released.set()

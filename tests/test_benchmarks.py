@@ -20,11 +20,8 @@ from keepworth.evaluation.stream import StreamRow
 from keepworth.registry import methods
 
 ROOT = Path(__file__).parents[1]
-MODULES = [
-    ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    for path in sorted((ROOT / "benchmarks").rglob("*.py"))
-    if path.name != "__init__.py"
-]
+FILES = [path.relative_to(ROOT).with_suffix("") for path in sorted((ROOT / "benchmarks").rglob("*.py"))]
+MODULES = [".".join(path.parts) for path in FILES if path.name != "__init__"]
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -52,9 +49,7 @@ def told_of() -> list[str]:
 
 
 @pytest.mark.parametrize("name", told_of())
-def test_who_asks_a_command_for_help_gets_it(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_who_asks_a_command_for_help_gets_it(name: str, monkeypatch: Any, capsys: Any) -> None:
     module = importlib.import_module(name)
     source = Path(str(module.__file__)).read_text(encoding="utf-8")
     reads = r"\bArgumentParser\(|\b(takes_nothing|(?:cell_)?arguments)\(__doc__"
@@ -86,11 +81,8 @@ def test_what_stands_for_a_memory_without_its_idea_changes_something() -> None:
 
 def test_methods_that_differ_in_nothing_on_a_stream_are_listed_together() -> None:
     rows = {"memrl+on": 0.5, "earm": 0.5, "earm+masked": 0.5, "amem": 0.5, "exprag": 0.4, "exprag+published": 0.4}
-    arms = [
-        {"arm": arm, "learning": {"key-door": {"mean": mean}}, "frozen": {"key-door": {"mean": 0.1}}}
-        for arm, mean in rows.items()
-    ]
-    arms[3]["frozen"] = {"key-door": {"mean": 0.2}}
+    learning = [{"arm": arm, "learning": {"key-door": {"mean": mean}}} for arm, mean in rows.items()]
+    arms = [{**row, "frozen": {"key-door": {"mean": 0.2 if row["arm"] == "amem" else 0.1}}} for row in learning]
     lines = equal_rows({"streams": ["key-door"], "arms": arms}).splitlines()
     assert lines[2:] == ["| `memrl+on`, `earm` | `key-door` |"]
 

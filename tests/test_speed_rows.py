@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.speed import page, rows, run, sampling, training_step
+from benchmarks.speed import page, rows, training_step
 from benchmarks.speed.rows import DoesNotFit, Row
 from benchmarks.speed.setting import ratio
 
@@ -97,12 +97,6 @@ def test_what_a_busy_machine_measured_is_marked(clock: Clock, monkeypatch: pytes
     one = row(clock, [])
     one.measure({**MACHINE, "load_average_at_start": 18.9}, ends=1e9)
     assert "The machine was not idle: to be measured again." in page._setting([one.record()])
-
-
-def test_lengths_at_which_people_train_are_measured_and_at_least_three_times() -> None:
-    for table in (sampling.rows(), training_step.rows("python")):
-        assert {256, 1024} <= {each.about["tokens"] for each in table}
-    assert all(each.rounds >= 3 for each in run.all_rows("python"))
 
 
 def test_a_step_that_does_not_fit_is_taken_in_halves(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,11 +102,8 @@ def _answer(draw: random.Random, step: int, member: int, grown: float) -> Episod
 def _manage(draw: random.Random, step: int, member: int) -> Episode:
     right = draw.random() < 0.6
     kind = OperationKind.SUPERSEDE if right else OperationKind.ADD
-    event = MemoryEvent(
-        Operation(kind, ("m3",) if right else (), "Lives in Lisbon since March."),
-        ParseStatus.OK if draw.random() < 0.9 else ParseStatus.INVALID,
-        "applied",
-    )
+    operation = Operation(kind, ("m3",) if right else (), "Lives in Lisbon since March.")
+    event = MemoryEvent(operation, ParseStatus.OK if draw.random() < 0.9 else ParseStatus.INVALID, "applied")
     about = {"role": "manager", "task": f"facts/{step}", "question": "New fact: I moved to Lisbon in March."}
     about |= {"answer": f"{kind.value} m3", "expected": ("SUPERSEDE m3",), "policy_version": step}
     shown = (Shown("m3", 0.88, "Lives in Porto."), Shown("m1", 0.31, "Has a dog called Pim."))

@@ -41,15 +41,8 @@ def test_roles_splits_and_metrics_are_kept_apart() -> None:
 
 def test_training_curves_follow_the_names_of_the_metrics() -> None:
     first = {"step": 1, "time": 5.0, "reward": 0.1, "reward/f1": 0.1, "entropy": 2.0, "seconds/sample": 3}
-    second = {
-        "step": 2,
-        "time": 6.0,
-        "reward": 0.2,
-        "reward/f1": 0.3,
-        "invalid_operations": 0.5,
-        "response_length": 7.0,
-    }
-    rows = [{**first, "mismatch_mean": 0.01}, second]
+    counted = {"invalid_operations": 0.5, "response_length": 7.0}
+    rows = [{**first, "mismatch_mean": 0.01}, {"step": 2, "time": 6.0, "reward": 0.2, "reward/f1": 0.3, **counted}]
     found = {panel.key: panel for panel in panels(rows, [])}
     assert set(found) == {"reward", "entropy", "seconds", "gap", "invalid", "length"}
     assert [(s.label, s.values) for s in found["reward"].series] == [("total", (0.1, 0.2)), ("f1", (0.1, 0.3))]

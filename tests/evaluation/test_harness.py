@@ -75,9 +75,7 @@ def ran(
     return sorted(rows, key=lambda row: int(row.key.rpartition("/")[2]))
 
 
-def kept(
-    record: EvaluationFolder, make: Any, tasks: Sequence[Task], plan: Conditions = PLAN, name: str = "it"
-) -> Copies:
+def kept(record: Any, make: Any, tasks: Sequence[Task], plan: Conditions = PLAN, name: str = "it") -> Copies:
     """What is not done yet is measured and kept in a folder; the reader that was asked."""
     reader = Copies()
     measure(name, make, tasks, plan, reader, done=record.done(name, plan), keep=record.keep, note=record.note)
@@ -461,29 +459,21 @@ def test_what_was_asked_once_is_not_asked_again(tmp_path: Path) -> None:
     assert KeptAnswers(again, tmp_path).answers(queries) == ["d", "d", "d"]
 
 
-class AnswersItself(Listing):
+class Answers(Listing):
     def ask(self, question: Any) -> Answered:
         return Answered((), "something", 3)
 
 
 def test_calls_and_tokens_that_are_not_equal_are_beside_the_verdict() -> None:
-    systems = {
-        "none": NoMemory,
-        "latest": LatestEntries,
-        "same": LatestEntries,
-        "full": FullContext,
-        "own": AnswersItself,
-    }
+    systems = {"none": NoMemory, "latest": LatestEntries, "same": LatestEntries, "full": FullContext, "own": Answers}
     plan = Conditions(tokens=20)
     rows = [row for name, make in systems.items() for row in ran(make, tasks_of(8), plan, name=name)]
     found = sum_up(rows, [])
     assert found["arms"]["none"]["calls"] == found["arms"]["latest"]["calls"] == 1.0
     assert found["arms"]["latest"]["unequal"] == []
     assert [arm.split(" (")[0] for arm in found["arms"]["full"]["unequal"]] == ["unequal tokens"]
-    assert found["arms"]["own"]["unequal"] == [
-        "unequal calls (3 a question, 1 usual)",
-        "unequal tokens (0 a question, 20 usual)",
-    ]
+    unequal = ["unequal calls (3 a question, 1 usual)", "unequal tokens (0 a question, 20 usual)"]
+    assert found["arms"]["own"]["unequal"] == unequal
     assert all("unequal" not in gain["verdict"] for gain in found["gains"].values())
 
 

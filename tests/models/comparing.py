@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from benchmarks.models.families import plain_scores
-from keepworth.episodes import Sample
 from keepworth.episodes.model import Tokens
 
 Branches = Sequence[Sequence[Tokens]]
@@ -25,9 +24,7 @@ def plain_gaps(plain: Any, prompts: Sequence[Tokens], branches: Branches, scores
     return torch.cat(gaps).abs()
 
 
-def require_scored(
-    model: Any, prompts: Sequence[Tokens], groups: Sequence[Sequence[Sample]], gap: float, **how: Any
-) -> None:
+def require_scored(model: Any, prompts: Sequence[Tokens], groups: Any, gap: float, **how: Any) -> None:
     """All samples have the log-probabilities with which `model` scores them."""
     scored = model.score(prompts, [[sample.ids for sample in group] for group in groups], **how)
     for group, rows in zip(groups, scored, strict=True):

@@ -21,8 +21,6 @@ from tests.models.test_support import saved
 from tests.models.tiny import tiny_model
 
 PROMPTS, BRANCHES = [tuple(b"who is it?")], [[tuple(b"ana"), tuple(b"bo")]]
-
-
 WITH_EMBEDDINGS = [
     lambda model: attach_lora(model, rank=4, embeddings=True),
     lambda model: unfreeze(model, embeddings=True),

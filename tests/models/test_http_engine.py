@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -90,10 +91,8 @@ def test_log_probabilities_from_before_the_temperature_are_noticed(engine: HttpM
         def sample_as(self, name: str, prompts: Any, params: Any) -> Any:
             groups = super().sample_as(name, prompts, params)
             scores = self.score(prompts, [[s.ids for s in g] for g in groups])
-            return [
-                [Sample(s.ids, p, s.finish, s.spans) for s, p in zip(g, row, strict=True)]
-                for g, row in zip(groups, scores, strict=True)
-            ]
+            pairs = (zip(group, row, strict=True) for group, row in zip(groups, scores, strict=True))
+            return [[replace(sample, logprobs=logprobs) for sample, logprobs in own] for own in pairs]
 
     warm = SamplingParams(max_tokens=4, temperature=0.7)
     with ModelServer(Raw(tiny_model())) as running, connect(running.url) as raw:
@@ -111,7 +110,7 @@ def test_log_probabilities_from_before_the_temperature_are_noticed(engine: HttpM
 )
 def test_what_is_required_and_absent_is_an_error_at_start_up(engine: HttpModel, without: str, fix: str) -> None:
     with (
-        ModelServer(tiny_model(), without=[without]) as running,
+        ModelServer(tiny_model(), without=without) as running,
         pytest.raises(errors.MissingCapability, match=f"adapters.*{fix}"),
     ):
         connect(running.url, adapters=True)
@@ -133,7 +132,7 @@ def test_a_server_that_is_no_engine_or_another_model_is_refused(engine: HttpMode
     with pytest.raises(UnknownName, match="tiny"):
         connect(engine.url, model="tinny")
     with (
-        ModelServer(tiny_model(), without=["scale-out"]) as running,
+        ModelServer(tiny_model(), without="scale-out") as running,
         pytest.raises(errors.MissingCapability, match=r"Scale-out endpoints are disabled.*--enable-scale-out"),
     ):
         connect(running.url)

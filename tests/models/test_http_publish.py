@@ -45,7 +45,7 @@ def test_a_published_adapter_is_what_the_engine_samples_from(tmp_path: Path) -> 
 
 def test_as_many_versions_stay_loaded_as_staleness_allows(tmp_path: Path) -> None:
     witnesses = [trained(tmp_path / str(v), seed=v) for v in range(1, 5)]
-    with ModelServer(tiny_model(), max_adapters=3) as running, connect(running.url, max_staleness=1) as engine:
+    with ModelServer(ServedModel(tiny_model(), 3)) as running, connect(running.url, max_staleness=1) as engine:
         for version, witness in enumerate(witnesses, 1):
             engine.publish(tmp_path / str(version), version, witness)
         while len(running.model.adapters) > 2:  # the oldest leaves behind the publication's back

@@ -25,9 +25,7 @@ class ByteTokenizer:
         return [self.decode(ids) for ids in batch]
 
 
-def tiny_network(
-    seed: int = 0, attn: str | None = None, precision: Precision = "fp32", hidden: int = 64, **more: Any
-) -> Any:
+def tiny_network(seed: int = 0, attn: str = "", precision: Precision = "fp32", hidden: int = 64, **more: Any) -> Any:
     """family: the classes in transformers, a Llama where it is not given. more: settings of its configuration."""
     import transformers
 
@@ -35,9 +33,8 @@ def tiny_network(
     family, sizes = more.pop("family", "Llama"), {"hidden_size": hidden, "intermediate_size": 2 * hidden}
     shape = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 257, **sizes}
     usual = {"max_position_embeddings": 512, "initializer_range": 0.2, "tie_word_embeddings": True}
-    config = getattr(transformers, f"{family}Config")(
-        attn_implementation=attn or attention.register(), **{**shape, **usual, **more}
-    )
+    usual["attn_implementation"] = attn or attention.register()
+    config = getattr(transformers, f"{family}Config")(**{**shape, **usual, **more})
     network = getattr(transformers, f"{family}ForCausalLM")(config)
     if precision == "fp64":  # the stock norm works in float32 whatever it is given, which would hide exactness
         for layer in network.model.layers:

@@ -8,7 +8,7 @@ little: many are there and refuse.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -32,27 +32,17 @@ Table = dict[tuple[str, str], Callable[[ServedModel, ServedCall], Any]]
 class ModelServer(HttpServer):
     """Serves `model` from `start` to `close`, or inside a `with` block; other threads of this process go on meanwhile.
 
-    The model is taken over: see `ServedModel`. control: whether it also loads adapters; without: of FEATURES, what to leave out.
+    The model is taken over: see `ServedModel`. control: whether it also loads adapters; without: which of FEATURES to leave out.
     api_key: what callers must send.
     """
 
-    def __init__(
-        self,
-        model: InProcessModel,
-        *,
-        control: bool = True,
-        max_adapters: int = 8,
-        api_key: str | None = None,
-        without: Iterable[str] = (),
-    ) -> None:
-        self.model = model if isinstance(model, ServedModel) else ServedModel(model, max_adapters)
-        offered = routes(FEATURES - set(without) if control else frozenset({"scale-out"}))
+    def __init__(self, model: InProcessModel, control: bool = True, api_key: str = "", without: str = "") -> None:
+        self.model = model if isinstance(model, ServedModel) else ServedModel(model)
+        offered = routes(FEATURES - {without} if control else frozenset({"scale-out"}))
         table = {route: partial(answers, self.model) for route, answers in offered.items()}
+        shapes = {"/": openai_error}
         super().__init__(
-            lambda workers: application(
-                table, partial(check, api_key), workers, ServerLimits(), error_shapes={"/": openai_error}
-            ),
-            name="model-server",
+            lambda workers: application(table, partial(check, api_key), workers, ServerLimits(), error_shapes=shapes)
         )
 
     def close(self) -> None:
@@ -60,9 +50,9 @@ class ModelServer(HttpServer):
         super().close()
 
 
-def check(key: str | None, path: str, authorization: str) -> None:
+def check(key: str, path: str, authorization: str) -> None:
     """Raises NotServed where callers must send `key` as a bearer token and did not."""
-    if key is not None and not hmac.compare_digest(authorization.encode("latin-1"), f"Bearer {key}".encode()):
+    if key and not hmac.compare_digest(authorization.encode("latin-1"), f"Bearer {key}".encode()):
         raise NotServed("The key is missing or wrong.", "Send it as: Authorization: Bearer KEY.", status=401)
 
 

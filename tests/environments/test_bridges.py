@@ -42,9 +42,6 @@ def played(world: Environment, says: list[str], task: Task = TASKS[0], turns: in
     return episode, agent.seen
 
 
-# Gymnasium's.
-
-
 @dataclass
 class Walk:
     """To the right end of a line; the seed says how long it is."""
@@ -118,9 +115,6 @@ def test_texts_and_listed_actions() -> None:
     episode, seen = played(playable(Typed(action_space=Text(100), action_names=None)), ["hello", "bye"])
     assert seen[1] == "You say hello.\nActions: hello, bye"
     assert episode.reward == 2.0
-
-
-# What else may be handed over.
 
 
 def test_a_function_that_returns_one_object_is_refused() -> None:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from keepworth.evaluation.harness import Row
 
 
-def evaluation(
-    folder: Path,
-    scores: Mapping[str, Sequence[Sequence[float]]],
-    types: Sequence[str] = ("",),
-    clusters: Sequence[str] = (),
-) -> Path:
+def evaluation(folder: Path, scores: Any, types: Sequence[str] = ("",), clusters: Sequence[str] = ()) -> Path:
     """A finished evaluation.
 
     Args:

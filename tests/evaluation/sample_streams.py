@@ -16,9 +16,7 @@ ARMS = {"none": 0.3, "exprag": 0.5, "memrl": 0.52, "default": 0.8, "default+shuf
 NONE = float("nan")
 
 
-def sample_rows(
-    streams: Mapping[str, Mapping[str, float]], *, seeds: int = 12, length: int = 80, attacked: bool = False
-) -> Results:
+def sample_rows(streams: Mapping[str, Any], *, seeds: int = 12, length: int = 80, attacked: bool = False) -> Results:
     draw = random.Random(3)
 
     def bits(share: float, count: int) -> str:

@@ -24,10 +24,8 @@ def measured(step: int, arm: str, mean: float, **more: object) -> dict[str, obje
 def test_a_held_out_metric_has_one_line_per_arm_with_its_interval() -> None:
     (panel,) = panels([], [measured(0, "trained", 0.3), measured(0, "no_memory", 0.1), measured(5, "trained", 0.5)])
     assert panel.held_out
-    assert [(s.key, s.steps, s.values) for s in panel.series] == [
-        ("trained", (0, 5), (0.3, 0.5)),
-        ("no_memory", (0,), (0.1,)),
-    ]
+    lines = [(s.key, s.steps, s.values) for s in panel.series]
+    assert lines == [("trained", (0, 5), (0.3, 0.5)), ("no_memory", (0,), (0.1,))]
     assert panel.series[0].low == pytest.approx((0.2, 0.4))
     assert "n = 54" in panel.unit
 

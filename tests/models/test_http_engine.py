@@ -102,9 +102,6 @@ def test_log_probabilities_from_before_the_temperature_are_noticed(engine: HttpM
     engine.sample([(1,)], warm)
 
 
-# -- start-up ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("without", "fix"), [("lora", r"LoRA is not enabled.*--enable-lora"), ("runtime-lora", "RUNTIME_LORA")]
 )
@@ -179,9 +176,6 @@ def test_answers_that_cannot_be_trained_on_are_refused(spoilt: dict[str, Any], m
         answer["choices"][0]["logprobs"] = {"content": []}
     with pytest.raises(errors.BadAnswer, match=message):
         samples_in(answer, (1,), params, 3)
-
-
-# -- pausing, aborting, dying -----------------------------------------------------------------------------------------
 
 
 class Steps(ServedModel):

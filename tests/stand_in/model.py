@@ -47,8 +47,6 @@ class ServedModel(InProcessModel):
         self._active: ServedRequest | None = None
         self._made, self._closed = 0, False
 
-    # -- requests ---------------------------------------------------------------------------------------------------
-
     def sample_as(self, name: str, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Sample]]:
         """Like `sample`, under the weights or adapter called `name`; Aborted samples are empty."""
         self.check(prompts, params)
@@ -58,9 +56,7 @@ class ServedModel(InProcessModel):
         except Aborted:
             return [[Sample((), (), FinishReason.ABORTED, ())] * params.n for _ in prompts]
 
-    def score_as(
-        self, name: str, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]]
-    ) -> list[list[tuple[float, ...]]] | None:
+    def score_as(self, name: str, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]]) -> Any:
         """Like `score`; None where it was aborted."""
         try:
             with self._turn(name, ServedRequest(False)):
@@ -107,8 +103,6 @@ class ServedModel(InProcessModel):
             if self._closed:
                 raise Aborted
         return super().hidden_states(*arguments, **attention)
-
-    # -- adapters ---------------------------------------------------------------------------------------------------
 
     def load_adapter(self, name: str, path: str) -> None:
         """Raises NotServed, with nothing loaded, for a folder that holds anything but a LoRA adapter for this network."""

@@ -118,9 +118,6 @@ def test_no_server_and_no_url() -> None:
         ChatModel("localhost:8000", "m")
 
 
-# -- objects from text ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "found"),
     [

@@ -44,9 +44,6 @@ def torch_vectors(folder: Path, texts: Sequence[str], ids_of: Callable[[str], li
     return np.stack(rows)
 
 
-# --- hashing -----------------------------------------------------------------------------------------------------------
-
-
 def test_hashing_is_pinned() -> None:
     """Stored vectors outlive releases: whoever changes the features must change the identity's name as well."""
     vector = HashingEncoder(8).encode(["The cat sat."])[0]
@@ -73,9 +70,6 @@ def test_lone_surrogates_become_replacement_characters_and_pairs_are_joined() ->
     assert without_lone_surrogates("é🙂") == "é🙂"
 
 
-# --- names -------------------------------------------------------------------------------------------------------------
-
-
 def test_the_factory_knows_hashing_and_its_dimension() -> None:
     assert encoder("hashing").identity.dimension == 256
     assert encoder("hashing:32").identity.dimension == 32
@@ -99,9 +93,6 @@ def test_a_name_is_read_without_regard_to_case(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr("keepworth.models.encoders.path_of", lambda model, kind: {"all-minilm-l6-v2": published}[model])
     for name in ("all-MiniLM-L6-v2", "MiniLM", "Default"):
         assert encoder(name).identity.model == "all-minilm-l6-v2"
-
-
-# --- a BERT encoder of random weights, against transformers ------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -246,8 +237,6 @@ def test_damaged_or_foreign_weights_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CorruptModel, match="model_type 'mpnet'"):
         encoder(str(folder))
 
-
-# --- all-MiniLM-L6-v2 itself -------------------------------------------------------------------------------------------
 
 SENTENCES = [
     "Alice moved to Paris in 1999 and has lived there ever since.",

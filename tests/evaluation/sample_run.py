@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from pathlib import Path
+from typing import Any
 
 from keepworth.episodes import Episode, Operation, OperationKind, ParseStatus, RewardTerm
 from keepworth.episodes.episode import MemoryEvent, Shown
@@ -80,8 +81,9 @@ def sample_run(path: Path, *, steps: int = 45, finished: bool = True, group: int
 def _measure(run: RunFolder, step: int, split: str, arms: dict[str, float]) -> None:
     for arm, mean in arms.items():
         for metric, scale in SCALES.items():
-            numbers = {"mean": scale * mean, "low": scale * max(0.0, mean - 0.09), "high": scale * mean + 0.09, "n": 54}
-            run.append_eval(step, arm=arm, metric=metric, role="answerer", split=split, **numbers)
+            low, high = scale * max(0.0, mean - 0.09), scale * mean + 0.09
+            about: dict[str, Any] = {"arm": arm, "metric": metric, "role": "answerer", "split": split, "n": 54}
+            run.append_eval(step, mean=scale * mean, low=low, high=high, **about)
 
 
 def _answer(draw: random.Random, step: int, member: int, grown: float) -> Episode:
@@ -92,8 +94,9 @@ def _answer(draw: random.Random, step: int, member: int, grown: float) -> Episod
     sample = Sample((4, 5), (-0.1, -0.2), FinishReason.STOP, (VersionSpan(step, 0, 2),))
     others = ("user: Could you suggest some podcasts about history?", "assistant: Here are five ideas for a dinner.")
     texts = (f"[2023-05-20] user: {memory}", f"[2023-05-21] {others[0]}", f"[2023-05-02] {others[1]}")
-    about = {"role": "answerer", "task": f"longmemeval/{step % len(QUESTIONS):08x}", "question": question}
-    about |= {"answer": answer, "expected": (expected,), "policy_version": step, "seconds": {"sample": 0.2}}
+    task, seconds = f"longmemeval/{step % len(QUESTIONS):08x}", {"sample": 0.2}
+    about: dict[str, Any] = {"role": "answerer", "task": task, "question": question, "seconds": seconds}
+    about |= {"answer": answer, "expected": (expected,), "policy_version": step}
     shown = tuple(Shown(f"s{step}:t{n}", 0.93 / n, text) for n, text in enumerate(texts, start=1))
     rewards = [RewardTerm("f1", f1), RewardTerm("format", 0.1, 0.2)]
     return episode_of(f"{step}-{member}", [call_of("answerer", (1, 2, 3), sample)], rewards, shown=shown, **about)
@@ -104,8 +107,8 @@ def _manage(draw: random.Random, step: int, member: int) -> Episode:
     kind = OperationKind.SUPERSEDE if right else OperationKind.ADD
     operation = Operation(kind, ("m3",) if right else (), "Lives in Lisbon since March.")
     event = MemoryEvent(operation, ParseStatus.OK if draw.random() < 0.9 else ParseStatus.INVALID, "applied")
-    about = {"role": "manager", "task": f"facts/{step}", "question": "New fact: I moved to Lisbon in March."}
-    about |= {"answer": f"{kind.value} m3", "expected": ("SUPERSEDE m3",), "policy_version": step}
+    about: dict[str, Any] = {"task": f"facts/{step}", "question": "New fact: I moved to Lisbon in March."}
+    about |= {"answer": f"{kind.value} m3", "expected": ("SUPERSEDE m3",), "policy_version": step, "role": "manager"}
     shown = (Shown("m3", 0.88, "Lives in Porto."), Shown("m1", 0.31, "Has a dog called Pim."))
     rewards = [RewardTerm("operation", float(right)), RewardTerm("valid", 1.0, 0.1)]
     return episode_of(f"{step}-{member}", rewards=rewards, shown=shown, operations=(event,), **about)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def tasks_of(count: int = QUESTIONS, alike: bool = False) -> list[Task]:
         said = [f"Talk {place} about nothing." if place != 3 else f"Word{own} is value{own}." for place in range(6)]
         turns = tuple(Turn("user", text, place, place == 3) for place, text in enumerate(said))
         session = Session(f"s{own}", "2026-01-01T10:00", turns)
-        about = {"sessions": (session,), "evidence": (session.id,), "tags": {"type": "made"}}
+        about: dict[str, Any] = {"sessions": (session,), "evidence": (session.id,), "tags": {"type": "made"}}
         asked = f"What is Word{own}?"
         found.append(Task(f"made/{number}", "made", asked, (f"value{own}",), "token_f1", **about))
     return found
@@ -366,7 +366,7 @@ def test_a_judge_that_is_gone_costs_no_more_than_a_few_calls() -> None:
     assert all(row.unjudged and row.scores["score"] == 1.0 for row in rows)
 
 
-def rows_of(arms: dict[str, list[float | None]]) -> list[Row]:
+def rows_of(arms: Mapping[str, Sequence[float | None]]) -> list[Row]:
     """One question a cluster; None where an arm does not fit."""
     return [
         Row(
@@ -485,6 +485,6 @@ def test_options_are_offered_in_an_order_that_says_nothing() -> None:
             seen.append(question.options)
             return Answered()
 
-    about = {"sessions": tasks_of(1)[0].sessions, "options": ("right", "b", "c", "d")}
+    about: dict[str, Any] = {"sessions": tasks_of(1)[0].sessions, "options": ("right", "b", "c", "d")}
     ran(Looks, [Task(f"k/{n}", "s", "q", ("right",), "none", **about) for n in range(20)])
     assert {options.index("right") for options in seen} == {0, 1, 2, 3}

@@ -65,9 +65,8 @@ def write_gguf(path: Path) -> Path:
     kv = HIDDEN // HEADS * KV_HEADS
     add("token_embd.weight", (len(tokens), HIDDEN), Type.Q8_0)
     add("output_norm.weight", (HIDDEN,), Type.F32)
-    shapes = dict.fromkeys(("attn_q", "attn_output"), (HIDDEN, HIDDEN)) | dict.fromkeys(
-        ("attn_k", "attn_v"), (kv, HIDDEN)
-    )
+    square, flat = (HIDDEN, HIDDEN), (kv, HIDDEN)
+    shapes = {"attn_q": square, "attn_k": flat, "attn_v": flat, "attn_output": square}
     shapes |= {"ffn_gate": (WIDE, HIDDEN), "ffn_up": (WIDE, HIDDEN), "ffn_down": (HIDDEN, WIDE)}
     for layer in range(LAYERS):
         for name, shape in shapes.items():
@@ -88,9 +87,9 @@ def write_bert(folder: Path, **overrides: Any) -> Path:
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(0)
-    shape = {"vocab_size": len(WORDS), "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    shape |= {"intermediate_size": 48, "max_position_embeddings": 256, "initializer_range": 0.5}
-    config = BertConfig(**shape, **overrides)
+    shape: dict[str, Any] = {"vocab_size": len(WORDS), "hidden_size": 32, "num_hidden_layers": 2}
+    shape |= {"num_attention_heads": 4, "intermediate_size": 48, "max_position_embeddings": 256}
+    config = BertConfig(initializer_range=0.5, **shape, **overrides)
     folder.mkdir(parents=True, exist_ok=True)
     BertModel(config).eval().save_pretrained(folder)
     tokenizer = Tokenizer(models.WordPiece(vocab={word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))

@@ -26,7 +26,7 @@ FAMILIES["Llama"] = {"attention_bias": True, "mlp_bias": True}
 
 
 def model_of(family: str, precision: Precision, adapter: bool = True) -> InProcessModel:
-    sizes = {"intermediate_size": 96, "num_hidden_layers": 3, "tie_word_embeddings": False}
+    sizes: dict[str, Any] = {"intermediate_size": 96, "num_hidden_layers": 3, "tie_word_embeddings": False}
     made = tiny_network(precision=precision, family=family, **sizes, **FAMILIES[family])
     for name, each in made.named_parameters():
         if name.endswith("bias"):

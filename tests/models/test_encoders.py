@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import numpy.typing as npt
@@ -174,13 +175,13 @@ def test_remembered_vectors_are_the_same_and_cannot_be_spoilt(published: Path) -
 
 def test_only_so_many_vectors_are_remembered_and_only_new_texts_are_run(published: Path, monkeypatch: Any) -> None:
     each = SentenceEncoder(build_graph(published), published / "tokenizer.json", "tiny", remember=2)
-    ran, run = list[int](), each._run
-    monkeypatch.setattr(each, "_run", lambda rows: ran.append(len(rows)) or run(rows))
+    run = Mock(side_effect=each._run)
+    monkeypatch.setattr(each, "_run", run)
     each.encode(["a", "b", "a"])
     each.encode(["b", "a"])
     each.encode(["c"])
     each.encode(["b", "a"])  # b, asked for before a, made room for c
-    assert ran == [2, 1, 1]
+    assert [len(call.args[0]) for call in run.call_args_list] == [2, 1, 1]
 
 
 def test_several_threads_may_share_an_encoder(tiny: SentenceEncoder) -> None:

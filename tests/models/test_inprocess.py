@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -116,7 +117,7 @@ def test_prompts_are_drawn_from_together_while_they_and_what_is_kept_of_them_are
     assert together([10, 5000], 16, 4096, much) == [[1], [0]]  # a longer one goes alone
 
 
-def test_a_group_that_memory_does_not_hold_is_drawn_in_parts_and_draws_the_same(monkeypatch) -> None:
+def test_a_group_that_memory_does_not_hold_is_drawn_in_parts_and_draws_the_same(monkeypatch: Any) -> None:
     prompts, params = [(5, 6, 7), (8, 9)], SamplingParams(6, n=5, seed=3)
     wanted = tiny_model(precision="fp64").sample(prompts, params)
     model, read = tiny_model(precision="fp64"), []

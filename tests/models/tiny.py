@@ -32,7 +32,7 @@ def tiny_network(seed: int = 0, attn: str = "", precision: Precision = "fp32", h
     torch.manual_seed(seed)
     family, sizes = more.pop("family", "Llama"), {"hidden_size": hidden, "intermediate_size": 2 * hidden}
     shape = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 257, **sizes}
-    usual = {"max_position_embeddings": 512, "initializer_range": 0.2, "tie_word_embeddings": True}
+    usual: dict[str, Any] = {"max_position_embeddings": 512, "initializer_range": 0.2, "tie_word_embeddings": True}
     usual["attn_implementation"] = attn or attention.register()
     config = getattr(transformers, f"{family}Config")(**{**shape, **usual, **more})
     network = getattr(transformers, f"{family}ForCausalLM")(config)

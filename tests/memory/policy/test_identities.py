@@ -9,36 +9,25 @@ import pytest
 from keepworth.memory.errors import InvalidPolicy, InvalidScope
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import log
-from tests.memory.policy.test_learning import ACTIONS, POLICIES, opened, play, state
+from tests.memory.helpers import play
+from tests.memory.policy.test_learning import POLICIES, opened, shirts, state
 
 MALLORY = "mallory \u0645\u0647\u200c\u0631\u06cc"
 """With a joiner of Persian letters."""
 
 
-def told(memory: Memory, goal: str, action: str, reward: float, by: str | None, asker: str = "") -> str:
-    with memory.episode(goal, by=asker) as episode:
-        episode.search(actions=ACTIONS)
-        episode.act(action)
-        episode.reward(reward, by=by)
-    return episode.id
-
-
 def episode(memory: Memory, id: str) -> log.Record:
     with memory.store.database.reading() as connection:
-        found = log.record(connection, id)
-    assert found is not None
-    return found
+        return log.record(connection, id)
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_rewarders_survive_opening_again_and_can_be_undone_by_name(tmp_path: Path, policy: str) -> None:
-    path = tmp_path / "j.mem"
+def test_rewarders_survive_opening_again_and_can_be_undone_by_name(path: Path, policy: str) -> None:
     memory = opened(path, policy)
-    for number in range(4):
-        play(memory, f"a torn shirt arrived {number}", ACTIONS[number % 2], float(number % 2 == 0))
+    shirts(memory, 4)
     before = state(memory)
-    bad = told(memory, "a torn shirt arrived late", "escalate", 1.0, MALLORY, "bob")
-    worse = told(memory, "a torn shirt arrived late", "escalate", 1.0, None, MALLORY)
+    bad = play(memory, "a torn shirt arrived late", "escalate", 1.0, by="bob", judge=MALLORY)
+    worse = play(memory, "a torn shirt arrived late", "escalate", 1.0, by=MALLORY)
     now = state(memory)
     memory.close()
     memory = opened(path, policy)

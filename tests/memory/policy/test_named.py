@@ -43,10 +43,8 @@ def test_only_whole_words_name_an_action_and_advice_names_what_it_advises_to_do(
 def walk(
     memory: Memory, chance: random.Random, rewarded: Callable[[bool], float], *, noted: int = 5
 ) -> tuple[bool, str]:
-    """One house: a sign at the entrance names the way out, posters name other doors. Goes by what memory advises.
-
-    Returns:
-        Whether the door was the right one, and what memory said."""
+    """One house: a sign at the entrance names the way out, posters name other doors. Goes by what memory advises; returns
+    whether the door was the right one, and what memory said."""
     way_out = chance.choice(DOORS)
     with memory.episode("leave the house") as episode:
         episode.remember(f"a sign at the entrance: {way_out}")
@@ -73,18 +71,15 @@ def test_that_the_sign_at_the_entrance_counts_is_learned_within_twenty_houses(en
     assert "named by the first note of this episode; such an action was right" in right[-1][1]
 
 
-def walk_without_feedback(seed: int) -> list[str]:
-    """What memory says in 50 houses where rewards are drawn by chance."""
-    memory, chance = Memory(encoder=HashedWords(64), seed=seed), random.Random(seed)
-    return [walk(memory, chance, lambda _: float(chance.random() < 0.25))[1] for _ in range(50)]
-
-
 def test_where_rewards_say_nothing_hardly_anything_is_said_of_notes() -> None:
-    texts = [text for seed in range(5) for text in walk_without_feedback(seed)]
+    texts = []
+    for seed in range(5):
+        memory, chance = Memory(encoder=HashedWords(64), seed=seed), random.Random(seed)
+        texts += [walk(memory, chance, lambda _, by=chance: float(by.random() < 0.25))[1] for _ in range(50)]
     assert sum("of this episode" in text for text in texts) <= len(texts) / 10
 
 
-def test_an_opened_file_says_the_same_of_notes(tmp_path: Path) -> None:
+def test_an_opened_file_says_the_same_of_notes(path: Path) -> None:
     def advised(memory: Memory) -> tuple[tuple[tuple[str, float, float], ...], str]:
         with memory.episode("leave the house", explore=False) as episode:
             episode.remember(f"a sign at the entrance once more: {DOORS[2]}")
@@ -92,7 +87,7 @@ def test_an_opened_file_says_the_same_of_notes(tmp_path: Path) -> None:
             hits = episode.search("all doors are closed", actions=DOORS, top_k=2)
             return hits.advice[-4:], hits.text.splitlines()[-1]
 
-    path, chance = tmp_path / "a.mem", random.Random(0)
+    chance = random.Random(0)
     with Memory(path, encoder=HashedWords(64), seed=0) as memory:
         for _ in range(30):
             walk(memory, chance, float)
@@ -105,10 +100,8 @@ def test_an_opened_file_says_the_same_of_notes(tmp_path: Path) -> None:
 def test_without_roles_nothing_is_learned_of_notes() -> None:
     right = []
     for seed in range(3):
-        memory, chance = (
-            Memory(encoder=HashedWords(64), seed=seed, policy=policy("default", without="roles")),
-            random.Random(seed),
-        )
+        memory = Memory(encoder=HashedWords(64), seed=seed, policy=policy("default", without="roles"))
+        chance = random.Random(seed)
         right += [walk(memory, chance, float) for _ in range(50)]
     assert not any("of this episode" in text for _, text in right)
     assert sum(one for one, _ in right) < len(right) / 2

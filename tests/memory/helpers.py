@@ -56,6 +56,6 @@ def behind_its_back(path: Path, statement: str, values: Sequence[Any] = ()) -> l
         return connection.execute(statement, values).fetchall()
 
 
-def command(*words: object) -> Any:
+def command(*words: object, input: str | bytes = "") -> Any:
     """The result of a command of `keepworth memory`."""
-    return CliRunner().invoke(app, [str(word) for word in words])
+    return CliRunner().invoke(app, [str(word) for word in words], input=input)

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes import Operation, OperationKind
-from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import content_digest
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
@@ -191,8 +190,3 @@ def test_vectors_are_made_once_for_all_members_of_a_group():
         fork.search("text 7", 3)
     assert encoder.texts == before + 50 + 1  # the items and the new text; the query is one of the items
     assert encoder.calls <= 1 + 4
-
-
-def test_without_an_encoder_only_words_are_searched():
-    with pytest.raises(MemoryProblem, match="encoder"):
-        Bank.empty(None).search("x")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.memory.errors import MemoryProblem, NotAMemoryFile, UnknownEpisode
+from keepworth.memory.errors import NotAMemoryFile, UnknownEpisode
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import database
 from keepworth.memory.store.checks import check
@@ -103,8 +103,3 @@ def test_how_durable_a_commit_is_can_be_chosen(tmp_path: Path, durability: str, 
     with Memory(tmp_path / "a.mem", encoder=None, durability=durability) as m:
         settings = m.store.database.exclusive(lambda c: (c.pragma("synchronous"), c.pragma("journal_mode")))
         assert settings == (synchronous, "wal")
-
-
-def test_a_durability_that_does_not_exist_is_refused():
-    with pytest.raises(MemoryProblem, match="'process' or 'power'"):
-        Memory(":memory:", encoder=None, durability="eternal")

@@ -8,14 +8,12 @@ import sys
 import threading
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from keepworth.episodes import EncoderIdentity
-from keepworth.memory.errors import InvalidFilter
 from keepworth.memory.memory import Memory
 from keepworth.memory.search import scan
 from keepworth.memory.search.index import Embedder
@@ -142,15 +140,3 @@ def test_vectors_of_any_length_are_compared_by_direction(length: float) -> None:
         warnings.simplefilter("error")
         memory.add_many(["tea", "rain"])
         assert [hit.score for hit in memory.search("tea?", mode="dense")] == pytest.approx([1.0, 0.6], abs=1e-6)
-
-
-def test_an_identity_that_is_none_is_named(tmp_path: Path) -> None:
-    class Named:
-        identity = "my-encoder"
-
-        def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-            return np.ones((len(texts), 2), np.float32)
-
-    with pytest.raises(InvalidFilter, match="EncoderIdentity"):
-        Memory(tmp_path / "a.mem", encoder=Named())  # type: ignore[arg-type]
-    assert not list(tmp_path.iterdir())

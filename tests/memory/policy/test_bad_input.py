@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import keepworth
 from keepworth import policy
 from keepworth.episodes.errors import KeepworthError
-from keepworth.memory.errors import ClosedEpisode, InvalidAdvice, InvalidText, MemoryProblem, UnknownEpisode
+from keepworth.memory.errors import ClosedEpisode, InvalidAdvice, InvalidText, UnknownEpisode
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import checked_reward
 from keepworth.memory.policy.hashed_words import HashedWords
@@ -124,27 +123,6 @@ def test_a_memory_that_cannot_be_opened_so_says_why_and_leaves_no_file(options: 
     with pytest.raises(KeepworthError):
         Memory(tmp_path / "a.mem", **{"encoder": HashedWords(64), **options})
     assert list(tmp_path.iterdir()) == []
-
-
-CALLS: dict[str, Callable[[Memory], object]] = {
-    "worth": lambda m: m.worth("m1", 5),  # type: ignore[arg-type]
-    "observe": lambda m: m.episode().observe(5),  # type: ignore[arg-type]
-    "what a selector gives": lambda m: m.search("a", selector=lambda query, hits, k: 5),  # type: ignore[arg-type, return-value]
-    "another episode": lambda m: m.episode("t").search("a", episode="e"),
-    "another step": lambda m: m.episode("t").search("a", step=3),
-    "a setting of a method there is not": lambda m: keepworth.policy("memrl", capacitty=5),
-}
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_what_no_verb_can_take_is_a_problem_of_its_own_type(name: str) -> None:
-    with Memory(encoder=HashedWords(64)) as memory:
-        memory.add("a torn shirt")
-        memory.reward(memory.search("a torn shirt").decision, 1.0)
-        with pytest.raises(MemoryProblem):
-            CALLS[name](memory)
-        memory._decisions.flush()
-        assert memory.search("a torn shirt")
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -27,16 +28,13 @@ def test_rows_that_hold_several_common_words_are_looked_for_as_far_as_can_be_aff
     assert words.joint_proposal(CorpusStatistics(0, 0, {}), 1.0) == ([], 1.0)
 
 
-def test_a_query_of_common_words_only_finds_the_best_row_however_old(monkeypatch):
+def test_a_query_of_common_words_only_finds_the_best_row_however_old(m: Memory, monkeypatch):
     monkeypatch.setattr(words, "POSTINGS", 30)
-    with Memory(":memory:", encoder=None) as m:
-        best = m.add("the of and").id
-        m.add_many(
-            [f"{COMMON[n % 3]} number {n} {COMMON[(n + n // 3) % 3]} of all that is told here" for n in range(600)]
-        )
-        assert m.search("and the of", top_k=1, mode="lexical")[0].id == best
-        found = {hit.id for hit in m.search("and the of", top_k=200, mode="lexical")}
-        assert len(found) == 200
+    best = m.add("the of and").id
+    others = [(n, COMMON[n % 3], COMMON[(n + n // 3) % 3]) for n in range(600)]
+    m.add_many([f"{one} number {n} {other} of all that is told here" for n, one, other in others])
+    assert m.search("and the of", top_k=1, mode="lexical")[0].id == best
+    assert len({hit.id for hit in m.search("and the of", top_k=200, mode="lexical")}) == 200
 
 
 @settings(deadline=None)
@@ -53,13 +51,12 @@ def test_a_proposal_keeps_to_its_budget_or_says_so(frequency, share):
 
 
 @pytest.fixture
-def crowded(monkeypatch) -> Memory:
+def crowded(m: Memory, monkeypatch) -> Memory:
     """Three hundred texts of common words; the oldest ten are Ana's. Reading thirty postings is all that is affordable."""
     monkeypatch.setattr(words, "POSTINGS", 30)
-    memory = Memory(":memory:", encoder=None)
-    memory.add_many([f"the and of number {n}" for n in range(10)], user_id="ana")
-    memory.add_many([f"the and of number {n}" for n in range(10, 300)], user_id="bo")
-    return memory
+    m.add_many([f"the and of number {n}" for n in range(10)], user_id="ana")
+    m.add_many([f"the and of number {n}" for n in range(10, 300)], user_id="bo")
+    return m
 
 
 def test_a_query_of_common_words_only_answers_in_every_scope(crowded: Memory):
@@ -76,20 +73,20 @@ def test_a_journal_that_ends_in_other_things_than_items_hides_none(crowded: Memo
     assert len(crowded.search("the and of", top_k=5, mode="lexical")) == 5
 
 
-def test_the_top_ten_are_those_of_bm25_over_everything():
+def test_the_top_ten_are_those_of_bm25_over_everything(m: Memory):
     draw = random.Random(0)
     names = [f"w{n}" for n in range(400)]
     weights = [1 / (n + 1) for n in range(400)]
     texts = [f"{' '.join(draw.choices(names, weights, k=12))} n{n}" for n in range(800)]
-    memory = Memory(":memory:", encoder=None)
-    memory.add_many(texts)
+    m.add_many(texts)
     queries = [" ".join(draw.choices(names, weights, k=4)) for _ in range(40)]
-    assert lexical_overlap(memory, texts, queries) > 0.99  # of equals, either may come tenth
+    assert lexical_overlap(m, texts, queries) > 0.99  # of equals, either may come tenth
 
 
-@pytest.mark.parametrize(
-    "query", ["", "  ", "?!", "\x00", "the" * 5000, '" OR words MATCH "', "text : *", "NEAR(a b)", "日本"]
-)
+AWKWARD = ["", "  ", "?!", "\x00", "the" * 5000, '" OR words MATCH "', "text : *", "NEAR(a b)", "日本"]
+
+
+@pytest.mark.parametrize("query", AWKWARD)
 def test_awkward_queries_find_nothing_and_harm_nothing(query, crowded: Memory):
     assert crowded.search(query, mode="lexical") == []
     assert len(crowded.search(query + " number", mode="lexical", top_k=3)) == 3
@@ -113,20 +110,19 @@ def test_how_far_the_index_is_behind_changes_no_search(monkeypatch, sequence, qu
     assert answers[0] == answers[1] == answers[2]
 
 
-def test_long_texts_do_not_wait_for_the_index():
-    with Memory(":memory:", encoder=None) as m:
-        for text in ("a cat", "a dog " * transaction.LONG, "a bird"):
-            m.add(text)
-            with m.store.database.reading() as connection:
-                waiting = m.store.derived.corpus(connection)
-            held = [sum(word in words for *_, words in waiting.tail.values()) for word in ("dog", "cat")]
-            assert held == [0, text == "a cat"], text[:10]
-        m.update(m.search("bird")[0].id, "a bird " * transaction.LONG)
-        assert len(m.search("cat dog bird")) == 3
+def test_long_texts_do_not_wait_for_the_index(m: Memory):
+    for text in ("a cat", "a dog " * transaction.LONG, "a bird"):
+        m.add(text)
+        with m.store.database.reading() as connection:
+            waiting = m.store.derived.corpus(connection)
+        held = [sum(word in words for *_, words in waiting.tail.values()) for word in ("dog", "cat")]
+        assert held == [0, text == "a cat"], text[:10]
+    m.update(m.search("bird")[0].id, "a bird " * transaction.LONG)
+    assert len(m.search("cat dog bird")) == 3
 
 
-def test_readers_beside_a_writer_see_the_newest_words_at_once(tmp_path):
-    with Memory(tmp_path / "a.mem", encoder=None) as m, Memory(tmp_path / "a.mem", encoder=None) as other:
+def test_readers_beside_a_writer_see_the_newest_words_at_once(path):
+    with Memory(path, encoder=None) as m, Memory(path, encoder=None) as other:
         for n in range(2 * transaction.TAIL + 5):
             id = m.add(f"line {n} says w{n}").id
             assert [hit.id for hit in other.search(f"w{n}")] == [id]
@@ -154,12 +150,8 @@ def plainly(texts, asked, statistics):
     weights, mean = statistics.weights(asked)
     out = []
     for n, text in texts.items():
-        listed = terms(text)
-        counts = dict.fromkeys(listed, 0)
-        for term in listed:
-            counts[term] += 1
-        score = 0.0
-        for term, count in counts.items():
+        listed, score = terms(text), 0.0
+        for term, count in Counter(listed).items():
             if term in weights:
                 score += term_score(count, len(listed), weights[term], mean)
         out.append((n, score))
@@ -189,30 +181,27 @@ def test_terms_that_are_remembered_or_of_one_language_give_the_same_scores(store
 
 
 @pytest.mark.parametrize("language", ["english", "german"])
-def test_where_texts_are_of_one_language_nobody_asks_which(language, monkeypatch):
+def test_where_texts_are_of_one_language_nobody_asks_which(language, m: Memory, monkeypatch):
     one = [text for text in TEXTS if text and text.isascii() and terms_and_languages(text)[1] == {language}]
     assert one
-    with Memory(":memory:", encoder=None) as m:
-        m.add_many(one)
-        hits = m.search(" ".join(one), top_k=20, mode="lexical")
-        assert len(hits) == len(one)
-        m.store.derived.ranked_texts = words.RankedTexts()
-        monkeypatch.setattr("keepworth.memory.search.terms.classify", None)  # would fail
-        again = m.search(" ".join(one), top_k=20, mode="lexical")
-        assert [(hit.id, hit.score) for hit in again] == [(hit.id, hit.score) for hit in hits]
+    m.add_many(one)
+    hits = m.search(" ".join(one), top_k=20, mode="lexical")
+    assert len(hits) == len(one)
+    m.store.derived.ranked_texts = words.RankedTexts()
+    monkeypatch.setattr("keepworth.memory.search.terms.classify", None)  # would fail
+    again = m.search(" ".join(one), top_k=20, mode="lexical")
+    assert [(hit.id, hit.score) for hit in again] == [(hit.id, hit.score) for hit in hits]
 
 
 @pytest.mark.parametrize("limit", [0, 5, 10_000])
-def test_rows_are_admitted_alike_however_the_file_is_told(limit, monkeypatch):
+def test_rows_are_admitted_alike_however_the_file_is_told(limit, m: Memory, monkeypatch):
     """Those that are kept by a function of ours, those that are left out by a list: what is found is the same."""
-    monkeypatch.setattr(words, "RANKED_WHOLE", 0)
-    monkeypatch.setattr(fts5, "LEFT_OUT", limit)
-    monkeypatch.setattr(transaction, "TAIL", 4)
-    with Memory(":memory:", encoder=None) as m:
-        m.add_many([f"tea number {n}" for n in range(40)], metadata={"n": 0})
-        ids = [m.add(f"tea again {n}", metadata={"n": n}).id for n in range(20)]
-        m.delete(ids[3])
-        found = m.search("tea again", top_k=100, mode="lexical", where={"n": {"$ne": 7}})
-        assert {hit.id for hit in found} == {item.id for item in m.get_all()} - {ids[7]}
-        few = m.search("again", top_k=5, mode="lexical", where={"n": {"$gte": 18}})
-        assert {hit.id for hit in few} == set(ids[18:])
+    for module, name, value in ((words, "RANKED_WHOLE", 0), (fts5, "LEFT_OUT", limit), (transaction, "TAIL", 4)):
+        monkeypatch.setattr(module, name, value)
+    m.add_many([f"tea number {n}" for n in range(40)], metadata={"n": 0})
+    ids = [m.add(f"tea again {n}", metadata={"n": n}).id for n in range(20)]
+    m.delete(ids[3])
+    found = m.search("tea again", top_k=100, mode="lexical", where={"n": {"$ne": 7}})
+    assert {hit.id for hit in found} == {item.id for item in m.get_all()} - {ids[7]}
+    few = m.search("again", top_k=5, mode="lexical", where={"n": {"$gte": 18}})
+    assert {hit.id for hit in few} == set(ids[18:])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import resource
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -59,3 +61,17 @@ def behind_its_back(path: Path, statement: str, values: Sequence[Any] = ()) -> l
 def command(*words: object, input: str | bytes = "") -> Any:
     """The result of a command of `keepworth memory`."""
     return CliRunner().invoke(app, [str(word) for word in words], input=input)
+
+
+# A disk that is full, for files of this process.
+
+
+@contextlib.contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """The system refuses to let a file grow beyond `size` bytes, as a quota does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -12,7 +12,7 @@ from keepworth.cli.memory import app
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory import errors
 from keepworth.memory.memory import Memory
-from tests.memory.largest_file import largest_file
+from tests.memory.helpers import largest_file
 
 
 def problem_of(*arguments: str) -> BaseException | None:

@@ -14,6 +14,7 @@ from hypothesis import settings
 
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import transaction
+from keepworth.memory.store.checks import check
 from tests.memory import on_postgres
 
 EXAMPLES = 8
@@ -28,9 +29,10 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def m() -> Iterator[Memory]:
-    """A memory in this process, without an encoder."""
+    """A memory in this process, without an encoder. It has to be sound in the end."""
     with Memory(encoder=None) as memory:
         yield memory
+        assert check(memory.store) == []
 
 
 @pytest.fixture(params=[1, 3, transaction.TAIL], ids="index at most {} behind".format)

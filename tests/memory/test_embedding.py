@@ -8,15 +8,22 @@ import sys
 import threading
 import warnings
 from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from keepworth.episodes import EncoderIdentity
 from keepworth.memory.memory import Memory
 from keepworth.memory.search import scan
-from keepworth.memory.search.index import Embedder
+from keepworth.memory.search.chunks import CHUNK, LONG, WIDE, part_length, parts, spans
+from keepworth.memory.search.index import DenseIndex, Embedder
+from keepworth.memory.store.connection import select
+from keepworth.memory.store.maintenance import check
 from keepworth.memory.store.words import RankedTexts
 
 from .stub_encoder import WordEncoder
@@ -140,3 +147,135 @@ def test_vectors_of_any_length_are_compared_by_direction(length: float) -> None:
         warnings.simplefilter("error")
         memory.add_many(["tea", "rain"])
         assert [hit.score for hit in memory.search("tea?", mode="dense")] == pytest.approx([1.0, 0.6], abs=1e-6)
+
+
+# Long texts: cut into parts, each with a vector of its own, and still one item.
+
+
+FILLER = " ".join(f"Word{n} was said to word{n + 1} about nothing." for n in range(60))
+FACT = "zebra zebra zebra zebra zebra zebra."
+NOTE = f"{FILLER} {FACT}"
+
+
+def memory(path: Path | str = ":memory:") -> Memory:
+    return Memory(path, encoder=WordEncoder())
+
+
+@settings(max_examples=200)
+@given(st.text(st.sampled_from("ab .!?\n猫犬。é"), max_size=3000))
+def test_the_parts_of_a_text_are_the_text_and_none_is_too_long(text: str):
+    found = spans(text)
+    size = len(text) + (WIDE - 1) * sum(letter in "猫犬" for letter in text)
+    assert bool(found) == (size > LONG)
+    if found:
+        assert found[0][0] == 0
+        assert found[-1][1] == len(text)
+        assert all(one[1] == next_[0] for one, next_ in pairwise(found))
+        for start, end in found:
+            inside = text[start:end]
+            assert 0 < len(inside) + (WIDE - 1) * sum(letter in "猫犬" for letter in inside) <= CHUNK + WIDE
+
+
+def test_a_text_is_cut_where_sentences_end_and_a_long_sentence_between_words():
+    sentence = "The cat sat on the mat and looked at the moon. "
+    ends = {text[-2:] for text in parts(sentence * 40)[1:-1]}
+    assert ends == {". "}
+    assert all(text.endswith(" ") for text in parts("word " * 400)[1:-1])
+    assert max(len(text) for text in parts("x" * 5000)[1:]) == CHUNK
+
+
+def test_a_line_after_enough_others_is_a_part_of_its_own():
+    lines = ["x" * 300, *["short line"] * 60, "y" * 800, "The key lies under the pot."]
+    found = parts("\n".join(lines))[1:]
+    assert found[0] == "x" * 300 + "\n"
+    assert {text.count("short line") for text in found[1:3]} == {23}  # the first from which on 250 letters are reached
+    assert found[-1] == lines[-1]
+
+
+def test_the_end_of_a_long_note_is_found_and_its_place_is_told():
+    m = memory()
+    for n in range(30):
+        m.add(f"A short note number {n} about nothing of interest.")
+    note = m.add(NOTE)
+    hit = m.search("zebra zebra", mode="dense")[0]
+    assert hit.id == note.id
+    assert hit.span is not None
+    assert hit.passage == NOTE[slice(*hit.span)]
+    assert "zebra" in hit.passage
+    assert len(hit.passage) <= CHUNK
+    cosine = float(WordEncoder().encode([hit.passage, "zebra zebra"]).prod(axis=0).sum())
+    assert m.store.embedder is not None
+    assert hit.dense == pytest.approx(part_length(m.store.embedder.background) * cosine)
+
+
+def test_update_rollback_and_purge_take_the_parts_along(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    m = memory(path)
+    m.add("Something else.")
+    note = m.add(NOTE)
+    with m.episode(task="t") as episode:
+        m.update(note.id, "Short now.", episode=episode.id)
+    assert m.search("zebra", mode="dense")[0].span is None
+    m.close()
+    m = memory(path)
+    m.rollback(episode.id)
+    hit = m.search("zebra", mode="dense")[0]
+    assert (hit.id, "zebra" in hit.passage) == (note.id, True)
+    assert m.store.embedder.encoder.texts == 1  # the question: the parts came back from the file
+    assert check(m.store) == []
+    m.forget(note.id, purge_history=True)
+    assert [hit.text for hit in m.search("zebra", mode="dense")] == ["Something else."]
+    assert [len(vector) for (vector,) in all_vectors(m)] == [4 * 64]
+    assert check(m.store) == []
+
+
+def all_vectors(m: Memory) -> list[tuple[bytes]]:
+    with m.store.database.reading() as connection:
+        return select(connection, f"SELECT vector FROM vectors_{m.store.set_id}")
+
+
+def test_a_bank_and_its_forks_find_the_parts_of_what_they_write_and_of_what_is_under_them():
+    m = memory()
+    m.add("Something else.")
+    under = m.add(NOTE)
+    bank = m.bank()
+    assert bank.search("zebra zebra", mode="dense")[0].id == under.id
+    above = bank.add(NOTE.replace("zebra", "walrus"))
+    hit = bank.search("walrus walrus", mode="dense")[0]
+    assert (hit.id, "walrus" in hit.passage) == (above.id, True)
+    fork = bank.fork()
+    assert fork.search("walrus walrus", mode="dense")[0].passage == hit.passage
+    m.update(under.id, "It was short.")
+    assert "zebra" in bank.search("zebra zebra", mode="dense")[0].passage
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("put"), st.integers(1, 6), st.integers(1, 4)),
+            st.tuples(st.just("drop"), st.integers(1, 6), st.just(0)),
+        ),
+        max_size=12,
+    ),
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 4),
+)
+def test_an_item_counts_with_the_best_of_its_vectors_whatever_happened(steps, seed, count):
+    generator = np.random.default_rng(seed)
+    index, known = DenseIndex(8), {}
+    for what, number, several in steps:
+        if what == "put":
+            drawn = generator.standard_normal((several, 8)).astype(np.float32)
+            known[number] = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+            index.put([number] * several, [1] * several, known[number])
+        else:
+            index.drop([number])
+            known.pop(number, None)
+    query = generator.standard_normal((1, 8)).astype(np.float32)
+    wanted = sorted(((float((each @ query[0]).max()), number) for number, each in known.items()), reverse=True)
+    for scope_ids in (None, {1}):
+        (found,) = index.search(query, count, "a scope", scope_ids)
+        assert [number for number, _ in found] == [number for _, number in wanted[:count]]
+        assert np.allclose([score for _, score in found], [score for score, _ in wanted[:count]], atol=1e-6)
+    assert {number for number in range(1, 7) if index.has(number)} == set(known)

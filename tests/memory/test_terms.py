@@ -9,71 +9,54 @@ from hypothesis import strategies as st
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.terms import asked_terms, languages, term_count, terms, terms_and_languages, weight
 
-FACTS = {
-    "english": [("Anna is allergic to peanuts.", "allergies"), ("We bought a bigger house.", "buying houses")],
-    "german": [
-        ("Meine Schwester hat zwei Katzen und einen Hund.", "Katze"),
-        ("Der Arzt hat mir Tabletten gegeben.", "Tablette"),
-    ],
-    "french": [
-        ("Mon frère a mangé des pommes au marché.", "manger pomme"),
-        ("Elle travaille dans une bibliothèque.", "travailler"),
-    ],
-    "spanish": [
-        ("Compramos dos bicicletas rojas ayer.", "bicicleta comprar"),
-        ("El perro de mi vecino ladra.", "perros ladrar"),
-    ],
-    "italian": [
-        ("I bambini giocano nel giardino della scuola.", "bambino giocare"),
-        ("Abbiamo mangiato pesce fresco.", "pesci"),
-    ],
-    "portuguese": [
-        ("Os meninos jogam futebol na praia.", "menino praias"),
-        ("Ele escreve cartas longas.", "carta escrever"),
-    ],
-    "dutch": [("Hij kocht drie boeken over schilders.", "boek schilder"), ("Mijn zus heeft twee katten.", "kat")],
-    "swedish": [
-        ("Barnen lekte i trädgården hela dagen.", "trädgårdar"),
-        ("Han arbetar på ett stort sjukhus.", "sjukhusen"),
-    ],
-    "russian": [("Мои кошки живут в большом доме.", "кошка дома"), ("Он работает в больнице врачом.", "больница врач")],
-    "polish": [
-        ("On pracuje w szpitalu jako lekarz.", "szpital"),
-        ("Lubię stare książki o malarzach.", "książka malarz"),
-    ],
-    "turkish": [
-        ("Çocuklar bütün gün bahçede oynadı.", "çocuk bahçe"),
-        ("Hastanede doktor olarak çalışıyor.", "hastane"),
-    ],
-    "finnish": [("Asumme isossa talossa joen rannalla.", "talo ranta"), ("Siskoni osti uuden auton.", "auto")],
-    "none": [
-        ("我妹妹对花生过敏", "花生"),
-        ("先月東京に引っ越しました", "東京"),
-        ("彼は猫を二匹飼っている", "猫"),
-        ("เขาทำงานเป็นหมอที่โรงพยาบาล", "โรงพยาบาล"),
-        ("지난달에 서울로 이사했어요", "서울"),
-        ("Party tonight 🎂", "🎂"),
-    ],
-}
+FACTS = [
+    ("english", "Anna is allergic to peanuts.", "allergies"),
+    ("english", "We bought a bigger house.", "buying houses"),
+    ("german", "Meine Schwester hat zwei Katzen und einen Hund.", "Katze"),
+    ("german", "Der Arzt hat mir Tabletten gegeben.", "Tablette"),
+    ("french", "Mon frère a mangé des pommes au marché.", "manger pomme"),
+    ("french", "Elle travaille dans une bibliothèque.", "travailler"),
+    ("spanish", "Compramos dos bicicletas rojas ayer.", "bicicleta comprar"),
+    ("spanish", "El perro de mi vecino ladra.", "perros ladrar"),
+    ("italian", "I bambini giocano nel giardino della scuola.", "bambino giocare"),
+    ("italian", "Abbiamo mangiato pesce fresco.", "pesci"),
+    ("portuguese", "Os meninos jogam futebol na praia.", "menino praias"),
+    ("portuguese", "Ele escreve cartas longas.", "carta escrever"),
+    ("dutch", "Hij kocht drie boeken over schilders.", "boek schilder"),
+    ("dutch", "Mijn zus heeft twee katten.", "kat"),
+    ("swedish", "Barnen lekte i trädgården hela dagen.", "trädgårdar"),
+    ("swedish", "Han arbetar på ett stort sjukhus.", "sjukhusen"),
+    ("russian", "Мои кошки живут в большом доме.", "кошка дома"),
+    ("russian", "Он работает в больнице врачом.", "больница врач"),
+    ("polish", "On pracuje w szpitalu jako lekarz.", "szpital"),
+    ("polish", "Lubię stare książki o malarzach.", "książka malarz"),
+    ("turkish", "Çocuklar bütün gün bahçede oynadı.", "çocuk bahçe"),
+    ("turkish", "Hastanede doktor olarak çalışıyor.", "hastane"),
+    ("finnish", "Asumme isossa talossa joen rannalla.", "talo ranta"),
+    ("finnish", "Siskoni osti uuden auton.", "auto"),
+    ("none", "我妹妹对花生过敏", "花生"),
+    *(("none", "先月東京に引っ越しました", "東京"), ("none", "彼は猫を二匹飼っている", "猫")),
+    *(("none", "เขาทำงานเป็นหมอที่โรงพยาบาล", "โรงพยาบาล"), ("none", "지난달에 서울로 이사했어요", "서울")),
+    ("none", "Party tonight 🎂", "🎂"),
+]
 
 
 @pytest.fixture(scope="module")
 def memory() -> Memory:
     filled = Memory(":memory:", encoder=None)
-    filled.add_many([text for facts in FACTS.values() for text, _ in facts])
+    filled.add_many([text for _, text, _ in FACTS])
     return filled
 
 
-@pytest.mark.parametrize(("text", "question"), [pair for facts in FACTS.values() for pair in facts])
+@pytest.mark.parametrize(("text", "question"), [fact[1:] for fact in FACTS])
 def test_a_fact_is_found_by_words_in_other_forms(memory: Memory, text: str, question: str) -> None:
     for word in question.split():
         assert text in [hit.text for hit in memory.search(word, top_k=3, mode="lexical")]
 
 
-@pytest.mark.parametrize("language", sorted(FACTS.keys() - {"none"}))
-def test_the_language_of_a_sentence_is_told(language: str) -> None:
-    for text, _ in FACTS[language]:
-        assert terms_and_languages(text)[1] == {language}
+@pytest.mark.parametrize(("language", "text"), [fact[:2] for fact in FACTS if fact[0] != "none"])
+def test_the_language_of_a_sentence_is_told(language: str, text: str) -> None:
+    assert terms_and_languages(text)[1] == {language}
 
 
 def test_stems_of_different_languages_are_different_terms() -> None:

@@ -38,8 +38,8 @@ CHANGED = (
     ("The meeting room is on floor two.", "The meeting room is on floor nine.", "On which floor is the meeting room?"),
     ("Marta's birthday is on 4 May", "Marta's birthday is on 5 May", "When is Marta's birthday?"),
     (
-        "The harbour project is led by Amara.",
-        "The harbour project is led by Diego.",
+        "The harbour project is led by Amara",
+        "The harbour project is led by Diego",
         "Who is the harbour project led by?",
     ),
     ("We keep the ladder in the garage.", "We keep the ladder in the shed.", "Where do we keep the ladder?"),
@@ -90,8 +90,12 @@ def made(name: str) -> Any:
     return encoder(name)
 
 
+def bare(name: str) -> Memory:
+    return Memory(":memory:", encoder=made(name), policy=None)
+
+
 def memory_of(name: str, *facts: tuple[str, str], reverse: bool = False, **options: Any) -> Memory:
-    memory = Memory(":memory:", encoder=made(name), policy=None)
+    memory = bare(name)
     memory.add_many(OTHERS, event_time="2024-09-01", **options)
     for text, when in reversed(facts) if reverse else facts:
         memory.add(text, event_time=when, **options)
@@ -134,19 +138,18 @@ def test_where_the_past_is_asked_for_time_changes_nothing(name: str, question: s
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_what_different_people_say_does_not_contradict(name: str):
-    memory = Memory(":memory:", encoder=made(name), policy=None)
-    memory.add("I live in Oslo", user_id="ana", event_time=OLDER)
-    memory.add("I live in Bergen", user_id="bo", event_time=NEWER)
-    assert not any(hit.conflicts for hit in memory.search("where do I live"))
-    memory = Memory(":memory:", encoder=made(name), policy=None)
-    memory.add([{"role": "ana", "content": "I live in Oslo"}, {"role": "bo", "content": "I live in Bergen"}])
-    assert not any(hit.conflicts for hit in memory.search("where do I live"))
+    users, speakers = bare(name), bare(name)
+    users.add("I live in Oslo", user_id="ana", event_time=OLDER)
+    users.add("I live in Bergen", user_id="bo", event_time=NEWER)
+    speakers.add([{"role": "ana", "content": "I live in Oslo"}, {"role": "bo", "content": "I live in Bergen"}])
+    for memory in (users, speakers):
+        assert not any(hit.conflicts for hit in memory.search("where do I live"))
 
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_the_date_of_where_a_fact_comes_from_tells_which_is_newer(name: str):
     for dates in ((OLDER, NEWER), (NEWER, OLDER)):
-        memory = Memory(":memory:", encoder=made(name), policy=None)
+        memory = bare(name)
         sources = [Provenance("conversation", date=date) for date in dates]
         memory.add_many(["I live in Oslo", "I live in Bergen"], provenances=sources)
         newer = "I live in Bergen" if dates[1] == NEWER else "I live in Oslo"

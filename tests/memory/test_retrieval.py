@@ -13,6 +13,7 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.search.newer import about_the_past
 from keepworth.memory.search.search import POOL, Search, requested
 from keepworth.memory.store.views import ScopeView
+from tests.memory.helpers import finds, texts
 
 from .stub_encoder import WordEncoder
 
@@ -70,9 +71,9 @@ def test_what_is_not_yet_true_is_not_found_as_it_is_not_at_this_moment():
     m.add("prices of 2060", valid_from="2060-01-01")
     m.add("prices of 2025", valid_from="2025-01-01", valid_to="2027-01-01")
     for options in ({}, {"as_of": "2026-01-01"}):
-        assert [hit.text for hit in m.search("prices", **options)] == ["prices of 2025"]
-    assert [item.text for item in m.get_all()] == ["prices of 2025"]
-    assert [hit.text for hit in m.search("prices", as_of="2061-01-01")] == ["prices of 2060"]
+        assert finds(m, "prices", **options) == ["prices of 2025"]
+    assert texts(m) == ["prices of 2025"]
+    assert finds(m, "prices", as_of="2061-01-01") == ["prices of 2060"]
 
 
 def test_the_highest_threshold_is_the_score_of_what_both_parts_put_first():
@@ -111,25 +112,19 @@ def test_what_was_written_in_one_go_is_not_newer_further_down_but_turns_of_a_con
         assert m.search("What is my dog called?")[0].text == said[::order][-1]
 
 
-@pytest.mark.parametrize(
-    ("question", "past"),
-    [
-        ("What age is my dog?", False),
-        ("How old is my dog?", False),
-        ("Is my dog 4 years old?", False),
-        ("What is the first name of my dog?", False),
-        ("What is used for my dog?", False),
-        ("How is my dog before breakfast?", False),
-        ("How often is my dog out, once a day?", False),
-        ("What was my old dog called?", True),
-        ("How was my dog before?", True),
-        ("What was my first dog?", True),
-        ("How did my dog used to be?", True),
-        ("How was my dog once?", True),
-    ],
-)
-def test_words_of_the_past_ask_for_it_only_where_they_mean_it(question: str, past: bool):
-    assert about_the_past(question) is past
+TODAY = [
+    "What age is my dog?", "How old is my dog?", "Is my dog 4 years old?", "What is the first name of my dog?",
+    "What is used for my dog?", "How is my dog before breakfast?", "How often is my dog out, once a day?",
+]  # fmt: skip
+BEFORE = [
+    *("What was my old dog called?", "How was my dog before?", "What was my first dog?"),
+    *("How did my dog used to be?", "How was my dog once?"),
+]
+
+
+@pytest.mark.parametrize("question", [*TODAY, *BEFORE])
+def test_words_of_the_past_ask_for_it_only_where_they_mean_it(question: str):
+    assert about_the_past(question) is (question in BEFORE)
 
 
 @pytest.mark.model
@@ -144,29 +139,27 @@ def test_what_the_encoder_cannot_read_is_found_by_words_and_by_nothing_else():
         assert first.text == facts[fact]
 
 
-def test_facts_that_share_one_word_alone_do_not_contradict_each_other():
-    m = Memory(":memory:", encoder=None, policy=None)
-    m.add_many(["red car", "blue car", "I live in Oslo", "I live in Bergen"])
-    assert not any(hit.conflicts for hit in m.search("car"))
-    assert all(hit.conflicts for hit in m.search("Where do I live?"))
-
-
-def test_the_best_are_the_same_whatever_is_asked_for_beyond_them():
-    m = Memory(":memory:", encoder=None, policy=None)
+def test_the_best_are_the_same_whatever_is_asked_for_beyond_them(m: Memory):
     m.add_many([f"cat number {n}" for n in range(40)])
-    request = requested(10, "lexical", {})
-    view = ScopeView(m.store, m.scope)
+    request, view = requested(10, "lexical", {}), ScopeView(m.store, m.scope)
     (few,), (more,) = (
         Search(view, None, replace(request, beyond=beyond), now()).hits(["cat number"]) for beyond in (0, 25)
     )
     assert [hit.id for hit in more[:10]] == [hit.id for hit in few]
 
 
-@pytest.mark.parametrize("asks", ["Cleo was asked which languages Cleo speaks.", "Does Cleo speak Greek and French?"])
-def test_what_asks_contradicts_nothing(asks: str) -> None:
+OF_CLEO, REX = "Cleo speaks Greek and French.", ["My dog is called Rex.", "My dog is called Bella."]
+CONFLICTS: list[tuple[list[str], str, int]] = [
+    (["red car", "blue car"], "car", 0),  # share one word alone
+    (["red car", "blue car", "I live in Oslo", "I live in Bergen"], "Where do I live?", 1),
+    ([OF_CLEO, "Cleo was asked which languages Cleo speaks."], "Cleo speaks", 0),
+    ([OF_CLEO, "Does Cleo speak Greek and French?"], "Cleo speaks", 0),
+    (REX, "what is my dog called", 1),
+]
+
+
+@pytest.mark.parametrize(("facts", "question", "conflicts"), CONFLICTS)
+def test_what_asks_or_shares_one_word_alone_contradicts_nothing(facts: list[str], question: str, conflicts: int):
     with Memory(encoder=None, policy=None) as m:
-        m.add_many(["Cleo speaks Greek and French.", asks])
-        assert [hit.conflicts for hit in m.search("Cleo speaks")] == [(), ()]
-    with Memory(encoder=None, policy=None) as m:
-        m.add_many(["My dog is called Rex.", "My dog is called Bella."])
-        assert [len(hit.conflicts) for hit in m.search("what is my dog called")] == [1, 1]
+        m.add_many(facts)
+        assert [len(hit.conflicts) for hit in m.search(question)] == [conflicts] * 2

@@ -20,6 +20,7 @@ OTHERS = (
     "My cousin works at the harbour.",
     "The soup needs more salt.",
 )
+LED = "The harbour project is led by"
 CHANGED = (
     ("I live in Oslo", "I live in Bergen", "where do I live"),
     ("I live in Oslo.", "I now live in Bergen.", "Where do I live?"),
@@ -37,11 +38,7 @@ CHANGED = (
     ("My train goes at 9:00", "My train goes at 11:30", "when does my train go"),
     ("The meeting room is on floor two.", "The meeting room is on floor nine.", "On which floor is the meeting room?"),
     ("Marta's birthday is on 4 May", "Marta's birthday is on 5 May", "When is Marta's birthday?"),
-    (
-        "The harbour project is led by Amara",
-        "The harbour project is led by Diego",
-        "Who is the harbour project led by?",
-    ),
+    (f"{LED} Amara.", f"{LED} Diego.", "Who is the harbour project led by?"),
     ("We keep the ladder in the garage.", "We keep the ladder in the shed.", "Where do we keep the ladder?"),
     ("Ich wohne in Oslo", "Ich wohne in Bergen", "Wo wohne ich?"),
     ("J'habite à Oslo", "J'habite à Bergen", "Où est-ce que j'habite ?"),

@@ -148,10 +148,11 @@ def test_the_best_are_the_same_whatever_is_asked_for_beyond_them(m: Memory):
     assert [hit.id for hit in more[:10]] == [hit.id for hit in few]
 
 
+FOUR = ["red car", "blue car", "I live in Oslo", "I live in Bergen"]
 OF_CLEO, REX = "Cleo speaks Greek and French.", ["My dog is called Rex.", "My dog is called Bella."]
 CONFLICTS: list[tuple[list[str], str, int]] = [
-    (["red car", "blue car"], "car", 0),  # share one word alone
-    (["red car", "blue car", "I live in Oslo", "I live in Bergen"], "Where do I live?", 1),
+    (FOUR, "car", 0),  # share one word alone
+    (FOUR, "Where do I live?", 1),
     ([OF_CLEO, "Cleo was asked which languages Cleo speaks."], "Cleo speaks", 0),
     ([OF_CLEO, "Does Cleo speak Greek and French?"], "Cleo speaks", 0),
     (REX, "what is my dog called", 1),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,11 @@ def rows(memory: Memory, statement: str, values: Sequence[Any] = ()) -> list[tup
     """What a memory that is open has in its tables."""
     with memory.store.database.reading() as connection:
         return select(connection, statement, values)
+
+
+def in_another_thread(work: Callable[[], object]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work).result()
 
 
 def behind_its_back(path: Path, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

@@ -22,9 +22,10 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.search import scan
 from keepworth.memory.search.chunks import CHUNK, LONG, WIDE, part_length, parts, spans
 from keepworth.memory.search.index import DenseIndex, Embedder
-from keepworth.memory.store.connection import select
 from keepworth.memory.store.maintenance import check
 from keepworth.memory.store.words import RankedTexts
+from tests.memory.helpers import finds, rows
+from tests.memory.test_fork import forked
 
 from .stub_encoder import WordEncoder
 
@@ -62,27 +63,16 @@ def test_the_cache_has_a_size_and_may_be_off():
     assert off.encoder.texts == 2
 
 
-def test_a_hybrid_search_reads_words_while_the_query_is_encoded(tmp_path, monkeypatch):
-    slow = SlowEncoder()
+def test_a_hybrid_search_reads_words_while_the_query_is_encoded(path, monkeypatch):
+    slow, real = SlowEncoder(), RankedTexts.scores
     slow.go.set()
-    with Memory(tmp_path / "a.mem", encoder=slow) as memory:
+    with Memory(path, encoder=slow) as memory:
         memory.add_many(["ana likes the cat", "bo likes the dog"])
         slow.go.clear()
         # The encoder goes on only once the words were looked up: one after the other would wait for ever.
-        monkeypatch.setattr(RankedTexts, "scores", _setting(slow.go))
-        hits = memory.search("the cat", top_k=1)
+        monkeypatch.setattr(RankedTexts, "scores", lambda *given: (slow.go.set(), real(*given))[1])
+        assert finds(memory, "the cat", top_k=1) == ["ana likes the cat"]
     assert slow.waited
-    assert [hit.text for hit in hits] == ["ana likes the cat"]
-
-
-def _setting(event):
-    real = RankedTexts.scores
-
-    def scores(*arguments):
-        event.set()
-        return real(*arguments)
-
-    return scores
 
 
 AT_EXIT = """
@@ -113,8 +103,8 @@ def test_a_process_that_may_have_no_more_threads_searches_and_learns(mode, monke
     with Memory(encoder=WordEncoder()) as m:
         m.add_many([f"note {n}" for n in range(20)])
         monkeypatch.setattr(threading.Thread, "start", refuse)
-        hits = m.search("note 7", mode=mode, top_k=1)
-        assert [hit.text for hit in hits] == ["note 7"]
+        (hit,) = hits = m.search("note 7", mode=mode, top_k=1)
+        assert hit.text == "note 7"
         assert m.reward(hits.decision, 1.0).applied
 
 
@@ -122,17 +112,13 @@ def test_a_process_that_may_have_no_more_threads_searches_and_learns(mode, monke
 def test_a_forked_process_has_threads_of_its_own():
     embedder = Embedder(WordEncoder())
     embedder.begin(["a"])()
-    child = os.fork()
-    if child == 0:
+
+    def child() -> None:
         done = threading.Event()
+        threading.Thread(target=lambda: (embedder.begin(["b"])(), done.set()), daemon=True).start()
+        assert done.wait(10.0)
 
-        def encode() -> None:
-            embedder.begin(["b"])()
-            done.set()
-
-        threading.Thread(target=encode, daemon=True).start()
-        os._exit(0 if done.wait(10.0) else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert forked(child) == 0
 
 
 @pytest.mark.parametrize("length", [1e30, 1e19, 1e-17, 1e-30])
@@ -199,17 +185,14 @@ def test_the_end_of_a_long_note_is_found_and_its_place_is_told():
     note = m.add(NOTE)
     hit = m.search("zebra zebra", mode="dense")[0]
     assert hit.id == note.id
-    assert hit.span is not None
     assert hit.passage == NOTE[slice(*hit.span)]
     assert "zebra" in hit.passage
     assert len(hit.passage) <= CHUNK
     cosine = float(WordEncoder().encode([hit.passage, "zebra zebra"]).prod(axis=0).sum())
-    assert m.store.embedder is not None
     assert hit.dense == pytest.approx(part_length(m.store.embedder.background) * cosine)
 
 
-def test_update_rollback_and_purge_take_the_parts_along(tmp_path: Path):
-    path = tmp_path / "a.mem"
+def test_update_rollback_and_purge_take_the_parts_along(path: Path):
     m = memory(path)
     m.add("Something else.")
     note = m.add(NOTE)
@@ -224,14 +207,9 @@ def test_update_rollback_and_purge_take_the_parts_along(tmp_path: Path):
     assert m.store.embedder.encoder.texts == 1  # the question: the parts came back from the file
     assert check(m.store) == []
     m.forget(note.id, purge_history=True)
-    assert [hit.text for hit in m.search("zebra", mode="dense")] == ["Something else."]
-    assert [len(vector) for (vector,) in all_vectors(m)] == [4 * 64]
+    assert finds(m, "zebra", mode="dense") == ["Something else."]
+    assert [len(vector) for (vector,) in rows(m, f"SELECT vector FROM vectors_{m.store.set_id}")] == [4 * 64]
     assert check(m.store) == []
-
-
-def all_vectors(m: Memory) -> list[tuple[bytes]]:
-    with m.store.database.reading() as connection:
-        return select(connection, f"SELECT vector FROM vectors_{m.store.set_id}")
 
 
 def test_a_bank_and_its_forks_find_the_parts_of_what_they_write_and_of_what_is_under_them():
@@ -249,18 +227,12 @@ def test_a_bank_and_its_forks_find_the_parts_of_what_they_write_and_of_what_is_u
     assert "zebra" in bank.search("zebra zebra", mode="dense")[0].passage
 
 
+PUT = st.tuples(st.just("put"), st.integers(1, 6), st.integers(1, 4))
+DROP = st.tuples(st.just("drop"), st.integers(1, 6), st.just(0))
+
+
 @settings(max_examples=60, deadline=None)
-@given(
-    st.lists(
-        st.one_of(
-            st.tuples(st.just("put"), st.integers(1, 6), st.integers(1, 4)),
-            st.tuples(st.just("drop"), st.integers(1, 6), st.just(0)),
-        ),
-        max_size=12,
-    ),
-    st.integers(0, 2**32 - 1),
-    st.integers(1, 4),
-)
+@given(st.lists(PUT | DROP, max_size=12), st.integers(0, 2**32 - 1), st.integers(1, 4))
 def test_an_item_counts_with_the_best_of_its_vectors_whatever_happened(steps, seed, count):
     generator = np.random.default_rng(seed)
     index, known = DenseIndex(8), {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from keepworth.memory.operations import Assignment, Draft
 from keepworth.memory.search import columns
 from keepworth.memory.search.where import DEEPEST, parsed
 from keepworth.memory.store import words
-from tests.memory.helpers import texts
+from tests.memory.helpers import in_another_thread, texts
 
 from .stub_encoder import WordEncoder
 
@@ -314,9 +313,7 @@ def test_who_looks_at_an_earlier_state_gets_the_filter_of_that_state(path: Path,
             memory.add("note 5", metadata={"team": "red"})
             assert numbers(memory, {"team": "red"}) == [3, 4, 7]
 
-        other = threading.Thread(target=elsewhere)
-        other.start()
-        other.join()
+        in_another_thread(elsewhere)
         assert numbers(memory, {"team": "red"}) == [1, 2, 3, 4]
         assert numbers(memory, {"n": {"$gte": 2}}) == [3, 4], "a name that was not asked for before"
     assert numbers(memory, {"team": "red"}) == [3, 4, 7]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import random
-import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from keepworth.memory.search.terms import (
 from keepworth.memory.store import decision_log, fts5, log, transaction, words
 from keepworth.memory.store.connection import select
 from keepworth.memory.store.derived import Derived
+from tests.memory.helpers import in_another_thread
 
 COMMON = ["the", "and", "of"]
 
@@ -308,45 +309,45 @@ def test_a_look_that_others_overtook_reads_no_vectors_anew(tmp_path: Path, monke
                 memory.add("more tea", user_id="ana")
                 assert len(memory.search("tea", user_id="ana")) == 2
 
-            thread = threading.Thread(target=other)
-            thread.start()
-            thread.join()
+            in_another_thread(other)
             assert [hit.text for hit in memory.search("tea", user_id="ana")] == ["tea in Oslo"]
         assert len(memory.search("tea", user_id="ana")) == 2
     assert len(loads) == 1
 
 
-def test_what_every_search_or_episode_asks_is_asked_of_an_index() -> None:
+def plans(memory: Memory, work: Callable[[Any], object]) -> list[str]:
+    """How SQLite carries out every statement of `work`."""
+    asked: list[tuple[str, tuple[Any, ...]]] = []
+    with memory.store.database.reading() as connection:
+        connection.set_exec_trace(lambda cursor, sql, values: asked.append((sql, values or ())) or True)
+        work(connection)
+        connection.set_exec_trace(None)
+        return [row[3] for sql, values in asked for row in select(connection, f"EXPLAIN QUERY PLAN {sql}", values)]
+
+
+def test_what_every_search_or_episode_asks_is_asked_of_an_index(m: Memory) -> None:
     """Every search that is logged asks whether something was erased: reading the whole journal took 14 ms where it had 100,000
     entries."""
-    with Memory(":memory:", encoder=None) as memory:
-        memory.add("tea")
-        asked: list[str] = []
-        with memory.store.database.reading() as connection:
-            connection.set_exec_trace(lambda cursor, sql, values: asked.append(sql) or True)
-            decision_log.newest_purge(connection)
-            connection.set_exec_trace(None)
-            plans = [row[3] for sql in asked for row in select(connection, f"EXPLAIN QUERY PLAN {sql}")]
-            inside = [f"SELECT 1 FROM {table} WHERE {decision_log.IN_EPISODE}" for table in ("decisions", "events")]
-            of_episode = [row[3] for sql in inside for row in select(connection, f"EXPLAIN QUERY PLAN {sql}", ("e",))]
-    assert plans
-    assert all("events_by_kind" in plan for plan in plans)
-    assert not any("SCAN" in plan for plan in of_episode)
+    m.add("tea")
+    purges = plans(m, decision_log.newest_purge)
+    assert purges
+    assert all("events_by_kind" in plan for plan in purges)
+    for table in ("decisions", "events"):
+        one = f"SELECT 1 FROM {table} WHERE {decision_log.IN_EPISODE}"
+        of_episode = plans(m, lambda connection, one=one: select(connection, one, ("e",)))
+        assert of_episode
+        assert not any("SCAN" in plan for plan in of_episode)
 
 
-def test_what_is_new_to_learn_is_read_without_a_look_at_all_scopes() -> None:
+def test_what_is_new_to_learn_is_read_without_a_look_at_all_scopes(m: Memory) -> None:
     """After a reward the next search read the names of all users: 100 ms where there were 20,000."""
-    with Memory(":memory:", encoder=None) as memory:
-        memory.add("tea")
-        memory.reward(memory.search("tea").decision, 1.0)
-        asked: list[tuple[str, tuple[Any, ...]]] = []
-        with memory.store.database.reading() as connection:
-            connection.set_exec_trace(lambda cursor, sql, values: asked.append((sql, values or ())) or True)
-            assert len(log.news(connection, memory.scope, log.NOTHING)) == 1
-            connection.set_exec_trace(None)
-            plans = [row[3] for sql, values in asked for row in select(connection, f"EXPLAIN QUERY PLAN {sql}", values)]
-    assert any("events_by_kind" in plan for plan in plans)
-    assert not any("SCAN" in plan for plan in plans)
+    m.add("tea")
+    m.reward(m.search("tea").decision, 1.0)
+    news: list[int] = []
+    read = plans(m, lambda connection: news.append(len(log.news(connection, m.scope, log.NOTHING))))
+    assert news == [1]
+    assert any("events_by_kind" in plan for plan in read)
+    assert not any("SCAN" in plan for plan in read)
 
 
 # QueryTerms: words of any script as stems, and questions that find them in other forms.

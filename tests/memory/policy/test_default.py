@@ -96,9 +96,8 @@ def test_the_better_of_two_stands_first_within_twenty_rewards() -> None:
         memory, draw = opened(seed=seed), random.Random(seed)
         memory.add_many([HOLD, PULL])
         worse = order(memory)[0]
-        rewarded(
-            memory, lambda text, worse=worse, draw=draw: float(draw.random() < (0.2 if text == worse else 0.9)), 20
-        )
+        chance = {worse: 0.2}
+        rewarded(memory, lambda text, odds=chance, by=draw: float(by.random() < odds.get(text, 0.9)), 20)
         right += memory.episode(explore=False).search(ASKED)[0].text != worse
     assert right >= 17
 

@@ -327,11 +327,13 @@ def test_what_one_person_s_items_advise_warns_nobody_else() -> None:
     for number, action in enumerate(("give the refund", "give the refund", "phone the doctor")):
         memory.add(f"a customer asks for a refund, case {number}", user_id="ana", metadata={"do": [action]})
     assert "phone the doctor" in memory.search("a customer asks for a refund", user_id="ana").text
-    for hits in (
-        memory.search("a customer asks for a refund", user_id="bo"),
-        memory.search("a customer asks for a refund", where={"team": "red"}),
-        memory.within(user_id="bo").search("a customer asks for a refund"),
+    asked = "a customer asks for a refund"
+    for handle, bounds in (
+        (memory, {"user_id": "bo"}),
+        (memory, {"where": {"team": "red"}}),
+        (memory.within(user_id="bo"), {}),
     ):
+        hits = handle.search(asked, **bounds)
         assert (list(hits), hits.text, hits.advice) == ([], "", ())
 
 

@@ -24,10 +24,8 @@ def notes(*texts: str) -> list[Item]:
 
 def test_an_action_has_the_roles_of_the_items_that_name_it() -> None:
     items = notes("nothing here", "Open the RED door.", "open the blue door", "open the red door again", "the end")
-    assert roles_of(items, DOORS, [0.0, 0.1, 0.9, 0.3, 1.0]) == {
-        DOORS[0]: [ANY, FIRST, LATEST],
-        DOORS[1]: [ANY, NEAREST],
-    }
+    near = {DOORS[0]: [ANY, FIRST, LATEST], DOORS[1]: [ANY, NEAREST]}
+    assert roles_of(items, DOORS, [0.0, 0.1, 0.9, 0.3, 1.0]) == near
     assert roles_of(items, DOORS, ()) == {DOORS[0]: [ANY, FIRST, LATEST], DOORS[1]: [ANY]}, "nearness is not known"
     assert roles_of(items, ["go"], [0.0] * 5) == {}
 
@@ -40,15 +38,13 @@ def test_only_whole_words_name_an_action_and_advice_names_what_it_advises_to_do(
     assert list(roles_of([advice], DOORS, ())) == [DOORS[1]]
 
 
-def walk(
-    memory: Memory, chance: random.Random, rewarded: Callable[[bool], float], *, noted: int = 5
-) -> tuple[bool, str]:
+def walk(memory: Memory, chance: random.Random, rewarded: Callable[[bool], float]) -> tuple[bool, str]:
     """One house: a sign at the entrance names the way out, posters name other doors. Goes by what memory advises; returns
     whether the door was the right one, and what memory said."""
     way_out = chance.choice(DOORS)
     with memory.episode("leave the house") as episode:
         episode.remember(f"a sign at the entrance: {way_out}")
-        for number in range(1, noted):
+        for number in range(1, 5):
             episode.remember(f"poster {chance.randrange(1000)}.{number}: {chance.choice(DOORS)}")
         hits = episode.search("all doors are closed", actions=DOORS, top_k=2)
         votes = dict.fromkeys(DOORS, 0.0)

@@ -90,9 +90,10 @@ def test_who_is_erased_is_in_no_saved_state(path: Path, often: None) -> None:
     assert saved(path) == []
 
 
-@pytest.mark.parametrize(
-    "policy", ["default", *(pytest.param(policy, marks=pytest.mark.slow) for policy in ("memrl", "kernel-mean"))]
-)
+SLOWER = [pytest.param(policy, marks=pytest.mark.slow) for policy in ("memrl", "kernel-mean")]
+
+
+@pytest.mark.parametrize("policy", ["default", *SLOWER])
 def test_four_processes_and_kills_leave_what_the_journal_says(tmp_path: Path, policy: str) -> None:
     found = learned_and_killed(tmp_path / "a.mem", policy=policy, rewards=25, kills=6)
     assert found["acknowledged"] == 100

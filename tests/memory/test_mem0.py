@@ -26,6 +26,7 @@ from .stub_encoder import WordEncoder
 
 RAM = {"provider": "keepworth", "config": {"path": ":memory:"}}
 HASHING = {"provider": "keepworth", "config": {"model": "hashing"}}
+ANA = {"user_id": "ana"}
 VARIABLES = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", "KEEPWORTH_ENCODER_KEY")
 
 
@@ -40,15 +41,17 @@ def says(text: str) -> dict[str, Any]:
     return {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]}
 
 
+def memories(result: dict[str, Any]) -> list[str]:
+    return [found["memory"] for found in result["results"]]
+
+
 def test_without_a_model_facts_are_found_by_rules(tmp_path: Path) -> None:
     with Memory.from_config({"embedder": HASHING}) as m:
         m.add("I live in Bergen.", user_id="ana")
         m.add([{"role": "user", "content": "I moved to Oslo."}], user_id="ana")
     assert (tmp_path / "keepworth.mem").exists()
     with Memory() as again:
-        assert [result["memory"] for result in again.get_all(filters={"user_id": "ana"})["results"]] == [
-            "I moved to Oslo."
-        ]
+        assert memories(again.get_all(filters=ANA)) == ["I moved to Oslo."]
 
 
 def test_sections_for_models_behind_urls_take_effect(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,22 +60,17 @@ def test_sections_for_models_behind_urls_take_effect(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setenv("OPENAI_API_KEY", "k3y")
     with scripted((200, says('{"facts": ["Ana likes to sing."]}'))) as chat, scripted((200, embeddings)) as encoder:
+        model = {"openai_base_url": f"{chat.url}/v1", "model": "m", "temperature": 0.7, "max_tokens": 99}
+        vectors = {"openai_base_url": f"{encoder.url}/v1", "embedding_dims": 64}
         config = {
             "vector_store": RAM,
-            "llm": {
-                "provider": "openai",
-                "config": {"openai_base_url": f"{chat.url}/v1", "model": "m", "temperature": 0.7, "max_tokens": 99},
-            },
-            "embedder": {
-                "provider": "openai",
-                "config": {"openai_base_url": f"{encoder.url}/v1", "embedding_dims": 64},
-            },
+            "llm": {"provider": "openai", "config": model},
+            "embedder": {"provider": "openai", "config": vectors},
             "custom_instructions": "Leave out food.",
         }
         with Memory.from_config(config) as m:
             m.add("I sing, and like tofu.", user_id="ana")
-            found = m.search("who likes to sing", filters={"user_id": "ana"})["results"]
-            assert found[0]["memory"] == "Ana likes to sing."
+            assert memories(m.search("who likes to sing", filters=ANA))[0] == "Ana likes to sing."
             assert m.memory.store.encoder_identity().model == f"{encoder.url}/v1#text-embedding-3-small?dimensions=64"
     first = chat.asked[0]
     assert (first["temperature"], first["max_tokens"], first["key"]) == (0.7, 99, "Bearer k3y")
@@ -108,17 +106,15 @@ def test_one_update_is_one_line_of_history_and_rewards_are_none() -> None:
         assert before["updated_at"] > before["created_at"]
 
 
-def test_a_memory_that_is_reset_is_empty_and_goes_on(tmp_path: Path) -> None:
-    with Memory(engine.Memory(tmp_path / "a.mem", encoder="hashing")) as m:
+def test_a_memory_that_is_reset_is_empty_and_goes_on(path: Path) -> None:
+    with Memory(engine.Memory(path, encoder="hashing")) as m:
         m.add("my code is ZXQ", user_id="ana", infer=False)
-        m.search("what is the code ZXQ", filters={"user_id": "ana"})
+        m.search("what is the code ZXQ", filters=ANA)
         m.reset()
-        assert m.get_all(filters={"user_id": "ana"})["results"] == []
+        assert memories(m.get_all(filters=ANA)) == []
         m.add("a new start", user_id="ana", infer=False)
-        assert [result["memory"] for result in m.search("start", filters={"user_id": "ana"})["results"]] == [
-            "a new start"
-        ]
-    assert b"ZXQ" not in (tmp_path / "a.mem").read_bytes()
+        assert memories(m.search("start", filters=ANA)) == ["a new start"]
+    assert b"ZXQ" not in path.read_bytes()
 
 
 def test_the_awaited_one_does_the_same() -> None:
@@ -143,9 +139,8 @@ RIVAL = os.environ.get("KEEPWORTH_RIVALS_PYTHON") or (sys.executable if importli
 def test_mem0_told_the_same_story_gives_the_same_answers(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"MEM0_TELEMETRY": "False", "MEM0_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [RIVAL, mem0_story.__file__, str(tmp_path)], capture_output=True, text=True, check=False, env=environment
-    )
+    command = [RIVAL, mem0_story.__file__, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     theirs = json.loads(done.stdout.splitlines()[-1])
     with mem0_story.models() as url:
@@ -178,7 +173,7 @@ def memory(**options: object) -> engine.Memory:
     return engine.Memory(":memory:", encoder=WordEncoder(32), **options)
 
 
-ANA = {"user_id": "ana"}
+FOOD_OR_GAME = [{"topic": "food"}, {"topic": "game"}]
 FILTERS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "equal": ({"topic": "food"}, {"tofu", "soup"}),
     "eq": ({"topic": {"eq": "food"}}, {"tofu", "soup"}),
@@ -197,10 +192,7 @@ FILTERS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "OR": ({"OR": [{"topic": "game"}, {"stars": {"gte": 4}}]}, {"soup", "chess"}),
     "NOT": ({"NOT": [{"topic": "game"}, {"stars": 5}]}, {"tofu", "plain"}),
     "nested": (
-        {
-            "AND": [{"OR": [{"topic": "food"}, {"topic": "game"}]}, {"NOT": [{"tags": {"contains": "old"}}]}],
-            "stars": "*",
-        },
+        {"AND": [{"OR": FOOD_OR_GAME}, {"NOT": [{"tags": {"contains": "old"}}]}], "stars": "*"},
         {"tofu", "soup"},
     ),
     "nobody has it": ({"topic": "war"}, set()),
@@ -225,7 +217,7 @@ def test_filters_of_mem0_do_what_mem0_says(name: str):
         m.search("tofu", filters=whole, threshold=-1.0),
         m.get_all(filters=whole),
     ):
-        assert {result["memory"] for result in found["results"]} == expected
+        assert set(memories(found)) == expected
 
 
 def test_an_operator_that_mem0_does_not_have_is_refused():
@@ -259,7 +251,7 @@ def test_adapters_search_beside_a_policy_that_ranks_items_itself():
     learning = memory(policy="memrl")
     m = Memory(learning)
     m.add("likes tofu", user_id="ana", infer=False)
-    assert [result["memory"] for result in m.search("tofu", filters={"user_id": "ana"})["results"]] == ["likes tofu"]
+    assert memories(m.search("tofu", filters=ANA)) == ["likes tofu"]
     entries = _Entries(learning, lambda value, path: [str(value[path])])
     entries.put(("mem", "ana"), "food", {"text": "likes tempeh"}, index=["text"])
     assert [item.key for item, _ in entries.search(("mem", "ana"), "tempeh", {}, 1, 0)] == ["likes tempeh"]

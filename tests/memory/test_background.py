@@ -100,16 +100,13 @@ def test_it_is_measured_once_and_only_where_words_and_meaning_are_added_up():
     assert [made.encoded.count(sentence) for sentence in SENTENCES] == [1] * len(SENTENCES)
 
 
-def test_parts_count_as_they_do_by_the_default_encoder(tmp_path: Path):
+def test_parts_count_as_they_do_by_the_default_encoder(path: Path):
     """Of an encoder that finds everything alike, a vector of three quarters would be farther than any whole text."""
     narrow = Background(0.75)
-    length = part_length(narrow)
-    assert narrow.usual(length * narrow.native(0.5)) == pytest.approx(PART * 0.5)
-    long = (
-        " ".join(f"Room {number} is for storage of chairs." for number in range(60))
-        + "\n\nThe spare key is under the blue pot."
-    )
-    with Memory(tmp_path / "a.mem", encoder=Narrow(encoder("minilm"), 0.7), policy=None) as memory:
+    assert narrow.usual(part_length(narrow) * narrow.native(0.5)) == pytest.approx(PART * 0.5)
+    long = " ".join(f"Room {number} is for storage of chairs." for number in range(60))
+    long += "\n\nThe spare key is under the blue pot."
+    with Memory(path, encoder=Narrow(encoder("minilm"), 0.7), policy=None) as memory:
         memory.add_many([long, *(f"Note {number}: chairs were counted in room {number}." for number in range(60))])
         (first, *_) = memory.search("where is the key?", mode="dense")
         assert first.text == long

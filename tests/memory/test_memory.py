@@ -155,14 +155,14 @@ def test_files_of_others_are_refused_and_untouched(tmp_path: Path):
         memory(tmp_path / "missing" / "a.mem")
 
 
+OTHERS = [
+    (VERSION + 1, errors.NewerFile, "upgrade"),
+    (VERSION - 1, errors.OlderFile, rf"format {VERSION - 1}, .* reads {VERSION}: .*export --to jsonl"),
+]
+
+
 @pytest.mark.parametrize("read_only", [False, True])
-@pytest.mark.parametrize(
-    ("version", "error", "said"),
-    [
-        (VERSION + 1, errors.NewerFile, "upgrade"),
-        (VERSION - 1, errors.OlderFile, rf"format {VERSION - 1}, .* reads {VERSION}: .*export --to jsonl"),
-    ],
-)
+@pytest.mark.parametrize(("version", "error", "said"), OTHERS)
 def test_a_file_of_another_format_is_refused_and_untouched(
     version: int, error: type[Exception], said: str, read_only: bool, path: Path
 ):

@@ -116,7 +116,7 @@ def test_the_newer_of_two_values_is_found_first(name: str, reverse: bool, older:
 @pytest.mark.parametrize(("newer", "right", "question"), BESIDE)
 @pytest.mark.model
 def test_a_newer_fact_that_holds_beside_another_does_not_go_before_the_one_that_answers(
-    reverse: bool, newer: str, right: str, question: str
+    reverse, newer, right, question
 ):
     memory = memory_of("default", (right, OLDER), (newer, NEWER), reverse=reverse)
     assert memory.search(question, top_k=1)[0].text == right

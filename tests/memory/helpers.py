@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from keepworth.cli.memory import app
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.connection import select
+from tests.memory.stub_encoder import WordEncoder as WordEncoder
 
 ACTIONS = ("refund", "replace", "escalate")
 

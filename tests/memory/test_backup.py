@@ -18,8 +18,7 @@ from keepworth.cli.main import main
 from keepworth.memory import errors
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import backup, check
-from tests.memory.helpers import behind_its_back, texts
-from tests.memory.stub_encoder import WordEncoder
+from tests.memory.helpers import WordEncoder, behind_its_back, texts
 
 BACKING_UP = """
 import sys, os

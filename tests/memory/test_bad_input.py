@@ -27,8 +27,7 @@ from keepworth.memory.overlay import Bank
 from keepworth.memory.place import address
 from keepworth.memory.store.maintenance import backup, check, reembed
 from keepworth.memory.store.transfer import exported, imported
-from tests.memory.helpers import behind_its_back, command, finds, largest_file, rows, texts
-from tests.memory.stub_encoder import WordEncoder
+from tests.memory.helpers import WordEncoder, behind_its_back, command, finds, largest_file, rows, texts
 
 LONE = "a\udc80"  # what a text of other bytes becomes where they are passed through
 

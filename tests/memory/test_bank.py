@@ -18,8 +18,7 @@ from keepworth.memory.overlay import Bank
 from keepworth.memory.search.background import SENTENCES
 from keepworth.memory.search.scan import best
 from keepworth.memory.search.search import ScoreScale, fuse
-
-from .stub_encoder import WordEncoder
+from tests.memory.helpers import WordEncoder
 
 K = OperationKind
 WORDS = ["ana", "rome", "london", "peanut", "cat", "dog", "red", "blue", "likes", "the"]

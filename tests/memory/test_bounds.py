@@ -18,8 +18,7 @@ from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import store as store_module
 from keepworth.memory.store.maintenance import check
-
-from .stub_encoder import WordEncoder
+from tests.memory.helpers import WordEncoder
 
 NASTY = [
     "ana", "ana@example.org", "ana' OR '1'='1", 'ana" OR scope:"u1', "u1", "*", "%", "_", "; DROP TABLE items; --",

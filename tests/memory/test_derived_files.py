@@ -16,8 +16,7 @@ from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import rows
 from keepworth.memory.store.maintenance import check, compact, reembed
-from tests.memory.helpers import behind_its_back, finds, texts
-from tests.memory.stub_encoder import WordEncoder
+from tests.memory.helpers import WordEncoder, behind_its_back, finds, texts
 
 FILLER = 30
 

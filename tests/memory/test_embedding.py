@@ -24,10 +24,8 @@ from keepworth.memory.search.chunks import CHUNK, LONG, WIDE, part_length, parts
 from keepworth.memory.search.index import DenseIndex, Embedder
 from keepworth.memory.store.maintenance import check
 from keepworth.memory.store.words import RankedTexts
-from tests.memory.helpers import finds, rows
+from tests.memory.helpers import WordEncoder, finds, rows
 from tests.memory.test_fork import forked
-
-from .stub_encoder import WordEncoder
 
 
 class SlowEncoder(WordEncoder):

@@ -22,8 +22,7 @@ from keepworth.memory.store import decision_log
 from keepworth.memory.store.maintenance import check, compact
 from keepworth.memory.store.purge import is_tombstone
 from keepworth.memory.store.transfer import exported, imported
-from tests.memory.helpers import command, finds, rows, texts
-from tests.memory.stub_encoder import WordEncoder
+from tests.memory.helpers import WordEncoder, command, finds, rows, texts
 
 OUTSIDE = {"zxfamily", "zxoutside"}
 """What asked about her from outside, without a word that was hers alone, is not quoted by anything that is gone."""

@@ -18,8 +18,7 @@ from keepworth.memory import errors
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import check
 from tests.memory import on_postgres
-from tests.memory.helpers import rows, texts
-from tests.memory.stub_encoder import WordEncoder
+from tests.memory.helpers import WordEncoder, rows, texts
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork"),

@@ -12,8 +12,7 @@ import pytest
 from keepworth.memory.adapters.langgraph import _Entries, as_langgraph_store
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.memory import Memory
-
-from .stub_encoder import WordEncoder
+from tests.memory.helpers import WordEncoder
 
 SPACE = ("mem", "ana")
 

@@ -19,10 +19,9 @@ from keepworth.memory.adapters.mem0 import AsyncMemory, Memory
 from keepworth.memory.errors import InvalidFilter
 from keepworth.memory.policy.default import default
 from keepworth.methods.writers._manager import Manager
+from tests.memory.helpers import WordEncoder
 from tests.memory.packages import mem0_story
 from tests.serving.scripted import scripted
-
-from .stub_encoder import WordEncoder
 
 RAM = {"provider": "keepworth", "config": {"path": ":memory:"}}
 HASHING = {"provider": "keepworth", "config": {"model": "hashing"}}

@@ -14,9 +14,7 @@ from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import backup, check, compact, reembed, statistics
 from keepworth.memory.store.schema import VERSION
-from tests.memory.helpers import behind_its_back, finds, texts
-
-from .stub_encoder import WordEncoder
+from tests.memory.helpers import WordEncoder, behind_its_back, finds, texts
 
 
 def memory(path: object = ":memory:", **options: object) -> Memory:

@@ -24,8 +24,7 @@ from keepworth.memory.store.maintenance import backup, check, compact
 from keepworth.memory.store.postgres import database
 from keepworth.memory.store.store import Store
 from keepworth.memory.store.transfer import exported, imported
-from tests.memory.helpers import finds, texts
-from tests.memory.stub_encoder import WordEncoder
+from tests.memory.helpers import WordEncoder, finds, texts
 
 pytestmark = pytest.mark.slow
 

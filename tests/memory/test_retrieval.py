@@ -13,9 +13,7 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.search.newer import about_the_past
 from keepworth.memory.search.search import POOL, Search, requested
 from keepworth.memory.store.views import ScopeView
-from tests.memory.helpers import finds, texts
-
-from .stub_encoder import WordEncoder
+from tests.memory.helpers import WordEncoder, finds, texts
 
 THINGS = [f"{colour} {thing}" for colour in ("red", "blue") for thing in ("hat", "car", "tea")]
 TEXTS = [f"{animal} likes the {thing}" for animal in ("ana", "bo", "cat") for thing in THINGS]

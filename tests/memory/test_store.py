@@ -19,9 +19,7 @@ from keepworth.memory.operations import Assignment, Credit, Draft
 from keepworth.memory.overlay import Bank
 from keepworth.memory.search.terms import terms
 from keepworth.memory.store.undo import active_ranges, ranges_of, replay, rollbacks_in, within
-from tests.memory.helpers import rows, texts
-
-from .stub_encoder import WordEncoder
+from tests.memory.helpers import WordEncoder, rows, texts
 
 K = OperationKind
 WORDS = ["ana", "rome", "oslo", "cat", "dog", "red"]

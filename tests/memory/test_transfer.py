@@ -18,9 +18,8 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.store.decision_log import as_json, named, packed, unpacked
 from keepworth.memory.store.maintenance import check
 from keepworth.memory.store.transfer import exported, imported
-from tests.memory.helpers import behind_its_back, command, finds, rows
+from tests.memory.helpers import WordEncoder, behind_its_back, command, finds, rows
 
-from .stub_encoder import WordEncoder
 from .test_store import carry_out, steps
 
 

@@ -19,8 +19,7 @@ from keepworth.memory.item import Item
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import blocks, derived
 from keepworth.memory.store.maintenance import check, compact
-from tests.memory.helpers import behind_its_back
-from tests.memory.stub_encoder import WordEncoder
+from tests.memory.helpers import WordEncoder, behind_its_back
 
 COUNT = 1200
 TOPIC = {"where": {"topic": "t3"}}

@@ -17,9 +17,7 @@ from keepworth.memory.operations import Assignment, Draft
 from keepworth.memory.search import columns
 from keepworth.memory.search.where import DEEPEST, parsed
 from keepworth.memory.store import words
-from tests.memory.helpers import in_another_thread, texts
-
-from .stub_encoder import WordEncoder
+from tests.memory.helpers import WordEncoder, in_another_thread, texts
 
 
 def read(metadata: Any, name: str) -> list[Any]:

@@ -138,9 +138,7 @@ def pages_of_items(path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("beginning", [True, False])
-def test_a_damaged_file_is_refused_and_its_backup_takes_its_place(
-    beginning: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_damaged_file_is_refused_and_its_backup_takes_its_place(beginning: bool, tmp_path: Path, capsys):
     path, copy = tmp_path / "a.mem", tmp_path / "b.mem"
     count = filled(path)
     assert main(["memory", "backup", str(copy), "--file", str(path)]) == 0

@@ -8,6 +8,7 @@ import math
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -139,12 +140,10 @@ def test_a_bank_cannot_be_committed_where_it_does_not_belong():
     assert m.store.head() == 0
 
 
-def test_a_page_pasted_as_a_query_is_answered_in_time():
+def test_a_page_pasted_as_a_query_is_answered_in_time(m: Memory):
     """Counting each word of the query in each text anew would be four hundred million comparisons."""
-    import time
 
     words = " ".join(f"w{number}" for number in range(20_000))
-    m = Memory(":memory:", encoder=None)
     m.add(words)
     start = time.process_time()
     assert len(m.search(words, top_k=2, explain=True)) == 1
@@ -236,9 +235,7 @@ FIXES = {
     r"text must be str, got NoneType: give a text": lambda m: m.add_many([None]),
     r"got nan: nothing was learned. Give a plain number, such as reward": lambda m: m.episode("x").reward(math.nan),
     r"user of a scope has control characters or is not valid Unicode: 'te\\x00am'": lambda m: Scope(user="te\0am"),
-    r"user of a scope has control characters or others that cannot be seen: 'te\\u202eam'": lambda m: m.within(
-        user_id="ana", shared={"te\u202eam": True}
-    ),
+    r"user of a scope has .* that cannot be seen: 'te\\u202eam'": lambda m: m.within(shared={"te\u202eam": True}),
     r"explore must be True or False, got 'no'": lambda m: m.search("a cat", explore="no"),
     r"explore must be True or False, got None": lambda m: m.episode("a cat", explore=None),
     r"user of a scope is 600 characters long: shorten it": lambda m: m.add("a cat", user_id="u" * 600),
@@ -440,8 +437,7 @@ def changed(lines: list[str], sort: str, place: int | str, value: object) -> lis
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_an_import_that_no_memory_exported_is_refused_whole(name: str):
-    m = Memory(":memory:", encoder=None)
+def test_an_import_that_no_memory_exported_is_refused_whole(name: str, m: Memory):
     m.add("a cat")
     m.update("m1", "a small cat")
     with m.episode("pets") as episode:
@@ -535,9 +531,8 @@ def test_odd_arguments_are_carried_out_or_refused(verb: str, a: object, b: objec
 
 
 def test_what_an_address_says() -> None:
-    path, conninfo, schema, *_ = address(
-        "postgres://ann:se%20cret@db.example:5433/agents?schema=team_a&sslmode=require&password=x"
-    )
+    options = "schema=team_a&sslmode=require&password=x"
+    path, conninfo, schema, *_ = address(f"postgres://ann:se%20cret@db.example:5433/agents?{options}")
     assert schema == "team_a"
     assert path == "postgresql://ann@db.example:5433/agents?sslmode=require&schema=team_a"
     assert conninfo == "postgresql://ann:se%20cret@db.example:5433/agents?sslmode=require&password=x"

@@ -50,9 +50,7 @@ def test_an_episode_that_is_over_takes_what_comes_late_also_from_another_process
         assert len(m) == 0
 
 
-def test_a_reward_finds_a_search_that_is_being_logged_at_this_moment(
-    m: Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reward_finds_a_search_that_is_being_logged_at_this_moment(m: Memory, monkeypatch) -> None:
     """The thread that logs searches had taken it off the list and not committed it yet."""
     m.add("a cat")
     log, begun, go_on = m._decisions, threading.Event(), threading.Event()

@@ -202,9 +202,10 @@ def test_searches_of_another_handle_that_wait_to_be_logged_bring_nothing_back(pa
     assert left(tmp_path, "zxuser", "zxplain", "zxquery") == []
 
 
-@pytest.mark.parametrize(
-    "bound", [{"session_id": "s1"}, {"agent_id": "helper"}, {"user_id": "ana", "session_id": "s1"}]
-)
+BOUNDS = [{"session_id": "s1"}, {"agent_id": "helper"}, {"user_id": "ana", "session_id": "s1"}]
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
 def test_a_session_or_an_agent_is_erased_and_the_rest_of_the_person_stays(bound: dict[str, str], path: Path):
     with memory(path, tenant="acme") as m:
         m.add("zxone", user_id="ana", agent_id="helper", session_id="s1")
@@ -305,7 +306,7 @@ HERS = (
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 24))])
 @pytest.mark.parametrize("by_item", [False, True], ids=["the person", "each item"])
 def test_whatever_happened_before_nothing_is_left_and_what_stays_can_be_undone_and_replayed(
-    by_item: bool, seed: int, path: Path, tmp_path: Path
+    by_item, seed, path, tmp_path
 ):
     draw = random.Random(seed)
     everybody, hers, his = memory(path), memory(path, user_id="zxana"), memory(path, user_id="bob")
@@ -411,9 +412,7 @@ m.erase(user_id="zxuser")
 
 
 @pytest.mark.parametrize("stage", ["in the transaction", "after it", "after the log"])
-def test_erasing_that_is_killed_is_not_begun_or_finished_when_the_memory_is_opened_again(
-    stage: str, path: Path, tmp_path: Path
-):
+def test_erasing_that_is_killed_is_not_begun_or_finished_when_the_memory_is_opened_again(stage, path, tmp_path):
     lived_in(path)
     done = subprocess.run([sys.executable, "-c", ERASING, stage, str(path)], check=False, cwd=Path(__file__).parents[2])
     assert done.returncode == -signal.SIGKILL

@@ -75,11 +75,8 @@ def test_markdown_as_people_write_it() -> None:
         "\ufeff# Project\r\n\r\nWe use uv.\r\nNot pip.\r\n\n## Style\n- two spaces\n  - no tabs\n* [x] tests first\n1. one\n"
         "   more of one\n\n   and its second paragraph\n\n---\n```sh\n# no heading\nmake\n```\n<!-- note -->\n#hashtag\n"
     )
-    found = [
-        (read.place, read.record["text"], read.record.get("metadata", {}).get("heading"))
-        for read in FORMATS["markdown"](text)
-    ]
-    assert found == [
+    found = [(read.place, read.record["text"], read.record.get("metadata")) for read in FORMATS["markdown"](text)]
+    assert [(place, text, (metadata or {}).get("heading")) for place, text, metadata in found] == [
         ("line 3", "We use uv.\nNot pip.", "Project"),
         ("line 7", "two spaces", "Project > Style"),
         ("line 8", "no tabs", "Project > Style"),

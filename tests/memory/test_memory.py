@@ -161,9 +161,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize(("version", "error", "said"), OTHERS)
-def test_a_file_of_another_format_is_refused_and_untouched(
-    version: int, error: type[Exception], said: str, read_only: bool, path: Path
-):
+def test_a_file_of_another_format_is_refused_and_untouched(version, error, said, read_only: bool, path: Path):
     with memory(path) as m:
         m.add("x")
         m.store.database.exclusive(lambda c: c.pragma("user_version", version))

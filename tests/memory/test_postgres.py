@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -156,9 +157,7 @@ CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_ba
 """Connections of others."""
 
 
-def test_a_connection_that_is_lost_in_a_transaction_is_named_and_nothing_of_it_stays(
-    address: str, postgres: str
-) -> None:
+def test_a_connection_that_is_lost_in_a_transaction_is_named_and_nothing_of_it_stays(address, postgres) -> None:
     def work(transaction: Any) -> None:
         transaction.write_event("PARAMETERS", Scope(), "{}", now="2026-01-01T00:00:00")
         transaction.finish()
@@ -229,12 +228,10 @@ def test_a_newer_format_and_tables_of_another_program(address: str, postgres: st
 
 
 def test_two_that_open_a_new_memory_at_once_make_one(address: str) -> None:
-    with ThreadPoolExecutor(4) as pool:
-        opened = list(pool.map(lambda _: Memory(address, encoder=None), range(4)))
-    opened[0].add("once")
-    assert [len(memory) for memory in opened] == [1] * 4
-    for memory in opened:
-        memory.close()
+    with ThreadPoolExecutor(4) as pool, ExitStack() as stack:
+        opened = list(pool.map(lambda _: stack.enter_context(Memory(address, encoder=None)), range(4)))
+        opened[0].add("once")
+        assert [len(memory) for memory in opened] == [1] * 4
 
 
 def test_a_text_that_postgres_cannot_hold_is_refused_by_name(address: str) -> None:
@@ -287,10 +284,8 @@ def lived_in(address: str) -> None:
 def left(postgres: str) -> set[str]:
     """Which needles are in the files of the database."""
     run(postgres, "CHECKPOINT")
-    ((place, number),) = run(
-        postgres,
-        "SELECT current_setting('data_directory'), oid::text FROM pg_database WHERE datname = current_database()",
-    )
+    of_it = "SELECT current_setting('data_directory'), oid::text FROM pg_database WHERE datname = current_database()"
+    ((place, number),) = run(postgres, of_it)
     files = [path.read_bytes().lower() for path in (Path(place) / "base" / number).iterdir()]
     return {needle for needle in NEEDLES if any(needle.encode() in file for file in files)}
 
@@ -321,17 +316,11 @@ def test_what_somebody_still_reads_is_erased_when_they_have_ended(address: str, 
     assert left(postgres) == set()
 
 
-def test_who_does_not_own_the_tables_erases_and_is_told_that_the_files_still_hold_it(
-    address: str, postgres: str, role: str
-) -> None:
+def test_who_does_not_own_the_tables_erases_and_is_told_that_the_files_still_hold_it(address, postgres, role) -> None:
     lived_in(address)
     schema = schema_of(address)
-    run(
-        postgres,
-        f"CREATE ROLE {role} LOGIN",
-        f"GRANT USAGE, CREATE ON SCHEMA {schema} TO {role}",
-        f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}",
-    )
+    run(postgres, f"CREATE ROLE {role} LOGIN", f"GRANT USAGE, CREATE ON SCHEMA {schema} TO {role}")
+    run(postgres, f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}")
     with Memory(as_role(address, role), encoder=WordEncoder()) as memory:
         assert not memory.erase(user_id="zxuser").log_emptied
         assert memory.get_all(user_id="zxuser") == []
@@ -361,9 +350,7 @@ def test_upkeep(address: str, tmp_path: Path) -> None:
     assert not (tmp_path / "copy.mem").exists()
 
 
-def test_the_commands_take_an_address(
-    address: str, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_take_an_address(address: str, postgres: str, tmp_path: Path, monkeypatch, capsys) -> None:
     from keepworth.cli.main import main
 
     monkeypatch.chdir(tmp_path)

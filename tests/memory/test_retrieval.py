@@ -140,9 +140,8 @@ def test_what_the_encoder_cannot_read_is_found_by_words_and_by_nothing_else():
 def test_the_best_are_the_same_whatever_is_asked_for_beyond_them(m: Memory):
     m.add_many([f"cat number {n}" for n in range(40)])
     request, view = requested(10, "lexical", {}), ScopeView(m.store, m.scope)
-    (few,), (more,) = (
-        Search(view, None, replace(request, beyond=beyond), now()).hits(["cat number"]) for beyond in (0, 25)
-    )
+    requests = (replace(request, beyond=beyond) for beyond in (0, 25))
+    (few,), (more,) = (Search(view, None, each, now()).hits(["cat number"]) for each in requests)
     assert [hit.id for hit in more[:10]] == [hit.id for hit in few]
 
 

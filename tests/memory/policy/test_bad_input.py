@@ -97,9 +97,7 @@ DRAFTS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("draft", "message"), DRAFTS, ids=repr)
-def test_a_draft_that_cannot_be_kept_or_claims_to_be_memorys_own_admits_nothing(
-    draft: Any, message: str, path: Path
-) -> None:
+def test_a_draft_that_cannot_be_kept_or_claims_what_is_memorys_admits_nothing(draft, message, path: Path) -> None:
     memory = opened(path)
     with pytest.raises(InvalidAdvice, match=message):
         memory.propose(draft)

@@ -9,6 +9,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,9 +30,10 @@ ASKED = "how do I reset the router"
 WORSE = "more is expected of it here than of what the search puts first"
 
 
-def opened(path: Path | str = ":memory:", **options: object) -> Memory:
-    options.setdefault("seed", 3)
-    return Memory(path, encoder=HashedWords(64), **options)  # type: ignore[arg-type]
+def opened(path: Path | str = ":memory:", texts: Sequence[str] = (), **options: Any) -> Memory:
+    memory = Memory(path, encoder=HashedWords(64), **{"seed": 3, **options})
+    memory.add_many(texts)
+    return memory
 
 
 def order(memory: Memory, asked: str = ASKED) -> list[str]:
@@ -47,8 +49,7 @@ def rewarded(memory: Memory, reward: Callable[[str], float], times: int, top_k: 
 
 
 def test_a_hit_says_that_it_comes_first_by_chance_or_as_others_did_worse() -> None:
-    memory = opened()
-    memory.add_many([HOLD, PULL, HALL])
+    memory = opened(texts=[HOLD, PULL, HALL])
     right = memory.search(ASKED)[-1].text
     reasons = set[str]()
     for _ in range(40):
@@ -93,8 +94,7 @@ def test_the_rewarded_item_moves_up_the_punished_one_down_and_a_memory_without_r
 def test_the_better_of_two_stands_first_within_twenty_rewards() -> None:
     right = 0
     for seed in range(20):
-        memory, draw = opened(seed=seed), random.Random(seed)
-        memory.add_many([HOLD, PULL])
+        memory, draw = opened(texts=[HOLD, PULL], seed=seed), random.Random(seed)
         worse = order(memory)[0]
         chance = {worse: 0.2}
         rewarded(memory, lambda text, odds=chance, by=draw: float(by.random() < odds.get(text, 0.9)), 20)
@@ -132,8 +132,7 @@ def test_what_is_better_rises_wherever_the_search_puts_it_and_stays(
 def test_of_graded_rewards_and_of_neighbours_it_is_said_what_was_earned() -> None:
     near = "how do I reset the old router"
     for rewards, questions in (([0.4, 0.7, 0.4], [ASKED] * 3), ([1.0, 0.0, 1.0], [ASKED, near, ASKED])):
-        memory = opened()
-        memory.add(HOLD)
+        memory = opened(texts=[HOLD])
         for reward, question in zip(rewards, questions, strict=True):
             memory.reward(memory.search(question).decision, reward)
         why = memory.search(ASKED)[0].why
@@ -144,8 +143,7 @@ def test_of_graded_rewards_and_of_neighbours_it_is_said_what_was_earned() -> Non
 def test_where_rewards_say_nothing_of_items_the_search_s_own_order_is_shown(constant: bool, least: float) -> None:
     same = 0
     for seed in range(6):
-        memory, draw = opened(seed=seed), random.Random(seed)
-        memory.add_many([HOLD, PULL, HALL])
+        memory, draw = opened(texts=[HOLD, PULL, HALL], seed=seed), random.Random(seed)
         usual = order(memory)[0]
         rewards = [1.0] * 50 if constant else draw.sample([1.0, 0.0] * 25, 50)
         for reward in rewards:
@@ -158,8 +156,7 @@ def test_where_rewards_say_nothing_of_items_the_search_s_own_order_is_shown(cons
 def test_a_liar_with_a_tenth_of_the_rewards_turns_nothing_round() -> None:
     right = 0
     for seed in range(5):
-        memory = opened(seed=seed)
-        memory.add_many([HOLD, PULL])
+        memory = opened(texts=[HOLD, PULL], seed=seed)
         worse = order(memory)[0]
         for number in range(50):
             hits = memory.search(ASKED, top_k=1)
@@ -217,8 +214,7 @@ def test_the_same_reward_again_says_so_and_changes_nothing(tmp_path: Path) -> No
 def test_what_trying_out_costs_is_bounded(top_k: int) -> None:
     """The search is right, and everything else is wrong."""
     for seed in range(4):
-        memory = opened(seed=seed)
-        memory.add_many([HOLD, PULL, HALL])
+        memory = opened(texts=[HOLD, PULL, HALL], seed=seed)
         usual, lost = order(memory)[0], 0
         for _ in range(80):
             hits = memory.search(ASKED, top_k=top_k)
@@ -260,8 +256,9 @@ def test_where_nearly_everything_fails_what_helps_is_found_behind_the_first() ->
 def test_of_ten_shown_the_one_that_matters_stands_first_within_fifty_rewards() -> None:
     first = 0
     for seed in range(12):
-        memory = opened(seed=seed)
-        memory.add_many([f"{ASKED} {' '.join(f'word{n}' for n in range(2 * place))}" for place in range(10)])
+        memory = opened(
+            texts=[f"{ASKED} {' '.join(f'word{n}' for n in range(2 * place))}" for place in range(10)], seed=seed
+        )
         right = order(memory)[1 + seed % 9]
         rewarded(memory, lambda text, right=right: float(text == right), 50, top_k=10)
         first += order(memory)[0] == right
@@ -271,8 +268,7 @@ def test_of_ten_shown_the_one_that_matters_stands_first_within_fifty_rewards() -
 @pytest.mark.parametrize("top_k", [1, 2, 3])
 def test_propensities_are_those_of_what_is_drawn(top_k: int) -> None:
     """Two are about equally good, so each comes first at times; every slate as often as its propensity says."""
-    memory = opened(policy=lambda: default(withhold=0.0))
-    memory.add_many([HOLD, PULL, HALL])
+    memory = opened(texts=[HOLD, PULL, HALL], policy=lambda: default(withhold=0.0))
     for number in range(8):
         hits = memory.search(ASKED, top_k=top_k)
         memory.reward(hits.decision, float(number % 2))
@@ -467,8 +463,7 @@ def test_what_was_asked_and_is_erased_teaches_nothing_elsewhere(policy: str, pat
 
 def test_a_search_in_the_name_of_an_episode_explores_as_the_episode_does() -> None:
     # In a file, draws depend on the process.
-    with opened(policy=lambda: default(withhold=0.5, least=1.0), seed=0) as memory:
-        memory.add_many([HOLD, PULL])
+    with opened(policy=lambda: default(withhold=0.5, least=1.0), seed=0, texts=[HOLD, PULL]) as memory:
         for number in range(30):
             memory.reward(memory.search(SEEN, top_k=1).decision, float(number % 2))
         measured = memory.episode("a task", explore=False)
@@ -477,8 +472,7 @@ def test_a_search_in_the_name_of_an_episode_explores_as_the_episode_does() -> No
 
 
 def test_a_search_in_the_name_of_an_episode_is_one_of_its_searches(path: Path) -> None:
-    with opened(path) as memory:
-        memory.add_many([HOLD, PULL])
+    with opened(path, texts=[HOLD, PULL]) as memory:
         memory.reward(memory.search(SEEN, top_k=1).decision, 1.0)
         episode = memory.episode(TASK)
         memory.search(SEEN, episode=episode.id)

@@ -207,6 +207,7 @@ class Named:
         return np.ones((len(texts), 2), np.float32)
 
 
+TEAM = {"te\u202eam": True}
 FIXES = {
     "text is empty: give it.*nothing was stored": lambda m: m.add(" "),
     r"text number 1 has control character U\+0007 at character 1: remove it": lambda m: m.add_many(["a", "b\a"]),
@@ -235,7 +236,7 @@ FIXES = {
     r"text must be str, got NoneType: give a text": lambda m: m.add_many([None]),
     r"got nan: nothing was learned. Give a plain number, such as reward": lambda m: m.episode("x").reward(math.nan),
     r"user of a scope has control characters or is not valid Unicode: 'te\\x00am'": lambda m: Scope(user="te\0am"),
-    r"user of a scope has .* that cannot be seen: 'te\\u202eam'": lambda m: m.within(shared={"te\u202eam": True}),
+    r"user of a scope has .* that cannot be seen: 'te\\u202eam'": lambda m: m.within(user_id="ana", shared=TEAM),
     r"explore must be True or False, got 'no'": lambda m: m.search("a cat", explore="no"),
     r"explore must be True or False, got None": lambda m: m.episode("a cat", explore=None),
     r"user of a scope is 600 characters long: shorten it": lambda m: m.add("a cat", user_id="u" * 600),

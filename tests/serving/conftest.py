@@ -13,6 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from keepworth.serving.memory_server import MemoryServer
     from tests.serving.gate import Gate
+    from tests.serving.memory_process import MemoryProcess
     from tests.serving.scripted_upstream import Script
 
 
@@ -25,6 +26,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryServer]:
 
     with MemoryServer(tmp_path_factory.mktemp("served") / "agent.mem", encoder="hashing") as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryProcess]:
+    """A server that is a process of its own."""
+    from tests.serving.memory_process import MemoryProcess
+
+    with MemoryProcess(tmp_path_factory.mktemp("served") / "agent.mem") as process:
+        yield process
 
 
 @pytest.fixture

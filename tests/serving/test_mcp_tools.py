@@ -20,7 +20,7 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from keepworth import Memory
-from keepworth.serving.access import new_access
+from keepworth.serving.access import ROLES, new_access
 from keepworth.serving.memory_server import MemoryServer
 
 TOOLS = {
@@ -28,15 +28,16 @@ TOOLS = {
     *("delete_memory", "memory_history", "start_episode", "report_outcome", "rollback_episode"),
 }
 LOOK = {"search_memories", "get_memory", "list_memories", "memory_history"}
+NO_INTEGER = "top_k should be a valid integer, unable to parse string as an integer"
+NO_STRING = "should be a valid string"
 CHANGE = {"update_memory", "supersede_memory", "delete_memory", "rollback_episode"}
 
 
 @asynccontextmanager
 async def connected(server: MemoryServer, token: str, **headers: str) -> AsyncIterator[Any]:
+    headers = {"Authorization": f"Bearer {token}", **headers}
     async with (
-        httpx2.AsyncClient(
-            headers={"Authorization": f"Bearer {token}", **headers}, timeout=300, trust_env=False
-        ) as http,
+        httpx2.AsyncClient(headers=headers, timeout=300, trust_env=False) as http,
         McpClient(streamable_http_client(f"{server.url}/mcp", http_client=http)) as client,
     ):
         yield client
@@ -92,17 +93,9 @@ async def used(client: Any) -> None:
         ("add_memory", {"text": "x", "event_time": "yesterday"}, "is not a time"),
         ("report_outcome", {"target": "e1", "value": 1.0}, "no episode or decision"),
         ("search_memories", {}, "query is missing in search_memories. Send query."),
-        (
-            "search_memories",
-            {"query": "x", "top_k": "many"},
-            'top_k should be a valid integer, unable to parse string as an integer, got "many". Change top_k',
-        ),
+        ("search_memories", {"query": "x", "top_k": "many"}, f'{NO_INTEGER}, got "many". Change top_k'),
         ("list_memories", {"limit": 0}, "limit should be greater than or equal to 1, got 0."),
-        (
-            "add_memory",
-            {"text": ["x"]},
-            'text should be a valid string, got ["x"]. Change text: it should be a valid string.',
-        ),
+        ("add_memory", {"text": ["x"]}, f'text {NO_STRING}, got ["x"]. Change text: it {NO_STRING}.'),
         (
             "list_memories",
             {"limits": 5},
@@ -123,9 +116,7 @@ async def used(client: Any) -> None:
 
 def test_every_tool_works_over_http_and_the_token_says_whose_memory_it_is(tmp_path: Path) -> None:
     async def session(server: MemoryServer) -> None:
-        async with connected(
-            server, server.tokens.add(new_access(tenant="fresh", roles=("read", "write", "reward", "admin")))
-        ) as client:
+        async with connected(server, server.tokens.add(new_access(tenant="fresh", roles=ROLES))) as client:
             await used(client)
         ana = server.tokens.add(new_access(user_id="ana", roles=("read", "write")))
         async with (
@@ -180,13 +171,12 @@ def test_what_breaks_inside_is_not_told(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.slow
 def test_every_tool_works_over_standard_input_and_output(tmp_path: Path) -> None:
     words = ["-m", "keepworth", "serve", "--memory", str(tmp_path / "agent.mem"), "--encoder", "hashing", "--stdio"]
-
+    words += ["--user", "ana"]
     environment = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    program = StdioServerParameters(command=sys.executable, args=words, env=environment)
 
     async def session() -> None:
-        async with McpClient(
-            StdioServerParameters(command=sys.executable, args=[*words, "--user", "ana"], env=environment)
-        ) as client:
+        async with McpClient(program) as client:
             await used(client)
 
     anyio.run(session)

@@ -36,17 +36,8 @@ for case in cases:
     ids = network.generate(torch.tensor([prompt]), max_new_tokens=length, do_sample=False)[0, len(prompt) :].tolist()
     answers.append({"ids": ids, "text": tokenizer.decode(ids, skip_special_tokens=True)})
 same = [answer["ids"] == case["answer"] for answer, case in zip(answers, cases, strict=True)]
-sys.stdout.write(
-    json.dumps(
-        {
-            "kind": "adapter" if adapter else "merged",
-            "computed_in": str(network.dtype).removeprefix("torch."),
-            "same": sum(same),
-            "of": len(cases),
-            "answers": answers,
-            "texts_of_the_run": [case["text"] for case in cases],
-            "template": bool(tokenizer.chat_template),
-            "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
-        }
-    )
-)
+computed_in, template = str(network.dtype).removeprefix("torch."), bool(tokenizer.chat_template)
+versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+row = {"kind": "adapter" if adapter else "merged", "computed_in": computed_in, "same": sum(same), "of": len(cases)}
+row |= {"answers": answers, "texts_of_the_run": [case["text"] for case in cases], "template": template}
+sys.stdout.write(json.dumps({**row, "versions": versions}))

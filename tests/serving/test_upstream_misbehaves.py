@@ -250,31 +250,39 @@ def afresh(upstream: Misbehaving, server: StoppedServer) -> None:
     upstream.let_pass = server.let_pass
 
 
-def request_of(server: MemoryServer, path: str, name: str, **more: Any) -> dict[str, Any]:
-    headers = {"Authorization": f"Bearer {server.token}", "X-Keepworth-User": name}
-    return {"json": {"model": "m", **BODIES[path], **more}, "headers": headers}
+class Agent:
+    """Whoever asks through the gateway: a person of its own in each test."""
+
+    def __init__(self, server: MemoryServer, upstream: Misbehaving, name: str) -> None:
+        self.server, self.upstream, self.name = server, upstream, name
+
+    def request(self, path: str, **more: Any) -> dict[str, Any]:
+        headers = {"Authorization": f"Bearer {self.server.token}", "X-Keepworth-User": self.name}
+        return {"json": {"model": "m", **BODIES[path], **more}, "headers": headers}
+
+    def ask(self, path: str = CHAT) -> httpx.Response:
+        return httpx.post(f"{self.server.url}{path}", **self.request(path), trust_env=False, timeout=20)
+
+    def streamed(self, path: str) -> httpx.Response:
+        """The answer, of whose parts the upstream hears when they come."""
+        url, request = f"{self.server.url}{path}", self.request(path, stream=True)
+        with httpx.stream("POST", url, **request, trust_env=False, timeout=20) as response:
+            content = b""
+            for part in response.iter_bytes():
+                content += part
+                self.upstream.heard.release()
+        return httpx.Response(response.status_code, content=content)
+
+    def kept(self) -> list[str]:
+        """What is remembered, once what is under way is written."""
+        client = Client(self.server.url, self.server.token)
+        until(lambda: client.get_all(user_id=self.name) and finished(self.server))
+        return [item.text for item in client.get_all(user_id=self.name)]
 
 
-def ask(server: MemoryServer, path: str, name: str, **more: Any) -> httpx.Response:
-    return httpx.post(f"{server.url}{path}", **request_of(server, path, name, **more), trust_env=False, timeout=20)
-
-
-def streamed(server: MemoryServer, upstream: Misbehaving, path: str, name: str) -> httpx.Response:
-    """The answer, of whose parts the upstream hears when they come."""
-    request = request_of(server, path, name, stream=True)
-    with httpx.stream("POST", f"{server.url}{path}", **request, trust_env=False, timeout=20) as response:
-        content = b""
-        for part in response.iter_bytes():
-            content += part
-            upstream.heard.release()
-    return httpx.Response(response.status_code, content=content)
-
-
-def kept(server: MemoryServer, name: str) -> list[str]:
-    """What is remembered of a person, once what is under way is written."""
-    client = Client(server.url, server.token)
-    until(lambda: client.get_all(user_id=name) and finished(server))
-    return [item.text for item in client.get_all(user_id=name)]
+@pytest.fixture
+def agent(server: MemoryServer, upstream: Misbehaving, request: pytest.FixtureRequest) -> Agent:
+    return Agent(server, upstream, request.node.name)
 
 
 def shaped(path: str, response: httpx.Response) -> str:
@@ -290,54 +298,49 @@ def shaped(path: str, response: httpx.Response) -> str:
 
 @pytest.mark.parametrize("name", BREAKS)
 @pytest.mark.parametrize("path", BODIES)
-def test_an_upstream_that_breaks_is_named_asked_once_and_the_turn_is_kept(
-    server: MemoryServer, upstream: Misbehaving, name: str, path: str
-) -> None:
-    upstream.behaves, status, says = BREAKS[name]
-    response = ask(server, path, f"{name} {path}")
+def test_an_upstream_that_breaks_is_named_asked_once_and_the_turn_is_kept(agent: Agent, name: str, path: str) -> None:
+    agent.upstream.behaves, status, says = BREAKS[name]
+    response = agent.ask(path)
     assert response.status_code == status, response.text
     message = shaped(path, response)
     assert says in message
-    assert f"The upstream {upstream.url} gave no answer" in message
+    assert f"The upstream {agent.upstream.url} gave no answer" in message
     assert "The gateway and its memory are well" in message, "the agent is told which of them failed"
-    assert len(upstream.asked) == 1, "a call may cost something: it is not repeated"
-    assert kept(server, f"{name} {path}") == [TEXT]
+    assert len(agent.upstream.asked) == 1, "a call may cost something: it is not repeated"
+    assert agent.kept() == [TEXT]
 
 
 @pytest.mark.parametrize("behaves", [pours, sends(MUCH)])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
-def test_an_answer_without_end_is_broken_off_and_the_turn_is_kept(
-    server: MemoryServer, upstream: Misbehaving, behaves: Behaviour, path: str
-) -> None:
-    upstream.behaves = behaves
-    body, name = {"model": "m", "input": "x", "messages": [STATED]}, f"{path} {behaves}"
-    response = with_token(server, **{"X-Keepworth-User": name}).post(path, json=body)
+def test_an_answer_without_end_is_broken_off_and_the_turn_is_kept(agent: Agent, behaves: Behaviour, path: str) -> None:
+    agent.upstream.behaves = behaves
+    body = {"model": "m", "input": "x", "messages": [STATED]}
+    response = with_token(agent.server, **{"X-Keepworth-User": agent.name}).post(path, json=body)
     assert response.status_code == 502
-    assert f"The upstream {upstream.url} answered with more than 67108864 bytes" in response.json()["error"]["message"]
+    message = response.json()["error"]["message"]
+    assert f"The upstream {agent.upstream.url} answered with more than 67108864 bytes" in message
     if path == CHAT:
-        assert kept(server, name) == [TEXT]
+        assert agent.kept() == [TEXT]
 
 
-def test_an_upstream_that_is_not_there_and_one_that_has_no_name(tmp_path: Path) -> None:
+def test_an_upstream_that_is_not_there_and_one_that_has_no_name(tmp_path: Path, upstream: Misbehaving) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     for url in (f"http://127.0.0.1:{port}/v1", "http://no-such-host.invalid/v1"):
         with MemoryServer(tmp_path / "a.mem", encoder=None, upstream=url, upstream_key="k") as server:
-            response = ask(server, CHAT, "ana")
+            response = Agent(server, upstream, "ana").ask()
             assert response.status_code == 502
             assert url in shaped(CHAT, response)
 
 
 @pytest.mark.parametrize("name", PASSES)
-def test_whatever_else_an_upstream_answers_passes_as_it_is(
-    server: MemoryServer, upstream: Misbehaving, name: str
-) -> None:
+def test_whatever_else_an_upstream_answers_passes_as_it_is(agent: Agent, name: str) -> None:
     content, status = PASSES[name]
-    upstream.behaves = sends(content)
+    agent.upstream.behaves = sends(content)
     raw = content.partition(b"\r\n\r\n")[2]
     for path in BODIES:
-        request = request_of(server, path, name)
-        with httpx.stream("POST", f"{server.url}{path}", **request, trust_env=False, timeout=20) as response:
+        request = agent.request(path)
+        with httpx.stream("POST", f"{agent.server.url}{path}", **request, trust_env=False, timeout=20) as response:
             got = b"".join(response.iter_raw())
             assert response.status_code == status
             assert response.headers["x-keepworth-memory"] == "on", "memory did not fail"
@@ -347,18 +350,15 @@ def test_whatever_else_an_upstream_answers_passes_as_it_is(
             assert (response.headers.get("x-ratelimit-reset") == "9") == (status == 429)
             if b"Content-Type" in content:
                 assert response.headers["content-type"].encode() in content
-    assert len(upstream.asked) == len(BODIES), "a redirect is not followed, and nothing is repeated"
-    assert kept(server, name) == [TEXT]
+    assert len(agent.upstream.asked) == len(BODIES), "a redirect is not followed, and nothing is repeated"
+    assert agent.kept() == [TEXT]
 
 
 @pytest.mark.parametrize("behaves", [stalls_in_a_stream, breaks_after_an_event, spoils_after_an_event])
 @pytest.mark.parametrize("path", BODIES)
-def test_a_stream_that_breaks_off_ends_with_an_error_the_sdk_reads(
-    server: MemoryServer, upstream: Misbehaving, behaves: Behaviour, path: str
-) -> None:
-    upstream.behaves = behaves
-    name = f"breaks {path} {behaves.__name__}"
-    response = streamed(server, upstream, path, name)
+def test_a_stream_that_breaks_off_ends_with_an_error_the_sdk_reads(agent: Agent, behaves: Behaviour, path: str) -> None:
+    agent.upstream.behaves = behaves
+    response = agent.streamed(path)
     assert response.status_code == 200
     first, *_, last = [part for part in response.text.split("\n\n") if part.strip()]
     assert first == EVENT.decode().strip()
@@ -366,27 +366,25 @@ def test_a_stream_that_breaks_off_ends_with_an_error_the_sdk_reads(
     assert "gave no answer" in str(told)
     if path in ("/v1/messages", "/v1/responses"):
         assert last.startswith("event: error")
-    assert len(upstream.asked) == 1
-    assert kept(server, name) == [TEXT]
+    assert len(agent.upstream.asked) == 1
+    assert agent.kept() == [TEXT]
 
 
-def test_a_stream_that_is_slow_but_alive_is_waited_for(server: MemoryServer, upstream: Misbehaving) -> None:
-    upstream.behaves = drips
-    response = streamed(server, upstream, CHAT, "slow")
+def test_a_stream_that_is_slow_but_alive_is_waited_for(agent: Agent) -> None:
+    agent.upstream.behaves = drips
+    response = agent.streamed(CHAT)
     assert response.text.endswith("data: [DONE]\n\n")
     assert response.text.count('"No"') == 7
 
 
 @pytest.mark.parametrize("behaves", [silent, stalls_in_a_body, stalls_in_a_stream])
 @pytest.mark.parametrize("path", [CHAT, "/v1/messages"])
-def test_a_caller_that_leaves_takes_the_upstreams_answer_along(
-    server: MemoryServer, upstream: Misbehaving, behaves: Behaviour, path: str
-) -> None:
+def test_a_caller_that_leaves_takes_the_upstreams_answer_along(agent: Agent, behaves: Behaviour, path: str) -> None:
+    upstream = agent.upstream
     upstream.behaves, upstream.let_pass = behaves, lambda seconds: None  # nobody hangs up for having waited too long
-    name = f"leaves {path} {behaves.__name__}"
-    request = request_of(server, path, name, stream=behaves is stalls_in_a_stream)
+    request = agent.request(path, stream=behaves is stalls_in_a_stream)
     headers = {"Content-Type": "application/json", **request["headers"]}
-    caller = http.client.HTTPConnection(server.url.removeprefix("http://"))
+    caller = http.client.HTTPConnection(agent.server.url.removeprefix("http://"))
     caller.request("POST", path, json.dumps(request["json"]), headers)
     assert upstream.reached.wait(60)
     if behaves is stalls_in_a_stream:
@@ -395,12 +393,12 @@ def test_a_caller_that_leaves_takes_the_upstreams_answer_along(
             upstream.heard.release()
     caller.close()
     assert upstream.gone.wait(60), "nothing is computed for nobody"
-    assert kept(server, name) == [TEXT]
+    assert agent.kept() == [TEXT]
 
 
-def test_a_listing_is_asked_again_once_at_most(server: MemoryServer, upstream: Misbehaving) -> None:
+def test_a_listing_is_asked_again_once_at_most(agent: Agent, upstream: Misbehaving) -> None:
     """A connection that the upstream closed meanwhile is no failure of its own. A call may cost something: it is not repeated."""
-    for asks, most in ((lambda: with_token(server).get("/v1/models"), 2), (lambda: ask(server, CHAT, "again"), 1)):
+    for asks, most in ((lambda: with_token(agent.server).get("/v1/models"), 2), (agent.ask, 1)):
         upstream.behaves = stays
         assert asks().status_code == 200
         upstream.asked.clear()
@@ -409,16 +407,14 @@ def test_a_listing_is_asked_again_once_at_most(server: MemoryServer, upstream: M
         assert len(upstream.asked) in (1, most)
 
 
-def test_where_memory_fails_too_the_agent_is_told_which(
-    server: MemoryServer, upstream: Misbehaving, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_memory_fails_too_the_agent_is_told_which(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any, **__: Any) -> Any:
         raise RuntimeError("no disk")
 
     monkeypatch.setattr(Memory, "episode", fails)
     for behaves, status in ((well, 200), (limited, 429)):
-        upstream.behaves = behaves
-        response = ask(server, CHAT, "fails")
+        agent.upstream.behaves = behaves
+        response = agent.ask()
         assert (response.status_code, response.headers["x-keepworth-memory"]) == (status, "failed")
 
 

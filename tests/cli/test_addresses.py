@@ -114,15 +114,10 @@ def test_files_beside_an_address_are_of_one_memory_alone() -> None:
     """Whoever has a token of one memory must not open another with it."""
     same = [ADDRESS, SAID, "postgres://bob@db.example/agents?schema=team_a&sslmode=require"]
     assert len({place_of(each).base for each in same}) == 1
-    others = [
-        "postgresql://ann@db.example/agents",
-        "postgresql://ann@other.example/agents?schema=team_a",
-        "postgresql://ann@db.example:5433/agents?schema=team_a",
-        "postgresql://ann@db.example/agents2?schema=team_a",
-        "postgresql:///agents?host=/tmp/a&schema=team_a",
-        "postgresql:///agents?host=/tmp/b&schema=team_a",
-        SAID,
-    ]
+    others = ["postgresql://ann@db.example/agents", SAID]
+    places = ("ann@other.example/agents", "ann@db.example:5433/agents", "ann@db.example/agents2")
+    others += [f"postgresql://{place}?schema=team_a" for place in places]
+    others += [f"postgresql:///agents?host=/tmp/{socket}&schema=team_a" for socket in "ab"]
     assert len({place_of(other).base for other in others}) == len(others)
     assert all(len(place_of(other).base.parts) == 1 for other in [*others, "postgresql://ann@db/..%2F..%2Fetc"])
 

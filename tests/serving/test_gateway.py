@@ -229,9 +229,7 @@ def test_conversations_that_begin_alike_keep_their_own_blocks(timed: Gate, clock
         assert timed.script.sent[-1].messages[: len(start)] == start
 
 
-def test_a_conversation_that_went_on_keeps_its_blocks_when_another_begins_and_is_answered_alike(
-    timed: Gate, clock: SetClock
-) -> None:
+def test_what_went_on_keeps_its_blocks_when_another_begins_and_is_answered_alike(timed: Gate, clock: SetClock) -> None:
     begins, starts = [user("Where does Ana work?")], []
     for number in (1, 2):
         timed.memory.add(f"Ana works in office number {number}.")
@@ -439,17 +437,16 @@ def test_the_upstreams_own_errors_pass_and_the_turn_is_kept(gate: Gate) -> None:
 def test_a_full_disk_is_one_line_of_the_log_and_the_next_turn_is_kept(
     gate: Gate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fails(*_: Any, **__: Any) -> Any:
-        raise StorageFull("no room left for agent.mem: free some space; nothing was written")
+    full = "no room left for agent.mem: free some space; nothing was written"
 
-    with monkeypatch.context() as full:
-        full.setattr(Memory, "episode", fails)
+    def fails(*_: Any, **__: Any) -> Any:
+        raise StorageFull(full)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Memory, "episode", fails)
         assert gate.ask(user("I live in Bergen.")).headers["x-keepworth-memory"] == "failed"
     (record,) = [record for record in caplog.records if record.name.startswith("keepworth.serving")]
-    assert record.getMessage() == (
-        "a call goes on without memory: no room left for agent.mem: free some space; nothing was written"
-    )
-    assert record.exc_info is None
+    assert (record.getMessage(), record.exc_info) == (f"a call goes on without memory: {full}", None)
     gate.ask(user("I am allergic to peanuts."))
     assert gate.noted() == ["I am allergic to peanuts."]
 
@@ -545,19 +542,13 @@ def test_an_erasure_leaves_the_turns_of_others_that_are_being_answered(gate: Gat
     assert ("I live in Oslo." in texts) == (whose == "bob")
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/v1/responses/%2e%2e/files",
-        "/v1/responses/../../../outside",
-        "/v1/models/..%2f..%2fadmin",
-        "/v1/models/%252e%252e/files",
-        "/v1/models/a%3Fb",
-        "/v1/models/..%5cfiles",
-        "/v1/models/..;/files",
-        "/v1/conversations//files",
-    ],
+PATHS = (
+    *("/v1/responses/%2e%2e/files", "/v1/responses/../../../outside", "/v1/models/..%2f..%2fadmin", "/v1/models/a%3Fb"),
+    *("/v1/models/%252e%252e/files", "/v1/models/..%5cfiles", "/v1/models/..;/files", "/v1/conversations//files"),
 )
+
+
+@pytest.mark.parametrize("path", PATHS)
 def test_a_path_goes_nowhere_but_where_it_says(gate: Gate, path: str) -> None:
     head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {gate.server.token}\r\n"
     with socket.create_connection(("127.0.0.1", httpx.URL(gate.server.url).port or 0)) as line:  # clients tidy paths up

@@ -26,12 +26,8 @@ from keepworth.memory.sensitive import HIDDEN
 from keepworth.serving import hook
 from tests.serving.memory_process import TOKEN, MemoryProcess
 
-SESSION = {
-    "session_id": "s1",
-    "transcript_path": "/home/ana/.claude/projects/-home-ana-website/s1.jsonl",
-    "cwd": "/home/ana/website",
-    "permission_mode": "default",
-}
+SESSION = {"session_id": "s1", "cwd": "/home/ana/website", "permission_mode": "default"}
+SESSION |= {"transcript_path": "/home/ana/.claude/projects/-home-ana-website/s1.jsonl"}
 PAGE = "The website's tests need the flag --network=none"
 ERROR = "Command exited with non-zero status code 1: cannot connect to the network"
 SECRET = "ghp_" + "a1B2" * 9

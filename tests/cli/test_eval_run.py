@@ -228,15 +228,11 @@ def test_no_memory_is_asked_under_any_settings_and_counts_in_the_plan() -> None:
     assert arms_of(["bm25"], ["live", "shuffled"]) == [("bm25", "live"), ("bm25", "shuffled")]
 
 
-def test_the_note_says_who_shows_more_than_the_budget(tmp_path: Path) -> None:
-    said = ran(saved(tmp_path / "mine.jsonl", lines(3)), tmp_path / "out", "bm25", "full", "--tokens", 6)
-    assert "At most 6 tokens are shown, but for full." in " ".join(said.split())
-
-
-def test_the_plan_promises_no_verdict_that_cannot_be(tmp_path: Path) -> None:
-    path = saved(tmp_path / "mine.jsonl", lines(6))
-    said = ran(path, tmp_path / "out", "none", "bm25", "random", "latest")
-    assert "too few for a verdict of 3 comparisons: 7 clusters are needed" in " ".join(said.split())
+def test_the_output_says_who_shows_more_than_the_budget_and_promises_no_verdict_that_cannot_be(tmp_path: Path) -> None:
+    arms = ("none", "bm25", "random", "full", "--tokens", 6)
+    said = " ".join(ran(saved(tmp_path / "mine.jsonl", lines(6)), tmp_path / "out", *arms).split())
+    assert "At most 6 tokens are shown, but for full." in said
+    assert "too few for a verdict of 3 comparisons: 7 clusters are needed" in said
 
 
 def test_the_list_names_benchmarks_systems_and_settings() -> None:

@@ -179,17 +179,20 @@ def test_the_printed_configuration_is_toml(command: Command) -> None:
     assert command("train", "counting", "--set", "seed=4", "--print-config") == (0, "seed = 4\nsteps = 3\n", "")
 
 
-def test_show_without_a_name_takes_the_latest(command: Command, tmp_path: Path) -> None:
+def test_show_prints_tables_and_curves_of_the_run_or_of_the_latest(command: Command, tmp_path: Path) -> None:
     assert "There is no run in runs yet" in command.refused("show")
-    sample_run(tmp_path / "runs" / "demo", steps=2)
-    assert "Answerer: held-out questions" in command("show")[1]
-
-
-def test_show_prints_tables_and_curves(command: Command, tmp_path: Path) -> None:
     sample_run(tmp_path / "runs" / "demo", steps=6)
-    out = command.done("show", "demo")
-    for text in ("trained, with memory", "0.620", "[0.54, 0.71]", "Seconds by phase", "▁"):
-        assert text in out
+    for words in (("show",), ("show", "demo")):
+        out = command.done(*words)
+        for text in (
+            "Answerer: held-out questions",
+            "trained, with memory",
+            "0.620",
+            "[0.54, 0.71]",
+            "Seconds by phase",
+            "▁",
+        ):
+            assert text in out
 
 
 def test_show_pages_through_episodes(command: Command, tmp_path: Path) -> None:

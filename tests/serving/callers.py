@@ -7,8 +7,13 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 from keepworth.serving.access import ROLES, new_access
+from keepworth.serving.http_server import HttpServer
 from keepworth.serving.memory_routes import BASE
 from keepworth.serving.memory_server import MemoryServer
 
@@ -34,3 +39,19 @@ def served(upstream: str = "", **options: Any) -> Any:
             yield server
 
     return server
+
+
+def answering(asked: list[bytes], answer: Any, status: int = 200) -> Any:
+    """A fixture: the URL of an upstream that answers everything alike. asked: gets the method, the path and the body of each."""
+
+    @pytest.fixture(scope="module")
+    def url() -> Iterator[str]:
+        async def answers(request: Request) -> JSONResponse:
+            asked.append(f"{request.method} {request.url.path} ".encode() + await request.body())
+            return JSONResponse(answer, status)
+
+        app = Starlette(routes=[Route("/{path:path}", answers, methods=["GET", "POST", "DELETE"])])
+        with HttpServer(lambda workers: app, name="upstream", patience=1) as server:
+            yield f"{server.url}/v1"
+
+    return url

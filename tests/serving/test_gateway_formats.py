@@ -21,6 +21,7 @@ from tests.serving.gate import EPISODE, KEY, Gate, says, until, user
 
 PEANUTS = f"{MARK}\n- I am allergic to peanuts."
 QUESTION = user("What am I allergic to?")
+CHAT = "/v1/chat/completions"
 
 
 def knows(gate: Gate) -> None:
@@ -75,7 +76,7 @@ def test_a_megabyte_of_elements_that_are_never_closed_is_read_quickly() -> None:
     assert time.thread_time() - began < 5
 
 
-@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses", "/v1/chat/completions"])
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses", CHAT])
 def test_a_host_that_adds_to_what_the_user_says_remembers_what_the_user_said(gate: Gate, path: str) -> None:
     """And a message without words of the user's is no turn: what was sent before it is still sent."""
     name = "input" if path == "/v1/responses" else "messages"
@@ -277,11 +278,13 @@ def test_a_key_in_anthropics_own_header_is_the_token_and_the_upstreams_goes_ther
 
 # -- every format -----------------------------------------------------------------------------------------------------
 
-BODIES: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": {"messages": [QUESTION]},
-    "/v1/responses": {"input": "What am I allergic to?"},
-    "/v1/messages": {"messages": [QUESTION], "max_tokens": 9},
-}
+
+def bodies(text: str) -> dict[str, dict[str, Any]]:
+    messages = {"messages": [user(text)]}
+    return {CHAT: messages, "/v1/responses": {"input": text}, "/v1/messages": {**messages, "max_tokens": 9}}
+
+
+BODIES = bodies("What am I allergic to?")
 
 
 @pytest.mark.parametrize("path", BODIES)
@@ -352,12 +355,7 @@ def test_a_text_that_is_too_long_does_not_keep_shorter_ones_out(gate: Gate) -> N
 @pytest.mark.parametrize("format", FORMATS, ids=lambda each: each.path)
 @given(text=st.text(min_size=1, max_size=80), lines=st.lists(st.text("ab -\u00e9", min_size=1, max_size=9), min_size=1))
 def test_a_block_is_read_back_from_the_bytes(format: CallFormat, text: str, lines: list[str]) -> None:
-    bodies: dict[str, Any] = {
-        "/v1/chat/completions": {"messages": [user(text)]},
-        "/v1/responses": {"input": text},
-        "/v1/messages": {"messages": [user(text)]},
-    }
-    body = bodies[format.path]
+    body = bodies(text)[format.path]
     pieces = format.pieces(body)
     if not pieces or not (turns := format.turns(pieces)):
         return

@@ -3,42 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from keepworth.serving.access import new_access
 from keepworth.serving.call_formats import FORMATS
-from keepworth.serving.http_server import HttpServer
 from keepworth.serving.memory_server import MemoryServer
-from tests.serving.callers import served, with_token
+from tests.serving.callers import answering, served, with_token
 from tests.serving.gate import finished, until
 
 SENT: list[bytes] = []
 DEEP = b'{"messages": ' + b"[" * 5000 + b"]" * 5000 + b"}"
-
-
-async def refusing(request: Request) -> Response:
-    SENT.append(await request.body())
-    return JSONResponse({"error": {"message": "no", "type": "invalid_request_error"}}, 400)
-
-
-@pytest.fixture(scope="module")
-def upstream_url() -> Iterator[str]:
-    app = Starlette(routes=[Route("/{path:path}", refusing, methods=["GET", "POST", "DELETE"])])
-    with HttpServer(lambda workers: app, name="refusing", patience=1) as server:
-        yield f"{server.url}/v1"
-
-
-alone, shared = (served(upstream="upstream_url", encoder="hashing", seed=0) for _ in range(2))
+refuser = answering(SENT, {"error": {"message": "no", "type": "invalid_request_error"}}, 400)
+alone, shared = (served(upstream="refuser", encoder="hashing", seed=0) for _ in range(2))
 
 
 NAMES = st.sampled_from(["role", "content", "type", "text", "messages", "input", "x"])

@@ -4,37 +4,17 @@ with, and what an upstream keeps is closed to whoever shares its key."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
-from keepworth.serving.http_server import HttpServer
 from keepworth.serving.memory_server import MemoryServer
-from tests.serving.callers import as_, served
+from tests.serving.callers import answering, as_, served
 
-ASKED: list[str] = []
-
-
-async def keeping(request: Request) -> Response:
-    """Opens whatever it is asked for: it knows the gateway's key alone."""
-    content = await request.body()
-    ASKED.append(f"{request.method} {request.url.path} {content.decode()}")
-    return JSONResponse({"id": "resp_1", "object": "response", "output": []})
-
-
-@pytest.fixture(scope="module")
-def keeper() -> Iterator[str]:
-    app = Starlette(routes=[Route("/{path:path}", keeping, methods=["GET", "POST", "DELETE"])])
-    with HttpServer(lambda workers: app, name="keeping", patience=1) as upstream:
-        yield f"{upstream.url}/v1"
-
-
+ASKED: list[bytes] = []
+keeper = answering(ASKED, {"id": "resp_1", "object": "response", "output": []})
+"""An upstream that opens whatever it is asked for: it knows the gateway's key alone."""
 server = served(upstream="keeper", encoder="hashing", seed=0)
 
 

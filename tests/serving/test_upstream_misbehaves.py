@@ -4,6 +4,7 @@ kept."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gzip
 import http.client
@@ -12,7 +13,7 @@ import re
 import select
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,6 @@ from keepworth.serving.memory_server import MemoryServer
 from keepworth.serving.upstream import Upstream
 from tests.serving.callers import with_token
 from tests.serving.gate import finished, until, user
-from tests.serving.stopped_clock import StoppedServer
 
 SECONDS = 0.6
 """How long the gateway waits for this upstream, by a clock that stands still until the upstream lets time pass."""
@@ -223,6 +223,28 @@ PASSES: dict[str, tuple[bytes, int]] = {
     "compressed": (answer("200 OK", "application/json", gzip.compress(DONE), "Content-Encoding: gzip"), 200),
     "a stream of nonsense": (stream(b"\x00\xff\n\n", b"data: {\n\n", b"data: 5\n\n") + b"0\r\n\r\n", 200),
 }
+
+
+class StoppedServer(MemoryServer):
+    """Its event loop has a clock that stands still until a test lets time pass: no limit is met by chance."""
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        self._loop = asyncio.get_running_loop()
+        self._now = self._loop.time()
+        self._loop.time = lambda: self._now  # type: ignore[method-assign]
+        async with super().running():
+            yield
+
+    def let_pass(self, seconds: float) -> None:
+        """To be called from any thread, once a request has come."""
+        self._now += seconds
+        self._loop.call_soon_threadsafe(lambda: None)  # so that the loop looks at its clock
+
+    def close(self) -> None:
+        vars(self._loop).pop("time", None)  # it ends by its clock
+        self.let_pass(0)
+        super().close()
 
 
 @pytest.fixture(scope="module")

@@ -207,9 +207,7 @@ def test_show_pages_through_episodes(command: Command, tmp_path: Path) -> None:
     assert [float(line.split()[2]) for line in out.splitlines() if "reward" in line] == pytest.approx(lowest, abs=1e-3)
     assert "SUPERSEDE" in command.done(*show, "--role", "manager")
     assert "No episode" in command.refused(*show, "--step", "99")
-    assert "reward" in command.done("show", "demo", "--worst", "--limit", "1"), (
-        "which ones says that episodes are meant"
-    )
+    assert "reward" in command.done("show", "demo", "--worst", "--limit", "1"), "--worst says that episodes are meant"
     out = command.done(*show, "--limit", "2", "--export", "lines.jsonl")
     assert out.startswith("2 episodes are in")
     written = [json.loads(line)["reward"] for line in Path("lines.jsonl").read_text().splitlines()]

@@ -356,10 +356,8 @@ def test_text_of_people_cannot_forge_a_block_or_a_receipt(gate: Gate) -> None:
 def test_streams_are_recorded_and_parts_of_a_message_are_read(gate: Gate) -> None:
     gate.script.reply = lambda body: "Peanuts, of course."
     gate.memory.add("Ana is allergic to peanuts.")
-    parts = [
-        {"type": "text", "text": "What is Ana allergic to?"},
-        {"type": "image_url", "image_url": {"url": "data:,"}},
-    ]
+    parts: list[Any] = [{"type": "text", "text": "What is Ana allergic to?"}]
+    parts.append({"type": "image_url", "image_url": {"url": "data:,"}})
     answer = gate.ask({"role": "user", "content": parts}, more={"stream": True})
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert answer.content.endswith(b"data: [DONE]\n\n")

@@ -10,8 +10,6 @@ from tests.serving.callers import as_
 
 PASSWORD = "swordfish7"
 SAID = f"My password is {PASSWORD}."
-
-
 PROGRAM = ("read", "write", "reward")
 
 
@@ -20,12 +18,8 @@ def test_what_says_the_same_as_something_held_does_not_show_it(server: MemorySer
         first = {"content": SAID, "source": f"chat:{PASSWORD}9", "metadata": {"note": "only admins read this"}}
         held = admin.post("/items", json=first).json()["items"][0]
         assert held["status"] == "quarantined"
-        for body in (
-            {"content": SAID},
-            {"texts": [SAID, "I like tea"]},
-            {"content": [{"role": "user", "content": SAID}]},
-            {"content": [{"role": "user", "content": SAID}], "infer": True},
-        ):
+        turn = {"content": [{"role": "user", "content": SAID}]}
+        for body in ({"content": SAID}, {"texts": [SAID, "I like tea"]}, turn, {**turn, "infer": True}):
             said = writer.post("/items", json=body)
             assert said.status_code == 200, said.text
             assert PASSWORD not in said.text

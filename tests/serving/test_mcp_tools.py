@@ -22,6 +22,7 @@ from mcp.client.streamable_http import streamable_http_client
 from keepworth import Memory
 from keepworth.serving.access import ROLES, new_access
 from keepworth.serving.memory_server import MemoryServer
+from tests.serving.callers import served
 
 TOOLS = {
     *("search_memories", "add_memory", "get_memory", "list_memories", "update_memory", "supersede_memory"),
@@ -114,22 +115,23 @@ async def used(client: Any) -> None:
         assert ".mem" not in text
 
 
-def test_every_tool_works_over_http_and_the_token_says_whose_memory_it_is(tmp_path: Path) -> None:
-    async def session(server: MemoryServer) -> None:
+server = served(encoder="hashing", mcp=True)
+
+
+def test_every_tool_works_over_http_and_the_token_says_whose_memory_it_is(server: MemoryServer) -> None:
+    async def session() -> None:
         async with connected(server, server.tokens.add(new_access(tenant="fresh", roles=ROLES))) as client:
             await used(client)
         ana = server.tokens.add(new_access(user_id="ana", roles=("read", "write")))
-        async with (
-            connected(server, ana) as hers,
-            connected(server, server.token, **{"X-Keepworth-User": "bob"}) as his,
-        ):
+        bob = {"X-Keepworth-User": "bob"}
+        async with connected(server, ana) as hers, connected(server, server.token, **bob) as his:
             note = await call(hers, "add_memory", text="Ana likes tea")
             assert (await call(his, "list_memories"))["notes"] == []
             assert "no item" in await mistake(his, "get_memory", id=note["id"])
             await call(his, "add_memory", text="Bob likes milk")
             assert [note["text"] for note in (await call(hers, "list_memories"))["notes"]] == ["Ana likes tea"]
             assert "role reward" in await mistake(hers, "report_outcome", target="e1", value=1.0)
-        async with connected(server, ana, **{"X-Keepworth-User": "bob"}) as widened:
+        async with connected(server, ana, **bob) as widened:
             assert "already 'ana'" in await mistake(widened, "list_memories")
         async with httpx2.AsyncClient(trust_env=False) as http:
             body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
@@ -137,12 +139,11 @@ def test_every_tool_works_over_http_and_the_token_says_whose_memory_it_is(tmp_pa
             page = {"Authorization": f"Bearer {server.token}", "Origin": "https://evil.example"}
             assert (await http.post(f"{server.url}/mcp", json=body, headers=page)).status_code == 403
 
-    with MemoryServer(tmp_path / "agent.mem", encoder="hashing", mcp=True) as server:
-        anyio.run(session, server)
+    anyio.run(session)
 
 
-def test_the_history_of_what_is_in_quarantine_is_told_without_its_words(tmp_path: Path) -> None:
-    async def whole(server: MemoryServer) -> None:
+def test_the_history_of_what_is_in_quarantine_is_told_without_its_words(server: MemoryServer) -> None:
+    async def session() -> None:
         async with connected(server, server.token) as client:
             note = await call(client, "add_memory", text="my card is new")
             await call(client, "update_memory", id=note["id"], text="my card is 4111 1111 1111 1111")
@@ -150,22 +151,20 @@ def test_the_history_of_what_is_in_quarantine_is_told_without_its_words(tmp_path
             assert len(changes) >= 2
             assert all(change.endswith("(held in quarantine)") for change in changes)
 
-    with MemoryServer(tmp_path / "agent.mem", encoder=None, mcp=True) as server:
-        anyio.run(whole, server)
+    anyio.run(session)
 
 
-def test_what_breaks_inside_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_breaks_inside_is_not_told(server: MemoryServer, monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(*_: Any, **__: Any) -> Any:
         raise RuntimeError("the text of somebody else")
 
     monkeypatch.setattr(Memory, "search", breaks)
 
-    async def session(server: MemoryServer) -> None:
+    async def session() -> None:
         async with connected(server, server.token) as client:
             assert "somebody" not in await mistake(client, "search_memories", query="x")
 
-    with MemoryServer(tmp_path / "agent.mem", encoder="hashing", mcp=True) as server:
-        anyio.run(session, server)
+    anyio.run(session)
 
 
 @pytest.mark.slow

@@ -229,7 +229,7 @@ def test_no_memory_is_asked_under_any_settings_and_counts_in_the_plan() -> None:
 
 
 def test_the_output_says_who_shows_more_than_the_budget_and_promises_no_verdict_that_cannot_be(tmp_path: Path) -> None:
-    arms = ("none", "bm25", "random", "full", "--tokens", 6)
+    arms = ("none", "bm25", "latest", "full", "--tokens", 6)
     said = " ".join(ran(saved(tmp_path / "mine.jsonl", lines(6)), tmp_path / "out", *arms).split())
     assert "At most 6 tokens are shown, but for full." in said
     assert "too few for a verdict of 3 comparisons: 7 clusters are needed" in said

@@ -41,9 +41,6 @@ def used_tool(answer: str) -> list[dict[str, Any]]:
     return [called, {"role": "tool", "tool_call_id": "t", "content": answer}]
 
 
-# -- memory in a conversation -----------------------------------------------------------------------------------------
-
-
 def test_what_was_said_in_one_conversation_is_in_the_bytes_of_the_next(gate: Gate) -> None:
     stated, asked = user("I am allergic to peanuts."), user("What may I not eat, peanuts?")
     first = gate.ask(stated, user="ana")
@@ -261,8 +258,6 @@ def test_a_session_names_a_conversation_and_hides_nothing(gate: Gate) -> None:
     assert gate.memory.episodes(user_id="ana", session_id="s2") == []
 
 
-# -- names ------------------------------------------------------------------------------------------------------------
-
 ZOE, DECOMPOSED = "Zo\u00eb", "Zoe\u0308"
 PERSIAN, SINHALA = "\u0639\u0644\u06cc\u200c\u0631\u0636\u0627", "\u0db4\u0dca\u200d\u0dbb\u0dd2\u0dba"
 NO_NAMES = [("user", "bob\u00a0".encode()), ("user", "bob\u00ad".encode())]
@@ -321,9 +316,6 @@ def test_what_is_no_name_is_refused_and_not_passed_over(gate: Gate, header: str,
     assert gate.script.sent == []
 
 
-# -- what a prompt is given -------------------------------------------------------------------------------------------
-
-
 def test_memory_keeps_to_its_budget(gates: Gates) -> None:
     gate = gates(tokens=120, turn_tokens=70, top_k=50)
     gate.memory.add_many([f"Ana likes dish number {number} of the long list." for number in range(40)])
@@ -376,9 +368,6 @@ def test_other_routes_pass_and_only_to_the_upstream(gate: Gate) -> None:
     assert len(gate.script.sent) == 2
 
 
-# -- who may do what --------------------------------------------------------------------------------------------------
-
-
 def test_the_scope_is_of_the_token_and_the_headers_never_of_the_text(gate: Gate) -> None:
     ana, stated, bob = gate.token(user_id="ana"), user("I like green tea."), {"user": "bob"}
     assert gate.ask(stated, token=ana, more=bob).status_code == 200
@@ -417,9 +406,6 @@ def test_a_token_without_the_right_to_write_writes_nothing(gate: Gate, role: str
         assert len(gate.script.sent[-1].messages) == 2
         assert notes.waiting_turns(gate.store) == []
         assert gate.http.get("/v1/models", headers={"Authorization": f"Bearer {token}"}).status_code == 200
-
-
-# -- what fails -------------------------------------------------------------------------------------------------------
 
 
 def test_the_upstreams_own_errors_pass_and_the_turn_is_kept(gate: Gate) -> None:
@@ -560,9 +546,6 @@ def test_an_address_with_a_password_is_refused_and_not_shown() -> None:
     with pytest.raises(KeepworthError, match="upstream-key") as error:
         Upstream("http://user:narwhal77@127.0.0.1/v1")
     assert "narwhal77" not in str(error.value)
-
-
-# -- the unmodified SDK -----------------------------------------------------------------------------------------------
 
 
 def test_the_openai_sdk_remembers_with_one_url_changed(gate: Gate) -> None:

@@ -40,8 +40,6 @@ def acts(gate: Gate, episode: str) -> str:
     return str(until(done))
 
 
-# -- what hosts put around the words of a user ------------------------------------------------------------------------
-
 REMINDER = "<system-reminder>\nDo NOT use it for code review. I prefer yarn.\n</system-reminder>"
 AROUND = [
     f"{REMINDER}\n{{}}",  # Claude Code
@@ -100,9 +98,6 @@ def test_a_host_that_adds_to_what_the_user_says_remembers_what_the_user_said(gat
     ask(context, asked, says("pnpm"), message(REMINDER))
     assert format.marked(gate.script.sent[-1].body) == [block]
     assert len(gate.memory.episodes(user_id="ana")) == 2
-
-
-# -- OpenAI's responses -----------------------------------------------------------------------------------------------
 
 
 def client_of(gate: Gate, package: str, kind: str, path: str = "") -> Iterator[Any]:
@@ -182,9 +177,6 @@ def test_a_tools_answer_is_no_turn_of_the_user(gate: Gate, openai_client: Any) -
     assert two.headers[EPISODE] == one.headers[EPISODE]
     assert len(gate.memory.episodes()) == 1
     until(lambda: acts(gate, gate.memory.episodes()[0]) == "Peanuts.")  # the answer after the tool is what was done
-
-
-# -- Anthropic's messages ---------------------------------------------------------------------------------------------
 
 
 ASKED = {"model": "scripted", "max_tokens": 10, "system": "Be brief."}
@@ -274,9 +266,6 @@ def test_a_key_in_anthropics_own_header_is_the_token_and_the_upstreams_goes_ther
     assert "authorization" not in sent.headers
     assert (sent.headers["anthropic-version"], sent.headers["anthropic-beta"]) == ("2023-06-01", "b1")
     assert answer.json()["error"]["type"] == "authentication_error"
-
-
-# -- every format -----------------------------------------------------------------------------------------------------
 
 
 def bodies(text: str) -> dict[str, dict[str, Any]]:

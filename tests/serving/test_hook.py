@@ -215,9 +215,6 @@ def test_what_a_prompt_states_is_kept_and_what_it_asks_is_not(host: Host) -> Non
     assert "I prefer pnpm over npm." in asked
 
 
-# -- a host is never held up ------------------------------------------------------------------------------------------
-
-
 NO_EVENTS = (b"", b"[]", b"\xff\xfe", b"null", b"[" * 100_000, b'{"hook_event_name": "Moon"}', b"{}")
 
 
@@ -325,8 +322,6 @@ def test_the_state_of_a_session_is_its_owner_s_alone(tmp_path: Path, monkeypatch
     with pytest.raises(hook.HookProblem, match="not a folder of this user alone"):
         hook.session_file("ana", "s")
 
-
-# -- settings ---------------------------------------------------------------------------------------------------------
 
 Installed = Callable[..., tuple[int, str, str]]
 

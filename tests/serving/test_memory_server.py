@@ -56,9 +56,6 @@ def says_what_to_do(problem: dict[str, Any]) -> bool:
     return fix != problem["detail"] and not fix.startswith("nothing was") and bool(DOING.search(fix))
 
 
-# -- who may do what --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer kw_wrong", "Basic a2V5", "Bearer \xff", "Bearer  "])
 @pytest.mark.parametrize("path", ["/v1/memory/items", "/nowhere", "/openapi.json", "/health", "/v1/messages"])
 def test_without_a_token_nothing_is_read(server: MemoryServer, authorization: str, path: str) -> None:
@@ -238,8 +235,6 @@ def test_tokens_are_made_listed_and_removed_from_the_command_line(
     assert "Did you mean 'read'" in capsys.readouterr().err
 
 
-# -- what is refused --------------------------------------------------------------------------------------------------
-
 BAD: list[tuple[str, str, Any, int, str]] = [
     ("POST", "/items", {"content": "x", "trust": 3}, 422, "trust"),
     ("POST", "/items", {"content": "x", "trust": "high"}, 422, "trust"),
@@ -375,9 +370,6 @@ def test_what_breaks_inside_tells_callers_nothing(
     assert "somebody" in caplog.text
 
 
-# -- once -------------------------------------------------------------------------------------------------------------
-
-
 def test_a_request_that_comes_again_is_not_done_again(server: MemoryServer, tenant: str) -> None:
     with as_(server, tenant) as client, as_(server, tenant, user_id="ana") as ana:
         once = {"Idempotency-Key": "k1"}
@@ -436,8 +428,6 @@ def test_kept_answers_end_with_the_day_and_with_what_is_erased(tmp_path: Path) -
         assert left == []
 
 
-# -- of one tenant, nothing in the answers to another -----------------------------------------------------------------
-
 TEXTS = st.sampled_from(["cats like milk", "dogs like bones", "milk", "rare words here", ""])
 IDS = st.sampled_from(["m1", "m2", "m3", "e1", "s1", "s2", "d1", "last"])
 CALLS = st.one_of(
@@ -490,9 +480,6 @@ def test_answers_are_the_same_whether_another_tenant_is_there_or_not(
         assert "secret" not in plain[1]
 
 
-# -- what the server says of itself -----------------------------------------------------------------------------------
-
-
 def test_the_description_names_every_route_and_every_reference_leads_somewhere(server: MemoryServer) -> None:
     document = with_token(server).get("/openapi.json").json()
     described = {(method.upper(), path) for path, each in document["paths"].items() for method in each}
@@ -507,8 +494,6 @@ def test_the_description_names_every_route_and_every_reference_leads_somewhere(s
             assert in_path == set(re.findall(r"{(\w+)}", path))
             assert operation["summary"].endswith(".")
 
-
-# -- anything at all --------------------------------------------------------------------------------------------------
 
 STRANGE = ["m1", "e1", "s1", "d1", "fact", "active", "\x00", "‮", "a" * 600, "2026-01-01", "-1", "1e400"]
 SCALARS = st.one_of(

@@ -112,9 +112,6 @@ def test_the_commands_that_the_page_names_do_what_it_says(tmp_path: Path, monkey
         assert done.exit_code == 0, (line, done.output)
 
 
-# -- what the page needs of the memory ---------------------------------------------------------------------------------
-
-
 def test_the_newest_come_first_a_page_at_a_time(server: MemoryServer, tenant: str) -> None:
     with as_(server, tenant) as client:
         ids = [client.post("/items", json={"content": f"number {n}"}).json()["items"][0]["id"] for n in range(5)]
@@ -168,9 +165,6 @@ def test_what_is_no_change_is_refused() -> None:
         m.rollback("e1", entry=m.history(item.id)[0].seq)
     with pytest.raises(InvalidFilter):
         m.rollback(entry=-1)
-
-
-# -- what only people look at ------------------------------------------------------------------------------------------
 
 
 def test_the_overview_counts_what_the_token_sees(server: MemoryServer, tenant: str) -> None:

@@ -36,9 +36,6 @@ def texts(found: Any) -> set[str]:
     return {each.text for each in found}
 
 
-# -- the engine -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("encoder", ["hashing", None])
 def test_a_handle_sees_its_own_and_what_is_shared_and_writes_to_its_own(encoder: str | None) -> None:
     memory = Memory(encoder=encoder, seed=0)
@@ -151,9 +148,6 @@ def test_a_reward_teaches_of_what_was_shared_and_changes_only_what_is_ones_own()
     assert len(ann.episode_record(live.id).shown) == 2
 
 
-# -- tokens -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("more", "says"),
     [
@@ -186,9 +180,6 @@ def test_the_command_line_gives_and_lists_them(tmp_path: Path, capsys: pytest.Ca
     main(["memory", "token", "list", "--file", str(file)])
     assert "user ann  shared team:read,write" in capsys.readouterr().out
     assert Tokens(tokens_of(file)).check("", f"Bearer {made}").shared == WRITES
-
-
-# -- over HTTP --------------------------------------------------------------------------------------------------------
 
 
 def test_recall_sees_both_and_writes_go_to_ones_own_unless_the_team_is_named(server: MemoryServer, tenant: str) -> None:
@@ -271,9 +262,6 @@ def test_whoever_lacks_the_permission_is_answered_as_if_the_scope_did_not_exist(
             for each in (one, other)
         ]
         assert stripped[0] == stripped[1]
-
-
-# -- the gateway, MCP and hooks ---------------------------------------------------------------------------------------
 
 
 def test_the_gateway_recalls_both_and_writes_to_ones_own(gate: Gate) -> None:

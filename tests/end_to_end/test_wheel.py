@@ -45,7 +45,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dic
     home.mkdir()
     variables = {key: value for key, value in os.environ.items() if key.startswith(("PIP_", "SSL_", "HTTP", "http"))}
     variables |= {"PATH": os.environ["PATH"], "HOME": str(home)}
-    wheel = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT]
+    wheel: list[str | Path] = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT]
     built = run([*wheel, "--no-build-isolation"] if find_spec("hatchling") else wheel, folder, variables)
     wheels = list(folder.glob("keepworth-*.whl"))
     if not wheels:

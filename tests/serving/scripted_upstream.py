@@ -99,7 +99,7 @@ def upstream(script: Script) -> HttpServer:
         id = f"resp_{len(script.kept)}"
         if script.calls:
             call = {"type": "function_call", "call_id": f"call_{script.name()}", "name": script.calls.pop(0)}
-            item = {**call, "id": "f1", "arguments": "{}", "status": "completed"}
+            item: dict[str, Any] = {**call, "id": "f1", "arguments": "{}", "status": "completed"}
         else:
             text = script.reply({**asked, "input": [*before, *given]})
             part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
@@ -135,14 +135,14 @@ def upstream(script: Script) -> HttpServer:
         else:
             reason, part = "end_turn", {"type": "text", "text": script.reply(asked)}
         usage = {"input_tokens": 5, "cache_read_input_tokens": 4, "output_tokens": 1}
-        body = {"id": f"msg_{script.name()}", "type": "message", "role": "assistant", "model": "scripted"}
-        body |= {"stop_sequence": None}
+        about = {"id": f"msg_{script.name()}", "type": "message", "role": "assistant", "model": "scripted"}
+        body = {**about, "stop_sequence": None}
         whole = {**body, "content": [part], "stop_reason": reason, "usage": usage}
         if not asked.get("stream"):
             return JSONResponse(whole, headers={"request-id": "req1"})
         delta = {"type": "text_delta", "text": part["text"]}
         ended = {"stop_reason": reason, "stop_sequence": None}
-        begun = {**body, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 0}}
+        begun: dict[str, Any] = {**body, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 0}}
         events = (
             event("message_start", message=begun),
             event("content_block_start", index=0, content_block={**part, "text": ""}),

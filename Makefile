@@ -59,7 +59,7 @@ test-paused: $(STAMP)
 
 # In an environment of their own: they bring packages that nothing else here needs.
 test-peers: $(PEERS)/.installed
-	@$(PEERS)/bin/python -m pytest -m "not slow" tests/memory/test_mem0.py tests/memory/test_adapters.py tests/memory/test_langgraph.py \
+	@$(PEERS)/bin/python -m pytest -m "not slow" tests/memory/test_mem0.py tests/memory/test_langgraph.py \
 		tests/serving/test_host_adapters.py tests/test_examples.py
 
 test-engine: $(STAMP) $(ENGINE)/.installed

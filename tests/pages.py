@@ -20,9 +20,7 @@ def blocks(page: Path) -> list[tuple[int, str, str, str]]:
     """(line of the first line of code, mark, language, code) of each block of a page, in order."""
     text = page.read_text(encoding="utf-8")
     found = BLOCK.finditer(text)
-    return [
-        (text[: each.start("code")].count("\n"), each["mark"] or "", each["language"], each["code"]) for each in found
-    ]
+    return [(text[: at.start("code")].count("\n"), at["mark"] or "", at["language"], at["code"]) for at in found]
 
 
 def lines_of(code: str) -> list[str]:

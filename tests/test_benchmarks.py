@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,11 +20,8 @@ from keepworth.evaluation.stream import StreamRow
 from keepworth.registry import methods
 
 ROOT = Path(__file__).parents[1]
-MODULES = [
-    ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    for path in sorted((ROOT / "benchmarks").rglob("*.py"))
-    if path.name != "__init__.py"
-]
+FILES = [path.relative_to(ROOT).with_suffix("") for path in sorted((ROOT / "benchmarks").rglob("*.py"))]
+MODULES = [".".join(path.parts) for path in FILES if path.name != "__init__"]
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -43,12 +41,7 @@ def test_journeys_are_counted_of_each_call(tmp_path: Path, monkeypatch: pytest.M
 
 def told_of() -> list[str]:
     """The commands that pages and benchmarks name."""
-    pages = [
-        ROOT / "README.md",
-        ROOT / "Makefile",
-        *(ROOT / "docs").rglob("*.md"),
-        *(ROOT / "benchmarks").rglob("*.py"),
-    ]
+    pages = [ROOT / "README.md", ROOT / "Makefile", *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/**/*.py")]
     found = (
         re.findall(r"python -m (benchmarks(?:\.\w+)+)(?![\w.]*\{)", page.read_text(encoding="utf-8")) for page in pages
     )
@@ -56,14 +49,11 @@ def told_of() -> list[str]:
 
 
 @pytest.mark.parametrize("name", told_of())
-def test_who_asks_a_command_for_help_gets_it(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_who_asks_a_command_for_help_gets_it(name: str, monkeypatch: Any, capsys: Any) -> None:
     module = importlib.import_module(name)
     source = Path(str(module.__file__)).read_text(encoding="utf-8")
-    assert re.search(r"\bArgumentParser\(|\b(takes_nothing|(?:cell_)?arguments)\(__doc__", source), (
-        "it would begin to work"
-    )
+    reads = r"\bArgumentParser\(|\b(takes_nothing|(?:cell_)?arguments)\(__doc__"
+    assert re.search(reads, source), "it would begin to work"
     monkeypatch.setattr(sys, "argv", [name, "--help"])
     with pytest.raises(SystemExit) as ended:
         module.main()
@@ -91,21 +81,16 @@ def test_what_stands_for_a_memory_without_its_idea_changes_something() -> None:
 
 def test_methods_that_differ_in_nothing_on_a_stream_are_listed_together() -> None:
     rows = {"memrl+on": 0.5, "earm": 0.5, "earm+masked": 0.5, "amem": 0.5, "exprag": 0.4, "exprag+published": 0.4}
-    arms = [
-        {"arm": arm, "learning": {"key-door": {"mean": mean}}, "frozen": {"key-door": {"mean": 0.1}}}
-        for arm, mean in rows.items()
-    ]
-    arms[3]["frozen"] = {"key-door": {"mean": 0.2}}
+    learning = [{"arm": arm, "learning": {"key-door": {"mean": mean}}} for arm, mean in rows.items()]
+    arms = [{**row, "frozen": {"key-door": {"mean": 0.2 if row["arm"] == "amem" else 0.1}}} for row in learning]
     lines = equal_rows({"streams": ["key-door"], "arms": arms}).splitlines()
     assert lines[2:] == ["| `memrl+on`, `earm` | `key-door` |"]
 
 
 @pytest.mark.parametrize("measured", [("+on+masked", "+masked"), ("+masked",)])
-def test_a_memory_is_compared_with_the_same_settings_without_its_values_where_they_were_run(
-    measured: tuple[str, ...],
-) -> None:
-    names = ("exprag", "exprecent", "none", "random", "oracle", "nearest-mean", "memrl+on")
-    names = (*names, *(f"memrl{change}" for change in measured))
+def test_a_memory_is_compared_with_the_same_settings_without_its_values_where_they_were_run(measured: Any) -> None:
+    others = ("exprag", "exprecent", "none", "random", "oracle", "nearest-mean", "memrl+on")
+    names = (*others, *(f"memrl{change}" for change in measured))
     rows = [
         StreamRow("drift", "random", seed, arm, f"{seed % 2}101{number % 2}", "01", 1.0)
         for seed in range(8)

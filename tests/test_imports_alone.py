@@ -40,32 +40,13 @@ for name in names if len(sys.argv) == 1 else sys.argv[1:]:
         print(name)
 print("of", len(names))
 """
-AWAITED = """
-import asyncio, sys
-from keepworth import AsyncMemory
-
-async def used():
-    async with AsyncMemory(sys.argv[1], encoder=None) as memory:
-        item = await memory.add("The train leaves at noon.")
-        async with memory.episode(task="catch the train") as episode:
-            hits = await episode.search("train")
-            await episode.reward(1.0)
-        print(hits[0].id == item.id)
-
-asyncio.run(used())
-"""
-
-
-FIRST = (
-    *("keepworth.memory", "keepworth.memory.async_memory", "keepworth.memory.memory", "keepworth.memory.overlay"),
-    *(
-        "keepworth.memory.policy.slots",
-        "keepworth.memory.policy.learning",
-        "keepworth.memory.store.store",
-        "keepworth.memory.by_name",
-    ),
-    *("keepworth.methods.policies.mixture", "keepworth.learning.trainer"),
-    *("keepworth.models.inprocess", "keepworth.environments.streams", "keepworth.agents.acting", "keepworth.cli.main"),
+FIRST = tuple(
+    f"keepworth.{name}"
+    for name in (
+        *("memory", "memory.async_memory", "memory.memory", "memory.overlay", "memory.policy.slots", "memory.by_name"),
+        *("memory.policy.learning", "memory.store.store", "methods.policies.mixture", "learning.trainer"),
+        *("models.inprocess", "environments.streams", "agents.acting", "cli.main"),
+    )
 )
 """What people import, and where names are looked up late."""
 
@@ -79,10 +60,3 @@ def test_every_module_can_be_the_first_that_is_imported(names: tuple[str, ...]) 
     assert ran.returncode == 0, ran.stderr
     assert int(lines[-2].removeprefix("of ")) > 100
     assert lines[:-2] == [], ran.stderr
-
-
-def test_a_memory_can_be_awaited_in_a_fresh_process(tmp_path: object) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", AWAITED, f"{tmp_path}/x.mem"], capture_output=True, text=True, check=False
-    )
-    assert (ran.returncode, ran.stdout.strip()) == (0, "True"), ran.stderr

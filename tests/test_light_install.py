@@ -28,15 +28,6 @@ class Hiding:
 sys.meta_path[sys.meta_path.index(PathFinder)] = Hiding
 """
 
-FIRST_LINES = """
-from keepworth import Memory
-memory = Memory("agent.mem", encoder="hashing")
-memory.add_many(["To reset the router hold the button.", "To reset the router pull the plug."])
-hits = memory.search("how do I reset the router", top_k=1)
-memory.reward(hits.decision, 1.0)
-assert hits.text
-"""
-
 EVERY_POLICY = """
 import keepworth
 from keepworth.memory.by_name import policies
@@ -48,7 +39,7 @@ for name in policies():
                 hits = episode.search("reset a router", top_k=2)
                 episode.reward(number % 2)
     with keepworth.Memory(f"{name}.mem", policy=name, encoder="hashing") as memory:
-        assert memory.search("router").decision
+        memory.reward(memory.search("router", top_k=1).decision, 1.0)
 """
 
 EVERY_ROOM = """
@@ -65,11 +56,8 @@ for each in pkgutil.walk_packages(keepworth.__path__, "keepworth."):
     except MissingExtra as error:
         assert "keepworth[" in error.fix
         needs.add(each.name)
-bridges = {  # what plays another package's environments needs that package, and so does what talks to a server
-    "keepworth.memory.store.postgres.adapting",
-}
 rooms = ("episodes", "tasks", "memory", "environments", "cli", "evaluation")
-light = [name for name in needs - bridges if name.split(".")[1] in rooms]
+light = [name for name in needs - {"keepworth.memory.store.postgres.adapting"} if name.split(".")[1] in rooms]
 assert not light, f"these must work without an extra: {light}"
 assert "keepworth.learning.objective.advantage" in needs
 assert not needs & {f"keepworth.learning.objective.{name}" for name in ("options", "parts", "presets", "inputs")}
@@ -103,20 +91,16 @@ REFUSED = [
 
 def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     source = Path(__file__).parents[1] / "src"
-    environment = {
-        "PATH": "/usr/bin:/bin",
-        "HOME": str(folder),
-        "PYTHONPATH": str(source),
-        "KEEPWORTH_CACHE": str(folder),
-    }
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "KEEPWORTH_CACHE": str(folder)}
+    environment["PYTHONPATH"] = str(source)
     command = [sys.executable, "-c", HIDE + script]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(
     "script",
-    [FIRST_LINES, EVERY_POLICY, EVERY_ROOM, COMMANDS],
-    ids=["first lines", "every policy", "every room", "commands"],
+    [EVERY_POLICY, EVERY_ROOM, COMMANDS],
+    ids=["every policy", "every room", "commands"],
 )
 def test_it_works_without_extras(script: str, tmp_path: Path) -> None:
     ran = run(script, tmp_path)

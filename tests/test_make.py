@@ -16,26 +16,18 @@ def make(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["make", "-C", str(ROOT), *arguments], capture_output=True, text=True)
 
 
-def test_help_lists_what_there_is() -> None:
-    said = make("help").stdout
-    for target in ("install", "demo QUICK=1", "test", "test-all", "test-peers", "test-engine", "docs", "lint", "clean"):
-        assert f"make {target} " in said
-
-
-def test_no_python(tmp_path: Path) -> None:
-    ran = make("install", "PYTHON=no-such-python", f"VENV={tmp_path / 'venv'}")
-    assert ran.returncode != 0
-    assert "There is no 'no-such-python' here. Install Python 3.11 or later" in ran.stderr
-    assert not (tmp_path / "venv").exists()
-
-
-def test_an_old_python(tmp_path: Path) -> None:
+def test_no_python_and_an_old_one(tmp_path: Path) -> None:
     old = tmp_path / "python2.7"
     old.write_text('#!/bin/sh\n[ "$1" = -V ] && echo "Python 2.7.18" && exit 0\nexit 1\n')
     old.chmod(0o755)
-    ran = make("install", f"PYTHON={old}", f"VENV={tmp_path / 'venv'}")
-    assert ran.returncode != 0
-    assert f"keepworth needs Python 3.11 or later; '{old}' is Python 2.7.18" in ran.stderr
+    for python, said in (
+        ("no-such-python", "There is no 'no-such-python' here. Install Python 3.11 or later"),
+        (old, f"keepworth needs Python 3.11 or later; '{old}' is Python 2.7.18"),
+    ):
+        ran = make("install", f"PYTHON={python}", f"VENV={tmp_path / 'venv'}")
+        assert ran.returncode != 0
+        assert said in ran.stderr
+        assert not (tmp_path / "venv").exists()
 
 
 def test_the_demo_is_quick_when_asked() -> None:
@@ -49,14 +41,8 @@ def test_continuous_integration_ends_with_the_closing_line(tmp_path: Path, faili
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
     fake = tmp_path / "make"
-    fake.write_text(
-        '#!/bin/sh\necho "$@" >> called\n'
-        'case "$1" in\n'
-        'test) echo "57 passed, 1 skipped in 8.21s";;\n'
-        'test-peers) echo "188 passed in 40.29s";;\n'
-        "demo) echo demonstrating;;\n"
-        f'esac\n[ "$1" != "{failing}" ] || exit 2\n'
-    )
+    says = 'test) echo "57 passed, 1 skipped in 8.21s";; test-peers) echo "188 passed in 40.29s";; demo) echo demonstrating;;'
+    fake.write_text(f'#!/bin/sh\necho "$@" >> called\ncase "$1" in {says} esac\n[ "$1" != "{failing}" ] || exit 2\n')
     fake.chmod(0o755)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     ran = subprocess.run([tmp_path / ".ci" / "run"], env=environment, capture_output=True, text=True)

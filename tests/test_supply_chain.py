@@ -29,11 +29,9 @@ def locked() -> dict[str, list[Requirement]]:
 
 def asked() -> list[Requirement]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"]
-    lines = [
-        *project["dependencies"],
-        *(line for name in ("llm", "train", "server", "serve", "docs", "dev") for line in extras[name]),
-    ]
+    lines = [*project["dependencies"]]
+    for name in ("llm", "train", "server", "serve", "docs", "dev"):
+        lines += project["optional-dependencies"][name]
     pins = (ROOT / "requirements" / "pins.in").read_text(encoding="utf-8").splitlines()
     every = [Requirement(line) for line in [*lines, *(line for line in pins if line and line[0] != "#")]]
     return [each for each in every if each.name != project["name"]]

@@ -15,27 +15,26 @@ MODULES = {"keepworth": 45, "keepworth.cli.main": 200}
 """How many more than Python itself loads."""
 
 
+def printed(script: str) -> str:
+    """What a fresh process prints."""
+    return subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.strip()
+
+
 @pytest.mark.parametrize("module", ["keepworth", "keepworth.cli.main"])
 def test_nothing_heavy_is_imported(module: str) -> None:
-    script = f"import sys, {module}; print(*(name for name in {HEAVY} if name in sys.modules))"
-    ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    assert ran.stdout.split() == []
+    assert printed(f"import sys, {module}; print(*(name for name in {HEAVY} if name in sys.modules))") == ""
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_few_modules_are_loaded(module: str) -> None:
     script = f"import sys; before = len(sys.modules); import {module}; print(len(sys.modules) - before)"
-    ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    assert int(ran.stdout) < MODULES[module], "load what a command needs when it runs"
+    assert int(printed(script)) < MODULES[module], "load what a command needs when it runs"
 
 
 @pytest.mark.parametrize("recipe", ["arithmetic", "memory_r1", "overwrite_reading", "strings"])
 def test_what_a_recipe_can_be_told_is_known_without_torch(recipe: str) -> None:
-    script = (
-        f"import sys, keepworth.methods.recipes.{recipe} as r; r.METHOD.make.Config(); print('torch' in sys.modules)"
-    )
-    ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    assert ran.stdout.split() == ["False"]
+    made = f"import sys, keepworth.methods.recipes.{recipe} as r; r.METHOD.make.Config()"
+    assert printed(f"{made}; print('torch' in sys.modules)") == "False"
 
 
 USED = """
@@ -48,5 +47,4 @@ print([hit.text for hit in memory.search("bicicleta", mode="lexical")], "py3lang
 
 
 def test_no_model_is_unpacked_to_tell_the_language_of_a_text() -> None:
-    ran = subprocess.run([sys.executable, "-c", USED], check=True, capture_output=True, text=True)
-    assert ran.stdout.strip() == "['Compramos dos bicicletas rojas ayer'] False"
+    assert printed(USED) == "['Compramos dos bicicletas rojas ayer'] False"

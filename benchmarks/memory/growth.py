@@ -22,48 +22,45 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from benchmarks.memory.engine import (
-    QUERIES,
-    Figure,
-    GivenVectors,
-    cold_figures,
-    corpus,
-    figures,
-    in_a_process,
-    machine,
-    timed,
-)
+from benchmarks.memory import engine
+from benchmarks.memory.engine import QUERIES, Figure, GivenVectors, corpus, figures, machine, timed
 from benchmarks.record import arguments, most_resident, save
 from keepworth.memory.memory import Memory
 
 REWARDS = 4000
+USERS = 100
 MODES = ("dense", "hybrid")
 
 
 def taught_figures(size: int, folder: Path) -> Iterator[Figure]:
-    """A search under the default policy after rewards, and under no policy, milliseconds of the wall."""
+    """A search under the default policy after rewards, and under no policy, milliseconds of the wall: of all, and of one user."""
     data = corpus(size, seed=0)
-    path = folder / "taught.mem"
-    with Memory(path, encoder=GivenVectors(data), seed=0) as memory:
-        memory.add_many(data.texts)
-        for number in range(REWARDS):
-            hits = memory.search(data.queries[number % len(data.queries)], top_k=10, mode="dense")
-            memory.reward(hits.decision, float(number % 3 > 0))
-    learns, plain = (Memory(path, encoder=GivenVectors(data), **options) for options in ({"seed": 0}, {"policy": None}))
-    with closing(learns), closing(plain):
-        for mode in MODES:
-            times: dict[bool, list[float]] = {True: [], False: []}
-            for _ in range(5):
-                for taught, memory in ((True, learns), (False, plain)):
-                    calls = [lambda query=query: memory.search(query, top_k=10, mode=mode) for query in data.queries]  # type: ignore[misc]  # noqa: B023
-                    times[taught].append(statistics.median(timed(calls)))
-            with_rewards, without = (statistics.median(times[taught]) for taught in (True, False))
-            yield Figure(
-                f"{mode}, default policy after {REWARDS:,} rewards", "ms", with_rewards, n=5 * len(data.queries)
-            )
-            yield Figure(f"{mode}, policy=None", "ms", without, n=5 * len(data.queries))
+    ways: Any = (("", {}, MODES), (", one user's 1 %", {"user_id": "u0"}, ("dense",)))
+    for of, user, modes in ways:
+        path = folder / f"taught{len(user)}.mem"
+        with Memory(path, encoder=GivenVectors(data), seed=0) as memory:
+            for number in range(USERS):
+                memory.add_many(data.texts[number::USERS], user_id=f"u{number}")
+            for number in range(REWARDS):
+                hits = memory.search(data.queries[number % len(data.queries)], top_k=10, mode="dense", **user)
+                memory.reward(hits.decision, float(number % 3 > 0))
+        given: tuple[dict[str, Any], ...] = ({"seed": 0}, {"policy": None})
+        learns, plain = (Memory(path, encoder=GivenVectors(data), **options) for options in given)
+        with closing(learns), closing(plain):
+            for mode in modes:
+                times: dict[bool, list[float]] = {True: [], False: []}
+                for _ in range(5):
+                    for taught, memory in ((True, learns), (False, plain)):
+                        search = partial(memory.search, top_k=10, mode=mode, **user)
+                        times[taught].append(
+                            statistics.median(timed([partial(search, query) for query in data.queries]))
+                        )
+                for taught, what in ((True, f"default policy after {REWARDS:,} rewards"), (False, "policy=None")):
+                    yield Figure(f"{mode}{of}, {what}", "ms", statistics.median(times[taught]), n=5 * len(data.queries))
 
 
 def megabytes_grown(size: int, folder: Path, questions: int) -> float:
@@ -93,7 +90,7 @@ def rewarded_figures(size: int, folder: Path) -> Iterator[Figure]:
 def write_size(size: str, mode: str) -> None:
     """To standard output: the figures of one size, and the most memory they took, the benchmark's own vectors included."""
     setting, began = machine(), time.time()
-    measure = {"cold": cold_figures, "taught": taught_figures, "rewarded": rewarded_figures, "": figures}[mode]
+    measure = {"cold": engine.cold_figures, "taught": taught_figures, "rewarded": rewarded_figures, "": figures}[mode]
     with tempfile.TemporaryDirectory() as folder:
         rows = [asdict(figure) for figure in measure(int(size), Path(folder))]
     took = {"seconds": round(time.time() - began, 1), "peak_bytes": most_resident()}
@@ -109,7 +106,7 @@ def main() -> None:
     options = parser.parse_args()
     records = json.loads(options.json.read_text()) if options.json.exists() else []
     for size in options.sizes:
-        fresh = in_a_process("benchmarks.memory.growth", "write_size", str(size), options.mode)
+        fresh = engine.in_a_process("benchmarks.memory.growth", "write_size", str(size), options.mode)
         records = sorted([*(one for one in records if one["size"] != size), fresh], key=lambda one: one["size"])
         save(options.json, records)
         print(f"\n{size:,} items, at most {fresh['peak_bytes'] / 1e6:,.0f} MB (the benchmark's own vectors included)")

@@ -159,7 +159,7 @@ PLANS = {
         asked=[["rewarded"], ["rewarded", "coins"]],
     ),
     "retention": Plan(
-        {"facts": 40, "delays": "0,10,100", "model": MODEL},
+        {"facts": 40, "delays": "0,10,100,1000", "model": MODEL},
         "Three parts: one exposure is recognised in .9 or more; three exposures are recalled above .5; of ten exposures the "
         "first ten later facts take more than 0, and more than the ninety after them. held: all three; held in part: one or "
         "two; not held: none; not reachable here: ten exposures are not recalled above .5, or facts never met are above .05.",

@@ -65,8 +65,7 @@ CONTROL = {
 WRITERS = {"notes": "amem-without-links", "distilled": "reme-without-deletion"}
 """Of a writer the policy that shows what it wrote by similarity alone. It is held against cases as they happened, `exprag`."""
 BESIDE = {
-    "default": "Over 36 streams with three rule sets each an earlier default, which said more, was 5.6 points above ExpRAG, "
-    "4.3 to 6.9 (benchmarks/streams/results/default.json); on plain notes docs/learning.md has its numbers.",
+    "default": "On plain notes docs/learning.md has its numbers.",
     "dead-ends": "On 30 rule sets of `injection` 35 in 100 questions with the attacker's phrase end as undesired, without the "
     "cap 71 and with rewards of other tasks 50, at 13 points more success than without the cap "
     "(benchmarks/streams/results/dead_ends.json).",

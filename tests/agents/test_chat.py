@@ -19,20 +19,15 @@ from keepworth.models.chat_format import NoChatTemplate, TemplateMismatch, Token
 from keepworth.models.files import path_of
 from keepworth.rollouts.driver import ended_at
 
-CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
+TURN = "<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
+ASKS = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+CHATML = "{% for m in messages %}" + TURN + "{% endfor %}" + ASKS
 LLAMA = (
     "{{ '<|begin|>' }}{% for m in messages %}<|im_start|>{{ m['role'] }}<|sep|>\n\n{{ m['content'] | trim }}<|im_end|>"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant<|sep|>\n\n{% endif %}"
 )
-FORGETS_THOUGHTS = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
-    "{% if m['role'] == 'assistant' and not loop.last %}{{ m['content'].split('</think>')[-1] | trim }}"
-    "{% else %}{{ m['content'] }}{% endif %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
+LAST = "{% if m['role'] == 'assistant' and not loop.last %}{{ m['content'].split('</think>')[-1] | trim }}{% else %}"
+FORGETS_THOUGHTS = CHATML.replace("{{ m['content'] }}", LAST + "{{ m['content'] }}{% endif %}")
 FORGETS_ALL = "{{ messages[-1]['content'] }}{% if add_generation_prompt %}<|im_start|>{% endif %}"
 NO_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + CHATML
 WITH_TOOLS = "{% if tools %}<|tools|>{{ tools | tojson }}\n{% endif %}" + CHATML
@@ -52,9 +47,8 @@ def tokenizer() -> Any:
     plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     plain.decoder = decoders.ByteLevel()
     plain.add_special_tokens([AddedToken(each, normalized=False, special=True) for each in SPECIAL])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=plain, eos_token="<|end|>", additional_special_tokens=list(SPECIAL[1:])
-    )
+    special = {"eos_token": SPECIAL[0], "additional_special_tokens": list(SPECIAL[1:])}
+    return PreTrainedTokenizerFast(tokenizer_object=plain, **special)
 
 
 def chat_format(template: str) -> TokenizerChat:
@@ -149,10 +143,7 @@ def test_a_template_that_forgets_what_was_said_is_refused() -> None:
 
 def test_thoughts_are_kept_in_the_stream_or_taken_out_of_it() -> None:
     thought = "<think>\nhe\n</think>\n\nab<|im_end|>"
-    kept, stripped = (
-        Scripted(FORGETS_THOUGHTS, thought, "c<|im_end|>"),
-        Scripted(FORGETS_THOUGHTS, thought, "c<|im_end|>"),
-    )
+    kept, stripped = (Scripted(FORGETS_THOUGHTS, thought, "c<|im_end|>") for _ in range(2))
     turns = (Observation("a?"), Observation("b?"))
     actions = played(Chat(max_tokens=64), kept, *turns)
     assert "<think>" in actions[0].text
@@ -169,12 +160,8 @@ def test_a_stop_text_ends_the_answer_with_the_token_that_completes_it() -> None:
     (action,) = played(Chat(max_tokens=64, stop=["END"]), model, Observation("a"))
     assert action.text == "ab"
     assert not action.cut
-    sample = Sample(
-        ids_of("abEND!!"),
-        tuple(map(float, range(len(ids_of("abEND!!"))))),
-        FinishReason.LENGTH,
-        (VersionSpan(3, 0, 4),),
-    )
+    ids = ids_of("abEND!!")
+    sample = Sample(ids, tuple(map(float, range(len(ids)))), FinishReason.LENGTH, (VersionSpan(3, 0, 4),))
     ended = ended_at(sample, ["END"], model.decode)
     assert model.decode(ended.ids) == "abEND"
     assert ended.logprobs == sample.logprobs[: len(ended.ids)]
@@ -210,10 +197,8 @@ def test_a_system_message_of_the_conversation_stands_behind_the_agents_own() -> 
 
 def test_a_call_that_was_only_thought_of_is_none() -> None:
     call = '<tool_call>{"name": "calculate", "arguments": {"expression": "3"}}</tool_call>'
-    assert (
-        read_action(f"<think>{call} but no.</think> It is 4.", (CALCULATOR,))
-        == f"answer: <think>{call} but no.</think> It is 4."
-    )
+    thought = f"<think>{call} but no.</think> It is 4."
+    assert read_action(thought, (CALCULATOR,)) == f"answer: {thought}"
     assert read_action(f"<think>So:</think>{call}", (CALCULATOR,)) == "calculate: 3"
 
 

@@ -16,15 +16,9 @@ def task(number: int, evidence: str, answer: str) -> Task:
         Session(f"d{number}", "2024-04-01T10:00", (Turn("user", f"The weather was mild in week {number}.", 0),)),
         Session(f"f{number}", "2024-06-01T10:00", (Turn("user", f"I watched film number {number} alone.", 0),)),
     )
-    return Task(
-        f"t/{number}",
-        "made up",
-        f"Where is item {number}?",
-        (answer,),
-        "token_f1",
-        sessions=tuple(sorted(sessions, key=lambda session: session.date)),
-        evidence=(f"e{number}",),
-    )
+    ordered = tuple(sorted(sessions, key=lambda session: session.date))
+    question, marked = f"Where is item {number}?", (f"e{number}",)
+    return Task(f"t/{number}", "made up", question, (answer,), "token_f1", sessions=ordered, evidence=marked)
 
 
 TASKS = [task(1, "I put item 1 in the attic.", "attic"), task(2, "Now item 2 is in the shed.", "shed")]

@@ -5,19 +5,18 @@ from __future__ import annotations
 import pytest
 
 from keepworth.cli import doctor
-from keepworth.cli.main import main
 from keepworth.episodes import extras
+from tests.cli.conftest import CommandLine
 
 
-def test_what_matters_comes_first_and_extras_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["doctor"])
-    short = capsys.readouterr().out.splitlines()
+def test_what_matters_comes_first_and_extras_are_one_line(command: CommandLine) -> None:
+    short = command("doctor")[1].splitlines()
     subjects = [line.split()[1] for line in short if line.split()[0] in "✓○✗"]
     assert subjects[:3] == ["python", "packages", "model"]
     assert [line for line in subjects if line.startswith("extra")] == ["extras"]
     assert "doctor --all" in short[-1]
-    main(["doctor", "--all"])
-    assert sum(line.split()[1] == "extra" for line in capsys.readouterr().out.splitlines()) == len(extras.EXTRAS)
+    every = command("doctor", "--all")[1].splitlines()
+    assert sum(line.split()[1] == "extra" for line in every) == len(extras.EXTRAS)
 
 
 def test_an_extra_that_is_there_in_part_names_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:

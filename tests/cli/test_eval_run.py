@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -43,7 +44,7 @@ def saved(path: Path, records: list[dict[str, object]]) -> Path:
 def called(*words: object) -> str:
     result = CliRunner().invoke(app, ["eval", *map(str, words)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    return result.output
+    return result.stdout
 
 
 def ran(path: Path, out: Path, *words: object) -> str:
@@ -52,17 +53,16 @@ def ran(path: Path, out: Path, *words: object) -> str:
 
 def test_questions_of_ones_own_are_measured_by_one_command_and_go_on_where_they_stopped(tmp_path: Path) -> None:
     path, out = saved(tmp_path / "mine.jsonl", lines()), tmp_path / "out"
-    ran(path, out, "none", "bm25", "search", "keepworth", "random")
+    arms = ("none", "bm25", "search", "keepworth", "random")
+    ran(path, out, *arms)
     summary = json.loads((out / "summary.json").read_text())
     assert summary["benchmark"] == "mine"
     assert summary["arms"]["bm25"]["evidence"]["turn@1"]["mean"] == 1.0
     assert summary["arms"]["none"]["evidence"]["turn@1"]["mean"] == 0.0
     rows = (out / "rows.jsonl").read_text()
-    ran(path, out, "none", "bm25", "search", "keepworth", "random")
+    ran(path, out, *arms)
     assert (out / "rows.jsonl").read_text() == rows  # nothing was asked again
-    words = ["eval", "run", path, "none", "bm25", "search", "keepworth", "random"]
-    words += ["--reader", "none", "--encoder", "hashing:256", "--out", out, "--json"]
-    assert json.loads(CliRunner().invoke(app, [*map(str, words)]).stdout) == summary
+    assert json.loads(ran(path, out, *arms, "--json")) == summary
 
 
 def test_evidence_is_counted_where_a_question_names_some(tmp_path: Path) -> None:
@@ -118,8 +118,8 @@ def test_arms_with_colons_and_folders_of_one_name_are_compared(tmp_path: Path) -
 def test_an_evaluation_that_is_not_finished_is_not_compared(tmp_path: Path) -> None:
     one = evaluated(tmp_path / "one", {"a": ("a", "frozen", [1.0] * 8), "b": ("b", "frozen", [0.0] * 8)})
     silent = evaluated(tmp_path / "silent", {"a": ("a", "frozen", []), "b": ("b", "frozen", [])})
-    EvaluationFolder(silent, {"benchmark": "mine", "tokens": 512}).keep(Row("q", "c", "", "a", "frozen", 0))
-    EvaluationFolder(silent, {"benchmark": "mine", "tokens": 512}).keep(Row("q", "c", "", "b", "frozen", 0))
+    for name in "ab":
+        EvaluationFolder(silent, {"benchmark": "mine", "tokens": 512}).keep(Row("q", "c", "", name, "frozen", 0))
     with pytest.raises(KeepworthError, match="no answer of these was scored"):
         called("compare", f"{silent}:a", f"{silent}:b")
     (one / "summary.json").unlink()
@@ -137,17 +137,12 @@ def test_nobody_is_ahead_where_the_test_of_signs_cannot_tell(tmp_path: Path) -> 
     assert "p 0.25 after correction, 3 clusters: no difference can be told" in called("compare", f"{one}:a", f"{one}:b")
 
 
-@pytest.mark.parametrize(
-    "change", [{"verifier": "exact_match"}, {"cluster": "one"}, {"type": "city"}], ids=lambda change: next(iter(change))
-)
-def test_other_verifiers_clusters_and_labels_are_another_evaluation(tmp_path: Path, change: dict[str, str]) -> None:
+@pytest.mark.parametrize(("name", "value"), [("verifier", "exact_match"), ("cluster", "one"), ("type", "city")])
+def test_other_verifiers_clusters_and_labels_are_another_evaluation(tmp_path: Path, name: str, value: str) -> None:
     path, out = saved(tmp_path / "mine.jsonl", lines()), tmp_path / "out"
     ran(path, out, "none", "random")
-    records = lines()
-    if "cluster" in change:
-        records[1] |= change
-    else:
-        records[1]["questions"] = [{**records[1]["questions"][0], **change}]  # type: ignore[index]
+    records: list[Any] = lines()
+    (records[1] if name == "cluster" else records[1]["questions"][0])[name] = value
     with pytest.raises(KeepworthError, match=r"an evaluation with other scoring\."):
         ran(saved(path, records), out, "none", "random")
     ran(saved(path, lines()), out, "none", "random")
@@ -187,14 +182,12 @@ def test_a_file_that_is_wrong_is_refused_by_name(tmp_path: Path, change: dict[st
 
 
 def test_a_file_that_is_no_file_of_lines_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(WrongFormat, match="is no file"):
-        json_lines("test", data=tmp_path / "nothing.jsonl")
-    (tmp_path / "list.jsonl").write_text("[{}]")
-    with pytest.raises(WrongFormat, match="record 1: 'writes' is missing"):
-        json_lines("test", data=tmp_path / "list.jsonl")
-    (tmp_path / "empty.jsonl").write_text("\n\n")
-    with pytest.raises(WrongFormat, match="holds no line"):
-        json_lines("test", data=tmp_path / "empty.jsonl")
+    path = tmp_path / "mine.jsonl"
+    for text, message in ((None, "is no file"), ("[{}]", "record 1: 'writes' is missing"), ("\n\n", "holds no line")):
+        if text is not None:
+            path.write_text(text)
+        with pytest.raises(WrongFormat, match=message):
+            json_lines("test", data=path)
 
 
 def test_a_file_whose_splits_leak_is_refused(tmp_path: Path) -> None:
@@ -220,9 +213,7 @@ def test_a_file_whose_splits_leak_is_refused(tmp_path: Path) -> None:
         (["bm25", "--model", "m"], "for an endpoint"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_before_anything_runs(
-    tmp_path: Path, words: list[str], message: str
-) -> None:
+def test_what_cannot_be_measured_is_refused_before_anything_runs(tmp_path: Path, words: Any, message: str) -> None:
     path = saved(tmp_path / "mine.jsonl", lines(2))
     with pytest.raises(KeepworthError, match=message):
         ran(path, tmp_path / "out", *words)
@@ -237,15 +228,11 @@ def test_no_memory_is_asked_under_any_settings_and_counts_in_the_plan() -> None:
     assert arms_of(["bm25"], ["live", "shuffled"]) == [("bm25", "live"), ("bm25", "shuffled")]
 
 
-def test_the_note_says_who_shows_more_than_the_budget(tmp_path: Path) -> None:
-    said = ran(saved(tmp_path / "mine.jsonl", lines(3)), tmp_path / "out", "bm25", "full", "--tokens", 6)
-    assert "At most 6 tokens are shown, but for full." in " ".join(said.split())
-
-
-def test_the_plan_promises_no_verdict_that_cannot_be(tmp_path: Path) -> None:
-    path = saved(tmp_path / "mine.jsonl", lines(6))
-    said = ran(path, tmp_path / "out", "none", "bm25", "random", "latest")
-    assert "too few for a verdict of 3 comparisons: 7 clusters are needed" in " ".join(said.split())
+def test_the_output_says_who_shows_more_than_the_budget_and_promises_no_verdict_that_cannot_be(tmp_path: Path) -> None:
+    arms = ("none", "bm25", "latest", "full", "--tokens", 6)
+    said = " ".join(ran(saved(tmp_path / "mine.jsonl", lines(6)), tmp_path / "out", *arms).split())
+    assert "At most 6 tokens are shown, but for full." in said
+    assert "too few for a verdict of 3 comparisons: 7 clusters are needed" in said
 
 
 def test_the_list_names_benchmarks_systems_and_settings() -> None:
@@ -261,16 +248,13 @@ def test_a_stream_is_measured_by_a_command_of_its_own(tmp_path: Path) -> None:
 
 def test_a_program_that_never_answers_is_named_after_the_others_were_measured(tmp_path: Path) -> None:
     path, out = saved(tmp_path / "mine.jsonl", lines()), tmp_path / "out"
-    words = ["run", str(path), "none", f"command:{sys.executable} -I -c exit(3)", "bm25"]
     with pytest.raises(KeepworthError, match=r"was not measured: .*ended with code 3"):
-        called(*words, "--reader", "none", "--encoder", "hashing:256", "--out", out)
+        ran(path, out, "none", f"command:{sys.executable} -I -c exit(3)", "bm25")
     assert set(json.loads((out / "summary.json").read_text())["arms"]) == {"none", "bm25"}
     assert (out / "report.html").exists()
 
 
-def test_who_stops_it_is_told_how_much_is_left_and_that_it_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_stops_it_is_told_how_much_is_left_and_that_it_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
     def stopped(self: EvaluationFolder, row: Row) -> None:
         kept(self, row)
         if row.key.startswith("mine/chat-2"):

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from keepworth.cli.export import uses_of
-from keepworth.cli.main import main
 from keepworth.learning.run_folder import RunFolder
 from keepworth.memory.place import MemoryPlace
 from keepworth.models.adapter import attach_lora, save_trained
 from keepworth.models.inprocess import InProcessModel
+from tests.cli.conftest import CommandLine
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 
@@ -40,52 +40,45 @@ def commands(run: RunFolder) -> list[list[str]]:
     return [shlex.split(command) for _, command in uses_of(run)]
 
 
-def test_the_commands_for_what_a_run_trained_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What would be served."""
+    given: dict[str, Any] = {}
+    monkeypatch.setattr("keepworth.cli.serve._serve_memory", lambda path, **options: given.update(options, path=path))
+    return given
+
+
+def test_the_commands_for_what_a_run_trained_work(command: CommandLine, served: dict[str, Any]) -> None:
     run = trained_run(Path("a run"), "policy")
     export, remember = commands(run)
-    assert main(export) == 0
-    said = capsys.readouterr().out
+    said = command.done(*export)
     assert "a run-model  merged, policy at step 0, float32" in said
     assert "2 of 2 greedy answers to the run's own questions are the run's" in said
-    assert (tmp_path / "a run-model" / "README.md").is_file()
-    assert main([*export[:2], "as json", "--json"]) == 0
-    made = json.loads(capsys.readouterr().out)
+    assert Path("a run-model", "README.md").is_file()
+    made = json.loads(command.done(*export[:2], "as json", "--json"))
     assert (made["folder"], made["kind"], made["agreement"]["identical"]) == ("as json", "merged", 2)
-
-    served: dict[str, Any] = {}
-    monkeypatch.setattr("keepworth.cli.serve._serve_memory", lambda path, **options: served.update(options, path=path))
-    assert main([*remember, "--port", "0"]) == 0
+    command.done(*remember, "--port", "0")
     assert isinstance(served["model"], InProcessModel)
     assert not hasattr(served["model"].network, "peft_config")
     assert served["path"] == MemoryPlace("agent.mem")
 
 
-def test_a_manager_is_named_as_a_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_manager_is_named_as_a_writer(command: CommandLine, served: dict[str, Any]) -> None:
     run = trained_run(Path("both"), "answerer", "manager")
     export_one, answer, export_other, remember = commands(run)
     assert export_one[-2:] == answer[-2:] == ["--role", "answerer"]
     assert export_other[-2:] == ["--role", "manager"]
-    served: dict[str, Any] = {}
-    monkeypatch.setattr("keepworth.cli.serve._serve_memory", lambda path, **options: served.update(options))
-    assert main([*remember, "--port", "0"]) == 0
+    command.done(*remember, "--port", "0")
     assert served["writer"] == "both"
 
 
-def test_mistakes_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_mistakes_are_named(tmp_path: Path, command: CommandLine) -> None:
     trained_run(tmp_path / "runs" / "mine", "policy")
     for arguments, says in (
         (["mime", "out"], "Did you mean 'mine'"),
         (["mine", "out", "--role", "polici"], "Did you mean 'policy'"),
         (["mine", "runs"], "holds something else"),
     ):
-        assert main(["export", *arguments]) == 2
-        assert says in capsys.readouterr().err
+        assert says in command.refused("export", *arguments)
     assert not (tmp_path / "out").exists()
     assert uses_of(RunFolder.open(trained_run(tmp_path / "runs" / "new").path)) == []

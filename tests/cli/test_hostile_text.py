@@ -11,7 +11,7 @@ import pytest
 
 from keepworth import Memory
 from keepworth.cli import output
-from keepworth.cli.main import main
+from tests.cli.conftest import CommandLine
 from tests.episodes.test_terminal import obeyed
 from tests.evaluation.sample_run import sample_run
 
@@ -52,45 +52,34 @@ def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "command",
+    "words",
     [
         ["show", "evil"],
         ["show", "evil", "--episodes", "--limit", "3"],
         ["show", "evil", "--episodes", "--role", "manager", "--limit", "3"],
         ["show", "evil", "--episodes", "--arm", EVIL],
         ["report", "evil"],
-        ["show", EVIL],
-        ["eval", "answerer", EVIL],
-        ["train", EVIL],
-        ["memory", "list", "--file", EVIL],
-        [EVIL],
+        *(["show", EVIL], ["eval", "answerer", EVIL], ["train", EVIL], ["memory", "list", "--file", EVIL], [EVIL]),
     ],
 )
-def test_a_run_is_shown_and_not_obeyed(
-    evil: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: list[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
-    named = ["--runs", str(evil)] if command[0] in ("show", "report", "eval") else []
-    code = main([*command, *named])
-    said = capsys.readouterr()
-    assert code in (0, 2), said.err
-    assert obeyed(said.out + said.err) == []
-    assert "MarkupError" not in said.err
+def test_a_run_is_shown_and_not_obeyed(evil: Path, command: CommandLine, words: list[str]) -> None:
+    named = ["--runs", str(evil)] if words[0] in ("show", "report", "eval") else []
+    code, out, err = command(*words, *named)
+    assert code in (0, 2), err
+    assert obeyed(out + err) == []
+    assert "MarkupError" not in err
 
 
-def test_a_memory_is_shown_and_not_obeyed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_memory_is_shown_and_not_obeyed(tmp_path: Path, command: CommandLine) -> None:
     path = tmp_path / "a.mem"
     with Memory(path, encoder="hashing") as memory:
-        item = memory.add(
-            "hello\n    m99  forged \u202e [red]x[/nope]", source=EVIL, metadata={"a": EVIL}, user_id="ana"
-        )
-    for command in (["list"], ["show", item.id], ["history", item.id], ["search", "hello"], ["stats"], ["check"]):
-        assert main(["memory", *command, "--file", str(path)]) == 0
-        said = capsys.readouterr()
-        assert obeyed(said.out + said.err) == [], command
-        assert "\n    m99" not in said.out, "a text must not pass for a line of ours"
-    assert main(["memory", "list", "--json", "--file", str(path)]) == 0
-    line = capsys.readouterr().out
+        text = "hello\n    m99  forged \u202e [red]x[/nope]"
+        item = memory.add(text, source=EVIL, metadata={"a": EVIL}, user_id="ana")
+    for words in (["list"], ["show", item.id], ["history", item.id], ["search", "hello"], ["stats"], ["check"]):
+        code, out, err = command("memory", *words, "--file", str(path))
+        assert (code, obeyed(out + err)) == (0, []), words
+        assert "\n    m99" not in out, "a text must not pass for a line of ours"
+    line = command.done("memory", "list", "--json", "--file", str(path))
     assert obeyed(line) == []
     with Memory(path, encoder="hashing") as memory:
         assert json.loads(line)["text"] == memory.get(item.id).text

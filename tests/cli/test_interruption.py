@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.cli.main import main
 from keepworth.cli.output import interruptible
 from keepworth.evaluation.stream import Job, StreamRow, run_matrix
 from keepworth.learning.collect.pipeline import EventLoop
 from keepworth.memory.store.store import Store
 from keepworth.rollouts.driver import play
+from tests.cli.conftest import CommandLine
 from tests.rollouts.scripted_model import ScriptedModel
 from tests.rollouts.test_driver import ASK, OTHER, asking
 
@@ -85,10 +85,10 @@ def test_who_does_not_want_to_wait_sends_it_twice() -> None:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_every_command_ends_so(number, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_ends_so(number, monkeypatch: pytest.MonkeyPatch, command: CommandLine) -> None:
     monkeypatch.setattr("keepworth.models.files.list_models", lambda: os.kill(os.getpid(), number))
-    assert main(["models", "list"]) == 130
-    assert capsys.readouterr().err == ""
+    code, _, err = command("models", "list")
+    assert (code, err) == (130, "")
 
 
 def sleeps(job: Job) -> list[StreamRow]:
@@ -114,16 +114,14 @@ def test_processes_that_work_for_it_end_with_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [[], ["--from", "jsonl"]])
 def test_an_import_says_that_nothing_was_taken_and_leaves_no_file(
-    words, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words, monkeypatch: pytest.MonkeyPatch, command: CommandLine
 ) -> None:
-    source, there, target = tmp_path / "lines.jsonl", str(tmp_path / "there.mem"), tmp_path / "new.mem"
     if words:
-        source.write_text('{"text": "Ana is in Oslo."}\n', encoding="utf-8")
+        Path("lines.jsonl").write_text('{"text": "Ana is in Oslo."}\n', encoding="utf-8")
     else:
-        assert main(["memory", "add", "Ana is in Oslo.", "--file", there, "--encoder", "hashing"]) == 0
-        assert main(["memory", "export", str(source), "--file", there]) == 0
-    capsys.readouterr()
+        command.done("memory", "add", "Ana is in Oslo.", "--file", "there.mem", "--encoder", "hashing")
+        command.done("memory", "export", "lines.jsonl", "--file", "there.mem")
     monkeypatch.setattr(Store, "encode", lambda *_: os.kill(os.getpid(), signal.SIGINT))
-    assert main(["memory", "import", str(source), *words, "--file", str(target), "--encoder", "hashing"]) == 130
-    assert capsys.readouterr().err == "\nStopped. Nothing was imported.\n"
-    assert not target.exists()
+    code, _, err = command("memory", "import", "lines.jsonl", *words, "--file", "new.mem", "--encoder", "hashing")
+    assert (code, err) == (130, "\nStopped. Nothing was imported.\n")
+    assert not Path("new.mem").exists()

@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from pydantic import BaseModel, ConfigDict
@@ -23,6 +23,7 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
 from keepworth.recipes.recipe import Recipe
 from keepworth.registry import GROUP, Method
+from tests.cli.conftest import CommandLine as Command
 from tests.evaluation.sample_run import sample_run
 
 
@@ -36,11 +37,7 @@ class Config(BaseModel):
 def recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recipe that counts: for what the command line does around training, not for training."""
 
-    class Counting:
-        def learn(self, settings: Config, run: RunFolder, progress: Progress, origin: object = None) -> None:
-            train(settings, run, progress)
-
-    def train(config: Config, run: RunFolder, progress: Progress) -> None:
+    def learn(config: Config, run: RunFolder, progress: Progress, origin: object = None) -> None:
         last = run.latest_checkpoint()
         done = last.step if last else 0
         progress.start(config.steps, "counting")
@@ -55,39 +52,15 @@ def recipe(monkeypatch: pytest.MonkeyPatch) -> None:
                 raise FloatingPointError("the loss is not finite")
             if os.environ.get("BREAK_AT") == str(step):
                 raise ZeroDivisionError("one step too far")
-        run.write_result(
-            {"tables": [{"title": "Counted", "rows": [{"arm": "trained", "metric": "f1", "mean": 0.5, "n": 1}]}]}
-        )
+        rows = [{"arm": "trained", "metric": "f1", "mean": 0.5, "n": 1}]
+        run.write_result({"tables": [{"title": "Counted", "rows": rows}]})
 
     module = ModuleType("counting_recipe")
-    made = Recipe(Config, lambda config: Counting())
+    made = Recipe(Config, lambda config: SimpleNamespace(learn=learn))
     module.METHOD = Method("recipe", "counting", "Counting", "Counts.", made)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "counting_recipe", module)
     entry = EntryPoint("counting", "counting_recipe", GROUP)
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group="": [entry] if group == GROUP else [])
-
-
-@pytest.fixture
-def command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.delenv("KEEPWORTH_RUNS", raising=False)
-    monkeypatch.delenv("KEEPWORTH_DEBUG", raising=False)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        monkeypatch.setattr(sys, "argv", ["keepworth", *arguments])
-        code = main(list(arguments))
-        said = capsys.readouterr()
-        assert "Traceback" not in said.out + said.err
-        return code, said.out, said.err
-
-    return call
-
-
-Command = Callable[..., tuple[int, str, str]]
 
 
 def test_version(command: Command) -> None:
@@ -117,41 +90,37 @@ def test_version(command: Command) -> None:
 )
 @pytest.mark.usefixtures("recipe")
 def test_a_mistake_is_one_line_and_a_hint(command: Command, arguments: tuple[str, ...], says: str) -> None:
-    code, out, err = command(*arguments)
-    assert code == 2
+    err = command.refused(*arguments)
     assert err.startswith("error: ")
     assert says in err
     assert len(err.strip().splitlines()) <= 3
-    assert out == ""
 
 
 @pytest.mark.usefixtures("recipe")
 def test_training_leaves_a_run_folder_and_prints_its_tables(command: Command, tmp_path: Path) -> None:
-    code, out, err = command("train", "counting", "--steps", "2", "--seed", "7", "--name", "first")
+    train = ("train", "counting", "--seed", "7", "--name", "first", "--steps")
+    code, out, err = command(*train, "2")
     assert (code, err) == (0, "")
     assert "step 2/2" in out
     assert "Counted" in out
     run = RunFolder.open(tmp_path / "runs" / "first")
     assert run.config == {"recipe": "counting", "seed": 7, "steps": 2}
     assert (run.path / "report.html").exists()
-    code, out, _ = command("train", "counting", "--steps", "2", "--seed", "7", "--name", "first")
-    assert code == 0
-    assert "finished" in out
-    code, _, err = command("train", "counting", "--steps", "3", "--seed", "7", "--name", "first")
-    assert code == 2
+    assert "finished" in command.done(*train, "2")
+    err = command.refused(*train, "3")
     assert "steps: 2 -> 3" in err
     assert "--fresh" in err
-    assert command("train", "counting", "--steps", "3", "--seed", "7", "--name", "first", "--fresh")[0] == 0
+    command.done(*train, "3", "--fresh")
 
 
 @pytest.mark.usefixtures("recipe")
 def test_starting_over_deletes_no_files_of_something_else(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "mine" / "weights").mkdir(parents=True)
-    (tmp_path / "mine" / "weights" / "model.bin").write_text("precious")
-    code, _, err = command("train", "counting", "--runs", ".", "--name", "mine", "--fresh")
-    assert code == 2
+    file = tmp_path / "mine" / "weights" / "model.bin"
+    file.parent.mkdir(parents=True)
+    file.write_text("precious")
+    err = command.refused("train", "counting", "--runs", ".", "--name", "mine", "--fresh")
     assert "mine holds files, but no record of a run" in err
-    assert (tmp_path / "mine" / "weights" / "model.bin").read_text() == "precious"
+    assert file.read_text() == "precious"
 
 
 @pytest.mark.usefixtures("recipe")
@@ -161,8 +130,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(command: Command, monkeyp
     assert code == 130
     assert "To continue: keepworth train counting\n" in out
     monkeypatch.delenv("STOP_AT")
-    code, out, _ = command("train", "counting")
-    assert code == 0
+    out = command.done("train", "counting")
     assert "from step 2" in out
     assert "step 3/3" in out
     assert "step 2/3" not in out
@@ -211,50 +179,43 @@ def test_the_printed_configuration_is_toml(command: Command) -> None:
     assert command("train", "counting", "--set", "seed=4", "--print-config") == (0, "seed = 4\nsteps = 3\n", "")
 
 
-def test_show_without_a_name_takes_the_latest(command: Command, tmp_path: Path) -> None:
-    code, _, err = command("show")
-    assert code == 2
-    assert "There is no run in runs yet" in err
-    sample_run(tmp_path / "runs" / "demo", steps=2)
-    assert "Answerer: held-out questions" in command("show")[1]
-
-
-def test_show_prints_tables_and_curves(command: Command, tmp_path: Path) -> None:
+def test_show_prints_tables_and_curves_of_the_run_or_of_the_latest(command: Command, tmp_path: Path) -> None:
+    assert "There is no run in runs yet" in command.refused("show")
     sample_run(tmp_path / "runs" / "demo", steps=6)
-    code, out, _ = command("show", "demo")
-    assert code == 0
-    for text in ("trained, with memory", "0.620", "[0.54, 0.71]", "Seconds by phase", "▁"):
-        assert text in out
+    for words in (("show",), ("show", "demo")):
+        out = command.done(*words)
+        for text in (
+            "Answerer: held-out questions",
+            "trained, with memory",
+            "0.620",
+            "[0.54, 0.71]",
+            "Seconds by phase",
+            "▁",
+        ):
+            assert text in out
 
 
 def test_show_pages_through_episodes(command: Command, tmp_path: Path) -> None:
     run = sample_run(tmp_path / "runs" / "demo", steps=6)
-    code, out, _ = command("show", "demo", "--episodes", "--role", "answerer", "--step", "1")
-    assert code == 0
+    show = ("show", "demo", "--episodes")
+    out = command.done(*show, "--role", "answerer", "--step", "1")
     assert out.count("expected") == 4
     assert "My commute takes 45 minutes" in out
     assert "0.930" in out
-    code, out, _ = command("show", "demo", "--episodes", "--worst", "--limit", "3")
+    out = command.done(*show, "--worst", "--limit", "3")
     lowest = sorted(episode.episode.reward for episode in run.episodes())[:3]
     assert [float(line.split()[2]) for line in out.splitlines() if "reward" in line] == pytest.approx(lowest, abs=1e-3)
-    assert "SUPERSEDE" in command("show", "demo", "--episodes", "--role", "manager")[1]
-    code, _, err = command("show", "demo", "--episodes", "--step", "99")
-    assert code == 2
-    assert "No episode" in err
-    assert "reward" in command("show", "demo", "--worst", "--limit", "1")[1], (
-        "which episodes says that episodes are meant"
-    )
-    out = command("show", "demo", "--episodes", "--limit", "2", "--export", str(tmp_path / "lines.jsonl"))[1]
+    assert "SUPERSEDE" in command.done(*show, "--role", "manager")
+    assert "No episode" in command.refused(*show, "--step", "99")
+    assert "reward" in command.done("show", "demo", "--worst", "--limit", "1"), "--worst says that episodes are meant"
+    out = command.done(*show, "--limit", "2", "--export", "lines.jsonl")
     assert out.startswith("2 episodes are in")
-    assert [json.loads(line)["reward"] for line in (tmp_path / "lines.jsonl").read_text().splitlines()] == [
-        episode.episode.reward for episode in list(run.episodes())[:2]
-    ]
+    written = [json.loads(line)["reward"] for line in Path("lines.jsonl").read_text().splitlines()]
+    assert written == [episode.episode.reward for episode in list(run.episodes())[:2]]
 
 
 def test_doctor_examines_the_machine(command: Command) -> None:
-    code, out, _ = command("doctor", "--json")
-    found = {row["subject"]: row for row in json.loads(out)}
-    assert code == 0
+    found = {row["subject"]: row for row in json.loads(command.done("doctor", "--json"))}
     assert found["python"]["verdict"] == "good"
     assert {"torch", "cores", "disk", "packages", "model", "extra"} <= set(found)
 
@@ -263,12 +224,10 @@ def test_doctor_examines_the_machine(command: Command) -> None:
 def test_a_closed_pipe_is_no_error(tmp_path: Path, command: str) -> None:
     if command.startswith("show"):
         sample_run(tmp_path / "runs" / "demo", steps=30)
-    shell = f"{sys.executable} -m keepworth {command} | head -c 1 >/dev/null; echo ${{PIPESTATUS[*]}}"
-    ran = subprocess.run(["bash", "-c", shell], cwd=tmp_path, capture_output=True, text=True)
-    assert (ran.stdout.split(), ran.stderr) == (["0", "0"], "")
-    shell = f"{sys.executable} -m keepworth {command} | true; echo ${{PIPESTATUS[*]}}"
-    ran = subprocess.run(["bash", "-c", shell], cwd=tmp_path, capture_output=True, text=True)
-    assert (ran.stdout.split(), ran.stderr) == (["0", "0"], "")
+    for reader in ("head -c 1 >/dev/null", "true"):
+        shell = f"{sys.executable} -m keepworth {command} | {reader}; echo ${{PIPESTATUS[*]}}"
+        ran = subprocess.run(["bash", "-c", shell], cwd=tmp_path, capture_output=True, text=True)
+        assert (ran.stdout.split(), ran.stderr) == (["0", "0"], "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -292,9 +251,8 @@ if __name__ == "__main__":
 """
     file = tmp_path / "waiting.py"
     file.write_text(script)
-    process = subprocess.Popen(
-        [sys.executable, str(file)], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([sys.executable, str(file)], cwd=tmp_path, **pipes)
     assert process.stdout is not None
     deadline = time.monotonic() + 200
     while "step 1/9" not in process.stdout.readline():

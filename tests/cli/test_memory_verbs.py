@@ -19,12 +19,10 @@ from tests.cli.test_command import commands
 
 CALLED = {  # where the words of a command line are not the name in Python
     "get": "show", "get_all": "list", "add_many": "add", "delete": "forget", "delete_all": "erase", "release": "quarantine",
-    "quarantined": "quarantine", "reopen": "episode", "episodes": "episode", "episode_record": "episode",
-    "path": "stats",
+    "quarantined": "quarantine", "reopen": "episode", "episodes": "episode", "episode_record": "episode", "path": "stats",
 }  # fmt: skip
 IN_PYTHON_ALONE = {  # handles and functions, which no command line can hand over
-    "answer", "apply", "bank", "close", "commit", "flush", "policy", "propose", "read_only", "scope",
-    "within",
+    "answer", "apply", "bank", "close", "commit", "flush", "policy", "propose", "read_only", "scope", "within",
 }  # fmt: skip
 
 
@@ -63,11 +61,8 @@ def test_what_is_known_already_is_said(run: Callable[..., Any]) -> None:
     said = run("add", "-", "--user", "ana", text=given)
     assert "m1 says that already: nothing was stored." in said
     assert said.count("nothing was stored") == 1
-    assert [each["known"] for each in run("add", "-", "--user", "ana", "--json", text=f"{given}new\n")] == [
-        True,
-        True,
-        False,
-    ]
+    again = run("add", "-", "--user", "ana", "--json", text=f"{given}new\n")
+    assert [each["known"] for each in again] == [True, True, False]
 
 
 def test_what_changes_is_undone(run: Callable[..., Any]) -> None:
@@ -120,11 +115,6 @@ def test_a_negative_reward_is_no_option(run: Callable[..., Any], tmp_path: Path)
     run("reward", begun["episode"], "1", "--nonsense", code=2)
 
 
-def test_messages_are_read(run: Callable[..., Any]) -> None:
-    kept = run("add", "I am allergic to peanuts", "--user", "ana", "--infer", "--json")
-    assert any("peanuts" in each["text"] for each in kept)
-
-
 @pytest.mark.parametrize(
     "words", [("forget", "m1", "--purge"), ("erase", "--user", "ana"), ("compact", "--keep-decisions", "0")]
 )
@@ -140,15 +130,12 @@ def test_what_cannot_be_undone_is_asked_before(words: tuple[str, ...], run: Call
         assert run("stats", "--json") != before
 
 
-def test_an_item_is_shown_without_what_is_not_known(run: Callable[..., Any]) -> None:
+def test_messages_are_read_and_an_item_is_shown_without_what_is_not_known(run: Callable[..., Any]) -> None:
+    kept = run("add", "I am allergic to peanuts", "--user", "ana", "--infer", "--json")
+    assert any("peanuts" in each["text"] for each in kept)
     shown = run("show", "m1")
     assert re.search(r"^ +scope  user ana$", shown, re.M), shown
     assert re.search(r"^ +provenance  source command line$", shown, re.M), shown
-
-
-def test_that_there_are_no_tokens_is_said(run: Callable[..., Any]) -> None:
-    assert "keepworth" in run("token", "list")
-    assert run("token", "list", "--json") == []
 
 
 def test_a_memory_that_lies_beside_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,6 +180,8 @@ def test_what_has_a_result_prints_it_as_json(run: Callable[..., Any], tmp_path: 
 
 def test_what_is_empty_says_what_to_do(run: Callable[..., Any], tmp_path: Path) -> None:
     assert "leave options out" in run("list", "--user", "bob")
+    assert "keepworth" in run("token", "list")
+    assert run("token", "list", "--json") == []
     assert "episode begin" in run("episode", "list")
     assert "Nothing is held back." in run("quarantine")
     run("forget", "m1", "m2", "--purge", "--yes")
@@ -201,6 +190,8 @@ def test_what_is_empty_says_what_to_do(run: Callable[..., Any], tmp_path: Path) 
 
 
 def test_what_is_forgotten_comes_back_and_what_is_kept_is_sound(run: Callable[..., Any]) -> None:
+    assert "go on with --after m1" in run("list", "--limit", "1")
+    assert "--after" not in run("list", "--limit", "2")
     assert "m1  Ana likes tofu" in run("search", "tofu", "-k", "1", "--explain")
     assert "ADD" in run("history", "m1")
     assert "Deleted m1" in run("forget", "m1")
@@ -212,8 +203,3 @@ def test_what_is_forgotten_comes_back_and_what_is_kept_is_sound(run: Callable[..
     assert "hashing" in run("stats")
     assert run("stats", "--json")[0]["current"] == 1
     assert "MB" in run("compact")
-
-
-def test_a_list_that_is_cut_says_how_to_go_on(run: Callable[..., Any]) -> None:
-    assert "go on with --after m1" in run("list", "--limit", "1")
-    assert "--after" not in run("list", "--limit", "2")

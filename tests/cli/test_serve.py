@@ -7,22 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.cli.main import main
-from keepworth.cli.serve import _model_or_run
+from keepworth.cli.serve import _model_or_run, _say_memory
 from keepworth.learning.run_folder import RunFolder
+from keepworth.memory.place import place_of
 from keepworth.serving.memory_server import MemoryServer
+from tests.cli.conftest import CommandLine
 
 
-def test_a_port_in_use_is_said_before_anything_is_loaded(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture(autouse=True)
+def nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("keepworth.models.inprocess.InProcessModel.load", lambda *_, **__: pytest.fail("loaded"))
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
+    for name in ("KEEPWORTH_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_port_in_use_is_said_before_anything_is_loaded(command: CommandLine) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert main(["serve", "smollm2-135m-instruct", "--memory", "a.mem", "--port", str(port)]) == 2
-    said = capsys.readouterr().err
+        said = command.refused("serve", "smollm2-135m-instruct", "--memory", "a.mem", "--port", str(port))
     assert f"Port {port} of 127.0.0.1 cannot be listened on" in said
     assert "--port 0" in said
 
@@ -53,7 +55,7 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(
         (["--memory", "a.mem", "--user", "ana"], "a token says whose memory it is"),
         (
             ["--memory", "a.mem", "--upstream", "http://x/v1", "--upstream-key", "NO_SUCH"],
-            "variable NO_SUCH, which is not set",
+            "variable NO_SUCH, which is not",
         ),
         (
             ["--memory", "a.mem", "--upstream", "https://api.example.com/v1"],
@@ -61,42 +63,31 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(
         ),
     ],
 )
-def test_mistakes_are_named(
-    arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("keepworth.models.inprocess.InProcessModel.load", lambda *_, **__: pytest.fail("loaded"))
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+def test_mistakes_are_named(arguments: list[str], says: str, tmp_path: Path, command: CommandLine) -> None:
     for name, roles in (("both", ("answerer", "manager")), ("none", ())):
-        with RunFolder.create(tmp_path / name, {}) as run:
+        with RunFolder.create(tmp_path / "runs" / name, {}) as run:
             for role in roles:
                 with run.writing_weights(role) as folder:
                     (folder / "weights.safetensors").write_bytes(b"")
-    assert main(["serve", *arguments, "--port", "0", "--runs", str(tmp_path)]) == 2
-    assert says in capsys.readouterr().err
+    assert says in command.refused("serve", *arguments, "--port", "0")
 
 
-def test_a_run_is_named_as_a_model_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_named_as_a_model_is(tmp_path: Path, command: CommandLine) -> None:
+    runs = tmp_path / "runs"
     for name in ("mine", "smollm2-135m-instruct"):
-        RunFolder.create(tmp_path / name, {}).close()
-    assert main(["serve", str(tmp_path / "mine"), "--memory", str(tmp_path / "a.mem"), "--port", "0"]) == 2
-    assert "has not finished training a role" in capsys.readouterr().err
-    assert _model_or_run("mine", tmp_path) == ("", "mine")
-    assert _model_or_run("smollm2-135m-instruct", tmp_path) == ("smollm2-135m-instruct", "")
-    folder = str(tmp_path / "smollm2-135m-instruct")
-    assert _model_or_run(folder, tmp_path) == ("", folder)
-    assert _model_or_run("owner/name", tmp_path) == ("owner/name", "")
-    assert _model_or_run("", tmp_path) == ("", "")
+        RunFolder.create(runs / name, {}).close()
+    said = command.refused("serve", str(runs / "mine"), "--memory", "a.mem", "--port", "0")
+    assert "has not finished training a role" in said
+    for model in ("smollm2-135m-instruct", "owner/name", ""):
+        assert _model_or_run(model, runs) == (model, "")
+    for run in ("mine", str(runs / "smollm2-135m-instruct")):
+        assert _model_or_run(run, runs) == ("", run)
 
 
 def test_what_is_served_beside_the_memory_is_said_with_its_address(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from keepworth.cli.serve import _say_memory
-    from keepworth.memory.place import place_of
-
     pytest.importorskip("mcp")
-    for name in ("KEEPWORTH_API_KEY", "OPENAI_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
     file = tmp_path / "agent.mem"
     for mcp, upstream in ((True, ""), (False, "http://127.0.0.1:9/v1")):
         with MemoryServer(file, encoder=None, mcp=mcp, upstream=upstream) as server:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -107,9 +108,7 @@ def test_a_memory_that_cannot_use_a_stream_is_named_with_the_reason(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["household", "science"])
-def test_a_world_that_cannot_run_here_is_refused_with_its_fix(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_world_that_cannot_run_here_is_refused_with_its_fix(name: str, tmp_path: Path, monkeypatch: Any) -> None:
     absent = ("textworld_express", "scienceworld")
     monkeypatch.setattr("keepworth.episodes.extras.find_spec", lambda module: None if module in absent else object())
     with pytest.raises(KeepworthError, match=f"stream {name} needs the Python package .*pip install"):
@@ -128,12 +127,7 @@ def test_tuned_settings_reach_the_method_and_its_ablations() -> None:
 
 
 NO_ARMS = (
-    "none+shuffled",
-    "mixture+shufled",
-    "oracle+masked",
-    "exprag+on",
-    "memrl+masked+on",
-    "memrl+on+published",
+    *("none+shuffled", "mixture+shufled", "oracle+masked", "exprag+on", "memrl+masked+on", "memrl+on+published"),
     "rememberer+masked",  # its values stand in its records, so that hiding them would change nothing
 )
 NAMED = (*policies_of_cases(), "mixture+masked", "mixture+shuffled", *CONTROLS)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from keepworth.cli.main import main
 from keepworth.cli.show import print_curves, print_tables
 from keepworth.cli.tables import print_evaluation, print_table
 from keepworth.episodes.text import terminal
 from keepworth.evaluation.curves import arm_name
 from keepworth.evaluation.tables import ArmRow, Cell, ResultTable, table_of_rows
 from keepworth.learning.run_folder import RunFolder
+from tests.cli.conftest import CommandLine
 from tests.evaluation.sample_run import sample_run
 
 WIDTHS = [60, 80, 100, 120]
@@ -45,12 +45,8 @@ def test_a_run_fits(width: int, run: RunFolder) -> None:
 
 
 METRICS = (
-    "operation accuracy",
-    "operation accuracy, near",
-    "accuracy on ADD",
-    "accuracy on UPDATE",
-    "invalid operations",
-)
+    "operation accuracy", "operation accuracy, near", "accuracy on ADD", "accuracy on UPDATE", "invalid operations",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("width", [*WIDTHS, 200])
@@ -63,11 +59,9 @@ def test_many_columns_are_whole(width: int) -> None:
     table = table_of_rows("The manager, on cases it has not seen", rows, "95 % intervals.")
     text = printed(width, lambda console: print_table(table, console))
     assert text.count("0.512") == text.count("[0.25, 0.75]") == 3 * len(METRICS)
-    for metric in table.metrics:
+    for metric in table.metrics:  # whole, on a line of its own for each arm where it is narrow
         once = len(re.findall(rf"^  {metric}  ", text, re.MULTILINE))
-        assert once == 3 if width < 200 else metric in text, (
-            "whole, on a line of its own for each arm where it is narrow"
-        )
+        assert once == 3 if width < 200 else metric in text
     assert width < 200 or sum("0.512" in line for line in text.splitlines()) == 3
 
 
@@ -101,12 +95,10 @@ def test_sentences_are_broken_between_words_and_numbers_are_not(width: int) -> N
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_lists_fit(width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lists_fit(width: int, monkeypatch: pytest.MonkeyPatch, command: CommandLine) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     for words in (["eval", "list"], ["methods", "--kind", "recipe"]):
-        assert main(words) == 0
-        wide = [line for line in capsys.readouterr().out.splitlines() if len(line) > width]
-        assert wide == [], words
+        assert [line for line in command.done(*words).splitlines() if len(line) > width] == [], words
 
 
 def test_arms_have_one_word_order() -> None:

@@ -24,12 +24,3 @@ def test_what_is_shown_is_in_the_bytes_and_what_was_corrected_is_known(arm: str,
     else:
         assert played["chosen"] == played["shown"] > 0
         assert played["favourites"] > 1.0 / len(LIKED["tea"]), "what was corrected is known in the next conversation"
-
-
-def test_the_reader_answers_from_the_bytes_that_it_gets() -> None:
-    reader = Reader()
-    asked = b'{"messages": [%s{"role": "user", "content": "Which tea, please?"}]}'
-    block = b'{"role": "system", "content": "Memory of earlier conversations.\\n- My favourite tea is %s."}, '
-    assert reader.answer(asked % (block % b"mint")) == "Take mint."
-    assert reader.answer(asked % (block % b"assam")) == "Take assam."
-    assert len(reader.requests) == 2

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -51,23 +52,18 @@ def stop_at_step(arguments: list[str], folder: Path, step: int, how: signal.Sign
 
 
 def rows(run: RunFolder) -> list[str]:
-    return [
-        json.dumps({k: v for k, v in row.items() if not k.startswith(TIMINGS)}, sort_keys=True)
-        for row in [*run.metrics(), *run.evals()]
-    ]
+    plain = [{k: v for k, v in row.items() if not k.startswith(TIMINGS)} for row in (*run.metrics(), *run.evals())]
+    return [json.dumps(row, sort_keys=True) for row in plain]
 
 
 def episodes(run: RunFolder) -> list[tuple[int, str, str, tuple[int, ...], float]]:
     return [(s.step, s.arm, s.episode.id, s.episode.segments[0].ids, s.episode.reward) for s in run.episodes()]
 
 
-def state(run: RunFolder) -> dict[str, torch.Tensor]:
+def state(run: RunFolder) -> Any:
     last = run.latest_checkpoint()
     assert last is not None
-    found: dict[str, torch.Tensor] = torch.load(last.path / "learner.pt", weights_only=True)["learner"][
-        "master_weights"
-    ]
-    return found
+    return torch.load(last.path / "learner.pt", weights_only=True)["learner"]["master_weights"]
 
 
 @pytest.mark.parametrize(

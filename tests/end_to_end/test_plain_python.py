@@ -29,14 +29,10 @@ def test_transformers_and_peft_answer_as_the_run_does(tmp_path: Path) -> None:
     model = trained_by(run).loaded()
     prompts = [stored.episode.segments[0].context for stored in run.episodes(step=2, arm="dev-policy")][:10]
     drawn = model.sample(prompts, SamplingParams(8, temperature=0.0))
-    cases = [
-        {"prompt": prompt, "answer": sample.ids, "text": model.decode(sample.ids)}
-        for prompt, (sample,) in zip(prompts, drawn, strict=True)
-    ]
-    for kind in ("merged", "adapter"):
-        (tmp_path / kind / "probe.json").write_text(json.dumps({"cases": cases}))
+    cases = [{"prompt": prompt, "answer": sample.ids} for prompt, (sample,) in zip(prompts, drawn, strict=True)]
     bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     for kind in ("merged", "adapter"):
+        (tmp_path / kind / "probe.json").write_text(json.dumps({"cases": cases}))
         done = subprocess.run(
             [PLAIN, str(Path(__file__).with_name("plain_answers.py")), str(tmp_path / kind), "--dtype", "float32"],
             capture_output=True, text=True, cwd=tmp_path, env=bare, timeout=240,

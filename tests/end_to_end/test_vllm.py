@@ -43,17 +43,11 @@ def url(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
         *("--enforce-eager", "--max-model-len", "1024", "--max-num-seqs", "1", "--enable-lora", "--max-loras", "3"),
         *("--max-lora-rank", "16", "--logprobs-mode", "processed_logprobs", "--enable-scale-out"),
     ]
-    settings = {
-        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "HF_HUB_OFFLINE": "1",
-    }
     bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    bare |= {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
     log = tmp_path_factory.mktemp("vllm") / "log"
     with log.open("wb") as out:
-        server = subprocess.Popen(
-            command, env=bare | settings, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
-        )
+        server = subprocess.Popen(command, env=bare, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
     try:
         address = f"http://127.0.0.1:{port}"
         _wait_for(server, address, log)
@@ -103,8 +97,6 @@ def test_a_training_samples_there(url: str, folder: Path, tmp_path: Path) -> Non
     with RunFolder.create(tmp_path / "run", config.model_dump(mode="json")) as run:
         find_recipe("arithmetic").train(config, run, Progress())
     assert [row["step"] for row in run.metrics()] == [1, 2, 3]
-    spans = [
-        span.version for episode in run.episodes(arm="train") for s in episode.episode.segments for span in s.spans
-    ]
-    assert len(set(spans)) > 1, "published weights were sampled from"
+    segments = [segment for stored in run.episodes(arm="train") for segment in stored.episode.segments]
+    assert len({span.version for segment in segments for span in segment.spans}) > 1, "published weights were sampled"
     assert "vllm" in str(run.environment["engine"]).lower()

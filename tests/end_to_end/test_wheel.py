@@ -45,10 +45,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dic
     home.mkdir()
     variables = {key: value for key, value in os.environ.items() if key.startswith(("PIP_", "SSL_", "HTTP", "http"))}
     variables |= {"PATH": os.environ["PATH"], "HOME": str(home)}
-    isolation = ["--no-build-isolation"] if find_spec("hatchling") else []
-    built = run(
-        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", *isolation, "-w", folder, ROOT], folder, variables
-    )
+    wheel: list[str | Path] = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT]
+    built = run([*wheel, "--no-build-isolation"] if find_spec("hatchling") else wheel, folder, variables)
     wheels = list(folder.glob("keepworth-*.whl"))
     if not wheels:
         pytest.skip(f"no wheel can be built here: {built.stderr[-200:]}")
@@ -74,11 +72,8 @@ def test_the_files_of_the_pages_come_with_it(installed: tuple[Path, Path, dict[s
     (packed,) = installed[1].glob("keepworth-*.whl")
     held = set(zipfile.ZipFile(packed).namelist())
     for folder in ("serving/page", "page", "evaluation/page"):
-        there = {
-            f"keepworth/{folder}/{path.name}"
-            for path in (ROOT / "src" / "keepworth" / folder).iterdir()
-            if path.is_file()
-        }
+        inside = (ROOT / "src" / "keepworth" / folder).iterdir()
+        there = {f"keepworth/{folder}/{path.name}" for path in inside if path.is_file()}
         assert there, folder
         assert there <= held, folder
 

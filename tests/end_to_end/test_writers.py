@@ -15,7 +15,7 @@ from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.errors import InvalidAdvice, MemoryProblem, NothingToWrite, ReadOnly, UnknownOption
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.slots import Finished, Policy
+from keepworth.memory.policy.slots import Finished
 from keepworth.memory.store.checks import check
 from keepworth.methods.writers._episodes import RawCases
 from keepworth.methods.writers._manager import Manager, ManagerState
@@ -30,14 +30,16 @@ def texts(memory: Memory) -> list[str]:
     return [item.text for item in memory.get_all()]
 
 
-def answering(line: str) -> Manager:
-    return Manager(lambda states: [line] * len(states))
-
-
-def saying(*lines: str) -> Manager:
-    """A manager that says one line after the other."""
+def saying(*lines: str, shown: list[ManagerState] | None = None) -> Manager:
+    """A manager that says one line after the other. shown: gets what it is shown."""
     rest = iter(lines)
-    return Manager(lambda states: [next(rest)])
+
+    def choose(states: Any) -> list[str]:
+        if shown is not None:
+            shown.extend(states)
+        return [next(rest)]
+
+    return Manager(choose)
 
 
 def sentences(messages: Any) -> list[str]:
@@ -78,7 +80,7 @@ def played(made: Any) -> list[str]:
 
 def test_the_default_policy_learns_as_much_with_a_writer_of_its_own() -> None:
     learned = []
-    for writer in (None, answering("DELETE 7")):
+    for writer in (None, Manager(lambda states: ["DELETE 7"] * len(states))):
         made = partial(replace, policy("default"), writer=writer)
         memory = opened(policy=made, seed=1)
         there = memory.add("Ana lives in Oslo.")
@@ -102,21 +104,15 @@ def test_the_writer_of_a_policy_keeps_choices_and_refuses_messages_by_name(made:
 
 
 def test_a_manager_sees_what_it_wrote_before_and_does_more_than_add() -> None:
-    lines = iter(["ADD", "UPDATE 0", "DELETE 0", "ADD", "nonsense"])
     shown: list[ManagerState] = []
-
-    def choose(states: Any) -> list[str]:
-        shown.extend(states)
-        return [next(lines)]
-
-    memory = opened(Manager(choose))
+    memory = opened(saying("ADD", "UPDATE 0", "DELETE 0", "ADD", "nonsense", shown=shown))
     memory.add("Kim lives in Delhi.", user_id="kim")
     said = ["Ana lives in Bergen.", "Ana moved to Oslo.", "Forget where Ana lives.", "Ana has a cat.", "Bye."]
     items = memory.add([{"content": text} for text in said], infer=True, user_id="ana", event_time="2026-01-31")
     assert [state.memories for state in shown] == [
         (), ("Ana lives in Bergen.",), ("Ana moved to Oslo.",), (), ("Ana has a cat.",),
     ]  # fmt: skip
-    assert [item.text for item in items if item.open] == ["Ana has a cat."]
+    assert [item.text for item in items] == ["Ana has a cat."], "what was made and is gone again is not returned"
     assert texts(memory) == ["Kim lives in Delhi.", "Ana has a cat."]
     assert items[-1].event_time.startswith("2026-01-31")
     assert check(memory.store) == []
@@ -129,11 +125,9 @@ def test_a_manager_takes_the_facts_that_another_writer_finds() -> None:
 
 
 def test_a_manager_writes_at_the_end_of_an_episode() -> None:
-    def made(line: str) -> Policy:
-        return replace(policy("default"), writer=answering(line))
-
-    assert played(lambda: made("ADD")) == ["where does Ana live?", "ask"]
-    assert played(lambda: made("DELETE 7")) == []
+    for line, written in (("ADD", ["where does Ana live?", "ask"]), ("DELETE 7", [])):
+        manager = Manager(lambda states, line=line: [line] * len(states))
+        assert played(partial(replace, policy("default"), writer=manager)) == written
 
 
 def test_what_cannot_be_written_is_refused_by_name() -> None:
@@ -158,10 +152,8 @@ def test_what_a_writer_repeats_is_kept_once_for_each_person() -> None:
     memory.delete(first.id)
     (again,) = memory.add("Likes tofu.", infer=True, user_id="ana")
     assert again.id not in (first.id, other.id)
-    memory.writer = lambda finished: [
-        Operation(OperationKind.DELETE, (other.id,)),
-        Operation(OperationKind.ADD, text="Likes tofu."),
-    ]
+    anew = [Operation(OperationKind.DELETE, (other.id,)), Operation(OperationKind.ADD, text="Likes tofu.")]
+    memory.writer = lambda finished: anew
     (item,) = memory.add("...", infer=True, user_id="bob")
     assert item.id != other.id
     assert item.open
@@ -169,22 +161,11 @@ def test_what_a_writer_repeats_is_kept_once_for_each_person() -> None:
 
 def test_options_are_of_the_items_that_a_writer_makes_whatever_else_it_does() -> None:
     said = [{"content": "Ana lives in Bergen."}, {"content": "Bob has a cat."}]
-    told: dict[str, Any] = {
-        "metadata": {"x": 1},
-        "kind": "lesson",
-        "trust": 0.5,
-        "key": "who",
-        "expires_at": "2099-01-01",
-    }
+    told: dict[str, Any] = {"metadata": {"x": 1}, "kind": "lesson", "trust": 0.5, "key": "who"}
     memory = opened(saying("NOOP", "ADD"))
-    (item,) = memory.add(said, infer=True, **told)
-    assert (item.text, item.metadata, item.kind.value, item.trust, item.key) == (
-        "Bob has a cat.",
-        {"x": 1},
-        "lesson",
-        0.5,
-        "who",
-    )
+    (item,) = memory.add(said, infer=True, expires_at="2099-01-01", **told)
+    assert item.text == "Bob has a cat."
+    assert {name: getattr(item, name) for name in told} == told
     assert item.expires_at.startswith("2099")
     memory = opened(saying("nonsense", "ADD", "UPDATE 0", "DELETE 0"))
     assert memory.add("hello there", infer=True, kind="fact", trust=1.0, status="active") == []
@@ -197,12 +178,8 @@ def test_options_are_of_the_items_that_a_writer_makes_whatever_else_it_does() ->
 
 
 def test_messages_without_words_are_left_out_and_cost_no_other_its_fact() -> None:
-    said: list[dict[str, Any]] = [
-        {"role": "assistant", "content": None, "tool_calls": []},
-        {"role": "user"},
-        {"content": " "},
-        {"content": "Bob has a cat."},
-    ]
+    said: list[dict[str, Any]] = [{"role": "assistant", "content": None, "tool_calls": []}, {"role": "user"}]
+    said += [{"content": " "}, {"content": "Bob has a cat."}]
     for line in ("ADD", "UPDATE 0"):
         memory = opened(saying(line))
         memory.add("Bob has a dog.")
@@ -217,12 +194,6 @@ def test_messages_without_words_are_left_out_and_cost_no_other_its_fact() -> Non
     good = Operation(OperationKind.ADD, text="Bob has a cat.")
     memory = opened(lambda finished: [Operation(OperationKind.ADD, text=""), good])
     assert [item.text for item in memory.add("hello", infer=True)] == ["Bob has a cat."]
-
-
-def test_what_was_made_and_is_gone_again_is_not_returned() -> None:
-    memory = opened(saying("ADD", "UPDATE 0"))
-    said = [{"content": "Ana lives in Bergen."}, {"content": "Ana moved to Oslo."}]
-    assert [item.text for item in memory.add(said, infer=True)] == ["Ana moved to Oslo."]
 
 
 WRONG: list[dict[str, Any]] = [

@@ -35,14 +35,7 @@ def _write(folder: Path) -> None:
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>").save_pretrained(folder)
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=2048,
-        initializer_range=0.1,
-        tie_word_embeddings=True,
-    )
+        vocab_size=len(vocabulary), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, max_position_embeddings=2048, initializer_range=0.1, tie_word_embeddings=True,
+    )  # fmt: skip
     LlamaForCausalLM(config).save_pretrained(folder)

@@ -11,7 +11,7 @@ import pytest
 from keepworth.environments.made_up import ORDERS
 from keepworth.environments.scene import Scene
 from keepworth.environments.streams import open_stream, worlds
-from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.episodes.errors import KeepworthError
 from tests.environments.game import Game, Met
 
 GENERATED = sorted(name for name, world in worlds().items() if world.generated)
@@ -140,11 +140,6 @@ def test_linked_facts_are_answered_by_what_is_nearest_to_what_is_nearest_and_nev
         assert not {*first.observation.split()} & {*thing.split()}
         met[task.rule] += 1
     assert min(met["room earlier"], met["room later"]) > 0.4 * met.total() > 70
-
-
-def test_an_unknown_stream_is_named_with_the_nearest() -> None:
-    with pytest.raises(UnknownName, match="near-miss"):
-        open_stream("nearmiss")
 
 
 def test_the_name_of_a_stream_turns_dials_of_its_world() -> None:

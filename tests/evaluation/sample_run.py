@@ -5,18 +5,11 @@ from __future__ import annotations
 import math
 import random
 from pathlib import Path
+from typing import Any
 
-from keepworth.episodes import (
-    Episode,
-    FinishReason,
-    Operation,
-    OperationKind,
-    ParseStatus,
-    RewardTerm,
-    Sample,
-    VersionSpan,
-)
+from keepworth.episodes import Episode, Operation, OperationKind, ParseStatus, RewardTerm
 from keepworth.episodes.episode import MemoryEvent, Shown
+from keepworth.episodes.model import FinishReason, Sample, VersionSpan
 from keepworth.learning.run_folder import RunFolder
 from tests.episode_of import call_of, episode_of
 
@@ -46,22 +39,16 @@ def sample_run(path: Path, *, steps: int = 45, finished: bool = True, group: int
         for step in range(0, steps + 1, 5):
             mean = 0.35 + 0.25 * (1 - math.exp(-step / 15)) + draw.uniform(-0.01, 0.01)
             _measure(run, step, "dev", {"with memory": mean})
-        before = {
-            "untrained": 0.35,
-            "no_memory_untrained": 0.09,
-            "wrong_memory_untrained": 0.07,
-            "oracle_untrained": 0.45,
-        }
         after = {"trained": 0.62, "no_memory": 0.08, "wrong_memory": 0.08, "oracle": 0.7}
+        before = dict(
+            zip(("untrained", *(f"{arm}_untrained" for arm in [*after][1:])), (0.35, 0.09, 0.07, 0.45), strict=True)
+        )
         _measure(run, 0, "test", before)
         _measure(run, steps, "test", after)
         for step in range(1, steps + 1):
             grown = 1 - math.exp(-step / 15)
-            rewards = {
-                "reward": 0.3 + 0.3 * grown + draw.uniform(-0.08, 0.08),
-                "reward/f1": 0.28 + 0.3 * grown + draw.uniform(-0.08, 0.08),
-                "reward/format": 0.02 + 0.01 * draw.random(),
-            }
+            f1, form = 0.28 + 0.3 * grown + draw.uniform(-0.08, 0.08), 0.02 + 0.01 * draw.random()
+            rewards = {"reward": f1 + form, "reward/f1": f1, "reward/format": form}
             others = {"response_length": 9 - 4 * grown, "entropy": 1.4 - 0.7 * grown, "mismatch_mean": 0.004}
             seconds = {"seconds/sample": 2.0 + 0.4 * draw.random(), "seconds/reward": 0.2, "seconds/learn": 4.0}
             run.append_metrics(step, {"role": "answerer", **rewards, **others, **seconds})
@@ -74,13 +61,14 @@ def sample_run(path: Path, *, steps: int = 45, finished: bool = True, group: int
             (folder / "adapter.bin").write_bytes(b"x" * 64)
         if finished:
             answering = [
-                {**_row(arm, metric, mean * scale, 54), "low": mean * scale - 0.08, "high": mean * scale + 0.09}
+                {"arm": arm, "metric": metric, "mean": mean * scale, "n": 54}
+                | {"low": mean * scale - 0.08, "high": mean * scale + 0.09}
                 for metric, scale in SCALES.items()
                 for arm, mean in {**before, **after}.items()
             ]
-            untrained = {**_row("untrained", "accuracy", 0.3, 200), "low": 0.25, "high": 0.36}
+            untrained = {"arm": "untrained", "metric": "accuracy", "mean": 0.3, "n": 200}
+            operations = [{**untrained, "low": 0.25, "high": 0.36}, {**untrained, "arm": "trained", "mean": 0.6}]
             note = "95 % intervals by bootstrap over questions."
-            operations = [untrained, _row("trained", "accuracy", 0.6, 200)]
             tables = [
                 {"title": "Answerer: held-out questions", "note": note, "rows": answering},
                 {"title": "Manager: operations on unseen names", "rows": operations},
@@ -90,17 +78,12 @@ def sample_run(path: Path, *, steps: int = 45, finished: bool = True, group: int
     return run
 
 
-def _row(arm: str, metric: str, mean: float, n: int) -> dict[str, object]:
-    return {"arm": arm, "metric": metric, "mean": mean, "n": n}
-
-
 def _measure(run: RunFolder, step: int, split: str, arms: dict[str, float]) -> None:
     for arm, mean in arms.items():
         for metric, scale in SCALES.items():
             low, high = scale * max(0.0, mean - 0.09), scale * mean + 0.09
-            run.append_eval(
-                step, arm=arm, metric=metric, mean=scale * mean, low=low, high=high, n=54, role="answerer", split=split
-            )
+            about: dict[str, Any] = {"arm": arm, "metric": metric, "role": "answerer", "split": split, "n": 54}
+            run.append_eval(step, mean=scale * mean, low=low, high=high, **about)
 
 
 def _answer(draw: random.Random, step: int, member: int, grown: float) -> Episode:
@@ -111,38 +94,21 @@ def _answer(draw: random.Random, step: int, member: int, grown: float) -> Episod
     sample = Sample((4, 5), (-0.1, -0.2), FinishReason.STOP, (VersionSpan(step, 0, 2),))
     others = ("user: Could you suggest some podcasts about history?", "assistant: Here are five ideas for a dinner.")
     texts = (f"[2023-05-20] user: {memory}", f"[2023-05-21] {others[0]}", f"[2023-05-02] {others[1]}")
-    return episode_of(
-        f"{step}-{member}",
-        [call_of("answerer", (1, 2, 3), sample)],
-        [RewardTerm("f1", f1), RewardTerm("format", 0.1, 0.2)],
-        role="answerer",
-        task=f"longmemeval/{step % len(QUESTIONS):08x}",
-        question=question,
-        answer=answer,
-        expected=(expected,),
-        policy_version=step,
-        shown=tuple(Shown(f"s{step}:t{n}", 0.93 / n, text) for n, text in enumerate(texts, start=1)),
-        seconds={"sample": 0.2},
-    )
+    task, seconds = f"longmemeval/{step % len(QUESTIONS):08x}", {"sample": 0.2}
+    about: dict[str, Any] = {"role": "answerer", "task": task, "question": question, "seconds": seconds}
+    about |= {"answer": answer, "expected": (expected,), "policy_version": step}
+    shown = tuple(Shown(f"s{step}:t{n}", 0.93 / n, text) for n, text in enumerate(texts, start=1))
+    rewards = [RewardTerm("f1", f1), RewardTerm("format", 0.1, 0.2)]
+    return episode_of(f"{step}-{member}", [call_of("answerer", (1, 2, 3), sample)], rewards, shown=shown, **about)
 
 
 def _manage(draw: random.Random, step: int, member: int) -> Episode:
     right = draw.random() < 0.6
     kind = OperationKind.SUPERSEDE if right else OperationKind.ADD
-    event = MemoryEvent(
-        Operation(kind, ("m3",) if right else (), "Lives in Lisbon since March."),
-        ParseStatus.OK if draw.random() < 0.9 else ParseStatus.INVALID,
-        "applied",
-    )
-    return episode_of(
-        f"{step}-{member}",
-        rewards=[RewardTerm("operation", float(right)), RewardTerm("valid", 1.0, 0.1)],
-        role="manager",
-        task=f"facts/{step}",
-        question="New fact: I moved to Lisbon in March.",
-        answer=f"{kind.value} m3",
-        expected=("SUPERSEDE m3",),
-        policy_version=step,
-        shown=(Shown("m3", 0.88, "Lives in Porto."), Shown("m1", 0.31, "Has a dog called Pim.")),
-        operations=(event,),
-    )
+    operation = Operation(kind, ("m3",) if right else (), "Lives in Lisbon since March.")
+    event = MemoryEvent(operation, ParseStatus.OK if draw.random() < 0.9 else ParseStatus.INVALID, "applied")
+    about: dict[str, Any] = {"task": f"facts/{step}", "question": "New fact: I moved to Lisbon in March."}
+    about |= {"answer": f"{kind.value} m3", "expected": ("SUPERSEDE m3",), "policy_version": step, "role": "manager"}
+    shown = (Shown("m3", 0.88, "Lives in Porto."), Shown("m1", 0.31, "Has a dog called Pim."))
+    rewards = [RewardTerm("operation", float(right)), RewardTerm("valid", 1.0, 0.1)]
+    return episode_of(f"{step}-{member}", rewards=rewards, shown=shown, operations=(event,), **about)

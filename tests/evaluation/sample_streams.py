@@ -16,28 +16,16 @@ ARMS = {"none": 0.3, "exprag": 0.5, "memrl": 0.52, "default": 0.8, "default+shuf
 NONE = float("nan")
 
 
-def sample_rows(
-    streams: Mapping[str, Mapping[str, float]], *, seeds: int = 12, length: int = 80, attacked: bool = False
-) -> Results:
+def sample_rows(streams: Mapping[str, Any], *, seeds: int = 12, length: int = 80, attacked: bool = False) -> Results:
     draw = random.Random(3)
 
     def bits(share: float, count: int) -> str:
         return "".join("1" if draw.random() < share else "0" for _ in range(count))
 
+    rest = (1.0, 0.1 if attacked else NONE, 0.1, 40)
     return Results(
         [
-            StreamRow(
-                name,
-                "random",
-                seed,
-                arm,
-                bits(share, length),
-                bits(share, 30),
-                1.0,
-                0.1 if attacked else NONE,
-                0.1,
-                40,
-            )
+            StreamRow(name, "random", seed, arm, bits(share, length), bits(share, 30), *rest)
             for seed in range(seeds)
             for name, arms in streams.items()
             for arm, share in arms.items()
@@ -47,13 +35,9 @@ def sample_rows(
 
 def sample_summary(results: Results, **plan: Any) -> dict[str, Any]:
     made = {"streams": results.families, "arms": results.arms, "orders": ["random"], "split": "dev", "agent": "usual"}
-    method = plan.get("method", "default")
-    return {
-        "plan": {**made, "method": method, **plan},
-        "seeds": len(results.seeds),
-        "table": table(results),
-        "claims": claims(results, method),
-    }
+    plan = {**made, "method": "default", **plan}
+    found = claims(results, plan["method"])
+    return {"plan": plan, "seeds": len(results.seeds), "table": table(results), "claims": found}
 
 
 def sample_page(folder: Path, results: Results, **plan: Any) -> Path:

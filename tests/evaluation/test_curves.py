@@ -17,58 +17,30 @@ from keepworth.page.charts import PALETTE, PALETTE_DARK, Panel, Series, as_eleme
 
 
 def measured(step: int, arm: str, mean: float, **more: object) -> dict[str, object]:
-    return {
-        "step": step,
-        "arm": arm,
-        "metric": "f1",
-        "mean": mean,
-        "low": mean - 0.1,
-        "high": mean + 0.1,
-        "n": 54,
-        **more,
-    }
+    row = {"step": step, "arm": arm, "metric": "f1", "mean": mean, "low": mean - 0.1, "high": mean + 0.1, "n": 54}
+    return {**row, **more}
 
 
 def test_a_held_out_metric_has_one_line_per_arm_with_its_interval() -> None:
     (panel,) = panels([], [measured(0, "trained", 0.3), measured(0, "no_memory", 0.1), measured(5, "trained", 0.5)])
     assert panel.held_out
-    assert [(s.key, s.steps, s.values) for s in panel.series] == [
-        ("trained", (0, 5), (0.3, 0.5)),
-        ("no_memory", (0,), (0.1,)),
-    ]
+    lines = [(s.key, s.steps, s.values) for s in panel.series]
+    assert lines == [("trained", (0, 5), (0.3, 0.5)), ("no_memory", (0,), (0.1,))]
     assert panel.series[0].low == pytest.approx((0.2, 0.4))
     assert "n = 54" in panel.unit
 
 
 def test_roles_splits_and_metrics_are_kept_apart() -> None:
-    rows = [
-        measured(0, "trained", 0.3, role="answerer", split="dev"),
-        measured(0, "trained", 0.4, role="manager", split="dev"),
-    ]
-    found = panels(
-        [{"step": 1, "role": "manager", "reward": 0.1}, {"step": 2, "role": "answerer", "reward": 0.2}], rows
-    )
-    assert [(panel.role, panel.held_out) for panel in found] == [
-        ("manager", True),
-        ("manager", False),
-        ("answerer", True),
-        ("answerer", False),
-    ]
+    rows = [measured(0, "trained", 0.3, role=role, split="dev") for role in ("answerer", "manager")]
+    metrics = [{"step": 1, "role": "manager", "reward": 0.1}, {"step": 2, "role": "answerer", "reward": 0.2}]
+    found = [(panel.role, panel.held_out) for panel in panels(metrics, rows)]
+    assert found == [("manager", True), ("manager", False), ("answerer", True), ("answerer", False)]
 
 
 def test_training_curves_follow_the_names_of_the_metrics() -> None:
-    rows = [
-        {
-            "step": 1,
-            "time": 5.0,
-            "reward": 0.1,
-            "reward/f1": 0.1,
-            "entropy": 2.0,
-            "seconds/sample": 3,
-            "mismatch_mean": 0.01,
-        },
-        {"step": 2, "time": 6.0, "reward": 0.2, "reward/f1": 0.3, "invalid_operations": 0.5, "response_length": 7.0},
-    ]
+    first = {"step": 1, "time": 5.0, "reward": 0.1, "reward/f1": 0.1, "entropy": 2.0, "seconds/sample": 3}
+    counted = {"invalid_operations": 0.5, "response_length": 7.0}
+    rows = [{**first, "mismatch_mean": 0.01}, {"step": 2, "time": 6.0, "reward": 0.2, "reward/f1": 0.3, **counted}]
     found = {panel.key: panel for panel in panels(rows, [])}
     assert set(found) == {"reward", "entropy", "seconds", "gap", "invalid", "length"}
     assert [(s.label, s.values) for s in found["reward"].series] == [("total", (0.1, 0.2)), ("f1", (0.1, 0.3))]
@@ -91,31 +63,22 @@ def test_an_arm_keeps_its_colour_whatever_else_is_drawn() -> None:
 
 
 def test_a_table_has_a_line_per_arm_and_a_column_per_metric() -> None:
-    rows = [
-        measured(0, "untrained", 0.35),
-        {**measured(0, "untrained", 0.2), "metric": "em"},
-        measured(0, "trained", 0.62),
-    ]
+    untrained = [measured(0, "untrained", 0.35), measured(0, "untrained", 0.2, metric="em")]
+    rows = [*untrained, measured(0, "trained", 0.62)]
     table = table_of_rows("T", rows)
     assert table.metrics == ("Token F1", "Exact match")
-    assert [(row.label, row.n, row.emphasis) for row in table.rows] == [
-        ("untrained", "54", False),
-        ("trained", "54", True),
-    ]
+    labelled = [(row.label, row.n, row.emphasis) for row in table.rows]
+    assert labelled == [("untrained", "54", False), ("trained", "54", True)]
     assert table.rows[1].cells[1] is None
     assert table.rows[0].cells[0] is not None
     assert table.rows[0].cells[0].interval == "[0.25, 0.45]"
 
 
 def test_with_memory_is_said_where_an_arm_without_it_stands_beside() -> None:
-    table = table_of_rows(
-        "T", [measured(0, "trained", 0.6), measured(0, "no_memory", 0.1), measured(0, "warm_start", 0.2)]
-    )
-    assert [row.label for row in table.rows] == [
-        "trained, with memory",
-        "trained, no memory",
-        "after the supervised warm start",
-    ]
+    means = {"trained": 0.6, "no_memory": 0.1, "warm_start": 0.2}
+    table = table_of_rows("T", [measured(0, arm, mean) for arm, mean in means.items()])
+    labels = ["trained, with memory", "trained, no memory", "after the supervised warm start"]
+    assert [row.label for row in table.rows] == labels
 
 
 def test_before_the_end_the_latest_measurements_stand_in(tmp_path: Path) -> None:
@@ -131,13 +94,8 @@ def test_before_the_end_the_latest_measurements_stand_in(tmp_path: Path) -> None
 
 
 def test_the_measurement_before_training_is_the_first_point_of_the_curve() -> None:
-    rows = [
-        measured(0, "untrained", 0.3),
-        measured(0, "no_memory_untrained", 0.1),
-        measured(9, "trained", 0.6),
-        measured(9, "no_memory", 0.1),
-        measured(9, "oracle", 0.7),
-    ]
+    rows = [measured(0, "untrained", 0.3), measured(0, "no_memory_untrained", 0.1)]
+    rows += [measured(9, arm, mean) for arm, mean in {"trained": 0.6, "no_memory": 0.1, "oracle": 0.7}.items()]
     (panel,) = panels([], rows)
     assert [(s.key, s.label, s.steps, s.values) for s in panel.series] == [
         ("trained", "with memory", (0, 9), (0.3, 0.6)),
@@ -147,12 +105,10 @@ def test_the_measurement_before_training_is_the_first_point_of_the_curve() -> No
 
 
 def test_the_first_metric_of_a_split_is_the_wide_one() -> None:
-    rows = [measured(0, "trained", 0.3, split="test"), {**measured(0, "trained", 0.3, split="test"), "metric": "em"}]
-    assert [(panel.key, panel.wide) for panel in panels([], rows)] == [
-        ("held_out.test.f1", True),
-        ("held_out.test.em", False),
-    ]
-    assert panels([], [{**measured(0, "trained", 0.3), "low": None, "high": None}]) == []
+    rows = [measured(0, "trained", 0.3, split="test", metric=metric) for metric in ("f1", "em")]
+    wide = [(panel.key, panel.wide) for panel in panels([], rows)]
+    assert wide == [("held_out.test.f1", True), ("held_out.test.em", False)]
+    assert panels([], [measured(0, "trained", 0.3, low=None, high=None)]) == []
 
 
 def test_a_count_without_an_interval_has_a_column_and_no_curve(tmp_path: Path) -> None:

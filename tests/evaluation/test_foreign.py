@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from keepworth.evaluation.foreign import ForeignSystem
 from keepworth.evaluation.harness import Conditions
 from keepworth.evaluation.named_systems import maker
 from keepworth.evaluation.system import AskedQuestion, NeverAnswered, SystemFailed, haystack
-from tests.evaluation.test_harness import ran, tasks_of
+from tests.evaluation.test_harness import Copies, ran, tasks_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "systems.md"
 
@@ -63,8 +64,6 @@ def test_the_program_of_the_page_is_a_system(tmp_path: Path) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
     (tmp_path / "my_memory.py").write_text(example)
     tasks = tasks_of(3)
-    from dataclasses import replace
-
     tasks = [replace(task, input=f"word{number} is what?") for number, task in enumerate(tasks)]
     rows = ran(maker(f"command:{sys.executable} {tmp_path / 'my_memory.py'}", lambda: None), tasks)  # type: ignore[arg-type,return-value]
     assert [row.scores["score"] for row in rows] == [1.0, 1.0, 1.0]
@@ -101,10 +100,7 @@ def test_a_program_shows_entries_texts_of_its_own_or_answers(tmp_path: Path) -> 
         ("answer = {'shown': ['s9/1.0']}", "the id 's9/1.0', where ids that it was told"),
         ("answer = {'shown': 3}", "shown 3, where another value"),
         ("answer = {'shown': [4]}", "answered shown.0 4, where another value"),
-        (
-            "answer = {'shown': [{'id': '', 'score': 'high', 'text': ''}]}",
-            "answered shown.*'high', where another value",
-        ),
+        ("answer = {'shown': [{'id': '', 'score': 'high', 'text': ''}]}", "answered shown.*'high', where another"),
         ("answer = {'answer': 4}", "answered answer 4, where another value"),
         ("answer = {'answer': '', 'calls': -1}", "answered calls -1, where another value"),
         ("answer = {'bytes': -5}", "answered bytes -5, where another value"),
@@ -123,13 +119,8 @@ def test_what_is_no_answer_is_named(tmp_path: Path, on_ask: str, said: str) -> N
 
 
 def test_a_program_that_ended_fails_until_the_next_haystack(tmp_path: Path) -> None:
-    rows = ran(
-        lambda: ForeignSystem(
-            program(tmp_path, "if 'Word1' in question: sys.exit('enough')\nanswer = {'shown': list(entries)[3:4]}"),
-            embed,
-        ),
-        [*tasks_of(3), *tasks_of(2)[1:]],
-    )
+    ends = program(tmp_path, "if 'Word1' in question: sys.exit('enough')\nanswer = {'shown': list(entries)[3:4]}")
+    rows = ran(lambda: ForeignSystem(ends, embed), [*tasks_of(3), *tasks_of(2)[1:]])
     assert [row.scores["score"] for row in rows] == [1.0, 0.0, 0.0, 1.0]
     assert all(row.error.endswith("ended with code 1: enough") for row in rows[1:3])
 
@@ -144,9 +135,7 @@ def test_a_program_that_never_answers_ends_its_arm_with_its_last_words(tmp_path:
         ran(lambda: ForeignSystem([str(tmp_path / "nofile")], embed), tasks_of(4))
 
 
-def test_a_program_that_hangs_is_ended_with_its_children_and_begins_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_hangs_is_ended_with_its_children_and_begins_again(tmp_path: Path, monkeypatch: Any) -> None:
     hangs = (
         "if 'Word1' in question:\n"
         "    child = subprocess.Popen(['sleep', '600'])\n"
@@ -194,23 +183,15 @@ def gone(process: int) -> bool:
 
 def test_it_is_told_rewards_where_the_setting_says_so(tmp_path: Path) -> None:
     script = program(tmp_path, "answer = {'shown': [{'id': '', 'text': str(told)}]}")
-    reader_sees: list[str] = []
 
-    class Reads:
-        identity, room = "reads", 1000
-
-        def tokens(self, text: str) -> int:
-            return 1
-
+    class Reads(Copies):
         def answers(self, queries: Any) -> list[str]:
-            reader_sees.extend(texts[0] for _, texts in queries)
+            super().answers(queries)
             return ["value0" for _ in queries]
 
-        def choices(self, queries: Any) -> list[int]:
-            return []
-
-    ran(lambda: ForeignSystem(script, embed), tasks_of(3, alike=True), Conditions(setting="live"), Reads())
-    assert reader_sees == ["[]", "[1.0]", "[1.0, 1.0]"]
+    reader = Reads()
+    ran(lambda: ForeignSystem(script, embed), tasks_of(3, alike=True), Conditions(setting="live"), reader)
+    assert [texts[0] for _, texts in reader.asked] == ["[]", "[1.0]", "[1.0, 1.0]"]
 
 
 def test_a_command_that_cannot_run_is_refused_before_anything_runs() -> None:
@@ -252,8 +233,5 @@ def test_a_rival_speaks_the_same_lines(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "a package that prints" in done.stderr
     answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert answers[1] == {}
-    assert answers[2] == {"shown": [{"id": "b", "score": 1.0}]}
-    assert answers[3] == {"holds": ["a"]}
-    assert answers[4:6] == [{}, {}]
+    assert answers[1:6] == [{}, {"shown": [{"id": "b", "score": 1.0}]}, {"holds": ["a"]}, {}, {}]
     assert "unheard" in answers[6]["error"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,20 +17,12 @@ from keepworth.evaluation.evaluation_page import verdict
 from keepworth.evaluation.harness import DOES_NOT_FIT, Conditions, EvaluationFolder, Row, measure, score_answer
 from keepworth.evaluation.reading import KeptAnswers
 from keepworth.evaluation.summary import sum_up
-from keepworth.evaluation.system import (
-    NEUTRAL,
-    Answered,
-    AskedQuestion,
-    FullContext,
-    LatestEntries,
-    Listing,
-    NoMemory,
-    RandomEntries,
-    Rewards,
-)
+from keepworth.evaluation.system import Answered, FullContext, LatestEntries, Listing, NoMemory, RandomEntries, Rewards
 from keepworth.tasks.benchmark import LeakingSplit, cluster_of, digest, refuse_leaks, sharing
 
 QUESTIONS = 24
+PLAN, COPIES = Conditions(tokens=8), object()
+"""Of `ran`, where nothing else is said; COPIES stands for a new reader."""
 
 
 def tasks_of(count: int = QUESTIONS, alike: bool = False) -> list[Task]:
@@ -37,17 +30,12 @@ def tasks_of(count: int = QUESTIONS, alike: bool = False) -> list[Task]:
     found = []
     for number in range(count):
         own = 0 if alike else number
-        turns = tuple(
-            Turn(
-                "user", f"Word{own} is value{own}." if place == 3 else f"Talk {place} about nothing.", place, place == 3
-            )
-            for place in range(6)
-        )
+        said = [f"Talk {place} about nothing." if place != 3 else f"Word{own} is value{own}." for place in range(6)]
+        turns = tuple(Turn("user", text, place, place == 3) for place, text in enumerate(said))
         session = Session(f"s{own}", "2026-01-01T10:00", turns)
-        found.append(
-            Task(f"made/{number}", "made", f"What is Word{own}?", (f"value{own}",), "token_f1", sessions=(session,),
-                 evidence=(session.id,), tags={"type": "made"})
-        )  # fmt: skip
+        about: dict[str, Any] = {"sessions": (session,), "evidence": (session.id,), "tags": {"type": "made"}}
+        asked = f"What is Word{own}?"
+        found.append(Task(f"made/{number}", "made", asked, (f"value{own}",), "token_f1", **about))
     return found
 
 
@@ -73,16 +61,25 @@ class Copies:
 class Finds(Listing):
     """The entry that names what is asked, and then the rest."""
 
-    def ask(self, question: AskedQuestion) -> Answered:
+    def ask(self, question: Any) -> Answered:
         wanted = question.text.split()[-1].rstrip("?")
         ids = sorted(self.entries, key=lambda id: wanted not in self.entries[id].text)
         return self._show(ids)
 
 
-def ran(make: Any, tasks: Sequence[Task], plan: Conditions | None = None, reader: Any = None) -> list[Row]:
+def ran(
+    make: Any, tasks: Sequence[Task], plan: Conditions = PLAN, reader: Any = COPIES, name: str = "it", **more: Any
+) -> list[Row]:
     rows: list[Row] = []
-    measure("it", make, tasks, plan or Conditions(tokens=8), reader or Copies(), keep=rows.append)
+    measure(name, make, tasks, plan, Copies() if reader is COPIES else reader, keep=rows.append, **more)
     return sorted(rows, key=lambda row: int(row.key.rpartition("/")[2]))
+
+
+def kept(record: Any, make: Any, tasks: Sequence[Task], plan: Conditions = PLAN, name: str = "it") -> Copies:
+    """What is not done yet is measured and kept in a folder; the reader that was asked."""
+    reader = Copies()
+    measure(name, make, tasks, plan, reader, done=record.done(name, plan), keep=record.keep, note=record.note)
+    return reader
 
 
 def test_a_system_that_finds_the_answer_scores_all_of_it_and_one_without_memory_nothing() -> None:
@@ -114,36 +111,20 @@ def test_metrics_of_an_answer_are_those_worked_out_by_hand() -> None:
 
 
 class Raises(Finds):
-    def ask(self, question: AskedQuestion) -> Answered:
+    def ask(self, question: Any) -> Answered:
         if question.text.endswith("Word3?"):
             raise ZeroDivisionError("on purpose")
         return super().ask(question)
 
 
-class CountsOnce(Copies):
-    """A reader that says how often it counted."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.counted = 0
-
-    def tokens(self, text: str) -> int:
-        self.counted += 1
-        return super().tokens(text)
-
-
-def test_a_haystack_that_is_shown_whole_is_counted_once_and_not_for_each_question() -> None:
-    reader = CountsOnce()
-    rows = ran(FullContext, tasks_of(5, alike=True), reader=reader)
-    assert reader.counted == 6
+def test_a_haystack_that_is_shown_whole_is_counted_once_and_not_for_each_question(monkeypatch: Any) -> None:
+    tokens = Mock(side_effect=lambda text: len(text.split()))
+    monkeypatch.setattr(Copies, "tokens", tokens)
+    rows = ran(FullContext, tasks_of(5, alike=True))
+    assert tokens.call_count == 6
     dates = 6 * 3  # "1 January 2026:" before each
     words = sum(len(turn.text.split()) for turn in tasks_of(1)[0].sessions[0].turns)
     assert {row.tokens for row in rows} == {dates + words}
-
-
-class SaysNothing(Finds):
-    def ask(self, question: AskedQuestion) -> Answered:
-        return None  # type: ignore[return-value]
 
 
 def test_a_system_that_raises_is_scored_zero_there_and_goes_on() -> None:
@@ -152,20 +133,19 @@ def test_a_system_that_raises_is_scored_zero_there_and_goes_on() -> None:
     assert rows[3].error == "ask raised ZeroDivisionError: on purpose"
 
 
-def test_a_system_that_returns_nothing_is_scored_and_reported() -> None:
-    rows = ran(SaysNothing, tasks_of(3))
+def test_a_system_that_returns_nothing_is_scored_and_reported(monkeypatch: Any) -> None:
+    monkeypatch.setattr(Finds, "ask", lambda self, question: None)
+    rows = ran(Finds, tasks_of(3))
     assert [row.scores["score"] for row in rows] == [0.0] * 3
     assert all(row.error.startswith("ask returned None") for row in rows)
 
 
-def test_everything_is_never_cut_and_says_where_it_does_not_fit() -> None:
-    reader = Copies()
-    reader.room = 10
-    rows = ran(FullContext, tasks_of(2), reader=reader)
+def test_everything_is_never_cut_and_says_where_it_does_not_fit(monkeypatch: Any) -> None:
+    assert all(row.items == 6 and not row.error for row in ran(FullContext, tasks_of(2)))
+    monkeypatch.setattr(Copies, "room", 10)
+    rows = ran(FullContext, tasks_of(2))
     assert {row.error for row in rows} == {DOES_NOT_FIT}
     assert all(not row.scores for row in rows)
-    reader.room = 1000
-    assert all(row.items == 6 and not row.error for row in ran(FullContext, tasks_of(2), reader=reader))
 
 
 def test_every_system_shows_at_most_the_same_number_of_tokens_in_order_of_time() -> None:
@@ -194,19 +174,16 @@ class Remembers(Finds):
 
 @pytest.mark.parametrize("setting", ["frozen", "live", "shuffled"])
 def test_what_a_system_is_told_of_its_answers(setting: str) -> None:
-    kept = Remembers()
-    tasks = tasks_of(8, alike=True)
-    tasks = [replace(task, answers=("value0",) if number % 2 else ("else",)) for number, task in enumerate(tasks)]
-    ran(lambda: kept, tasks, Conditions(tokens=8, setting=setting))
-    earned = [float(number % 2) for number in range(8)]
-    if setting == "frozen":
-        assert kept.note == []
-    elif setting == "live":
-        assert kept.note == earned
-    else:
+    system, earned = Remembers(), [float(number % 2) for number in range(8)]
+    answers = [("value0",) if reward else ("else",) for reward in earned]
+    tasks = [replace(task, answers=right) for task, right in zip(tasks_of(8, alike=True), answers, strict=True)]
+    ran(lambda: system, tasks, Conditions(tokens=8, setting=setting))
+    if setting == "shuffled":
         # The reward of an earlier question, and before the first what says nothing.
-        assert kept.note[0] == 0.5
-        assert all(value in earned[:number] for number, value in enumerate(kept.note) if number)
+        assert system.note[0] == 0.5
+        assert all(value in earned[:number] for number, value in enumerate(system.note) if number)
+    else:
+        assert system.note == (earned if setting == "live" else [])
 
 
 def test_a_shuffled_reward_is_any_of_those_before_it_and_never_its_own() -> None:
@@ -214,7 +191,7 @@ def test_a_shuffled_reward_is_any_of_those_before_it_and_never_its_own() -> None
     for seed in range(60):
         rewards = Rewards("shuffled", seed)
         streams.append([rewards.passed_on(float(number)) for number in range(5)])
-    assert {first for first, *_ in streams} == {NEUTRAL}
+    assert {first for first, *_ in streams} == {0.5}
     for number in range(1, 5):
         assert {row[number] for row in streams} == {float(earlier) for earlier in range(number)}
 
@@ -235,33 +212,26 @@ def test_the_oracle_shows_the_evidence_alone() -> None:
 def test_an_evaluation_goes_on_where_it_stopped_and_refuses_another(tmp_path: Path) -> None:
     tasks = tasks_of(5)
     record = EvaluationFolder(tmp_path / "out", {"benchmark": "made", "data": digest(tasks)})
-    plan = Conditions(tokens=8)
-    measure("it", Finds, tasks[:2], plan, Copies(), keep=record.keep, note=record.note)
-    with (tmp_path / "out" / "rows.jsonl").open("a") as file:
+    kept(record, Finds, tasks[:2])
+    with record.rows.open("a") as file:
         file.write('{"key": "made/3", "clus')  # a process that was killed while it wrote
     again = EvaluationFolder(tmp_path / "out", {"benchmark": "made", "data": digest(tasks)})
-    assert again.done("it", plan) == {"made/0": 1.0, "made/1": 1.0}
-    reader = Copies()
-    measure("it", Finds, tasks, plan, reader, done=again.done("it", plan), keep=again.keep, note=again.note)
-    assert len(reader.asked) == 3
+    assert again.done("it", PLAN) == {"made/0": 1.0, "made/1": 1.0}
+    assert len(kept(again, Finds, tasks).asked) == 3
     assert sorted(row.key for row in again.read()) == [task.key for task in tasks]
     with pytest.raises(KeepworthError, match="other data"):
         EvaluationFolder(tmp_path / "out", {"benchmark": "made", "data": digest(tasks[:2])})
 
 
-def test_what_a_system_failed_at_is_asked_again_and_the_new_row_counts(tmp_path: Path) -> None:
-    tasks, plan = tasks_of(6), Conditions(tokens=8)
-    record = EvaluationFolder(tmp_path, {})
-    measure("it", Raises, tasks, plan, Copies(), keep=record.keep)
+def test_what_a_system_failed_at_is_asked_again_and_the_new_row_counts(tmp_path: Path, monkeypatch: Any) -> None:
+    tasks, record = tasks_of(6), EvaluationFolder(tmp_path, {})
+    kept(record, Raises, tasks)
     assert [row.key for row in record.read() if row.error] == ["made/3"]
-    reader = Copies()
-    measure("it", Finds, tasks, plan, reader, done=record.done("it", plan), keep=record.keep)
-    assert [question for question, _ in reader.asked] == ["What is Word3?"]
+    assert [question for question, _ in kept(record, Finds, tasks).asked] == ["What is Word3?"]
     assert [(row.error, row.scores["score"]) for row in record.read()] == [("", 1.0)] * 6
-    small = Copies()
-    small.room = 10
-    measure("full", FullContext, tasks, plan, small, keep=record.keep)
-    assert record.done("full", plan) == {task.key: None for task in tasks}  # it would not fit now either
+    monkeypatch.setattr(Copies, "room", 10)
+    kept(record, FullContext, tasks, name="full")
+    assert record.done("full", PLAN) == {task.key: None for task in tasks}  # it would not fit now either
 
 
 @pytest.mark.parametrize(
@@ -276,11 +246,11 @@ def test_what_a_system_failed_at_is_asked_again_and_the_new_row_counts(tmp_path:
 )
 def test_a_line_that_is_no_row_is_named(tmp_path: Path, line: bytes, message: str) -> None:
     record = EvaluationFolder(tmp_path, {})
-    measure("it", Finds, tasks_of(1), Conditions(tokens=8), Copies(), keep=record.keep)
+    kept(record, Finds, tasks_of(1))
     with record.rows.open("ab") as file:
         file.write(line)
     with pytest.raises(KeepworthError, match=f"rows.jsonl, line 2: this is {message}"):
-        record.done("it", Conditions(tokens=8))
+        record.done("it", PLAN)
 
 
 def test_shuffled_rewards_are_the_same_after_an_interruption(tmp_path: Path) -> None:
@@ -290,18 +260,15 @@ def test_shuffled_rewards_are_the_same_after_an_interruption(tmp_path: Path) -> 
     ran(lambda: whole, tasks, plan)
     record = EvaluationFolder(tmp_path, {})
     first, second = Remembers(), Remembers()
-    measure("it", lambda: first, tasks[:7], plan, Copies(), keep=record.keep)
-    measure("it", lambda: second, tasks, plan, Copies(), done=record.done("it", plan), keep=record.keep)
+    kept(record, lambda: first, tasks[:7], plan)
+    kept(record, lambda: second, tasks, plan)
     assert len(set(whole.note[1:])) == 2
     assert first.note + second.note == whole.note
 
 
 def test_the_summary_pairs_questions_and_resamples_clusters() -> None:
     tasks = tasks_of(8)
-    rows: list[Row] = []
-    for name, make in (("none", NoMemory), ("it", Finds)):
-        measure(name, make, tasks, Conditions(tokens=8), Copies(), keep=rows.append)
-    found = sum_up(rows, [])
+    found = sum_up(ran(NoMemory, tasks, name="none") + ran(Finds, tasks), [])
     assert found["gains"]["it"]["mean"] == 1.0
     assert found["gains"]["it"]["clusters"] == 8
     assert found["arms"]["it"]["points"]["scored"] == 1.0
@@ -376,8 +343,7 @@ def test_a_judge_scores_beside_the_words_and_what_it_failed_on_is_counted() -> N
             raise ConnectionError("busy")
         return 0.75 if answer == f"{gold}." else 0.0
 
-    rows: list[Row] = []
-    measure("it", Finds, tasks_of(), Conditions(tokens=8), Copies(), keep=rows.append, judge=judge)
+    rows = ran(Finds, tasks_of(), judge=judge)
     assert len(asked) == len(rows) == QUESTIONS
     assert sorted(row.scores.get("judge", -1.0) for row in rows) == [-1.0, *[0.75] * (QUESTIONS - 1)]
     assert [row.unjudged for row in rows if "judge" not in row.scores] == ["ConnectionError: busy"]
@@ -394,42 +360,43 @@ def test_a_judge_that_is_gone_costs_no_more_than_a_few_calls() -> None:
         asked.append(answer)
         raise ConnectionError("nobody listens")
 
-    rows: list[Row] = []
-    measure("it", Finds, tasks_of(80), Conditions(tokens=8), Copies(), keep=rows.append, judge=judge)
+    rows = ran(Finds, tasks_of(80), judge=judge)
     assert len(rows) == 80
     assert len(asked) == 5
     assert all(row.unjudged and row.scores["score"] == 1.0 for row in rows)
 
 
-def test_gains_are_means_over_questions_with_intervals_over_clusters_and_corrected() -> None:
-    def row(key: str, cluster: str, system: str, score: float) -> Row:
-        return Row(key, cluster, "", system, "frozen", 0, scores={"score": score})
-
-    # Eight conversations; the first has three questions, the others one.
-    keys = [("a1", "a"), ("a2", "a"), ("a3", "a"), *((name, name) for name in "bcdefgh")]
-    rows = [row(key, cluster, "none", 0.0) for key, cluster in keys]
-    rows += [row(key, cluster, "good", 0.0 if cluster == "a" else 1.0) for key, cluster in keys]
-    rows += [row(key, cluster, "same", 0.0) for key, cluster in keys]
-    gains = sum_up(rows, [])["gains"]
-    assert (gains["good"]["mean"], gains["good"]["clusters"], gains["good"]["n"]) == (0.7, 8, 10)
-    assert gains["same"]["verdict"] == "no difference can be told"
-    assert (
-        gains["good"]["adjusted"] == 2 * 2 * 2.0**-8 * 2
-    )  # a is 0 either way: of 2^8 flips four reach it, twice by Holm
-    assert gains["good"]["verdict"] == "helps"
-    few = sum_up([row for row in rows if row.cluster in "bcde"], [])["gains"]
-    assert few["good"]["verdict"] == "too few to tell: 7 clusters are needed for 2 comparisons"
-
-
-def rows_of(arms: dict[str, list[float | None]]) -> list[Row]:
+def rows_of(arms: Mapping[str, Sequence[float | None]]) -> list[Row]:
     """One question a cluster; None where an arm does not fit."""
     return [
-        Row(f"q{n}", f"c{n}", "", arm, "frozen", 0, error=DOES_NOT_FIT)
-        if score is None
-        else Row(f"q{n}", f"c{n}", "", arm, "frozen", 0, scores={"score": score})
+        Row(
+            f"q{n}",
+            f"c{n}",
+            "",
+            arm,
+            "frozen",
+            0,
+            error=DOES_NOT_FIT if score is None else "",
+            scores={} if score is None else {"score": score},
+        )
         for arm, scores in arms.items()
         for n, score in enumerate(scores)
     ]
+
+
+def test_gains_are_means_over_questions_with_intervals_over_clusters_and_corrected() -> None:
+    # Eight conversations; the first has three questions, the others one.
+    clusters = "aaabcdefgh"
+    arms = {"none": [0.0] * 10, "good": [0.0] * 3 + [1.0] * 7, "same": [0.0] * 10}
+    rows = [replace(row, cluster=clusters[int(row.key[1:])]) for row in rows_of(arms)]
+    gains = sum_up(rows, [])["gains"]
+    assert (gains["good"]["mean"], gains["good"]["clusters"], gains["good"]["n"]) == (0.7, 8, 10)
+    assert gains["same"]["verdict"] == "no difference can be told"
+    # a is 0 either way: of 2^8 flips four reach it, twice by Holm.
+    assert gains["good"]["adjusted"] == 2 * 2 * 2.0**-8 * 2
+    assert gains["good"]["verdict"] == "helps"
+    few = sum_up([row for row in rows if row.cluster in "bcde"], [])["gains"]
+    assert few["good"]["verdict"] == "too few to tell: 7 clusters are needed for 2 comparisons"
 
 
 def test_a_verdict_needs_the_clusters_of_its_family() -> None:
@@ -450,12 +417,12 @@ def test_the_best_arm_answered_all_questions() -> None:
 
 
 def test_a_live_memory_is_one_that_may_help_and_a_control_is_not() -> None:
-    rows = rows_of({"none": [0.0] * 8})
-    rows += [Row(f"q{n}", f"c{n}", "", "search", "live", 0, scores={"score": 1.0}) for n in range(8)]
-    assert verdict(sum_up(rows, [])).startswith("Memory helps. The most with search+live: +1.000")
-    rows = rows_of({"none": [0.0] * 8})
-    rows += [Row(f"q{n}", f"c{n}", "", "search", "shuffled", 0, scores={"score": 1.0}) for n in range(8)]
-    assert verdict(sum_up(rows, [])).startswith("Nothing was compared")
+    for setting, said in (
+        ("live", "Memory helps. The most with search+live: +1.000"),
+        ("shuffled", "Nothing was compared"),
+    ):
+        rows = [replace(row, setting=setting) for row in rows_of({"search": [1.0] * 8})]
+        assert verdict(sum_up(rows_of({"none": [0.0] * 8}) + rows, [])).startswith(said)
 
 
 def test_a_verdict_names_all_that_tie_and_says_what_was_corrected() -> None:
@@ -477,8 +444,7 @@ def test_what_is_not_held_equal_is_said_after_the_verdict() -> None:
 
 
 def test_where_nobody_reads_nothing_is_left_unused() -> None:
-    rows: list[Row] = []
-    measure("it", Finds, tasks_of(), Conditions(tokens=8), None, keep=rows.append)
+    rows = ran(Finds, tasks_of(), reader=None)
     assert sum_up(rows, [])["arms"]["it"]["stages"] == {"shown": QUESTIONS}
 
 
@@ -493,30 +459,21 @@ def test_what_was_asked_once_is_not_asked_again(tmp_path: Path) -> None:
     assert KeptAnswers(again, tmp_path).answers(queries) == ["d", "d", "d"]
 
 
-class AnswersItself(Listing):
-    def ask(self, question: AskedQuestion) -> Answered:
+class Answers(Listing):
+    def ask(self, question: Any) -> Answered:
         return Answered((), "something", 3)
 
 
 def test_calls_and_tokens_that_are_not_equal_are_beside_the_verdict() -> None:
-    tasks, rows = tasks_of(8), list[Row]()
-    systems = {
-        "none": NoMemory,
-        "latest": LatestEntries,
-        "same": LatestEntries,
-        "full": FullContext,
-        "own": AnswersItself,
-    }
-    for name, make in systems.items():
-        measure(name, make, tasks, Conditions(tokens=20), Copies(), keep=rows.append)
+    systems = {"none": NoMemory, "latest": LatestEntries, "same": LatestEntries, "full": FullContext, "own": Answers}
+    plan = Conditions(tokens=20)
+    rows = [row for name, make in systems.items() for row in ran(make, tasks_of(8), plan, name=name)]
     found = sum_up(rows, [])
     assert found["arms"]["none"]["calls"] == found["arms"]["latest"]["calls"] == 1.0
     assert found["arms"]["latest"]["unequal"] == []
     assert [arm.split(" (")[0] for arm in found["arms"]["full"]["unequal"]] == ["unequal tokens"]
-    assert found["arms"]["own"]["unequal"] == [
-        "unequal calls (3 a question, 1 usual)",
-        "unequal tokens (0 a question, 20 usual)",
-    ]
+    unequal = ["unequal calls (3 a question, 1 usual)", "unequal tokens (0 a question, 20 usual)"]
+    assert found["arms"]["own"]["unequal"] == unequal
     assert all("unequal" not in gain["verdict"] for gain in found["gains"].values())
 
 
@@ -524,16 +481,10 @@ def test_options_are_offered_in_an_order_that_says_nothing() -> None:
     seen: list[tuple[str, ...]] = []
 
     class Looks(Listing):
-        def ask(self, question: AskedQuestion) -> Answered:
+        def ask(self, question: Any) -> Answered:
             seen.append(question.options)
             return Answered()
 
-    session = tasks_of(1)[0].sessions
-    ran(
-        Looks,
-        [
-            Task(f"k/{n}", "s", "q", ("right",), "none", sessions=session, options=("right", "b", "c", "d"))
-            for n in range(20)
-        ],
-    )
+    about: dict[str, Any] = {"sessions": tasks_of(1)[0].sessions, "options": ("right", "b", "c", "d")}
+    ran(Looks, [Task(f"k/{n}", "s", "q", ("right",), "none", **about) for n in range(20)])
     assert {options.index("right") for options in seen} == {0, 1, 2, 3}

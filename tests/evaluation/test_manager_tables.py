@@ -47,9 +47,8 @@ def test_oracle_and_constant_managers_on_the_operation_table() -> None:
 
 
 def _session(id: str, day: int, *texts: str, evidence: Sequence[int] = ()) -> Session:
-    return Session(
-        id, f"2023-05-{day:02d}T10:00", tuple(Turn("user", t, i, i in evidence) for i, t in enumerate(texts))
-    )
+    turns = tuple(Turn("user", text, place, place in evidence) for place, text in enumerate(texts))
+    return Session(id, f"2023-05-{day:02d}T10:00", turns)
 
 
 def _tasks() -> list[Task]:
@@ -114,10 +113,8 @@ def test_the_stream_holds_the_evidence_and_then_others_in_the_order_of_time() ->
     bikes = _tasks()[0]
     everything = fact_stream(bikes, 99)
     assert [fact.session for fact in everything] == ["a", "a", "b", "c", "c"]
-    assert [fact.statement for fact in fact_stream(bikes, 1)] == [
-        "My bikes number three today.",
-        "My bikes number four today.",
-    ]
+    evidence = ["My bikes number three today.", "My bikes number four today."]
+    assert [fact.statement for fact in fact_stream(bikes, 1)] == evidence
     for seed in range(5):
         three = fact_stream(bikes, 3, seed)
         assert len(three) == 3

@@ -48,28 +48,23 @@ class Balance(HTMLParser):
             assert self.open.pop() == tag
 
 
-def test_the_page_is_well_formed(page: str) -> None:
+def require_whole(page: str) -> Balance:
+    """It is well formed and loads nothing."""
     balance = Balance()
     balance.feed(page)
     assert balance.open == []
-    assert balance.seen.count("script") == page.count("<figure") + 2
-
-
-def test_the_page_loads_nothing(page: str) -> None:
     assert re.findall(r"(?:src|href)\s*=|url\(|@import|https?://|fetch\(", page) == []
+    return balance
+
+
+def test_the_page_is_well_formed_and_loads_nothing(page: str) -> None:
+    assert require_whole(page).seen.count("script") == page.count("<figure") + 2
 
 
 def test_the_page_shows_tables_curves_and_settings(page: str) -> None:
-    for text in (
-        "A made-up run",
-        "trained, another question&#x27;s memory",
-        "0.620",
-        "[0.54, 0.71]",
-        "Seconds by phase",
-    ):
-        assert text in page
-    assert "answerer.learning_rate" in page
-    assert "prefers-color-scheme: dark" in page
+    numbers = ("0.620", "[0.54, 0.71]", "Seconds by phase", "answerer.learning_rate", "prefers-color-scheme: dark")
+    for text in ("A made-up run", "trained, another question&#x27;s memory", *numbers):
+        assert text in page, text
 
 
 def test_every_episode_is_there(run: RunFolder, page: str) -> None:

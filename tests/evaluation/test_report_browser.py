@@ -29,9 +29,8 @@ OUTSIDE = """[...document.querySelectorAll('.card, .chart')].flatMap(card => {
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("pages")
-    runs = [
-        sample_run(folder / name, steps=8) for name in ("demo", "another-run-with-a-name-that-is-rather-long-indeed")
-    ]
+    names = ("demo", "another-run-with-a-name-that-is-rather-long-indeed")
+    runs = [sample_run(folder / name, steps=8) for name in names]
     begun = sample_run(folder / "begun", steps=1, finished=False)
     arms = {**ARMS, "default-without-everything-that-can-be-left-out": 0.4}
     streams = dict.fromkeys(("near-miss", "similarity-mid", "a-stream-whose-name-has-no-end-in-sight"), arms)

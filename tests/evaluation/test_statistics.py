@@ -136,10 +136,8 @@ def test_p_is_uniform_where_there_is_no_difference() -> None:
     from scipy.stats import kstest
 
     generator = np.random.default_rng(7)
-    ps = [
-        paired_difference("x", generator.normal(0.0, 1.0, 12).tolist(), resamples=200, seed=seed).p
-        for seed in range(200)
-    ]
+    draws = (generator.normal(0.0, 1.0, 12).tolist() for _ in range(200))
+    ps = [paired_difference("x", values, resamples=200, seed=seed).p for seed, values in enumerate(draws)]
     assert kstest(ps, "uniform").pvalue > 0.01
 
 

@@ -10,23 +10,16 @@ import numpy as np
 from keepworth.evaluation.stream import Results, StreamRow
 from keepworth.evaluation.stream_claims import claims, plan_power, rivals
 
-ARMS = {
-    "none": 0.3,
-    "memrl": 0.5,
-    "kernel-mean": 0.78,
-    "exprag+published": 0.55,
-    "default": 0.7,
-    "default+shuffled": 0.3,
-}
+ARMS = {"none": 0.3, "memrl": 0.5, "kernel-mean": 0.78, "exprag+published": 0.55, "default": 0.7}
+ARMS["default+shuffled"] = 0.3
 
 
 def rows(seeds: int, arms: dict[str, float] = ARMS, spread: float = 0.02) -> Results:
     generator = np.random.default_rng(0)
 
     def bits(mean: float, shared: float) -> str:
-        return "".join(
-            "1" if place < 100 * (mean + shared + generator.normal(0, spread)) else "0" for place in range(100)
-        )
+        shares = (mean + shared + generator.normal(0, spread) for _ in range(100))
+        return "".join("1" if place < 100 * share else "0" for place, share in enumerate(shares))
 
     found = []
     for seed in range(seeds):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import hashlib
+import itertools
 import json
 import shutil
 import signal
@@ -25,22 +26,15 @@ HERE = Path(__file__).parent
 STREAMS = ("near-miss", "noisy-reward", "drift", "tool-graph", "t-maze", "repeat-previous")
 TASKS = 48
 QUERIES = ("where does Ana live", "tea or coffee", "train at nine", "nothing like it 7131")
-RUN = {
-    "threads": "1",
-    "precision": "fp32",
-    "checkpoint_every": "2",
-    "evaluate_every": "4",
-    "learning_rate": "0.01",
-    "steps": "4",
-    "entropy": "0.1",
-    "questions": "2",
-    "tasks_per_step": "2",
-    "group_size": "4",
-    "memories": "1",
-    "words": "12",
-    "max_tokens": "4",
-    "rank": "2",
-}
+RUN = (
+    *("threads=1", "precision=fp32", "checkpoint_every=2", "evaluate_every=4", "learning_rate=0.01", "steps=4"),
+    *("entropy=0.1", "questions=2", "tasks_per_step=2", "group_size=4", "memories=1", "words=12", "max_tokens=4"),
+    *("rank=2", "model=model"),
+)
+
+
+def write(path: Path, facts: Any) -> None:
+    path.write_text(json.dumps(facts, indent=1) + "\n")
 
 
 def listed(items: Any) -> list[dict[str, Any]]:
@@ -58,17 +52,12 @@ def pack(path: Path) -> None:
 def memory_facts(memory: Any) -> dict[str, Any]:
     """What a memory says of itself through its verbs."""
     everything = memory.get_all(limit=1000)
-    return {
-        "items": sorted(listed(everything), key=lambda each: each["id"]),
-        "history": {
-            item.id: [[each.kind, each.after and each.after.text] for each in memory.history(item.id)]
-            for item in everything
-        },
-        "search": {
-            query: [(hit.item.id, round(float(hit.score), 9)) for hit in memory.search(query, top_k=4)]
-            for query in QUERIES
-        },
-    }
+    items = sorted(listed(everything), key=lambda each: each["id"])
+    changes = {item.id: memory.history(item.id) for item in everything}
+    history = {name: [[each.kind, each.after and each.after.text] for each in own] for name, own in changes.items()}
+    hits = {query: memory.search(query, top_k=4) for query in QUERIES}
+    search = {query: [(hit.item.id, round(float(hit.score), 9)) for hit in own] for query, own in hits.items()}
+    return {"items": items, "history": history, "search": search}
 
 
 def freeze_memories(folder: Path) -> None:
@@ -94,7 +83,7 @@ def freeze_memories(folder: Path) -> None:
         facts = {**memory_facts(memory), "moved": moved.id, "episode": episode.id}
         (folder / "store.jsonl").write_text("\n".join(exported(memory.store)) + "\n")
     pack(path)
-    (folder / "store.json").write_text(json.dumps(facts, indent=1) + "\n")
+    write(folder / "store.json", facts)
 
 
 def played(learning: Any, tasks: range) -> list[list[Any]]:
@@ -117,23 +106,16 @@ def freeze_learning(folder: Path) -> None:
     from keepworth.memory.memory import Memory
     from keepworth.memory.policy.hashed_words import HashedWords
 
-    facts = {}
-    for name in ("memrl",):
-        path = folder / f"learning-{name}.mem"
-        learning = Memory(path, policy=name, encoder=HashedWords(), seed=5)
-        before = played(learning, range(30))
-        pending = len(learning.pending())
-        learning.close()
-        copy = folder / "copy.mem"
-        shutil.copy(path, copy)
-        again = Memory(copy, policy=name, encoder=HashedWords(), seed=5)
+    path, copy = folder / "learning-memrl.mem", folder / "copy.mem"
+    with Memory(path, policy="memrl", encoder=HashedWords(), seed=5) as learning:
+        before, pending = played(learning, range(30)), len(learning.pending())
+    shutil.copy(path, copy)
+    with Memory(copy, policy="memrl", encoder=HashedWords(), seed=5) as again:
         after = played(again, range(30, 40))
-        again.close()
-        for left in folder.glob("copy.mem*"):
-            left.unlink()
-        pack(path)
-        facts[name] = {"before": before, "pending": pending, "after": after}
-    (folder / "learning.json").write_text(json.dumps(facts, indent=1) + "\n")
+    for left in folder.glob("copy.mem*"):
+        left.unlink()
+    pack(path)
+    write(folder / "learning.json", {"memrl": {"before": before, "pending": pending, "after": after}})
 
 
 def stream_facts(stream_name: str, method_name: str, seed: int) -> dict[str, Any]:
@@ -162,13 +144,8 @@ def freeze_streams(folder: Path) -> None:
 
     # A network's last digits depend on the number of threads, and then choices do: memento-p is left out.
     names = [name for name in policies_of_cases() if name != "memento-p"]
-    facts = {
-        f"{stream} {name} {seed}": stream_facts(stream, name, seed)
-        for stream in STREAMS
-        for name in names
-        for seed in (0, 1)
-    }
-    (folder / "streams.json").write_text(json.dumps(facts, indent=1) + "\n")
+    cases = itertools.product(STREAMS, names, (0, 1))
+    write(folder / "streams.json", {" ".join(map(str, case)): stream_facts(*case) for case in cases})
 
 
 def update_facts(name: str) -> list[str]:
@@ -205,12 +182,12 @@ def freeze_updates(folder: Path) -> None:
             facts[name] = update_facts(name)
         except KeepworthError as refused:
             facts[name] = f"refused: {type(refused).__name__}"
-    (folder / "updates.json").write_text(json.dumps(facts, indent=1) + "\n")
+    write(folder / "updates.json", facts)
 
 
 def training(runs: str) -> list[str]:
     """To be run in the folder that holds `model`."""
-    assigned = [part for key, value in {"model": "model", **RUN}.items() for part in ("--set", f"{key}={value}")]
+    assigned = [part for setting in RUN for part in ("--set", setting)]
     return [sys.executable, "-m", "keepworth", "train", "memory_r1", "--runs", runs, "--name", "run", *assigned]
 
 
@@ -243,16 +220,12 @@ def freeze_run(folder: Path) -> None:
     rows = [json.loads(line) for line in (folder / "whole" / "run" / "metrics.jsonl").read_text().splitlines()]
     anywhere(folder)
     kept = [{key: value for key, value in row.items() if not key.startswith(("time", "seconds"))} for row in rows]
-    (folder / "run.json").write_text(json.dumps(kept, indent=1) + "\n")
+    write(folder / "run.json", kept)
     shutil.rmtree(folder / "whole")
 
 
-PARTS = {
-    "memories": (freeze_memories, freeze_learning),
-    "streams": (freeze_streams,),
-    "updates": (freeze_updates,),
-    "run": (freeze_run,),
-}
+PARTS = {"memories": (freeze_memories, freeze_learning), "streams": (freeze_streams,)}
+PARTS |= {"updates": (freeze_updates,), "run": (freeze_run,)}
 
 
 def main() -> None:

@@ -12,11 +12,27 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from keepworth.memory.memory import Memory
 from keepworth.memory.store import transaction
+from keepworth.memory.store.checks import check
 from tests.memory import on_postgres
 
 EXAMPLES = 8
 """Of a property, in Postgres."""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Of a memory that is not there yet."""
+    return tmp_path / "a.mem"
+
+
+@pytest.fixture
+def m() -> Iterator[Memory]:
+    """A memory in this process, without an encoder. It has to be sound in the end."""
+    with Memory(encoder=None) as memory:
+        yield memory
+        assert check(memory.store) == []
 
 
 @pytest.fixture(params=[1, 3, transaction.TAIL], ids="index at most {} behind".format)

@@ -63,6 +63,8 @@ SOME = {
     "test_another_action_may_be_chosen": "commands that name a file",
     "test_refused_names_the_line_and_takes_nothing": "commands that name a file",
     "test_nothing_is_written_to_a_file_that_is_gone": "copies of files and what lies beside them",
+    "test_the_write_ahead_log_is_moved_into_the_file_beside_the_writes": "SQLite's locks and its log",
+    "test_a_file_that_takes_the_place_of_an_open_one_does_not_get_its_log": "SQLite's locks and its log",
     "test_how_durable_a_commit_is_can_be_chosen": "SQLite's locks and its log",
     "test_without_a_model_facts_are_found_by_rules": "the path of a file, or none",
     "test_a_memory_that_is_reset_is_empty_and_goes_on": "the path of a file, or none",

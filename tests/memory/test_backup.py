@@ -12,13 +12,13 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import apsw
 import pytest
 
 from keepworth.cli.main import main
 from keepworth.memory import errors
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import backup, check
+from tests.memory.helpers import WordEncoder, behind_its_back, texts
 
 BACKING_UP = """
 import sys, os
@@ -73,18 +73,16 @@ def test_a_backup_put_beside_the_log_of_a_memory_that_crashed_is_not_mixed_with_
         m.add_many([f"later {n}" for n in range(20)])
         shutil.copy(f"{path}-wal", f"{crashed}-wal")
     shutil.copy(copy, crashed)
-    with pytest.raises(
-        errors.NotAMemoryFile, match=r"is a backup, and .*-wal beside it is the log .*: delete that log"
-    ):
+    beside = r"is a backup, and .*-wal beside it is the log .*: delete that log"
+    with pytest.raises(errors.NotAMemoryFile, match=beside):
         Memory(crashed, encoder=None)
     Path(f"{crashed}-wal").unlink()
     with Memory(crashed, encoder=None) as m:
-        assert [item.text for item in m.get_all()] == ["kept"]
+        assert texts(m) == ["kept"]
 
 
 @pytest.mark.parametrize("size", [0, 4096])
-def test_a_file_of_nothing_is_no_new_memory(size: int, tmp_path: Path):
-    path = tmp_path / "a.mem"
+def test_a_file_of_nothing_is_no_new_memory(size: int, path: Path):
     path.write_bytes(bytes(size))
     with pytest.raises(errors.NotAMemoryFile, match=r"a\.mem is empty.*restore a backup"):
         Memory(path, encoder=None)
@@ -92,8 +90,6 @@ def test_a_file_of_nothing_is_no_new_memory(size: int, tmp_path: Path):
 
 
 def test_what_is_made_can_be_read_by_its_owner_alone(tmp_path: Path):
-    from tests.memory.stub_encoder import WordEncoder
-
     before = os.umask(0o022)
     try:
         with Memory(tmp_path / "a.mem", encoder=WordEncoder()) as m:
@@ -106,9 +102,7 @@ def test_what_is_made_can_be_read_by_its_owner_alone(tmp_path: Path):
         os.umask(before)
 
 
-def test_many_may_make_one_memory_at_the_same_moment(tmp_path: Path):
-    path = tmp_path / "a.mem"
-
+def test_many_may_make_one_memory_at_the_same_moment(path: Path):
     def work(number: int) -> None:
         with Memory(path, encoder=None) as m:
             m.add(f"line {number}")
@@ -117,7 +111,7 @@ def test_many_may_make_one_memory_at_the_same_moment(tmp_path: Path):
         list(pool.map(work, range(8)))
     with Memory(path, encoder=None) as m:
         assert (len(m), check(m.store)) == (8, [])
-    assert [path.name for path in tmp_path.iterdir()] == ["a.mem"]
+    assert [file.name for file in path.parent.iterdir()] == ["a.mem"]
 
 
 def test_a_link_to_a_memory_that_is_not_there_yet_makes_it_where_it_points(tmp_path: Path):
@@ -139,16 +133,12 @@ def damage(path: Path, page: int) -> None:
 
 
 def pages_of_items(path: Path) -> list[int]:
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-    found = connection.execute("SELECT pageno FROM dbstat WHERE name = 'items' AND pagetype = 'leaf'").fetchall()
-    connection.close()
-    return [number for (number,) in found]
+    listed = "SELECT pageno FROM dbstat WHERE name = 'items' AND pagetype = 'leaf'"
+    return [number for (number,) in behind_its_back(path, listed)]
 
 
 @pytest.mark.parametrize("beginning", [True, False])
-def test_a_damaged_file_is_refused_and_its_backup_takes_its_place(
-    beginning: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_damaged_file_is_refused_and_its_backup_takes_its_place(beginning: bool, tmp_path: Path, capsys):
     path, copy = tmp_path / "a.mem", tmp_path / "b.mem"
     count = filled(path)
     assert main(["memory", "backup", str(copy), "--file", str(path)]) == 0
@@ -157,9 +147,9 @@ def test_a_damaged_file_is_refused_and_its_backup_takes_its_place(
     for words in (["list"], ["export", str(tmp_path / "all.jsonl")], ["check"]):
         capsys.readouterr()
         assert main(["memory", *words, "--file", str(path)]) != 0
-        said = capsys.readouterr()
-        assert "damaged" in said.out + said.err or "malformed" in said.out + said.err, words
-        assert "restore a backup" in " ".join((said.out + said.err).split()), words
+        printed = " ".join("".join(capsys.readouterr()).split())
+        assert "damaged" in printed or "malformed" in printed, words
+        assert "restore a backup" in printed, words
     assert path.read_bytes() == before
     assert not (tmp_path / "all.jsonl").exists()
     shutil.copy(copy, path)
@@ -167,8 +157,7 @@ def test_a_damaged_file_is_refused_and_its_backup_takes_its_place(
         assert (len(m), check(m.store)) == (count, [])
 
 
-def test_a_file_whose_last_bytes_are_missing_is_damaged(tmp_path: Path):
-    path = tmp_path / "a.mem"
+def test_a_file_whose_last_bytes_are_missing_is_damaged(path: Path):
     with Memory(path, encoder="hashing:32") as m:
         m.add_many([f"fact {number}" for number in range(2000)])
         with m.episode() as episode:
@@ -179,8 +168,7 @@ def test_a_file_whose_last_bytes_are_missing_is_damaged(tmp_path: Path):
         m.search("fact")
 
 
-def test_once_damage_was_met_nothing_more_is_written(tmp_path: Path):
-    path = tmp_path / "a.mem"
+def test_once_damage_was_met_nothing_more_is_written(path: Path):
     filled(path)
     damage(path, pages_of_items(path)[0])
     m = Memory(path, encoder=None)

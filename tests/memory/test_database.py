@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apsw
@@ -18,11 +19,11 @@ from keepworth.memory.operations import Draft
 from keepworth.memory.store.connection import select
 from keepworth.memory.store.database import Database
 from keepworth.memory.store.maintenance import check
+from tests.memory.helpers import rows
 
 
-def test_writers_that_wait_together_share_one_commit(tmp_path):
-    base = Database(tmp_path / "a.mem", durability="power")
-    commits = []
+def test_writers_that_wait_together_share_one_commit(path):
+    base, commits = Database(path, durability="power"), []
     end = base._end
     base._end = lambda connection: (commits.append(1), end(connection))
     inside, go = threading.Event(), threading.Event()
@@ -41,28 +42,17 @@ def test_writers_that_wait_together_share_one_commit(tmp_path):
 
         return work
 
-    results: dict[int, object] = {}
-
-    def call(number):
-        try:
-            results[number] = base.write(insert(number))
-        except ValueError as problem:
-            results[number] = problem
-
-    first = threading.Thread(target=base.write, args=(slow,))
-    first.start()
-    assert inside.wait(10)
-    others = [threading.Thread(target=call, args=(number,)) for number in range(8)]
-    for other in others:
-        other.start()
-    while len(base._queued) < 8:
-        pass
-    go.set()
-    for thread in (first, *others):
-        thread.join()
+    with ThreadPoolExecutor(9) as pool:
+        first = pool.submit(base.write, slow)
+        assert inside.wait(10)
+        others = [pool.submit(base.write, insert(number)) for number in range(8)]
+        while len(base._queued) < 8:
+            pass
+        go.set()
+    first.result()
     assert len(commits) == 2, "one for the slow writer, one for all that waited meanwhile"
-    assert {number for number, result in results.items() if result == number} == {0, 1, 2, 4, 5, 6, 7}
-    assert isinstance(results[3], ValueError), "one that fails fails alone"
+    assert isinstance(others.pop(3).exception(), ValueError), "one that fails fails alone"
+    assert [other.result() for other in others] == [0, 1, 2, 4, 5, 6, 7]
     with base.reading() as connection:
         kept = {name for (name,) in connection.execute("SELECT name FROM facts_of_file")}
     assert kept == {"store", "slow", *(f"n{number}" for number in (0, 1, 2, 4, 5, 6, 7))}
@@ -71,32 +61,26 @@ def test_writers_that_wait_together_share_one_commit(tmp_path):
         base.write(insert(9))
 
 
-def test_one_that_gives_up_waiting_is_not_carried_out_and_does_not_hold_up_the_rest(tmp_path, monkeypatch):
-    base = Database(tmp_path / "a.mem")
+def test_one_that_gives_up_waiting_is_not_carried_out_and_does_not_hold_up_the_rest(path, monkeypatch):
+    base = Database(path)
     inside, go = threading.Event(), threading.Event()
 
     def impatient() -> None:
         raise KeyboardInterrupt
 
-    slow = threading.Thread(target=base.write, args=(lambda _: (inside.set(), go.wait(10)),))
-    slow.start()
-    assert inside.wait(10)
-    with monkeypatch.context() as patch:
-        patch.setattr(base._turn, "wait", impatient)
-        with pytest.raises(KeyboardInterrupt):
-            base.write(naming("given up"))
-    others = [threading.Thread(target=base.write, args=(naming(str(n)),)) for n in (2, 3)]
-    for other in others:
-        other.start()
-    go.set()
-    for thread in (slow, *others):
-        thread.join(10)
-        assert not thread.is_alive()
-    assert base.write(lambda connection: select(connection, "SELECT name FROM facts_of_file ORDER BY 1")) == [
-        ("store",),
-        ("test 2",),
-        ("test 3",),
-    ]
+    with ThreadPoolExecutor(3) as pool:
+        slow = pool.submit(base.write, lambda _: (inside.set(), go.wait(10)))
+        assert inside.wait(10)
+        with monkeypatch.context() as patch:
+            patch.setattr(base._turn, "wait", impatient)
+            with pytest.raises(KeyboardInterrupt):
+                base.write(naming("given up"))
+        others = [pool.submit(base.write, naming(str(n))) for n in (2, 3)]
+        go.set()
+        for each in (slow, *others):
+            each.result(10)
+    listed = base.write(lambda connection: select(connection, "SELECT name FROM facts_of_file ORDER BY 1"))
+    assert listed == [("store",), ("test 2",), ("test 3",)]
     base.close()
 
 
@@ -129,8 +113,8 @@ def test_a_lock_of_another_is_waited_for_and_then_given_up(tmp_path):
     other.close()
 
 
-def test_duplicates_in_a_batch_are_found_on_file_and_in_the_batch_itself(tmp_path):
-    with Memory(tmp_path / "a.mem", encoder=None) as m:
+def test_duplicates_in_a_batch_are_found_on_file_and_in_the_batch_itself(path):
+    with Memory(path, encoder=None) as m:
         old = [m.add(f"line {number}") for number in range(5)]
         found = m.add_many([f"line {number % 20}" for number in range(40)])
         assert [item.id for item in found[:5]] == [item.id for item in old]
@@ -145,35 +129,30 @@ def test_duplicates_in_a_batch_are_found_on_file_and_in_the_batch_itself(tmp_pat
         assert check(m.store) == []
 
 
-def test_a_memory_that_is_closed_is_one_file_also_where_nothing_was_written(tmp_path: Path):
+def test_a_memory_that_is_closed_is_one_file_also_where_nothing_was_written(path: Path):
     for _ in range(2):
-        Memory(tmp_path / "a.mem", encoder=None).close()
-        assert [path.name for path in tmp_path.iterdir()] == ["a.mem"]
+        Memory(path, encoder=None).close()
+        assert [file.name for file in path.parent.iterdir()] == ["a.mem"]
 
 
 def named(memory: Memory) -> list[str]:
-    with memory.store.database.reading() as connection:
-        return [
-            name for (name,) in connection.execute("SELECT name FROM facts_of_file WHERE name GLOB 'test *' ORDER BY 1")
-        ]
+    listed = "SELECT name FROM facts_of_file WHERE name GLOB 'test *' ORDER BY 1"
+    return [name for (name,) in rows(memory, listed)]
 
 
 def naming(name: str):
     return lambda connection: connection.execute("INSERT INTO facts_of_file VALUES(?, '')", (f"test {name}",))
 
 
-def test_who_reads_what_lies_in_memory_may_write_while_others_wait_to():
-    with Memory(":memory:", encoder=None) as m:
-        base, inside = m.store.database, threading.Event()
-        others = [threading.Thread(target=lambda n=n: (inside.wait(10), base.write(naming(str(n))))) for n in range(4)]
-        for other in others:
-            other.start()
+def test_who_reads_what_lies_in_memory_may_write_while_others_wait_to(m: Memory):
+    base, inside = m.store.database, threading.Event()
+    with ThreadPoolExecutor(4) as pool:
+        for n in range(4):
+            pool.submit(lambda n=n: (inside.wait(10), base.write(naming(str(n)))))
         with base.reading():
             inside.set()
             time.sleep(0.05)  # they stand in front of the lock
             base.write(naming("mine"))
-        for other in others:
-            other.join(10)
-        assert named(m) == ["test 0", "test 1", "test 2", "test 3", "test mine"]
-        with pytest.raises(MemoryProblem, match="a write inside a write"):
-            base.write(lambda connection: base.write(naming("inner")))
+    assert named(m) == ["test 0", "test 1", "test 2", "test 3", "test mine"]
+    with pytest.raises(MemoryProblem, match="a write inside a write"):
+        base.write(lambda connection: base.write(naming("inner")))

@@ -14,8 +14,9 @@ import pytest
 
 from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
+from keepworth.memory.store import rows
 from keepworth.memory.store.maintenance import check, compact, reembed
-from tests.memory.stub_encoder import WordEncoder
+from tests.memory.helpers import WordEncoder, behind_its_back, finds, texts
 
 FILLER = 30
 
@@ -41,16 +42,7 @@ def in_blocks(blocked: Path, tmp_path: Path) -> Path:
 
 
 def blocks_of(path: Path) -> list[int]:
-    return [last for (last,) in changed(path, "SELECT last FROM blocks ORDER BY last")]
-
-
-def changed(path: Path, statement: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
-    """Behind the back of the memory."""
-    connection = apsw.Connection(str(path))
-    try:
-        return connection.execute(statement, values).fetchall()
-    finally:
-        connection.close()
+    return [last for (last,) in behind_its_back(path, "SELECT last FROM blocks ORDER BY last")]
 
 
 def best(m: Memory, query: str) -> tuple[str, float]:
@@ -61,8 +53,7 @@ def best(m: Memory, query: str) -> tuple[str, float]:
 # Another state of the memory.
 
 
-def test_a_handle_that_is_open_follows_vectors_made_without_a_journal_entry(tmp_path: Path):
-    path = tmp_path / "a.mem"
+def test_a_handle_that_is_open_follows_vectors_made_without_a_journal_entry(path: Path):
     with memory(path) as reader:
         reader.add("a dog")
         with memory(path, encoder=None) as writer:
@@ -72,15 +63,15 @@ def test_a_handle_that_is_open_follows_vectors_made_without_a_journal_entry(tmp_
         assert best(reader, "a cat in the sun") == ("a cat in the sun", 1.0)
 
 
-def test_a_file_with_a_name_of_earlier_rules_opens(tmp_path: Path):
-    path = tmp_path / "a.mem"
+def test_a_file_with_a_name_of_earlier_rules_opens(path: Path):
     with memory(path) as m:
         m.add("a cat", user_id="jean dupont")
         m.add("a dog", user_id="ana")
     for table, column in (("scopes", '"user"'), ("names", "name")):
-        changed(path, f"UPDATE {table} SET {column} = ? WHERE {column} = 'jean dupont'", ("jean\u00a0dupont",))
+        old = f"UPDATE {table} SET {column} = ? WHERE {column} = 'jean dupont'"
+        behind_its_back(path, old, ("jean\u00a0dupont",))
     with memory(path) as m:
-        assert {item.text for item in m.get_all()} == {"a cat", "a dog"}
+        assert set(texts(m)) == {"a cat", "a dog"}
         assert best(m, "a cat") == ("a cat", 1.0)
         assert len(m.erase(user_id="ana").ids) == 1
         m.forget("m1")
@@ -92,37 +83,33 @@ def test_a_file_with_a_name_of_earlier_rules_opens(tmp_path: Path):
 
 def _bytes(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
     def damage(path: Path) -> None:
-        ((body,),) = changed(path, "SELECT body FROM blocks")
-        changed(path, "UPDATE blocks SET body = ?", (change(body),))
-
-    return damage
-
-
-def _said(statement: str) -> Callable[[Path], None]:
-    def damage(path: Path) -> None:
-        changed(path, f"UPDATE blocks SET {statement}")
+        ((body,),) = behind_its_back(path, "SELECT body FROM blocks")
+        behind_its_back(path, "UPDATE blocks SET body = ?", (change(body),))
 
     return damage
 
 
 MATRIX = 4 * 64 * 1024
-DAMAGES: dict[str, Callable[[Path], None]] = {
+DAMAGES: dict[str, Callable[[Path], None] | str] = {
     "random vectors": _bytes(lambda body: np.random.default_rng(0).bytes(MATRIX) + body[MATRIX:]),
     "one bit": _bytes(lambda body: body[:999] + bytes([body[999] ^ 4]) + body[1000:]),
     "two rows exchanged": _bytes(lambda body: body[256:512] + body[:256] + body[512:]),
     "zeroed row numbers": _bytes(lambda body: body[:MATRIX] + bytes(8 * 1024) + body[MATRIX + 8 * 1024 :]),
     "cut": _bytes(lambda body: body[:-100]),
-    "text": _said("body = 'text'"),
-    "a negative size": _said("size = -1"),
-    "another beginning": _said("first = 500"),
+    "text": "body = 'text'",
+    "a negative size": "size = -1",
+    "another beginning": "first = 500",
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_block_is_not_believed_and_written_again(damage: str, in_blocks: Path):
     path = in_blocks
-    sound = changed(path, "SELECT * FROM blocks")
-    DAMAGES[damage](path)
+    sound, how = behind_its_back(path, "SELECT * FROM blocks"), DAMAGES[damage]
+    if isinstance(how, str):
+        behind_its_back(path, f"UPDATE blocks SET {how}")
+    else:
+        how(path)
     for read_only in (True, False):
         with memory(path, read_only=read_only) as m:
             if read_only:
@@ -133,7 +120,7 @@ def test_a_damaged_block_is_not_believed_and_written_again(damage: str, in_block
     with memory(path) as m:
         assert check(m.store) == []
     if damage != "another beginning":
-        assert changed(path, "SELECT * FROM blocks") == sound
+        assert behind_its_back(path, "SELECT * FROM blocks") == sound
 
 
 def test_what_blocks_are_wrong_about_is_read_from_the_rows(in_blocks: Path):
@@ -143,7 +130,7 @@ def test_what_blocks_are_wrong_about_is_read_from_the_rows(in_blocks: Path):
         m.forget("m9")
         m.update("m10", status=Status.ARCHIVED)
         m.add("filler 7 thing 0 or so")
-    assert changed(path, "SELECT n FROM outdated") == [(8,), (9,), (10,)]
+    assert behind_its_back(path, "SELECT n FROM outdated") == [(8,), (9,), (10,)]
     with memory(path) as m:
         found = {hit.id: hit for hit in m.search("filler 7 thing 0", mode="dense", top_k=2000)}
         assert len(found) == 1099
@@ -153,21 +140,19 @@ def test_what_blocks_are_wrong_about_is_read_from_the_rows(in_blocks: Path):
         m.update("m10", status=Status.ACTIVE)
         assert best(m, "filler 9 thing 2") == ("filler 9 thing 2", 1.0)
         compact(m.store)
-        assert changed(path, "SELECT n FROM outdated") == []
+        assert behind_its_back(path, "SELECT n FROM outdated") == []
         assert check(m.store) == []
     with memory(path) as m:
         assert best(m, "an altogether different thing") == ("an altogether different thing", 1.0)
         assert len(m.search("filler thing", mode="dense", top_k=2000)) == 1100
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"user_id": "ana"}, {"where": {"topic": 1}}, {"user_id": "ben", "where": {"topic": 2}}]
-)
-def test_the_first_search_of_a_process_finds_what_later_ones_find(
-    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+ASKED = [{}, {"user_id": "ana"}, {"where": {"topic": 1}}, {"user_id": "ben", "where": {"topic": 2}}]
+
+
+@pytest.mark.parametrize("options", ASKED)
+def test_the_first_search_of_a_process_finds_what_later_ones_find(options: dict[str, Any], path: Path, monkeypatch):
     monkeypatch.setattr("keepworth.memory.store.derived.FEW", 0)  # so that it scores blocks as it reads them
-    path = tmp_path / "a.mem"
     with memory(path) as m:
         for user in ("ana", "ben"):
             topics = [{"topic": n % 3} for n in range(1100)]
@@ -188,8 +173,7 @@ GONE: dict[str, Callable[[Memory], object]] = {
 
 
 @pytest.mark.parametrize("how", GONE)
-def test_a_block_whose_items_are_all_gone_is_read_as_empty(how: str, tmp_path: Path):
-    path = tmp_path / "a.mem"
+def test_a_block_whose_items_are_all_gone_is_read_as_empty(how: str, path: Path):
     with memory(path) as m:
         m.add_many([f"filler {n}" for n in range(1024)], user_id="bo", source="import")
         m.add("green tea", user_id="ana")
@@ -197,15 +181,14 @@ def test_a_block_whose_items_are_all_gone_is_read_as_empty(how: str, tmp_path: P
         assert best(m, "green tea") == ("green tea", 1.0)
     with memory(path) as m:
         for _ in range(2):  # the first search of a process reads blocks in another way than the second
-            assert [hit.text for hit in m.search("green tea", mode="dense", top_k=2000)] == ["green tea"]
+            assert finds(m, "green tea", mode="dense", top_k=2000) == ["green tea"]
         assert check(m.store) == []
 
 
-def test_blocks_that_are_missing_are_written_by_the_first_search(tmp_path: Path):
-    path = tmp_path / "a.mem"
+def test_blocks_that_are_missing_are_written_by_the_first_search(path: Path):
     with memory(path) as m:
         m.add_many([f"filler {n} thing {n % 7}" for n in range(2100)])
-    changed(path, "DELETE FROM blocks")
+    behind_its_back(path, "DELETE FROM blocks")
     with memory(path) as m:
         assert best(m, "filler 2099 thing 6") == ("filler 2099 thing 6", 1.0)
         assert check(m.store) == []
@@ -307,16 +290,10 @@ def test_check_names_the_table_that_differs(statement: str, lived_in: Path):
 
 
 def chains(path: Path) -> list[bytes | None]:
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-    found = [link for (link,) in connection.execute("SELECT chain FROM events ORDER BY seq")]
-    connection.close()
-    return found
+    return [link for (link,) in behind_its_back(path, "SELECT chain FROM events ORDER BY seq")]
 
 
-def test_the_chain_survives_what_is_erased_and_proves_no_guess_of_it(tmp_path: Path):
-    from keepworth.memory.store import rows
-
-    path = tmp_path / "a.mem"
+def test_the_chain_survives_what_is_erased_and_proves_no_guess_of_it(path: Path):
     with memory(path) as m:
         m.add_many(["one", "the code is 1234", "three"])
     before = chains(path)

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.memory.errors import MemoryProblem, NotAMemoryFile, UnknownEpisode
+from benchmarks.memory.crash import crash_rounds
+from keepworth.memory.errors import NotAMemoryFile, UnknownEpisode
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import database
-from keepworth.memory.store.checks import check
-from keepworth.memory.store.maintenance import backup
+from keepworth.memory.store.maintenance import backup, check
+from tests.memory.helpers import finds
 
 KILLED = """
 import os, signal, sys
@@ -26,8 +27,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_decision_inside_an_episode_outlives_a_process_that_is_killed_at_once(tmp_path: Path):
-    path = tmp_path / "a.mem"
+def test_a_decision_inside_an_episode_outlives_a_process_that_is_killed_at_once(path: Path):
     done = subprocess.run([sys.executable, "-c", KILLED, str(path)], capture_output=True, text=True)
     episode, inside, outside = done.stdout.split()
     with Memory(path, encoder=None) as m:
@@ -38,9 +38,8 @@ def test_a_decision_inside_an_episode_outlives_a_process_that_is_killed_at_once(
             m.reward(outside, 1.0)  # it waited for the next commit in the background
 
 
-def test_the_write_ahead_log_is_moved_into_the_file_beside_the_writes(tmp_path: Path, monkeypatch):
+def test_the_write_ahead_log_is_moved_into_the_file_beside_the_writes(path: Path, monkeypatch):
     monkeypatch.setattr(database, "LOG_PAGES", 5)
-    path = tmp_path / "a.mem"
     with Memory(path, encoder=None) as m:
         before = path.stat().st_size
         m.add_many([f"note {number} " + "x" * 500 for number in range(200)])  # less than what a write moves itself
@@ -50,7 +49,7 @@ def test_the_write_ahead_log_is_moved_into_the_file_beside_the_writes(tmp_path: 
         assert path.stat().st_size > before
         m.add("one more")
         assert check(m.store) == []
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.mem"]
+    assert [file.name for file in path.parent.iterdir()] == ["a.mem"]
     with Memory(path, encoder=None) as m:
         assert len(m.get_all(limit=300)) == 201
 
@@ -82,15 +81,15 @@ def test_nothing_is_written_to_a_file_that_is_gone(how: str, tmp_path: Path):
             path.parent.rename(tmp_path / "elsewhere")
         with pytest.raises(NotAMemoryFile, match="nothing was written now"):
             m.add("a dog")
-        assert [hit.text for hit in m.search("a cat a dog")] == ["a cat"]
+        assert finds(m, "a cat a dog") == ["a cat"]
 
 
-def test_searches_outside_episodes_are_logged_together_and_not_at_all_where_that_is_off(tmp_path: Path):
-    with Memory(tmp_path / "a.mem", encoder=None) as m:
+def test_searches_outside_episodes_are_logged_together_and_not_at_all_where_that_is_off(path: Path):
+    with Memory(path, encoder=None) as m:
         m.add("a cat")
         decisions = [m.search("cat").decision for _ in range(5)]
         assert m.reward(decisions[2], 1.0).applied
-    with Memory(tmp_path / "a.mem", encoder=None, log="off") as m:
+    with Memory(path, encoder=None, log="off") as m:
         assert m.reward(decisions[4], 0.0).applied  # closing wrote what was waiting
         assert m.search("cat").decision == ""
         with m.episode() as episode:
@@ -98,13 +97,49 @@ def test_searches_outside_episodes_are_logged_together_and_not_at_all_where_that
 
 
 @pytest.mark.parametrize(("durability", "synchronous"), [("process", 1), ("power", 2)])
-def test_how_durable_a_commit_is_can_be_chosen(tmp_path: Path, durability: str, synchronous: int):
+def test_how_durable_a_commit_is_can_be_chosen(path: Path, durability: str, synchronous: int):
     """1 syncs when the write-ahead log is moved into the file, 2 at every commit."""
-    with Memory(tmp_path / "a.mem", encoder=None, durability=durability) as m:
+    with Memory(path, encoder=None, durability=durability) as m:
         settings = m.store.database.exclusive(lambda c: (c.pragma("synchronous"), c.pragma("journal_mode")))
         assert settings == (synchronous, "wal")
 
 
-def test_a_durability_that_does_not_exist_is_refused():
-    with pytest.raises(MemoryProblem, match="'process' or 'power'"):
-        Memory(":memory:", encoder=None, durability="eternal")
+# Killed at any moment, with several writers at work: nothing acknowledged is lost and the file is sound.
+
+
+WRITER = """
+import sys
+from keepworth.memory.memory import Memory
+m = Memory(sys.argv[1], encoder=None)
+for n in range(int(sys.argv[3])):
+    m.add(f"writer {sys.argv[2]} line {n}", user_id=sys.argv[2])
+"""
+READER = """
+import sys
+from keepworth.memory.memory import Memory
+m = Memory(sys.argv[1], encoder=None, read_only=True)
+for n in range(int(sys.argv[3])):
+    hits = m.search("writer line", top_k=3)
+    assert all("line" in hit.text for hit in hits)
+"""
+
+
+@pytest.mark.parametrize("rounds", [6, pytest.param(30, marks=pytest.mark.slow)])
+def test_kill_9(tmp_path: Path, rounds: int):
+    result = crash_rounds(tmp_path / "a.mem", rounds, seconds=0.1)
+    assert result["lost"] == 0
+    assert result["acknowledged"] >= rounds
+
+
+def test_four_writers_and_four_readers(path: Path):
+    Memory(path, encoder=None).close()
+    commands = [
+        [sys.executable, "-c", script, str(path), str(n), "40"] for n in range(4) for script in (WRITER, READER)
+    ]
+    processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
+    for process in processes:
+        _, problem = process.communicate(timeout=250)
+        assert process.returncode == 0, problem
+    with Memory(path, encoder=None) as m:
+        assert len(m) == 160
+        assert check(m.store) == []

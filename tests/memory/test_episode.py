@@ -30,20 +30,19 @@ WRONG = ["typo", "e", "m1", "' OR 1=1 --", "e" * 10_000, "\x00", "\ud800", 7, b"
 
 @pytest.mark.parametrize("verb", range(len(VERBS)))
 @pytest.mark.parametrize("id", WRONG, ids=lambda id: repr(id)[:12])
-def test_an_episode_that_does_not_exist_is_refused(verb: int, id: str):
-    with Memory(encoder=None) as m:
-        m.add("a cat")
-        before = m.snapshot(), len(m)
-        with pytest.raises(UnknownEpisode, match="no episode"):
-            VERBS[verb](m, id)
-        assert (m.snapshot(), len(m)) == before
-        assert statistics(m.store).decisions == 0
+def test_an_episode_that_does_not_exist_is_refused(verb: int, id: str, m: Memory):
+    m.add("a cat")
+    before = m.snapshot(), len(m)
+    with pytest.raises(UnknownEpisode, match="no episode"):
+        VERBS[verb](m, id)
+    assert (m.snapshot(), len(m)) == before
+    assert statistics(m.store).decisions == 0
 
 
-def test_an_episode_that_is_over_takes_what_comes_late_also_from_another_process(tmp_path: Path):
-    with Memory(tmp_path / "a.mem", encoder=None) as m, m.episode() as ep:
+def test_an_episode_that_is_over_takes_what_comes_late_also_from_another_process(path: Path):
+    with Memory(path, encoder=None) as m, m.episode() as ep:
         ep.remember("a cat")
-    with Memory(tmp_path / "a.mem", encoder=None) as m:
+    with Memory(path, encoder=None) as m:
         m.add("a dog", episode=ep.id)
         m.search("dog", episode=ep.id)
         assert len(m.episode_record(ep.id).operations) == 2
@@ -51,9 +50,8 @@ def test_an_episode_that_is_over_takes_what_comes_late_also_from_another_process
         assert len(m) == 0
 
 
-def test_a_reward_finds_a_search_that_is_being_logged_at_this_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reward_finds_a_search_that_is_being_logged_at_this_moment(m: Memory, monkeypatch) -> None:
     """The thread that logs searches had taken it off the list and not committed it yet."""
-    m = Memory(encoder=None)
     m.add("a cat")
     log, begun, go_on = m._decisions, threading.Event(), threading.Event()
     write = log.write
@@ -73,18 +71,15 @@ def test_a_reward_finds_a_search_that_is_being_logged_at_this_moment(monkeypatch
     beside.join()
 
 
-def test_a_choice_that_no_file_can_hold_costs_no_other_its_reward() -> None:
-    with Memory(encoder=None) as m:
-        m.add("a cat")
-        sound = [m.search("cat").decision for _ in range(3)]
-        decision = Decision("d0", DecisionKind.SEARCH, "cat", (), (), 1.0, "none", step=10**30)
-        m._decisions.later(lambda: Logged("", m.scope, "", decision))
-        m._decisions.later(lambda: 1 // 0)  # type: ignore[arg-type,return-value]
-        sound.append(m.search("cat").decision)
-        m._decisions.flush()
-        for id in sound:
-            assert m.reward(id, 1.0).applied
-        with pytest.raises(UnknownEpisode, match="logged"):
-            m.reward("d0", 1.0)
-        assert m._decisions._thread is not None
-        assert m._decisions._thread.is_alive()
+def test_a_choice_that_no_file_can_hold_costs_no_other_its_reward(m: Memory) -> None:
+    m.add("a cat")
+    sound = [m.search("cat").decision for _ in range(3)]
+    decision = Decision("d0", DecisionKind.SEARCH, "cat", (), (), 1.0, "none", step=10**30)
+    m._decisions.later(lambda: Logged("", m.scope, "", decision))
+    m._decisions.later(lambda: 1 // 0)  # type: ignore[arg-type,return-value]
+    sound.append(m.search("cat").decision)
+    m._decisions.flush()
+    assert all(m.reward(id, 1.0).applied for id in sound)
+    with pytest.raises(UnknownEpisode, match="logged"):
+        m.reward("d0", 1.0)
+    assert m._decisions._thread.is_alive()

@@ -12,19 +12,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from keepworth.cli.memory import app
+from keepworth.cli.main import main
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory import errors
 from keepworth.memory.item import Scope
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import decision_log
-from keepworth.memory.store.connection import scalar
 from keepworth.memory.store.maintenance import check, compact
 from keepworth.memory.store.purge import is_tombstone
 from keepworth.memory.store.transfer import exported, imported
-from tests.memory.stub_encoder import WordEncoder
+from tests.memory.helpers import WordEncoder, command, finds, rows, texts
+
+OUTSIDE = {"zxfamily", "zxoutside"}
+"""What asked about her from outside, without a word that was hers alone, is not quoted by anything that is gone."""
 
 
 def memory(path: Path, **options: object) -> Memory:
@@ -99,8 +100,7 @@ def lived_in(path: Path) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("handle", ["everybody's", "her own", "through a link", "by command"])
-def test_a_person_is_erased_from_every_byte_of_every_file(handle: str, tmp_path: Path):
-    path = tmp_path / "a.mem"
+def test_a_person_is_erased_from_every_byte_of_every_file(handle: str, path: Path, tmp_path: Path):
     vectors = lived_in(path)
     assert {needle for needle, _ in left(tmp_path, *NEEDLES)} == set(NEEDLES)
     content = b"".join(files(tmp_path).values())
@@ -110,9 +110,7 @@ def test_a_person_is_erased_from_every_byte_of_every_file(handle: str, tmp_path:
         before = m.snapshot()
         theirs = [m.get(item.id) for item in m.get_all(user_id="bob")]
         # As a service that runs on; the other handle's cache must not bring anything back.
-        if handle == "by command":
-            pass
-        elif handle == "her own":
+        if handle == "her own":
             with memory(path, user_id="zxuser") as own:
                 erased = own.erase()
         elif handle == "through a link":
@@ -120,17 +118,15 @@ def test_a_person_is_erased_from_every_byte_of_every_file(handle: str, tmp_path:
             (tmp_path / "links" / "link.mem").symlink_to(path)
             with memory(tmp_path / "links" / "link.mem") as linked:
                 erased = linked.erase(user_id="zxuser")
-        else:
+        elif handle == "everybody's":
             erased = m.erase(user_id="zxuser")
         if handle != "by command":
             assert len(erased.ids) >= 9
             assert erased.queries >= 3
     if handle == "by command":
-        done = CliRunner().invoke(app, ["erase", "--user", "zxuser", "--file", str(path), "--yes"])
+        done = command("erase", "--user", "zxuser", "--file", path, "--yes")
         assert (done.exit_code, done.output[:6]) == (0, "Erased")
-    # What asked about her from outside, without a word that was hers alone, is not quoted by anything that is gone.
-    outside = {"zxfamily", "zxoutside"}
-    assert left(tmp_path, *(set(NEEDLES) - outside)) == []
+    assert left(tmp_path, *(set(NEEDLES) - OUTSIDE)) == []
     content = b"".join(files(tmp_path).values())
     assert not any(vector.tobytes() in content for vector in vectors)
     assert {needle for needle, _ in left(tmp_path, *BYSTANDERS)} == set(BYSTANDERS)
@@ -144,14 +140,14 @@ def test_a_person_is_erased_from_every_byte_of_every_file(handle: str, tmp_path:
                 undo()
         # Whoever comes back under the name begins anew.
         m.add("zxplain likes rice now", user_id="zxuser")
-        assert [hit.text for hit in m.search("zxplain", user_id="zxuser")] == ["zxplain likes rice now"]
+        assert finds(m, "zxplain", user_id="zxuser") == ["zxplain likes rice now"]
         assert len(m.get_all(user_id="zxuser", all_states=True)) == 1
         compact(m.store)
         assert check(m.store) == []
 
 
-def test_a_person_is_erased_after_an_item_that_took_the_place_of_another(tmp_path: Path):
-    with memory(tmp_path / "a.mem") as m:
+def test_a_person_is_erased_after_an_item_that_took_the_place_of_another(path: Path):
+    with memory(path) as m:
         tofu = m.add("ana likes tofu", user_id="ana")
         rice = m.add("ana likes rice", user_id="ana")
         assert m.supersede(rice.id, "ana likes tofu").id == tofu.id
@@ -160,20 +156,20 @@ def test_a_person_is_erased_after_an_item_that_took_the_place_of_another(tmp_pat
         assert check(m.store) == []
 
 
-def test_what_an_undo_made_of_an_item_keeps_its_words_when_that_item_is_erased(tmp_path: Path):
-    with memory(tmp_path / "a.mem") as m:
+def test_what_an_undo_made_of_an_item_keeps_its_words_when_that_item_is_erased(path: Path):
+    with memory(path) as m:
         start = m.snapshot()
         tofu = m.add("ana likes tofu")
         undone = m.rollback(since=start)
         assert not m.apply(Operation(OperationKind.SUPERSEDE, (tofu.id,), "ana likes rice")).applied
         m.rollback(undone.id)
         m.forget(tofu.id, purge_history=True)
-        assert [item.text for item in m.get_all()] == ["ana likes rice"]
+        assert texts(m) == ["ana likes rice"]
         assert check(m.store) == []
 
 
-def test_another_handle_that_knew_the_person_opens_nothing_of_it_and_reports_no_damage(tmp_path: Path):
-    with Memory(tmp_path / "a.mem", encoder=None) as one, Memory(tmp_path / "a.mem", encoder=None) as other:
+def test_another_handle_that_knew_the_person_opens_nothing_of_it_and_reports_no_damage(path: Path):
+    with Memory(path, encoder=None) as one, Memory(path, encoder=None) as other:
         ana = other.within(user_id="ana")
         with ana.episode("what to eat") as episode:
             ana.add("ana likes tofu")
@@ -185,9 +181,8 @@ def test_another_handle_that_knew_the_person_opens_nothing_of_it_and_reports_no_
         assert check(other.store) == []
 
 
-def test_searches_of_another_handle_that_wait_to_be_logged_bring_nothing_back(tmp_path: Path, monkeypatch):
+def test_searches_of_another_handle_that_wait_to_be_logged_bring_nothing_back(path: Path, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(decision_log, "FLUSH_SECONDS", 60.0)
-    path = tmp_path / "a.mem"
     with memory(path) as m, memory(path) as other:
         m.add("zxplain likes tofu", user_id="zxuser")
         m.add("bob likes tofu", user_id="bob")
@@ -202,41 +197,40 @@ def test_searches_of_another_handle_that_wait_to_be_logged_bring_nothing_back(tm
             other.reward(gone.decision, 1.0)
         other.search("likes tofu")
         other._decisions.flush()
-        with m.store.database.reading() as connection:
-            assert connection.execute("SELECT query FROM decisions ORDER BY n DESC").fetchone() == ("likes tofu",)
+        assert rows(m, "SELECT query FROM decisions ORDER BY n DESC")[0] == ("likes tofu",)
         assert check(m.store) == []
     assert left(tmp_path, "zxuser", "zxplain", "zxquery") == []
 
 
-@pytest.mark.parametrize(
-    "bound", [{"session_id": "s1"}, {"agent_id": "helper"}, {"user_id": "ana", "session_id": "s1"}]
-)
-def test_a_session_or_an_agent_is_erased_and_the_rest_of_the_person_stays(bound: dict[str, str], tmp_path: Path):
-    path = tmp_path / "a.mem"
+BOUNDS = [{"session_id": "s1"}, {"agent_id": "helper"}, {"user_id": "ana", "session_id": "s1"}]
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_a_session_or_an_agent_is_erased_and_the_rest_of_the_person_stays(bound: dict[str, str], path: Path):
     with memory(path, tenant="acme") as m:
         m.add("zxone", user_id="ana", agent_id="helper", session_id="s1")
         m.add("kept", user_id="ana", agent_id="other", session_id="s2")
         m.erase(**bound)
-        assert [item.text for item in m.get_all(user_id="ana")] == ["kept"]
-        assert [hit.text for hit in m.search("kept", user_id="ana", mode="lexical")] == ["kept"]
+        assert texts(m, user_id="ana") == ["kept"]
+        assert finds(m, "kept", user_id="ana", mode="lexical") == ["kept"]
         assert check(m.store) == []
     with memory(path, tenant="other") as m:
         m.add("kept", user_id="ana")
         m.erase(user_id="ana")
     with memory(path, tenant="acme") as m:
-        assert [item.text for item in m.get_all(user_id="ana")] == ["kept"]
+        assert texts(m, user_id="ana") == ["kept"]
         assert check(m.store) == []
-    assert left(tmp_path, "zxone") == []
+    assert left(path.parent, "zxone") == []
 
 
-def test_a_whole_memory_is_never_erased(tmp_path: Path):
-    with memory(tmp_path / "a.mem") as m:
+def test_a_whole_memory_is_never_erased(path: Path):
+    with memory(path) as m:
         m.add("a cat")
         with pytest.raises(errors.InvalidScope, match=r"erase needs a user_id.*delete the file"):
             m.erase()
         assert m.erase(user_id="nobody").ids == ()
         assert len(m) == 1
-    asked = CliRunner().invoke(app, ["erase", "--user", "ana", "--file", str(tmp_path / "a.mem")], input="n\n")
+    asked = command("erase", "--user", "ana", "--file", path, input="n\n")
     assert asked.exit_code == 1
     assert "for good?" in asked.output
 
@@ -277,7 +271,7 @@ def test_what_an_undo_took_away_goes_with_an_item_that_says_the_same(back: bool,
         (item,) = (item for item in m.get_all() if "zxalpha" in item.text)
         m.forget(item.id, purge_history=True)
         assert check(m.store) == []
-        assert [item.text for item in m.get_all(user_id="ana")] == ["zxbeta credit card"]
+        assert texts(m, user_id="ana") == ["zxbeta credit card"]
     assert left(tmp_path, "zxalpha") == []
 
 
@@ -297,11 +291,9 @@ def test_the_number_of_an_earlier_wording_goes_with_the_erased_item():
     m = memory(":memory:")
     item = m.add("zxbeta credit card")
     m.update(item.id, "nothing of note")
-    with m.store.database.reading() as connection:
-        assert scalar(connection, "SELECT count(*) FROM former_contents") == 1
+    assert rows(m, "SELECT count(*) FROM former_contents") == [(1,)]
     m.forget(item.id, purge_history=True)
-    with m.store.database.reading() as connection:
-        assert scalar(connection, "SELECT count(*) FROM former_contents") == 0
+    assert rows(m, "SELECT count(*) FROM former_contents") == [(0,)]
 
 
 HERS = (
@@ -314,10 +306,9 @@ HERS = (
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 24))])
 @pytest.mark.parametrize("by_item", [False, True], ids=["the person", "each item"])
 def test_whatever_happened_before_nothing_is_left_and_what_stays_can_be_undone_and_replayed(
-    by_item: bool, seed: int, tmp_path: Path
+    by_item, seed, path, tmp_path
 ):
     draw = random.Random(seed)
-    path = tmp_path / "a.mem"
     everybody, hers, his = memory(path), memory(path, user_id="zxana"), memory(path, user_id="bob")
     episodes: list[tuple[Memory, str]] = []
     rollbacks: list[tuple[Memory, str]] = []
@@ -333,13 +324,8 @@ def test_whatever_happened_before_nothing_is_left_and_what_stays_can_be_undone_a
         if verb < 3:
             m.add(text(m), source="zxsource" if m is hers else "chat", metadata={"n": draw.randrange(2)})
         elif verb == 3:
-            m.apply(
-                Operation(
-                    OperationKind.UPDATE,
-                    (one,),
-                    text(m) if m is not everybody else "zxreworded" if about_her else "plain",
-                )
-            )
+            wording = text(m) if m is not everybody else "zxreworded" if about_her else "plain"
+            m.apply(Operation(OperationKind.UPDATE, (one,), wording))
         elif verb == 4:
             wording = text(m) if m is not everybody else "zxtext by an operator" if about_her else "plain"
             m.apply(Operation(OperationKind.SUPERSEDE, (one,), wording))
@@ -347,9 +333,8 @@ def test_whatever_happened_before_nothing_is_left_and_what_stays_can_be_undone_a
             several = tuple(draw.choice([item.id for item in m.get_all()] or ["m1"]) for _ in range(2))
             m.apply(Operation(OperationKind.MERGE, several, text(m)))
         elif verb == 6:
-            m.apply(
-                Operation(draw.choice([OperationKind.DELETE, OperationKind.LINK]), (one, one)[: draw.randrange(1, 3)])
-            )
+            kind = draw.choice([OperationKind.DELETE, OperationKind.LINK])
+            m.apply(Operation(kind, (one, one)[: draw.randrange(1, 3)]))
         elif verb == 7:
             with m.episode(task="zxtask" if m is hers else "task") as episode:
                 episode.search(text(m))
@@ -372,8 +357,7 @@ def test_whatever_happened_before_nothing_is_left_and_what_stays_can_be_undone_a
     before = {item.id: item for item in everybody.get_all(all_states=True) if item.scope.user != "zxana"}
     needles = ["zxtext", "zxreworded", "zxsource", "zxmeta"]
     if by_item:
-        with everybody.store.database.reading() as connection:
-            numbers = connection.execute(HERS).fetchall()
+        numbers = rows(everybody, HERS)
         for (n,) in numbers:
             with suppress(errors.UnknownItem):  # it went with one that says the same
                 everybody.forget(f"m{n}", purge_history=True)
@@ -428,8 +412,7 @@ m.erase(user_id="zxuser")
 
 
 @pytest.mark.parametrize("stage", ["in the transaction", "after it", "after the log"])
-def test_erasing_that_is_killed_is_not_begun_or_finished_when_the_memory_is_opened_again(stage: str, tmp_path: Path):
-    path = tmp_path / "a.mem"
+def test_erasing_that_is_killed_is_not_begun_or_finished_when_the_memory_is_opened_again(stage, path, tmp_path):
     lived_in(path)
     done = subprocess.run([sys.executable, "-c", ERASING, stage, str(path)], check=False, cwd=Path(__file__).parents[2])
     assert done.returncode == -signal.SIGKILL
@@ -438,13 +421,12 @@ def test_erasing_that_is_killed_is_not_begun_or_finished_when_the_memory_is_open
         begun = m.get_all(user_id="zxuser", all_states=True) == []
     assert begun is (stage != "in the transaction")
     there = {needle for needle, _ in left(tmp_path, *NEEDLES)}
-    assert there <= {"zxfamily", "zxoutside"} if begun else there == set(NEEDLES)
-    with memory(path) as m, m.store.database.reading() as connection:
-        assert scalar(connection, "SELECT count(*) FROM facts_of_file WHERE name = 'erasing'") == 0
+    assert there <= OUTSIDE if begun else there == set(NEEDLES)
+    with memory(path) as m:
+        assert rows(m, "SELECT count(*) FROM facts_of_file WHERE name = 'erasing'") == [(0,)]
 
 
-def test_a_reader_in_another_process_delays_the_log_and_opening_again_finishes(tmp_path: Path):
-    path = tmp_path / "a.mem"
+def test_a_reader_in_another_process_delays_the_log_and_opening_again_finishes(path: Path, tmp_path: Path):
     lived_in(path)
     script = (
         "import sys\nfrom pathlib import Path\nfrom tests.memory.test_erase import memory\n"
@@ -454,13 +436,8 @@ def test_a_reader_in_another_process_delays_the_log_and_opening_again_finishes(t
         "    print('reading', flush=True)\n    sys.stdin.read()\n"
         "import os\nos._exit(0)\n"
     )
-    reader = subprocess.Popen(
-        [sys.executable, "-c", script, str(path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=Path(__file__).parents[2],
-    )
-    assert reader.stdout is not None
+    words, pipe = [sys.executable, "-c", script, str(path)], subprocess.PIPE
+    reader = subprocess.Popen(words, stdin=pipe, stdout=pipe, cwd=Path(__file__).parents[2])
     reader.stdout.readline()
     m = memory(path)
     m.store.database._writer.set_busy_timeout(100)
@@ -468,11 +445,10 @@ def test_a_reader_in_another_process_delays_the_log_and_opening_again_finishes(t
     reader.communicate(b"")
     m.close()
     memory(path).close()
-    assert left(tmp_path, *(set(NEEDLES) - {"zxfamily", "zxoutside"})) == []
+    assert left(tmp_path, *(set(NEEDLES) - OUTSIDE)) == []
 
 
-def test_erasing_nobody_says_so_and_every_spelling_is_the_same_person(tmp_path: Path) -> None:
-    path = tmp_path / "a.mem"
+def test_erasing_nobody_says_so_and_every_spelling_is_the_same_person(path: Path) -> None:
     with Memory(path, encoder="hashing") as memory:
         before = memory.snapshot()
         memory.add("I like tea.", user_id="Zo\u00eb")
@@ -482,10 +458,9 @@ def test_erasing_nobody_says_so_and_every_spelling_is_the_same_person(tmp_path: 
         assert len(memory.get_all(user_id="Zo\u00eb")) == 2
         handle = memory.within(user_id="Zoe\u0308")
         assert len(handle.get_all(user_id="Zo\u00eb")) == 2
-    missed = CliRunner().invoke(app, ["erase", "--file", str(path), "--user", "Zoe", "--yes"])
+    missed = command("erase", "--file", path, "--user", "Zoe", "--yes")
     assert "was ever of user 'Zoe': nothing was erased" in " ".join(missed.output.split())
-    done = CliRunner().invoke(app, ["erase", "--file", str(path), "--user", "Zoe\u0308", "--yes", "--json"])
-    told = json.loads(done.output)
+    told = json.loads(command("erase", "--file", path, "--user", "Zoe\u0308", "--yes", "--json").output)
     assert (len(told["erased"]), told["nobody"]) == (2, False)
 
 
@@ -494,16 +469,11 @@ def test_an_undo_is_undone_in_the_same_file(tmp_path: Path) -> None:
     with Memory(path, encoder="hashing") as memory:
         before = memory.snapshot()
         memory.add("one")
-    done = CliRunner().invoke(app, ["rollback", "--since", before, "--file", str(path)])
+    done = command("rollback", "--since", before, "--file", path)
     assert f"rollback r2 --file '{path}'" in done.output.replace("\n", "")
 
 
-def test_what_is_older_than_a_rule_of_retention_allows_is_erased_of_one_person(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from keepworth.cli.main import main
-
-    path = tmp_path / "a.mem"
+def test_what_is_older_than_a_rule_of_retention_allows_is_erased_of_one_person(path: Path, capsys) -> None:
     for year, name in (("2020", "old"), ("2100", "new")):
         with Memory(path, encoder=None, policy=None, clock=lambda year=year: f"{year}-01-01T00:00:00") as memory:
             item = memory.add(f"{name} word of ana", user_id="ana")
@@ -514,7 +484,7 @@ def test_what_is_older_than_a_rule_of_retention_allows_is_erased_of_one_person(
     assert capsys.readouterr().out == "Erased 2 items.\n"
     assert b"old word of ana" not in path.read_bytes()
     with Memory(path, encoder=None, policy=None) as memory:
-        left = [item.text for item in memory.get_all(all_states=True)]
+        left = texts(memory, all_states=True)
     assert left == ["old word of bob", "new word of ana", "new word of ana, changed", "new word of bob"]
     assert main([*words, "--older-than", "90", "--purge", "--yes"]) == 0
     assert capsys.readouterr().out == "Erased 0 items.\n"

@@ -8,6 +8,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,9 @@ import pytest
 
 from keepworth.memory import errors
 from keepworth.memory.memory import Memory
-from keepworth.memory.store.connection import select
 from keepworth.memory.store.maintenance import check
 from tests.memory import on_postgres
-from tests.memory.stub_encoder import WordEncoder
+from tests.memory.helpers import WordEncoder, rows, texts
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork"),
@@ -60,10 +60,7 @@ def _refused(m: Memory, path: Path) -> None:
 
 
 @pytest.mark.parametrize("encoder", [None, WordEncoder()], ids=["words", "vectors"])
-def test_the_child_is_told_at_once_and_the_parent_goes_on_and_loses_nothing(
-    encoder: WordEncoder | None, tmp_path: Path
-):
-    path = tmp_path / "a.mem"
+def test_the_child_is_told_at_once_and_the_parent_goes_on_and_loses_nothing(encoder: WordEncoder | None, path: Path):
     with Memory(path, encoder=encoder) as m:
         m.add("a cat")
         m.search("asked before")  # waits to be written when the process forks
@@ -81,56 +78,42 @@ def test_the_child_is_told_at_once_and_the_parent_goes_on_and_loses_nothing(
                 held.set()
                 let_go.wait(250)
 
-        holder = threading.Thread(target=hold)
-        holder.start()
-        assert held.wait(60)
-        code = forked(lambda: _refused(m, path))
-        let_go.set()
-        holder.join()
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(hold)
+            assert held.wait(60)
+            code = forked(lambda: _refused(m, path))
+            let_go.set()
         assert code == 0
         m.add("a dog")
         m.search("asked afterwards")
         m.flush()
-        with m.store.database.reading() as connection:
-            asked = [query for (query,) in select(connection, "SELECT query FROM decisions ORDER BY n")]
-        assert asked == ["asked before", "asked afterwards"]
-        assert [item.text for item in m.get_all()] == ["a cat", "a dog"]
+        assert rows(m, "SELECT query FROM decisions ORDER BY n") == [("asked before",), ("asked afterwards",)]
+        assert texts(m) == ["a cat", "a dog"]
         assert check(m.store) == []
 
 
-def test_threads_at_work_in_the_parent_neither_stop_the_child_nor_are_stopped(tmp_path: Path):
-    path = tmp_path / "a.mem"
+def test_threads_at_work_in_the_parent_neither_stop_the_child_nor_are_stopped(path: Path):
     with Memory(path, encoder=WordEncoder()) as m:
         stop = threading.Event()
-        problems: list[BaseException] = []
-        written: list[int] = []
 
-        def work(number: int) -> None:
+        def work(number: int) -> int:
             count = 0
-            try:
-                while not stop.is_set():
-                    m.add(f"thread {number} line {count}")
-                    count += 1
-                    m.search(f"line {count}")
-            except BaseException as problem:
-                problems.append(problem)
-            written.append(count)
+            while not stop.is_set():
+                m.add(f"thread {number} line {count}")
+                count += 1
+                m.search(f"line {count}")
+            return count
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
-        for thread in threads:
-            thread.start()
-        codes = [forked(lambda: _refused(m, path), 5.0) for _ in range(40)]
-        stop.set()
-        for thread in threads:
-            thread.join()
-        assert problems == []
+        with ThreadPoolExecutor(3) as pool:
+            working = [pool.submit(work, number) for number in range(3)]
+            codes = [forked(lambda: _refused(m, path), 5.0) for _ in range(40)]
+            stop.set()
         assert codes == [0] * 40
-        assert len(m) == sum(written)
+        assert len(m) == sum(each.result() for each in working)  # or the problem of a thread
         assert check(m.store) == []
 
 
-def test_a_child_opens_what_the_parent_has_closed(tmp_path: Path):
-    path = tmp_path / "a.mem"
+def test_a_child_opens_what_the_parent_has_closed(path: Path):
     with Memory(path, encoder=None) as m:
         m.add("by the parent")
 
@@ -143,12 +126,11 @@ def test_a_child_opens_what_the_parent_has_closed(tmp_path: Path):
     gc.collect()
     assert forked(child) == 0
     with Memory(path, encoder=None) as m:
-        assert [item.text for item in m.get_all()] == ["by the parent", "child 1", "child 2"]
+        assert texts(m) == ["by the parent", "child 1", "child 2"]
 
 
 @pytest.mark.skipif(on_postgres.wanted(), reason="locks are the file's")
-def test_what_the_parent_reads_alone_is_not_opened_in_the_child(tmp_path: Path):
-    path = tmp_path / "a.mem"
+def test_what_the_parent_reads_alone_is_not_opened_in_the_child(path: Path):
     Memory(path, encoder=None).close()
     with Memory(path, encoder=None, read_only=True) as m:
         assert forked(lambda: _refused(m, path)) == 0

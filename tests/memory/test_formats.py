@@ -16,6 +16,7 @@ from keepworth.memory.adapters.formats import FORMATS, take, write_lines
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import Item, Provenance
 from keepworth.memory.memory import Memory
+from tests.memory.helpers import texts
 
 TIMES = st.sampled_from(["", "2024-05-06T07:08:00", "2025-01-01T00:00:00"])
 TEXTS = st.text(
@@ -74,11 +75,8 @@ def test_markdown_as_people_write_it() -> None:
         "\ufeff# Project\r\n\r\nWe use uv.\r\nNot pip.\r\n\n## Style\n- two spaces\n  - no tabs\n* [x] tests first\n1. one\n"
         "   more of one\n\n   and its second paragraph\n\n---\n```sh\n# no heading\nmake\n```\n<!-- note -->\n#hashtag\n"
     )
-    found = [
-        (read.place, read.record["text"], read.record.get("metadata", {}).get("heading"))
-        for read in FORMATS["markdown"](text)
-    ]
-    assert found == [
+    found = [(read.place, read.record["text"], read.record.get("metadata")) for read in FORMATS["markdown"](text)]
+    assert [(place, text, (metadata or {}).get("heading")) for place, text, metadata in found] == [
         ("line 3", "We use uv.\nNot pip.", "Project"),
         ("line 7", "two spaces", "Project > Style"),
         ("line 8", "no tabs", "Project > Style"),
@@ -89,23 +87,19 @@ def test_markdown_as_people_write_it() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "texts"),
-    [
-        (
-            "Ana is allergic.\n---\nBob likes tea.\n---\nCleo is 7.",
-            ["Ana is allergic.", "Bob likes tea.", "Cleo is 7."],
-        ),
-        ("---\ntitle: My notes\n---\nAna likes tea.", ["title: My notes", "Ana likes tea."]),
-        ("[Ana]: tea\n\n[Bo]: coffee", ["[Ana]: tea", "[Bo]: coffee"]),
-        ("<p>Ana likes tea</p>\n\n<!-- note -->\n\nBo swims.", ["Ana likes tea", "Bo swims."]),
-        ("".join(f"{'  ' * depth}- entry {depth}\n" for depth in range(20)), [f"entry {depth}" for depth in range(20)]),
-    ],
-    ids=["rules", "front matter", "references", "html", "deep lists"],
-)
-def test_no_text_of_markdown_is_lost(text: str, texts: list[str]) -> None:
-    found = [read.record for read in FORMATS["markdown"](text)]
-    assert [record["text"] for record in found] == texts
+NOTES = {
+    "rules": ("Ana is allergic.\n---\nBob likes tea.\n---\nCleo is 7.", ["Ana is allergic.", "Bob likes tea.", "Cleo is 7."]),
+    "front matter": ("---\ntitle: My notes\n---\nAna likes tea.", ["title: My notes", "Ana likes tea."]),
+    "references": ("[Ana]: tea\n\n[Bo]: coffee", ["[Ana]: tea", "[Bo]: coffee"]),
+    "html": ("<p>Ana likes tea</p>\n\n<!-- note -->\n\nBo swims.", ["Ana likes tea", "Bo swims."]),
+    "deep lists": ("".join(f"{'  ' * n}- entry {n}\n" for n in range(20)), [f"entry {n}" for n in range(20)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NOTES)
+def test_no_text_of_markdown_is_lost(name: str) -> None:
+    found = [read.record for read in FORMATS["markdown"](NOTES[name][0])]
+    assert [record["text"] for record in found] == NOTES[name][1]
     assert not any("metadata" in record for record in found), "and none becomes a heading"
 
 
@@ -116,12 +110,8 @@ def test_mem0_s_list_is_read_with_its_persons_times_and_metadata() -> None:
     }  # fmt: skip
     for whole in ({"results": [row]}, [row]):
         (item,), _ = take(m := memory(), FORMATS["mem0"](json.dumps(whole)))
-        assert (item.text, item.scope.user, item.scope.session, item.metadata) == (
-            "Likes tea",
-            "ana",
-            "s1",
-            {"team": "red"},
-        )
+        scope = (item.scope.user, item.scope.session)
+        assert (item.text, scope, item.metadata) == ("Likes tea", ("ana", "s1"), {"team": "red"})
         assert (item.event_time, item.expires_at) == ("2024-05-06T14:08:00.123456", "2030-01-01T00:00:00")
         assert len(current(m)) == 1
     for wrong in ("{}", "3", '{"results": 5}', "[", "[" * 100_000):
@@ -130,10 +120,7 @@ def test_mem0_s_list_is_read_with_its_persons_times_and_metadata() -> None:
 
 
 BAD_LINES = [
-    '{"text": "fine"}',
-    "{",
-    "3",
-    '{"text": ""}',
+    *('{"text": "fine"}', "{", "3", '{"text": ""}'),
     '{"text": "x", "colour": 1}',
     '{"text": "x", "event_time": "soon"}',
     *(f'{{"text": "x", "metadata": {value}}}' for value in (3, '["a"]', '"a"', 0, "false")),
@@ -141,19 +128,17 @@ BAD_LINES = [
 ]
 
 
-def test_bad_lines_are_named_by_number_and_nothing_is_half_imported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_lines_are_named_by_number_and_nothing_is_half_imported(path: Path, tmp_path: Path, capsys) -> None:
     with pytest.raises(MemoryProblem, match=r"10 entries .*: line 2: .*line 3: .*line 4: .*line 5: .*line 6: "):
         take(m := memory(), FORMATS["jsonl"]("\n".join(BAD_LINES)))
     assert current(m) == []
     assert m.store.head() == 0
-    source, file = tmp_path / "notes.jsonl", tmp_path / "a.mem"
+    source = tmp_path / "notes.jsonl"
     source.write_text("\n".join([*BAD_LINES, BAD_LINES[0]]), encoding="utf-8")
-    words = f"memory import {source} --from jsonl --file {file} --encoder none --user ana".split()
+    words = f"memory import {source} --from jsonl --file {path} --encoder none --user ana".split()
     assert main(words) == 2
     assert "has 10 entries that cannot be taken: line 2: it is no JSON" in capsys.readouterr().err
-    assert not file.exists()
+    assert not path.exists()
     with pytest.raises(MemoryProblem, match=r"line 1: it has no field 'text': is it 'txt'[?] Rename it"):
         take(m, FORMATS["jsonl"]('{"txt": "a cat"}'))
     assert main([*words, "--skip-bad"]) == 0
@@ -161,36 +146,36 @@ def test_bad_lines_are_named_by_number_and_nothing_is_half_imported(
     assert said.out == "2 items, 1 that were there already, 10 left out.\n"
     assert said.err.count("Left out: line") == 10
     assert said.err.count("metadata must be an object") == 5
-    with Memory(file, encoder=None) as memory_there:
-        assert [(item.text, item.scope.user) for item in current(memory_there)] == [
-            ("fine", "ana"),
-            ("also fine", "ana"),
-        ]
+    with Memory(path, encoder=None) as there:
+        assert [(item.text, item.scope.user) for item in current(there)] == [("fine", "ana"), ("also fine", "ana")]
 
 
 def test_the_command_line_writes_and_reads_lines_of_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "a.mem"
+    file, target, twin = (tmp_path / name for name in ("a.mem", "out.jsonl", "twin.mem"))
+
+    def run(line: str, *, of: Path = file) -> int:
+        return main(["memory", *line.split(), "--file", str(of)])
+
     with Memory(file, encoder=None) as m:
         m.add("Ana likes tea", user_id="ana")
         m.add("Bob likes milk", user_id="bob")
-    target, twin = tmp_path / "out.jsonl", tmp_path / "twin.mem"
-    assert main(["memory", "export", str(target), "--to", "jsonl", "--file", str(file), "--user", "ana"]) == 0
+    assert run(f"export {target} --to jsonl --user ana") == 0
     assert "Bob" not in target.read_text(encoding="utf-8")
-    assert main(["memory", "export", str(target), "--to", "jsonl", "--file", str(file)]) == 2, "nothing is overwritten"
+    assert run(f"export {target} --to jsonl") == 2, "nothing is overwritten"
     for _ in range(2):
-        assert main(["memory", "import", str(target), "--from", "jsonl", "--file", str(twin), "--encoder", "none"]) == 0
+        assert run(f"import {target} --from jsonl --encoder none", of=twin) == 0
     with Memory(twin, encoder=None) as m:
-        assert [item.text for item in current(m)] == ["Ana likes tea"]
+        assert texts(m) == ["Ana likes tea"]
     capsys.readouterr()
-    assert main(["memory", "export", "-", "--to", "jsonl", "--file", str(file), "--user", "bob"]) == 0
+    assert run("export - --to jsonl --user bob") == 0
     assert json.loads(capsys.readouterr().out)["text"] == "Bob likes milk"
-    for words, says in (
-        (["export", "x", "--to", "jsonll"], "Did you mean 'jsonl'"),
-        (["export", "x", "--user", "ana"], "writes the whole memory"),
-        (["import", str(file), "--user", "ana"], "takes a whole memory as it was"),
-        (["import", str(file), "--from", "markdown"], "is not UTF-8 text"),
+    for line, says in (
+        ("export x --to jsonll", "Did you mean 'jsonl'"),
+        ("export x --user ana", "writes the whole memory"),
+        (f"import {file} --user ana", "takes a whole memory as it was"),
+        (f"import {file} --from markdown", "is not UTF-8 text"),
     ):
-        assert main(["memory", *words, "--file", str(file)]) == 2
+        assert run(line) == 2
         assert says in capsys.readouterr().err
 
 
@@ -209,9 +194,8 @@ def test_comments_that_never_end_are_looked_through_once() -> None:
     assert time.process_time() - began < 2.0
 
 
-def test_a_turn_of_line_breaks_alone_is_read_at_once() -> None:
-    with Memory(":memory:", encoder=None) as memory:
-        memory.add([{"role": "user", "content": "I like tea."}], infer=True)
-        began = time.process_time()
-        assert memory.add([{"role": "user", "content": "\n" * 20_000}], infer=True) == []
-        assert time.process_time() - began < 1.0
+def test_a_turn_of_line_breaks_alone_is_read_at_once(m: Memory) -> None:
+    m.add([{"role": "user", "content": "I like tea."}], infer=True)
+    began = time.process_time()
+    assert m.add([{"role": "user", "content": "\n" * 20_000}], infer=True) == []
+    assert time.process_time() - began < 1.0

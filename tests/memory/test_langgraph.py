@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from keepworth.memory.adapters.langgraph import _Entries
+from keepworth.memory.adapters.langgraph import _Entries, as_langgraph_store
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.memory import Memory
-
-from .stub_encoder import WordEncoder
+from tests.memory.helpers import WordEncoder
 
 SPACE = ("mem", "ana")
 
@@ -28,10 +27,8 @@ def entries(path: Path | str = ":memory:", **options: Any) -> _Entries:
     return _Entries(Memory(path, encoder=WordEncoder(64), **options), texts_at)
 
 
-def keys(
-    store: _Entries, query: str | None = None, *, prefix: tuple[str, ...] = (), limit: int = 10, **more: Any
-) -> list[str]:
-    found = store.search(prefix, query, more.pop("filter", {}), limit, more.pop("offset", 0))
+def keys(store: _Entries, query: str | None = None, *, limit: int = 10, **more: Any) -> list[str]:
+    found = store.search((), query, more.get("filter", {}), limit, more.get("offset", 0))
     return [item.metadata["key"] for item, _ in found]
 
 
@@ -69,8 +66,8 @@ def test_scores_fall_and_pages_follow_each_other():
     assert keys(store, offset=100) == []
 
 
-def test_without_an_encoder_words_are_searched():
-    store = _Entries(Memory(":memory:", encoder=None), texts_at)
+def test_without_an_encoder_words_are_searched(m: Memory):
+    store = _Entries(m, texts_at)
     fill(store, {"one": {"text": "a red apple"}, "two": {"text": "a green car"}})
     assert keys(store, "red apple", limit=1) == ["one"]
 
@@ -110,14 +107,11 @@ def test_a_key_keeps_the_time_at_which_it_was_first_put():
         fill(store, {"k": {"a": number}})
         times[:] = times[1:] or times
     found = store.get(SPACE, "k")
-    assert found is not None
     assert (found.metadata["created"], found.written_at) == ("2026-01-01T00:00:00", "2026-01-01T00:02:00")
 
 
 def test_a_batch_reads_before_it_puts_and_refuses_what_is_no_operation():
     base = pytest.importorskip("langgraph.store.base")
-    from keepworth.memory.adapters.langgraph import as_langgraph_store
-
     store = as_langgraph_store(Memory(":memory:", encoder=WordEncoder(32)))
     store.put(SPACE, "food", {"text": "likes tofu"})
     with pytest.raises(ValueError, match="operation"):
@@ -131,8 +125,6 @@ def test_a_batch_reads_before_it_puts_and_refuses_what_is_no_operation():
 
 
 def test_the_package_that_it_needs_is_named(monkeypatch: Any):
-    from keepworth.memory.adapters.langgraph import as_langgraph_store
-
     monkeypatch.setitem(sys.modules, "langgraph.store.base", None)
     with pytest.raises(MemoryProblem, match="pip install langgraph-checkpoint"):
         as_langgraph_store(Memory(":memory:", encoder=None))

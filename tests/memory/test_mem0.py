@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,15 @@ import pytest
 from keepworth.memory import memory as engine
 from keepworth.memory.adapters.mem0 import AsyncMemory, Memory
 from keepworth.memory.errors import InvalidFilter
+from keepworth.memory.policy.default import default
+from keepworth.methods.writers._manager import Manager
+from tests.memory.helpers import WordEncoder
 from tests.memory.packages import mem0_story
 from tests.serving.scripted import scripted
 
 RAM = {"provider": "keepworth", "config": {"path": ":memory:"}}
 HASHING = {"provider": "keepworth", "config": {"model": "hashing"}}
+ANA = {"user_id": "ana"}
 VARIABLES = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", "KEEPWORTH_ENCODER_KEY")
 
 
@@ -35,15 +40,17 @@ def says(text: str) -> dict[str, Any]:
     return {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]}
 
 
+def memories(result: dict[str, Any]) -> list[str]:
+    return [found["memory"] for found in result["results"]]
+
+
 def test_without_a_model_facts_are_found_by_rules(tmp_path: Path) -> None:
     with Memory.from_config({"embedder": HASHING}) as m:
         m.add("I live in Bergen.", user_id="ana")
         m.add([{"role": "user", "content": "I moved to Oslo."}], user_id="ana")
     assert (tmp_path / "keepworth.mem").exists()
     with Memory() as again:
-        assert [result["memory"] for result in again.get_all(filters={"user_id": "ana"})["results"]] == [
-            "I moved to Oslo."
-        ]
+        assert memories(again.get_all(filters=ANA)) == ["I moved to Oslo."]
 
 
 def test_sections_for_models_behind_urls_take_effect(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,22 +59,17 @@ def test_sections_for_models_behind_urls_take_effect(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setenv("OPENAI_API_KEY", "k3y")
     with scripted((200, says('{"facts": ["Ana likes to sing."]}'))) as chat, scripted((200, embeddings)) as encoder:
+        model = {"openai_base_url": f"{chat.url}/v1", "model": "m", "temperature": 0.7, "max_tokens": 99}
+        vectors = {"openai_base_url": f"{encoder.url}/v1", "embedding_dims": 64}
         config = {
             "vector_store": RAM,
-            "llm": {
-                "provider": "openai",
-                "config": {"openai_base_url": f"{chat.url}/v1", "model": "m", "temperature": 0.7, "max_tokens": 99},
-            },
-            "embedder": {
-                "provider": "openai",
-                "config": {"openai_base_url": f"{encoder.url}/v1", "embedding_dims": 64},
-            },
+            "llm": {"provider": "openai", "config": model},
+            "embedder": {"provider": "openai", "config": vectors},
             "custom_instructions": "Leave out food.",
         }
         with Memory.from_config(config) as m:
             m.add("I sing, and like tofu.", user_id="ana")
-            found = m.search("who likes to sing", filters={"user_id": "ana"})["results"]
-            assert found[0]["memory"] == "Ana likes to sing."
+            assert memories(m.search("who likes to sing", filters=ANA))[0] == "Ana likes to sing."
             assert m.memory.store.encoder_identity().model == f"{encoder.url}/v1#text-embedding-3-small?dimensions=64"
     first = chat.asked[0]
     assert (first["temperature"], first["max_tokens"], first["key"]) == (0.7, 99, "Bearer k3y")
@@ -103,17 +105,15 @@ def test_one_update_is_one_line_of_history_and_rewards_are_none() -> None:
         assert before["updated_at"] > before["created_at"]
 
 
-def test_a_memory_that_is_reset_is_empty_and_goes_on(tmp_path: Path) -> None:
-    with Memory(engine.Memory(tmp_path / "a.mem", encoder="hashing")) as m:
+def test_a_memory_that_is_reset_is_empty_and_goes_on(path: Path) -> None:
+    with Memory(engine.Memory(path, encoder="hashing")) as m:
         m.add("my code is ZXQ", user_id="ana", infer=False)
-        m.search("what is the code ZXQ", filters={"user_id": "ana"})
+        m.search("what is the code ZXQ", filters=ANA)
         m.reset()
-        assert m.get_all(filters={"user_id": "ana"})["results"] == []
+        assert memories(m.get_all(filters=ANA)) == []
         m.add("a new start", user_id="ana", infer=False)
-        assert [result["memory"] for result in m.search("start", filters={"user_id": "ana"})["results"]] == [
-            "a new start"
-        ]
-    assert b"ZXQ" not in (tmp_path / "a.mem").read_bytes()
+        assert memories(m.search("start", filters=ANA)) == ["a new start"]
+    assert b"ZXQ" not in path.read_bytes()
 
 
 def test_the_awaited_one_does_the_same() -> None:
@@ -138,9 +138,8 @@ RIVAL = os.environ.get("KEEPWORTH_RIVALS_PYTHON") or (sys.executable if importli
 def test_mem0_told_the_same_story_gives_the_same_answers(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"MEM0_TELEMETRY": "False", "MEM0_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [RIVAL, mem0_story.__file__, str(tmp_path)], capture_output=True, text=True, check=False, env=environment
-    )
+    command = [RIVAL, mem0_story.__file__, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     theirs = json.loads(done.stdout.splitlines()[-1])
     with mem0_story.models() as url:
@@ -164,3 +163,100 @@ def test_our_side_of_the_story_holds_without_mem0() -> None:
     assert ours["infer: nothing"] == {"results": []}
     assert all(outcome["raises"] for name, outcome in ours.items() if name.startswith("refused"))
     assert ours["reset: after"] == ours["delete_all: after"] == []
+
+
+# Other libraries' interfaces, and what must not get through them.
+
+
+def memory(**options: object) -> engine.Memory:
+    return engine.Memory(":memory:", encoder=WordEncoder(32), **options)
+
+
+FOOD_OR_GAME = [{"topic": "food"}, {"topic": "game"}]
+FILTERS: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "equal": ({"topic": "food"}, {"tofu", "soup"}),
+    "eq": ({"topic": {"eq": "food"}}, {"tofu", "soup"}),
+    "ne": ({"topic": {"ne": "food"}}, {"chess"}),
+    "in": ({"topic": {"in": ["game", "music"]}}, {"chess"}),
+    "nin": ({"topic": {"nin": ["game", "music"]}}, {"tofu", "soup"}),
+    "range": ({"stars": {"gte": 2, "lt": 5}}, {"tofu"}),
+    "gt": ({"stars": {"gt": 3}}, {"soup"}),
+    "lte": ({"stars": {"lte": 3}}, {"tofu", "chess"}),
+    "contains": ({"note": {"contains": "Oslo"}}, {"soup"}),
+    "icontains": ({"note": {"icontains": "oslo"}}, {"tofu", "soup"}),
+    "contains of a list": ({"tags": {"contains": "old"}}, {"chess"}),
+    "any value": ({"topic": "*"}, {"tofu", "soup", "chess"}),
+    "a list": ({"topic": ["game", "music"]}, {"chess"}),
+    "AND": ({"AND": [{"topic": "food"}, {"stars": {"gte": 4}}]}, {"soup"}),
+    "OR": ({"OR": [{"topic": "game"}, {"stars": {"gte": 4}}]}, {"soup", "chess"}),
+    "NOT": ({"NOT": [{"topic": "game"}, {"stars": 5}]}, {"tofu", "plain"}),
+    "nested": (
+        {"AND": [{"OR": FOOD_OR_GAME}, {"NOT": [{"tags": {"contains": "old"}}]}], "stars": "*"},
+        {"tofu", "soup"},
+    ),
+    "nobody has it": ({"topic": "war"}, set()),
+}
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_filters_of_mem0_do_what_mem0_says(name: str):
+    filters, expected = FILTERS[name]
+    m = Memory(memory())
+    for text, metadata in {
+        "tofu": {"topic": "food", "stars": 3, "note": "an oslo dish"},
+        "soup": {"topic": "food", "stars": 5, "note": "Oslo"},
+        "chess": {"topic": "game", "stars": 1, "tags": ["old"]},
+        "plain": None,
+    }.items():
+        m.add(text, user_id="ana", metadata=metadata, infer=False)
+    m.add("another's", user_id="bo", metadata={"topic": "food", "stars": 3}, infer=False)
+    whole = {**ANA, **filters}
+    for found in (
+        m.search("tofu soup chess plain", filters=whole),
+        m.search("tofu", filters=whole, threshold=-1.0),
+        m.get_all(filters=whole),
+    ):
+        assert set(memories(found)) == expected
+
+
+def test_an_operator_that_mem0_does_not_have_is_refused():
+    with pytest.raises(InvalidFilter, match="no operator 'near'"):
+        Memory(memory()).search("tofu", user_id="ana", filters={"topic": {"near": ["food"]}})
+
+
+def test_events_of_mem0_say_what_a_writer_did():
+    lines = iter(["ADD", "UPDATE 0", "UPDATE 0", "NOOP", "UPDATE 0", "DELETE 0"])
+    m = Memory(memory(writer=Manager(lambda states: [next(lines)])))
+    tell = partial(m.add, user_id="ana", metadata={"topic": "home"})
+
+    def events(said: str | list[dict[str, str]]) -> list[tuple[str, str]]:
+        return [(result["event"], result["memory"]) for result in tell(said)["results"]]
+
+    both = [{"role": "user", "content": "Ana lives in Bergen."}, {"role": "user", "content": "Ana moved to Oslo."}]
+    assert events(both) == [("ADD", "Ana moved to Oslo.")]
+    (result,) = m.get_all(user_id="ana")["results"]
+    assert (result["memory"], result["metadata"]) == ("Ana moved to Oslo.", {"topic": "home"})
+    assert events("Ana moved to Oslo in May.") == [("UPDATE", "Ana moved to Oslo in May.")]
+    assert events("Ana moved.") == []
+    assert events("Ana lives in Rome.") == [("UPDATE", "Ana lives in Rome.")]
+    assert events("Forget it.") == [("DELETE", "Ana lives in Rome.")]
+    assert m.get_all(user_id="ana") == {"results": []}
+
+
+def test_adapters_search_beside_a_policy_that_ranks_items_itself():
+    """Their callers have no rewards to give, so nothing is tried out on them, and a person's memory is searched alone."""
+    from keepworth.memory.adapters.langgraph import _Entries
+
+    learning = memory(policy="memrl")
+    m = Memory(learning)
+    m.add("likes tofu", user_id="ana", infer=False)
+    assert memories(m.search("tofu", filters=ANA)) == ["likes tofu"]
+    entries = _Entries(learning, lambda value, path: [str(value[path])])
+    entries.put(("mem", "ana"), "food", {"text": "likes tempeh"}, index=["text"])
+    assert [item.key for item, _ in entries.search(("mem", "ana"), "tempeh", {}, 1, 0)] == ["likes tempeh"]
+    withholding = memory(policy=partial(default, withhold=1.0, least=1.0))
+    m = Memory(withholding)
+    m.add("likes tofu", user_id="ana", infer=False)
+    for _ in range(3):
+        withholding.reward(withholding.search("tofu", user_id="ana").decision, 1.0)
+    assert all(m.search("tofu", user_id="ana")["results"] for _ in range(5))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,7 @@ from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import backup, check, compact, reembed, statistics
 from keepworth.memory.store.schema import VERSION
-
-from .stub_encoder import WordEncoder
+from tests.memory.helpers import WordEncoder, behind_its_back, finds, texts
 
 
 def memory(path: object = ":memory:", **options: object) -> Memory:
@@ -52,14 +50,14 @@ def test_what_expires_is_found_until_then():
     m = memory(clock=lambda: next(times))
     m.add("for a moment", ttl=5)
     m.add("for ever")
-    assert {h.text for h in m.search("for a moment")} == {"for a moment", "for ever"}
+    assert set(finds(m, "for a moment")) == {"for a moment", "for ever"}
     for _ in range(8):
         next(times)
-    assert {h.text for h in m.search("for a moment")} == {"for ever"}
+    assert finds(m, "for a moment") == ["for ever"]
 
 
-def test_banks_fork_and_commit(tmp_path: Path):
-    m = memory(tmp_path / "a.mem")
+def test_banks_fork_and_commit(path: Path):
+    m = memory(path)
     old = m.add("ana lives in rome", user_id="ana")
     bank = m.bank(user_id="ana")
     fork = bank.fork()
@@ -67,19 +65,16 @@ def test_banks_fork_and_commit(tmp_path: Path):
     fork.apply(Operation(OperationKind.SUPERSEDE, (old.id,), "ana lives in oslo"))
     fork.apply(Operation(OperationKind.UPDATE, (new.id,), "ana has a red cat"))
     m.add("written meanwhile", user_id="ana")
-    assert [h.text for h in fork.search("where ana lives", 1)] == ["ana lives in oslo"]
-    assert len(bank) == 1
-    assert len(m) == 2
-    outcomes = m.commit(fork)
-    assert all(outcome.applied for outcome in outcomes)
-    assert {i.text for i in m.get_all()} == {"written meanwhile", "ana lives in oslo", "ana has a red cat"}
+    assert finds(fork, "where ana lives", 1) == ["ana lives in oslo"]
+    assert (len(bank), len(m)) == (1, 2)
+    assert all(outcome.applied for outcome in m.commit(fork))
+    assert set(texts(m)) == {"written meanwhile", "ana lives in oslo", "ana has a red cat"}
     assert all(hit.dense is not None for hit in m.search("red cat", mode="dense"))
     assert len(bank) == 1
     assert check(m.store) == []
 
 
-def test_upkeep(tmp_path: Path):
-    path = tmp_path / "a.mem"
+def test_upkeep(path: Path, tmp_path: Path):
     m = memory(path)
     m.add_many([f"cat number {n}" for n in range(50)])
     m.add("words only", key="k")
@@ -100,8 +95,7 @@ def test_upkeep(tmp_path: Path):
     assert (figures.current, figures.unembedded, figures.encoder) == (51, 0, "words")
 
 
-def test_another_encoder_is_refused_until_reembed(tmp_path: Path):
-    path = tmp_path / "a.mem"
+def test_another_encoder_is_refused_until_reembed(path: Path):
     with memory(path) as m:
         m.add_many([f"cat {n}" for n in range(10)])
     other = WordEncoder(48, "other words")
@@ -127,12 +121,12 @@ def test_another_encoder_is_refused_until_reembed(tmp_path: Path):
         assert check(m.store) == []
 
 
-def test_a_reader_may_be_there_before_the_first_vector(tmp_path: Path):
-    Memory(tmp_path / "a.mem", encoder=None).close()
-    reader = memory(tmp_path / "a.mem", read_only=True)
+def test_a_reader_may_be_there_before_the_first_vector(path: Path):
+    Memory(path, encoder=None).close()
+    reader = memory(path, read_only=True)
     assert reader.search("cat") == []
-    memory(tmp_path / "a.mem").add("a cat")
-    assert [hit.text for hit in reader.search("cat", mode="dense")] == ["a cat"]
+    memory(path).add("a cat")
+    assert finds(reader, "cat", mode="dense") == ["a cat"]
 
 
 def test_parameters_are_part_of_snapshots():
@@ -147,12 +141,9 @@ def test_parameters_are_part_of_snapshots():
 
 
 def test_files_of_others_are_refused_and_untouched(tmp_path: Path):
-    text = tmp_path / "notes.txt"
+    text, foreign = tmp_path / "notes.txt", tmp_path / "other.db"
     text.write_text("dear diary " * 50)
-    foreign = tmp_path / "other.db"
-    with sqlite3.connect(foreign) as connection:
-        connection.execute("CREATE TABLE t(x)")
-    connection.close()
+    behind_its_back(foreign, "CREATE TABLE t(x)")
     for path in (text, foreign, tmp_path):
         content = path.read_bytes() if path.is_file() else b""
         with pytest.raises(errors.NotAMemoryFile, match=r"other|another|folder"):
@@ -162,18 +153,15 @@ def test_files_of_others_are_refused_and_untouched(tmp_path: Path):
         memory(tmp_path / "missing" / "a.mem")
 
 
+OTHERS = [
+    (VERSION + 1, errors.NewerFile, "upgrade"),
+    (VERSION - 1, errors.OlderFile, rf"format {VERSION - 1}, .* reads {VERSION}: .*export --to jsonl"),
+]
+
+
 @pytest.mark.parametrize("read_only", [False, True])
-@pytest.mark.parametrize(
-    ("version", "error", "said"),
-    [
-        (VERSION + 1, errors.NewerFile, "upgrade"),
-        (VERSION - 1, errors.OlderFile, rf"format {VERSION - 1}, .* reads {VERSION}: .*export --to jsonl"),
-    ],
-)
-def test_a_file_of_another_format_is_refused_and_untouched(
-    version: int, error: type[Exception], said: str, read_only: bool, tmp_path: Path
-):
-    path = tmp_path / "a.mem"
+@pytest.mark.parametrize(("version", "error", "said"), OTHERS)
+def test_a_file_of_another_format_is_refused_and_untouched(version, error, said, read_only: bool, path: Path):
     with memory(path) as m:
         m.add("x")
         m.store.database.exclusive(lambda c: c.pragma("user_version", version))

@@ -11,28 +11,21 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from keepworth import Memory
-from keepworth.memory.errors import (
-    Busy,
-    InvalidText,
-    MemoryProblem,
-    NewerFile,
-    NotAMemoryFile,
-    ReadOnly,
-    StorageFailed,
-)
+from keepworth.memory.errors import Busy, InvalidText, MemoryProblem, NewerFile, NotAMemoryFile, ReadOnly, StorageFailed
 from keepworth.memory.item import Scope
 from keepworth.memory.place import place_of
 from keepworth.memory.store.maintenance import backup, check, compact
 from keepworth.memory.store.postgres import database
 from keepworth.memory.store.store import Store
 from keepworth.memory.store.transfer import exported, imported
-from tests.memory.stub_encoder import WordEncoder
+from tests.memory.helpers import WordEncoder, finds, texts
 
 pytestmark = pytest.mark.slow
 
@@ -48,6 +41,14 @@ def address(postgres: str) -> Iterator[str]:
         connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
 
 
+@pytest.fixture
+def role(postgres: str) -> Iterator[str]:
+    """The name of a role that the test makes."""
+    name = f"r_{uuid.uuid4().hex}"
+    yield name
+    run(postgres, f"DROP OWNED BY {name}", f"DROP ROLE {name}")
+
+
 def run(postgres: str, *statements: str) -> list[tuple[Any, ...]]:
     """Carries out statements from outside, and gives the rows of the last one."""
     import psycopg
@@ -60,6 +61,10 @@ def run(postgres: str, *statements: str) -> list[tuple[Any, ...]]:
 
 def schema_of(address: str) -> str:
     return address.rpartition("schema=")[2]
+
+
+def as_role(address: str, role: str) -> str:
+    return address.replace("://postgres:@", f"://{role}:@")
 
 
 def in_steps(memory: Memory) -> str:
@@ -78,35 +83,33 @@ def in_steps(memory: Memory) -> str:
     return "\n".join(exported(memory.store))
 
 
-def test_the_lines_of_docs_memory_md_open_one(address: str) -> None:
+def of_docs(language: str) -> str:
+    """What docs/memory.md says in a language, and runs here."""
     page = (Path(__file__).parents[2] / "docs" / "memory.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"^<!-- runs in: tests/memory/test_postgres.py -->\n```python\n(.*?)^```", page, re.S | re.M)
-    code, replaced = re.subn(r'"postgresql://[^"]*"', repr(address), code)
+    mark = "<!-- runs in: tests/memory/test_postgres.py -->"
+    (code,) = re.findall(rf"^{mark}\n```{language}\n(.*?)^```", page, re.S | re.M)
+    return code
+
+
+def test_the_lines_of_docs_memory_md_open_one(address: str) -> None:
+    code, replaced = re.subn(r'"postgresql://[^"]*"', repr(address), of_docs("python"))
     assert replaced == 1
     made: dict[str, Any] = {}
     exec(code, made)
     made["m"].add("Ana likes tofu")
     made["m"].close()
     with Memory(address) as memory:
-        assert [item.text for item in memory.get_all()] == ["Ana likes tofu"]
+        assert texts(memory) == ["Ana likes tofu"]
 
 
-def test_the_policies_of_docs_memory_md_show_a_role_one_persons_items(address: str, postgres: str) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "memory.md").read_text(encoding="utf-8")
-    (statements,) = re.findall(
-        r"^<!-- runs in: tests/memory/test_postgres.py -->\n```sql\n(.*?)^```", page, re.S | re.M
-    )
+def test_the_policies_of_docs_memory_md_show_a_role_one_persons_items(address: str, postgres: str, role: str) -> None:
     with Memory(address, encoder=None) as memory:
         memory.add("Ann likes tofu", user_id="ann")
         memory.add("Bob likes tea", user_id="bob")
-    schema, role = schema_of(address), f"ann_{uuid.uuid4().hex}"
-    run(postgres, statements.replace("keepworth", schema).replace("ann_reports", role))
-    try:
-        as_role = postgres.replace("://postgres:@", f"://{role}:@")
-        assert run(as_role, f"SELECT text FROM {schema}.items") == [("Ann likes tofu",)]
-        assert run(as_role, f'SELECT "user" FROM {schema}.scopes') == [("ann",)]
-    finally:
-        run(postgres, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+    schema = schema_of(address)
+    run(postgres, of_docs("sql").replace("keepworth", schema).replace("ann_reports", role))
+    assert run(as_role(postgres, role), f"SELECT text FROM {schema}.items") == [("Ann likes tofu",)]
+    assert run(as_role(postgres, role), f'SELECT "user" FROM {schema}.scopes') == [("ann",)]
 
 
 WRITER = """
@@ -126,20 +129,16 @@ def test_writers_that_are_killed_lose_nothing_that_was_said_to_be_written(addres
     Memory(address, encoder=None).close()
     said: dict[str, str] = {}
     for round_ in range(3):
-        writers = {
-            f"w{round_}{n}": subprocess.Popen(
-                [sys.executable, "-c", WRITER, address, f"w{round_}{n}", "process"], stdout=subprocess.PIPE, text=True
-            )
-            for n in range(4)
-        }
+        writers = {}
+        for name in (f"w{round_}{n}" for n in range(4)):
+            command = [sys.executable, "-c", WRITER, address, name, "process"]
+            writers[name] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         for writer in writers.values():
-            assert writer.stdout is not None
             writer.stdout.readline()
         time.sleep(0.3)
         for writer in writers.values():
             writer.send_signal(signal.SIGKILL)
         for name, writer in writers.items():
-            assert writer.stdout is not None
             rest = writer.stdout.read().splitlines()
             writer.wait()
             said.update((line.split()[1], f"{name} wrote {line.split()[0]}") for line in rest if len(line.split()) == 2)
@@ -154,45 +153,36 @@ def test_writers_that_are_killed_lose_nothing_that_was_said_to_be_written(addres
     memory.close()
 
 
-def test_a_connection_that_is_lost_in_a_transaction_is_named_and_nothing_of_it_stays(
-    address: str, postgres: str
-) -> None:
-    memory = Memory(address, encoder=None, policy=None, log="off")
-    memory.add("before")
+CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND "
+"""Connections of others."""
 
+
+def test_a_connection_that_is_lost_in_a_transaction_is_named_and_nothing_of_it_stays(address, postgres) -> None:
     def work(transaction: Any) -> None:
         transaction.write_event("PARAMETERS", Scope(), "{}", now="2026-01-01T00:00:00")
         transaction.finish()
         transaction.connection.execute("SELECT 1 AS to_be_cut")  # what was written went to the server with it
-        run(
-            postgres,
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%to_be_cut%' "
-            "AND pid <> pg_backend_pid()",
-        )
+        run(postgres, f"{CUT} query LIKE '%to_be_cut%'")
         time.sleep(0.2)
         transaction.connection.execute("SELECT 1")
 
-    with pytest.raises(StorageFailed, match="nothing was written"):
-        memory.store.change(Scope(), work)
-    assert memory.store.head() == 1
-    memory.add("after")
-    assert [item.text for item in memory.store.items(Scope())] == ["before", "after"]
-    memory.close()
+    with Memory(address, encoder=None, policy=None, log="off") as memory:
+        memory.add("before")
+        with pytest.raises(StorageFailed, match="nothing was written"):
+            memory.store.change(Scope(), work)
+        assert memory.store.head() == 1
+        memory.add("after")
+        assert [item.text for item in memory.store.items(Scope())] == ["before", "after"]
 
 
 def test_connections_that_the_server_closed_meanwhile_are_made_again(address: str, postgres: str) -> None:
-    memory = Memory(address, encoder=None, policy=None, log="off")
-    memory.add("before")
-    run(
-        postgres,
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND "
-        "pid <> pg_backend_pid()",
-    )
-    time.sleep(0.2)
-    assert [hit.text for hit in memory.search("before")] == ["before"]
-    memory.add("after")
-    assert memory.store.head() == 2
-    memory.close()
+    with Memory(address, encoder=None, policy=None, log="off") as memory:
+        memory.add("before")
+        run(postgres, f"{CUT} datname = current_database()")
+        time.sleep(0.2)
+        assert finds(memory, "before") == ["before"]
+        memory.add("after")
+        assert memory.store.head() == 2
 
 
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:
@@ -206,32 +196,23 @@ def test_a_database_and_a_user_that_are_not_there(postgres: str) -> None:
     with pytest.raises(NotAMemoryFile, match="createdb"):
         Memory(address, encoder=None)
     with pytest.raises(NotAMemoryFile, match="user"):
-        Memory(postgres.replace("://postgres:@", "://nobody_of_this_name:@"), encoder=None)
+        Memory(as_role(postgres, "nobody_of_this_name"), encoder=None)
 
 
-def test_a_user_without_rights(address: str, postgres: str) -> None:
-    role, schema = f"r_{uuid.uuid4().hex}", schema_of(address)
+def test_a_user_without_rights(address: str, postgres: str, role: str) -> None:
+    schema, theirs = schema_of(address), as_role(address, role)
     run(postgres, f"CREATE ROLE {role} LOGIN")
-    theirs = address.replace("://postgres:@", f"://{role}:@")
-    try:
-        with pytest.raises(ReadOnly, match="GRANT CREATE ON DATABASE"):
-            Memory(theirs, encoder=None)
-        memory = Memory(address, encoder=None)
+    with pytest.raises(ReadOnly, match="GRANT CREATE ON DATABASE"):
+        Memory(theirs, encoder=None)
+    with Memory(address, encoder=None) as memory:
         memory.add("there is tea")
-        memory.close()
-        run(
-            postgres,
-            f"GRANT USAGE ON SCHEMA {schema} TO {role}",
-            f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}",
-        )
-        reader = Memory(theirs, encoder=None)
+    tables = f"ALL TABLES IN SCHEMA {schema}"
+    run(postgres, f"GRANT USAGE ON SCHEMA {schema} TO {role}", f"GRANT SELECT ON {tables} TO {role}")
+    with Memory(theirs, encoder=None) as reader:
         assert reader.read_only
-        assert [hit.text for hit in reader.search("tea")] == ["there is tea"]
+        assert finds(reader, "tea") == ["there is tea"]
         with pytest.raises(ReadOnly):
             reader.add("more")
-        reader.close()
-    finally:
-        run(postgres, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
 def test_a_newer_format_and_tables_of_another_program(address: str, postgres: str) -> None:
@@ -247,20 +228,17 @@ def test_a_newer_format_and_tables_of_another_program(address: str, postgres: st
 
 
 def test_two_that_open_a_new_memory_at_once_make_one(address: str) -> None:
-    with ThreadPoolExecutor(4) as pool:
-        opened = list(pool.map(lambda _: Memory(address, encoder=None), range(4)))
-    opened[0].add("once")
-    assert [len(memory) for memory in opened] == [1] * 4
-    for memory in opened:
-        memory.close()
+    with ThreadPoolExecutor(4) as pool, ExitStack() as stack:
+        opened = list(pool.map(lambda _: stack.enter_context(Memory(address, encoder=None)), range(4)))
+        opened[0].add("once")
+        assert [len(memory) for memory in opened] == [1] * 4
 
 
 def test_a_text_that_postgres_cannot_hold_is_refused_by_name(address: str) -> None:
-    memory = Memory(address, encoder=None)
-    with pytest.raises(InvalidText, match="number 0"):
-        memory.add("plain", source="a\0b")
-    assert memory.store.head() == 0
-    memory.close()
+    with Memory(address, encoder=None) as memory:
+        with pytest.raises(InvalidText, match="number 0"):
+            memory.add("plain", source="a\0b")
+        assert memory.store.head() == 0
 
 
 def test_more_readers_than_connections_wait_their_turn(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,10 +284,8 @@ def lived_in(address: str) -> None:
 def left(postgres: str) -> set[str]:
     """Which needles are in the files of the database."""
     run(postgres, "CHECKPOINT")
-    ((place, number),) = run(
-        postgres,
-        "SELECT current_setting('data_directory'), oid::text FROM pg_database WHERE datname = current_database()",
-    )
+    of_it = "SELECT current_setting('data_directory'), oid::text FROM pg_database WHERE datname = current_database()"
+    ((place, number),) = run(postgres, of_it)
     files = [path.read_bytes().lower() for path in (Path(place) / "base" / number).iterdir()]
     return {needle for needle in NEEDLES if any(needle.encode() in file for file in files)}
 
@@ -340,57 +316,41 @@ def test_what_somebody_still_reads_is_erased_when_they_have_ended(address: str, 
     assert left(postgres) == set()
 
 
-def test_who_does_not_own_the_tables_erases_and_is_told_that_the_files_still_hold_it(
-    address: str, postgres: str
-) -> None:
+def test_who_does_not_own_the_tables_erases_and_is_told_that_the_files_still_hold_it(address, postgres, role) -> None:
     lived_in(address)
-    schema, role = schema_of(address), f"writer_{uuid.uuid4().hex}"
-    run(
-        postgres,
-        f"CREATE ROLE {role} LOGIN",
-        f"GRANT USAGE, CREATE ON SCHEMA {schema} TO {role}",
-        f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}",
-    )
-    try:
-        with Memory(address.replace("://postgres:@", f"://{role}:@"), encoder=WordEncoder()) as memory:
-            assert not memory.erase(user_id="zxuser").log_emptied
-            assert memory.get_all(user_id="zxuser") == []
-        Memory(address, encoder=WordEncoder()).close()  # the owner's opening finishes it
-        assert left(postgres) == set()
-    finally:
-        run(postgres, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+    schema = schema_of(address)
+    run(postgres, f"CREATE ROLE {role} LOGIN", f"GRANT USAGE, CREATE ON SCHEMA {schema} TO {role}")
+    run(postgres, f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}")
+    with Memory(as_role(address, role), encoder=WordEncoder()) as memory:
+        assert not memory.erase(user_id="zxuser").log_emptied
+        assert memory.get_all(user_id="zxuser") == []
+    Memory(address, encoder=WordEncoder()).close()  # the owner's opening finishes it
+    assert left(postgres) == set()
 
 
 def test_an_export_goes_from_a_file_to_a_server_and_back(address: str, tmp_path: Path) -> None:
-    file = Memory(tmp_path / "a.mem", encoder=None)
-    said = in_steps(file)
-    file.close()
-    server = Memory(address, encoder=None)
-    imported(server.store, said.splitlines())
-    assert check(server.store) == []
-    back = Memory(tmp_path / "b.mem", encoder=None)
-    lines = list(exported(server.store))
-    imported(back.store, lines)
-    assert list(exported(back.store)) == said.splitlines() == lines
-    server.close()
-    back.close()
+    with Memory(tmp_path / "a.mem", encoder=None) as file:
+        said = in_steps(file)
+    with Memory(address, encoder=None) as server, Memory(tmp_path / "b.mem", encoder=None) as back:
+        imported(server.store, said.splitlines())
+        assert check(server.store) == []
+        lines = list(exported(server.store))
+        imported(back.store, lines)
+        assert list(exported(back.store)) == said.splitlines() == lines
 
 
 def test_upkeep(address: str, tmp_path: Path) -> None:
-    memory = Memory(address, encoder=WordEncoder())
-    for n in range(80):
-        memory.add(f"fact {n}")
-    assert compact(memory.store)[1] > 0
-    assert check(memory.store) == []
-    with pytest.raises(MemoryProblem, match="pg_dump"):
-        backup(memory.store, tmp_path / "copy.mem")
+    with Memory(address, encoder=WordEncoder()) as memory:
+        for n in range(80):
+            memory.add(f"fact {n}")
+        assert compact(memory.store)[1] > 0
+        assert check(memory.store) == []
+        with pytest.raises(MemoryProblem, match="pg_dump"):
+            backup(memory.store, tmp_path / "copy.mem")
     assert not (tmp_path / "copy.mem").exists()
-    memory.close()
 
 
-def test_the_commands_take_an_address(
-    address: str, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_take_an_address(address: str, postgres: str, tmp_path: Path, monkeypatch, capsys) -> None:
     from keepworth.cli.main import main
 
     monkeypatch.chdir(tmp_path)
@@ -431,16 +391,9 @@ def test_a_server_serves_an_address(address: str, postgres: str, tmp_path: Path)
     given = address.replace("postgres:@", f"postgres:{secret}@")
     assert secret in given
     options = ["--memory", given, "--port", "0", "--encoder", "none", "--writer", "rules"]
+    inside = {"cwd": tmp_path, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     environment = {**os.environ, "KEEPWORTH_API_KEY": "start", "COLUMNS": "400"}
-    process = subprocess.Popen(
-        [*command, "serve", *options],
-        cwd=tmp_path,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
+    process = subprocess.Popen([*command, "serve", *options], env=environment, **inside)
     printed = ""
     try:
         for line in process.stdout:
@@ -450,25 +403,16 @@ def test_a_server_serves_an_address(address: str, postgres: str, tmp_path: Path)
         base = f"{line.split()[0]}/v1/memory"
 
         def ask(method: str, path: str, token: str = "start", **more: Any) -> Any:
-            answer = httpx.request(
-                method, base + path, headers={"Authorization": f"Bearer {token}"}, timeout=60, **more
-            )
+            headers = {"Authorization": f"Bearer {token}"}
+            answer = httpx.request(method, base + path, headers=headers, timeout=60, **more)
             assert answer.status_code < 300, answer.text
             return answer.json()
 
         ask("POST", "/items", json={"content": "Ana likes tofu", "user_id": "ana"})
         assert "tofu" in str(ask("POST", "/search", json={"query": "tofu", "user_id": "ana"}))
-        made = subprocess.run(
-            [
-                *command,
-                *["memory", "token", "add", "--tenant", "acme", "--role", "read", "--role", "write", "--file"],
-                given,
-            ],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        rights = ["--tenant", "acme", "--role", "read", "--role", "write"]
+        made = subprocess.run([*command, "memory", "token", "add", *rights, "--file", given], check=True, **inside)
+        theirs = made.stdout.split()[0]
         theirs = made.stdout.split()[0]
         assert "start the server in this folder" in made.stderr
         ask("POST", "/items", token=theirs, json={"content": "a secret of acme", "user_id": "zoe"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 
 import pytest
@@ -10,15 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth import Memory
+from keepworth.cli.main import main
 from keepworth.episodes.errors import UnknownName
 from keepworth.memory.errors import InvalidText, RefusedText
 from keepworth.memory.item import Provenance, Status
 from keepworth.memory.scan import HELD_FOR, Scan, scan_of
 from keepworth.memory.sensitive import HIDDEN, PERSONAL, SECRETS, SensitiveSpan, sensitive, without_secrets
+from keepworth.memory.store.checks import check
+from tests.memory.helpers import finds
 
 KEY = "sk-proj-" + "a1B2c3D4e5F6g7H8i9J0"
 CARD = "4111 1111 1111 1111"
 REMOVED = "[api key removed]"
+ALL = Scan(dict.fromkeys((*SECRETS, *PERSONAL), "redact"))
 MADE = [
     "ghp_" + "a1B2" * 9,
     "sk-ant-api03-" + "x7Q_" * 8,
@@ -68,8 +73,7 @@ def test_what_is_found(text: str, kind: str, found: str) -> None:
     hidden = without_secrets(text)
     assert hidden == (text if kind in PERSONAL else text.replace(found, HIDDEN))
     assert without_secrets(hidden) == hidden
-    redacts = Scan(dict.fromkeys((*SECRETS, *PERSONAL), "redact"))
-    assert redacts.redacted(redacts.redacted(text)) == redacts.redacted(text)
+    assert ALL.redacted(ALL.redacted(text)) == ALL.redacted(text)
 
 
 @pytest.mark.parametrize(
@@ -105,13 +109,13 @@ def test_any_text_can_be_scanned_and_spans_lie_apart(text: str) -> None:
     spans = sensitive(text)
     assert all(0 <= span.start < span.end <= len(text) for span in spans)
     assert all(one.end <= other.start for one, other in itertools.pairwise(spans))
-    scan = Scan(dict.fromkeys((*SECRETS, *PERSONAL), "redact"))
-    assert scan.redacted(text) == text or spans
+    assert ALL.redacted(text) == text or spans
 
 
-@pytest.mark.parametrize(
-    "unit", ["a-", "eyJ_", "password ", "token=", "api_key: ", "x_", "1 ", "a@", "sk-", "AB12 ", "the "]
-)
+SLOW = ["a-", "eyJ_", "password ", "token=", "api_key: ", "x_", "1 ", "a@", "sk-", "AB12 ", "the "]
+
+
+@pytest.mark.parametrize("unit", SLOW)
 def test_no_text_takes_for_ever(unit: str) -> None:
     """A megabyte of what each rule has to look at closest; a rule that tries all ways would not end in days."""
     assert sensitive(unit * (400_000 // len(unit))) is not None
@@ -139,20 +143,18 @@ def test_in_quarantine_it_is_found_by_no_search_until_it_is_released() -> None:
 
 def test_what_is_reworded_or_takes_the_place_of_another_is_looked_through_too() -> None:
     with memory("quarantine") as held:
-        item = held.add("the key is under the mat", user_id="ana")
+        item, other = (held.add(text, user_id="ana") for text in ("the key is under the mat", "the card is new"))
         assert held.update(item.id, f"the key is {KEY}").status is Status.QUARANTINED
-        other = held.add("the card is new", user_id="ana")
         assert held.supersede(other.id, f"the card is {CARD}").status is Status.QUARANTINED
         assert held.search("the key or the card", user_id="ana") == []
-        with_key = held.add("harmless", user_id="ana", metadata={"seen": [f"{KEY}"]})
-        assert with_key.status is Status.QUARANTINED
+        assert held.add("harmless", user_id="ana", metadata={"seen": [KEY]}).status is Status.QUARANTINED
 
 
-def test_redacted_it_is_kept_without(tmp_path: Path) -> None:
-    with Memory(tmp_path / "a.mem", encoder="hashing", scan=scan_of("redact", "redact")) as kept:
+def test_redacted_it_is_kept_without(path: Path) -> None:
+    with Memory(path, encoder="hashing", scan=scan_of("redact", "redact")) as kept:
         item = kept.add(f"deploy with {KEY}, ask ana@example.org", user_id="ana", metadata={"note": KEY})
-        assert item.text == "deploy with [api key removed], ask [email removed]"
-        assert item.metadata == {"note": "[api key removed]"}
+        assert item.text == f"deploy with {REMOVED}, ask [email removed]"
+        assert item.metadata == {"note": REMOVED}
         assert [hit.id for hit in kept.search("deploy", user_id="ana", mode="dense")] == [item.id]
         with kept.episode(f"use {KEY}", user_id="ana") as episode:
             episode.search(f"what of {KEY}", actions=[f"send {KEY}", "wait"])
@@ -162,8 +164,7 @@ def test_redacted_it_is_kept_without(tmp_path: Path) -> None:
         told = Provenance("chat", session=KEY, speaker=KEY, date=KEY)
         (other,) = kept.add_many(["tea at four"], provenances=[told])
         assert other.provenance == Provenance("chat", REMOVED, -1, REMOVED, REMOVED)
-        kept.close()
-    assert KEY.encode() not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert KEY.encode() not in b"".join(file.read_bytes() for file in path.parent.iterdir())
 
 
 def test_every_field_is_looked_through() -> None:
@@ -174,8 +175,8 @@ def test_every_field_is_looked_through() -> None:
         assert held.add("harmless, too", source=KEY).status is Status.QUARANTINED
     with memory("redact") as kept:
         item = kept.add("harmless", source=KEY)
-        assert item.provenance.source == "[api key removed]"
-        assert kept.update(item.id, metadata={"note": KEY}).metadata == {"note": "[api key removed]"}
+        assert item.provenance.source == REMOVED
+        assert kept.update(item.id, metadata={"note": KEY}).metadata == {"note": REMOVED}
     with memory("refuse") as strict:
         item = strict.add("harmless")
         with pytest.raises(RefusedText, match="api_key"):
@@ -196,8 +197,88 @@ def test_a_function_of_ones_own_finds_what_it_knows() -> None:
         assert own.add(f"{KEY} is not asked for").status is Status.ACTIVE
 
 
-def test_what_does_not_exist_is_refused() -> None:
+@pytest.mark.parametrize("actions", [{"api_key": "burn"}, {"apikey": "redact"}])
+def test_what_does_not_exist_is_refused(actions: dict[str, str]) -> None:
     with pytest.raises(UnknownName):
-        Scan({"api_key": "burn"})
-    with pytest.raises(UnknownName):
-        Scan({"apikey": "redact"})
+        Scan(actions)
+
+
+# What is imported is looked through for secrets, as what is written is, whatever format it comes in.
+
+
+SECRET, PLAIN = "My password is swordfish7.", "I like green tea"
+MEM0 = {"results": [{"id": "1", "memory": text, "user_id": "ana"} for text in (SECRET, PLAIN)]}
+FILES = {
+    "jsonl": "\n".join(json.dumps(text) for text in (SECRET, PLAIN)),
+    "mem0": json.dumps(MEM0),
+    "markdown": f"# Notes\n\n* {SECRET}\n* {PLAIN}\n",
+}
+
+
+def taken(folder: Path, format: str, *words: str) -> Path:
+    source, file = folder / f"in.{format}", folder / "agent.mem"
+    source.write_text(FILES[format])
+    main(["memory", "import", str(source), "--from", format, "--file", str(file), "--encoder", "none", *words])
+    return file
+
+
+def states(file: Path) -> dict[str, str]:
+    with Memory(file, encoder=None) as memory:
+        return {item.text: item.status.value for item in memory.get_all(all_states=True)}
+
+
+@pytest.mark.parametrize("format", FILES)
+def test_a_secret_goes_into_quarantine_and_is_counted(tmp_path: Path, format: str, capsys) -> None:
+    file = taken(tmp_path, format)
+    assert "2 items, 0 that were there already, 1 of them in quarantine (password 1;" in capsys.readouterr().out
+    assert states(file) == {SECRET: "quarantined", PLAIN: "active"}
+    with Memory(file, encoder=None) as memory:
+        assert finds(memory, "password green tea swordfish7") == [PLAIN]
+
+
+def test_another_action_may_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = taken(tmp_path, "jsonl", "--secrets", "redact")
+    assert "2 items, 0 that were there already, 1 without what was taken out of them." in capsys.readouterr().out
+    assert states(file) == {"My password is [password removed].": "active", PLAIN: "active"}
+    (tmp_path / "b").mkdir()
+    assert states(taken(tmp_path / "b", "jsonl", "--secrets", "allow")) == {SECRET: "active", PLAIN: "active"}
+
+
+def test_refused_names_the_line_and_takes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = taken(tmp_path, "jsonl", "--secrets", "refuse")
+    assert "line 1: the text holds what is not remembered here: password" in capsys.readouterr().err
+    assert states(file) == {}
+    taken(tmp_path, "jsonl", "--secrets", "refuse", "--skip-bad")
+    assert "1 left out" in capsys.readouterr().out
+    assert states(file) == {PLAIN: "active"}
+
+
+def exported(folder: Path) -> Path:
+    with Memory(folder / "old.mem", encoder=None) as memory:
+        memory.add_many([SECRET, PLAIN, "The API token is abcdefghijklmnop."])
+    with Memory(folder / "old.mem", encoder=None, scan=Scan()) as memory:
+        memory.update("m3", status="quarantined")
+        memory.release("m3")
+    main(["memory", "export", str(folder / "all.jsonl"), "--file", str(folder / "old.mem")])
+    return folder / "all.jsonl"
+
+
+def test_our_own_format_is_looked_through_and_what_was_let_out_stays_out(tmp_path: Path, capsys) -> None:
+    source, file = exported(tmp_path), tmp_path / "new.mem"
+    capsys.readouterr()
+    main(["memory", "import", str(source), "--file", str(file)])
+    assert "3 items, 1 of them in quarantine (password 1;" in capsys.readouterr().out
+    assert list(states(file).values()) == ["quarantined", "active", "active"]
+    with Memory(file, encoder=None) as memory:
+        assert check(memory.store) == []
+
+
+WHOLE = {"refuse": "the text holds what is not remembered here: password", "redact": "takes nothing out of it"}
+
+
+@pytest.mark.parametrize("action", WHOLE)
+def test_our_own_format_is_refused_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str], action: str) -> None:
+    source, file = exported(tmp_path), tmp_path / "new.mem"
+    main(["memory", "import", str(source), "--file", str(file), "--secrets", action])
+    assert WHOLE[action] in capsys.readouterr().err
+    assert not file.exists() or states(file) == {}

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import random
+from contextlib import suppress
 from itertools import count
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes import Operation, OperationKind
-from keepworth.memory.item import EVERYWHERE, Item, content_digest
+from keepworth.memory.errors import MemoryProblem
+from keepworth.memory.item import EVERYWHERE, Item, Status, ValueStatistics, content_digest
 from keepworth.memory.memory import Memory
+from keepworth.memory.operations import Assignment, Credit, Draft
 from keepworth.memory.overlay import Bank
 from keepworth.memory.search.terms import terms
-from keepworth.memory.store.connection import scalar
 from keepworth.memory.store.undo import active_ranges, ranges_of, replay, rollbacks_in, within
-
-from .stub_encoder import WordEncoder
+from tests.memory.helpers import WordEncoder, rows, texts
 
 K = OperationKind
 WORDS = ["ana", "rome", "oslo", "cat", "dog", "red"]
@@ -47,11 +51,11 @@ def assert_sound(m: Memory) -> None:
     total, current, _ = m.store.sums(EVERYWHERE)
     assert total % (1 << 256) == sum(map(content_digest, items.values())) % (1 << 256)
     assert current == sum(item.current for item in items.values())
+    found = {n for (n,) in rows(m, "SELECT rowid FROM words")}
+    ((through,),) = rows(m, "SELECT through FROM indexed")
+    said = rows(m, "SELECT seq, n, changed, before FROM changes")
     with m.store.database.reading() as connection:
-        found = {n for (n,) in connection.execute("SELECT rowid FROM words")}
-        through = scalar(connection, "SELECT through FROM indexed")
         tail = m.store.derived.corpus(connection)
-        said = connection.execute("SELECT seq, n, changed, before FROM changes").fetchall()
     assert found == {n for n in map(number, items.values()) if n <= through and items[f"m{n}"].current}
     newest = [item for item in items.values() if item.current and number(item) > through]
     asked = {term for item in newest for term in terms(item.text)}
@@ -67,19 +71,11 @@ def number(item: Item) -> int:
 sentences = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
 ids = st.integers(1, 14).map("m{}".format)
 users = st.sampled_from(["", "ana", "bo"])
+CHANGES = st.sampled_from([K.UPDATE, K.SUPERSEDE, K.DELETE, K.MERGE, K.LINK])
+ONE_OR_TWO = st.lists(ids, min_size=1, max_size=2).map(tuple)
 writes = st.one_of(
     st.tuples(st.just("add"), sentences, users, st.integers(0, 2)),
-    st.tuples(
-        st.just("act"),
-        st.builds(
-            Operation,
-            st.sampled_from([K.UPDATE, K.SUPERSEDE, K.DELETE, K.MERGE, K.LINK]),
-            st.lists(ids, min_size=1, max_size=2).map(tuple),
-            sentences,
-        ),
-        users,
-        st.integers(0, 2),
-    ),
+    st.tuples(st.just("act"), st.builds(Operation, CHANGES, ONE_OR_TWO, sentences), users, st.integers(0, 2)),
 )
 steps = writes | st.one_of(
     st.tuples(st.just("reward"), st.floats(0, 1), st.integers(0, 2), st.lists(ids, max_size=3)),
@@ -153,9 +149,8 @@ def test_a_bank_at_a_snapshot_never_moves(behind, early, late, query):
     found = {h.id: h.dense for h in fork.search(query, 30, mode="dense")}
     assert found.keys() == expected.keys()
     assert all(abs(found[id] - expected[id]) < 1e-5 for id in found)
-    assert {h.id for h in fork.search(query, 30, mode="lexical")} == {
-        h.id for h in twin.search(query, 30, mode="lexical")
-    }
+    one, other = ({h.id for h in bank.search(query, 30, mode="lexical")} for bank in (fork, twin))
+    assert one == other
     fork.add("entirely new words")
     assert fork.search("entirely new words", 1)[0].text == "entirely new words"
     assert bank.content_hash() == fingerprint
@@ -176,9 +171,9 @@ def test_rollback_lists_what_no_longer_applies_and_undo_brings_it_back():
     result = m.rollback(episode.id)
     assert set(result.changed) == {first.id, second.id}
     assert [reason for _, reason in result.no_ops] == [f"unknown target '{first.id}'"]
-    assert m.get_all() == []
+    assert texts(m) == []
     m.rollback(result.id)
-    assert [item.text for item in m.get_all()] == ["Ana lives in Oslo"]
+    assert texts(m) == ["Ana lives in Oslo"]
 
 
 def test_rollback_by_source_and_of_values():
@@ -195,4 +190,132 @@ def test_rollback_by_source_and_of_values():
     m.rollback(episode.id)
     assert m.get(item.id).values.mean == 1.0
     m.rollback(source="web")
-    assert [i.text for i in m.get_all()] == ["dogs bark"]
+
+    assert texts(m) == ["dogs bark"]
+
+
+# Rollback is replay without the rolled-back entries, whatever other rollbacks there were before it.
+
+
+def test_what_became_an_item_by_a_rollback_goes_with_its_own_episode(m: Memory):
+    with m.episode() as one:
+        one.remember("a cat")
+    with m.episode() as other:
+        other.remember("a cat")  # a duplicate, as long as the first is there
+    m.rollback(one.id)
+    assert texts(m) == ["a cat"]
+    m.rollback(other.id)
+    assert texts(m) == []
+
+
+def test_a_successor_comes_back_when_the_item_that_said_it_already_goes(m: Memory):
+    old = m.add("lives in Oslo")
+    with m.episode() as one:
+        one.remember("lives in Rome")
+    undone = m.rollback(one.id)
+    m.supersede(old.id, "lives in Rome")
+    m.rollback(undone.id)
+    assert texts(m) == ["lives in Rome"]
+    m.rollback(one.id)
+    assert texts(m) == ["lives in Rome"]
+
+
+def test_an_item_that_a_rollback_made_is_not_taken_with_an_episode_that_only_showed_it(m: Memory):
+    a, b = m.add("likes tea"), m.add("drinks tea")
+    with m.episode() as one:
+        said = one.remember("tea it is")
+    merged = m.apply(Operation(OperationKind.MERGE, (a.id, b.id), "tea it is"))
+    assert merged.item == said.id
+    m.rollback(one.id)
+    assert texts(m) == ["tea it is"]
+    with m.episode() as other:
+        assert other.search("tea")
+        other.reward(1.0)
+    m.rollback(other.id)
+    assert texts(m) == ["tea it is"]
+
+
+def test_a_successor_that_an_undo_of_an_undo_made_goes_with_what_it_replaces(m: Memory):
+    with m.episode() as one:
+        said = one.remember("lives in Oslo")
+    undone = m.rollback(one.id)
+    m.apply(Operation(OperationKind.SUPERSEDE, (said.id,), "lives in Rome"))  # of what is not there
+    m.rollback(undone.id)
+    assert texts(m) == ["lives in Rome"]
+    m.rollback(one.id)
+    assert texts(m) == []
+
+
+def test_what_was_said_again_meanwhile_is_a_duplicate_of_what_comes_back(m: Memory):
+    with m.episode() as one:
+        said = one.remember("likes tea", repeat=True)  # so that nobody asked whether it was there
+    undone = m.rollback(one.id)
+    m.add("likes tea")
+    m.rollback(undone.id)
+    assert [item.id for item in m.get_all()] == [said.id]
+
+
+def test_what_was_asked_of_a_persons_item_while_it_was_away_is_done_when_it_comes_back(m: Memory):
+    tea = m.add("tea", user_id="ana")
+    with m.episode(user_id="ana") as episode:
+        coffee = episode.remember("coffee")
+    latte = m.supersede(coffee.id, "latte")  # by a handle that is nobody's: the item is Ana's still
+    undone = m.rollback(episode.id)
+    merge = Operation(OperationKind.MERGE, (latte.id, tea.id), "tea or latte")
+    assert not m.apply(merge, user_id="ana").applied
+    m.rollback(undone.id)
+    assert texts(m) == ["tea or latte"]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_is_done_and_undone_the_journal_leads_to_the_view(seed: int, m: Memory):
+    draw = random.Random(seed)
+    undoable: list[str] = []
+    for _ in range(60):
+        items = [item.id for item in m.get_all()] or ["m1"]
+        one, other = draw.choice(items), draw.choice(items)
+        text = f"text {draw.randrange(2 + seed % 4)}"
+        with suppress(MemoryProblem):
+            verb = draw.randrange(8)
+            if verb < 2:
+                m.add(text, source=f"s{draw.randrange(3)}", repeat=draw.random() < 0.2)
+            elif verb == 2:
+                m.apply(Operation(OperationKind.UPDATE, (one,), text))
+            elif verb == 3:
+                m.apply(Operation(OperationKind.SUPERSEDE, (one,), text))
+            elif verb == 4:
+                m.apply(Operation(OperationKind.MERGE, (one, other), text))
+            elif verb == 5:
+                m.apply(Operation(OperationKind.DELETE, (one,)))
+            elif verb == 6:
+                with m.episode() as episode:
+                    episode.search(text)
+                    episode.remember(text)
+                    episode.reward(draw.random())
+                undoable.append(episode.id)
+            elif undoable:
+                undoable.append(m.rollback(draw.choice(undoable)).id)
+
+
+# A credit writes the five columns it changes; the row is then the one that a whole rewrite would leave.
+
+
+def test_credits_alone_and_with_other_changes_end_in_the_same_rows(path: Path) -> None:
+    once = ValueStatistics(2, 2, 2.0, 2.0, 0.75)
+    with Memory(path, encoder=None, log="off") as memory:
+        kept, retired = (memory.add(text).id for text in ("cats purr", "dogs bark"))
+        before = memory.store.sums(EVERYWHERE)
+        store, draft = memory.store, Draft(scope=EVERYWHERE)
+        store.perform(EVERYWHERE, [(Credit(1.0, ((kept, 0.5), (kept, 0.25))), draft)])
+        assert memory.store.sums(EVERYWHERE) == before
+        retire = Assignment(retired, {"status": "archived"})
+        store.perform(EVERYWHERE, [(Credit(0.5, ((retired, 1.0),)), draft), (retire, draft)])
+        assert memory.get(kept).values == once
+        assert memory.get(retired).values == ValueStatistics(1, 1, 0.5, 0.25, 1.0)
+        assert memory.get(retired).status is Status.ARCHIVED
+        (hit,) = memory.search("purr bark", mode="lexical")
+        assert (hit.id, hit.utility) == (kept, 1.0)
+        assert [each.after.values.credited for each in memory.history(kept) if each.after is not None] == [0, 2]
+    with Memory(path, encoder=None, log="off") as memory:
+        assert memory.get(kept).values == once
+        assert memory.add("cats purr").id == kept  # still found by its content

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
+import keepworth
 from keepworth.memory import errors
 from keepworth.memory.item import EVERYWHERE, Provenance
 from keepworth.memory.memory import Memory
+from keepworth.memory.store.decision_log import as_json, named, packed, unpacked
 from keepworth.memory.store.maintenance import check
 from keepworth.memory.store.transfer import exported, imported
+from tests.memory.helpers import WordEncoder, behind_its_back, command, finds, rows
 
-from .stub_encoder import WordEncoder
 from .test_store import carry_out, steps
 
 
@@ -45,19 +48,18 @@ def test_import_of_an_export_is_the_identity(sequence):
         assert list(twin.store.items(EVERYWHERE)) == list(m.store.items(EVERYWHERE))
 
 
-def test_an_import_has_the_range_of_rewards(tmp_path: Path) -> None:
+def test_an_import_has_the_range_of_rewards(path: Path) -> None:
     with Memory(encoder=None, reward_range=(-1, 1)) as m:
         m.add("a cat")
         m.reward(m.search("cat").decision, -1.0)
         lines = list(exported(m.store))
-    with Memory(tmp_path / "a.mem", encoder=None) as twin:
+    first = lines[0].replace("[-1.0, 1.0]", "[1, -1]").replace("[-1.0,1.0]", "[1,-1]")
+    with Memory(path, encoder=None) as twin:
         with pytest.raises(errors.NotAMemoryFile, match=r"line 1.*holds none"):
-            imported(
-                twin.store, [lines[0].replace("[-1.0, 1.0]", "[1, -1]").replace("[-1.0,1.0]", "[1,-1]"), *lines[1:]]
-            )
+            imported(twin.store, [first, *lines[1:]])
         imported(twin.store, lines)
         assert list(exported(twin.store)) == lines
-    with Memory(tmp_path / "a.mem", encoder=None) as twin:
+    with Memory(path, encoder=None) as twin:
         assert twin.reward(twin.search("cat").decision, -0.5).applied
 
 
@@ -65,8 +67,7 @@ HEADER = '{"format": "keepworth memory", "version": VERSION}'
 
 
 @pytest.mark.parametrize("line", ["{}", "not json", "[1]", *(HEADER.replace("VERSION", letter) for letter in "29")])
-def test_nonsense_is_not_imported(line):
-    m = memory()
+def test_nonsense_is_not_imported(line, m: Memory):
     with pytest.raises(errors.NotAMemoryFile, match="line 1"):
         imported(m.store, [line])
     assert m.store.head() == 0
@@ -85,25 +86,20 @@ def test_an_import_that_says_true_for_1_is_sound(number: str) -> None:
     assert list(exported(twin.store)) == lines
 
 
-def test_import_wants_an_empty_memory():
-    m = memory()
+def test_import_wants_an_empty_memory(m: Memory):
     m.add("x")
     with pytest.raises(errors.MemoryProblem, match="not empty"):
         imported(m.store, exported(m.store))
 
 
 def test_an_import_by_the_command_line_has_the_encoder_of_what_was_exported(tmp_path: Path):
-    import keepworth
-    from keepworth.cli.memory import app
-
-    run = CliRunner()
-    one, two, lines = (str(tmp_path / name) for name in ("a.mem", "b.mem", "a.jsonl"))
+    one, two, lines = (tmp_path / name for name in ("a.mem", "b.mem", "a.jsonl"))
     with keepworth.Memory(one, encoder="hashing:64") as m:
         m.add("a cat")
-    assert run.invoke(app, ["export", lines, "--file", one]).exit_code == 0
-    assert run.invoke(app, ["import", lines, "--file", two]).exit_code == 0
+    assert command("export", lines, "--file", one).exit_code == 0
+    assert command("import", lines, "--file", two).exit_code == 0
     with keepworth.Memory(two, encoder="hashing:64") as m:
-        assert [hit.text for hit in m.search("cat")] == ["a cat"]
+        assert finds(m, "cat") == ["a cat"]
 
 
 def test_an_export_without_one_of_its_lines_is_refused():
@@ -118,14 +114,88 @@ def test_an_export_without_one_of_its_lines_is_refused():
                 imported(memory().store, [*lines[:place], *lines[place + 1 :]])
 
 
-def test_an_export_to_standard_output_loses_no_character(tmp_path: Path):
-    from keepworth.cli.memory import app
-
-    text = "\u200fשלום\u200e \u202aa\u202c \u2028 b"
-    with Memory(tmp_path / "a.mem", encoder=None) as m:
-        text = m.add(text, metadata={"k\x1b[31m": "\x9b2J"}).text
+def test_an_export_to_standard_output_loses_no_character(path: Path):
+    with Memory(path, encoder=None) as m:
+        m.add("\u200fשלום\u200e \u202aa\u202c \u2028 b", metadata={"k\x1b[31m": "\x9b2J"})
         listed = list(exported(m.store))
-    done = CliRunner().invoke(app, ["export", "-", "--file", str(tmp_path / "a.mem")])
+    done = command("export", "-", "--file", path)
     assert done.exit_code == 0
     assert [json.loads(line) for line in done.output.splitlines()] == [json.loads(line) for line in listed]
     assert not set("\u200f\u202a\x1b\x9b") & set(done.output)
+
+
+# What decisions log of their candidates: packed, read as it was in files of before, and named where it is damaged.
+
+
+PAIRS = st.lists(st.tuples(st.integers(1, 2**32 - 1).map(lambda n: f"m{n}"), st.floats(-2000, 2000)), max_size=120)
+ODD = st.tuples(
+    st.one_of(st.integers(1, 2**60).map(lambda n: f"m{n}"), st.sampled_from(["m0", "m01", "x", "", "m1.5"])),
+    st.floats(allow_nan=False, allow_infinity=False),
+)
+
+
+@given(PAIRS)
+def test_what_is_packed_comes_back_with_six_digits(pairs: list[tuple[str, float]]):
+    listed = packed(pairs)
+    found = unpacked(listed)
+    assert [id for id, _ in found] == [id for id, _ in pairs]
+    assert all(abs(now - before) <= 0.500001e-6 for (_, now), (_, before) in zip(found, pairs, strict=True))
+    assert packed(found) == listed
+    assert unpacked(as_json(found)) == found  # as a file of before, and an export, have it
+    assert named(listed) == named(as_json(pairs)) == {int(id[1:]) for id, _ in pairs}
+    assert len(listed) == (8 * len(pairs) or len("[]"))
+
+
+@given(st.lists(ODD, min_size=1, max_size=5))
+def test_what_cannot_be_packed_is_written_in_words(pairs: list[tuple[str, float]]):
+    assert [id for id, _ in unpacked(packed(pairs))] == [id for id, _ in pairs]
+    for score in (math.inf, -math.inf, math.nan, 2147.5, -2148.0):
+        assert isinstance(packed([*pairs, ("m1", score)]), str)
+
+
+def opened(path: Path) -> Memory:
+    return Memory(path, encoder="hashing", seed=1)
+
+
+def searched(path: Path) -> str:
+    """A memory with a decision outside an episode; its id."""
+    with opened(path) as m:
+        m.add_many([f"the cat number {number}" for number in range(30)])
+        return m.search("which cat has the number 3?", top_k=3).decision
+
+
+def logged(path: Path) -> Any:
+    with opened(path) as m:
+        return rows(m, "SELECT query, candidates, chosen FROM decisions")
+
+
+def test_an_export_says_them_in_json_and_an_import_packs_them(tmp_path: Path):
+    searched(tmp_path / "a.mem")
+    with opened(tmp_path / "a.mem") as m:
+        lines = list(exported(m.store))
+    (decision,) = (json.loads(line)["decision"] for line in lines if line.startswith('{"decision"'))
+    assert json.loads(decision[8])[0][0].startswith("m")
+    with opened(tmp_path / "b.mem") as m:
+        imported(m.store, lines)
+        assert check(m.store) == []
+        assert list(exported(m.store)) == lines
+    assert logged(tmp_path / "b.mem") == logged(tmp_path / "a.mem")
+
+
+def test_a_question_is_forgotten_with_an_item_that_it_only_considered(path: Path):
+    searched(path)
+    ((_, listed, chosen),) = logged(path)
+    (considered, *_) = [id for id, _ in unpacked(listed) if id not in json.loads(chosen)]
+    with opened(path) as m:
+        m.forget(considered, purge_history=True)
+        assert check(m.store) == []
+    assert [query for query, *_ in logged(path)] == [""]
+
+
+def test_a_damaged_row_is_named(path: Path):
+    id = searched(path)
+    behind_its_back(path, "UPDATE decisions SET candidates = x'0102'")
+    with opened(path) as m:
+        assert m.forget("m30", purge_history=True).ids == ("m30",)  # does not read the row
+        with pytest.raises(errors.MemoryProblem, match=f"the candidates of decision '{id}' cannot be read"):
+            list(exported(m.store))

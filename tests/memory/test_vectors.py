@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
-import apsw
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
@@ -20,9 +19,10 @@ from keepworth.memory.item import Item
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import blocks, derived
 from keepworth.memory.store.maintenance import check, compact
-from tests.memory.stub_encoder import WordEncoder
+from tests.memory.helpers import WordEncoder, behind_its_back
 
 COUNT = 1200
+TOPIC = {"where": {"topic": "t3"}}
 QUERIES = ("filler 11 thing 4", "filler 900 thing 4", "fresh 3 of 7", "altogether different 20")
 
 
@@ -114,19 +114,17 @@ def in_blocks(request: pytest.FixtureRequest, filled: Path, tmp_path: Path, monk
         return filled
     monkeypatch.setattr(blocks, "ITEMS", request.param)
     monkeypatch.setattr(derived, "FEW", 0)
-    with apsw.Connection(str(shutil.copy(filled, tmp_path / "small.mem"))) as connection:
-        connection.execute("DELETE FROM blocks")
-    with opened(tmp_path / "small.mem") as m:
+    small = shutil.copy(filled, tmp_path / "small.mem")
+    behind_its_back(small, "DELETE FROM blocks")
+    with opened(small) as m:
         compare(m)  # the first search by meaning writes the blocks
-    return tmp_path / "small.mem"
+    return small
 
 
-@settings(
-    max_examples=5,
-    deadline=None,
-    phases=(Phase.explicit, Phase.generate),
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+SHORT = (Phase.explicit, Phase.generate)
+
+
+@settings(max_examples=5, deadline=None, phases=SHORT, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(steps=[("erase", 1), ("compare", 2)])
 @given(steps=st.lists(STEPS, min_size=1, max_size=7))
 def test_a_search_finds_what_comparing_every_item_finds(in_blocks: Path, tmp_path: Path, steps: list[Step]) -> None:
@@ -163,13 +161,11 @@ with opened(sys.argv[1]) as m:
 
 
 def test_two_processes_write_and_both_find_all(filled: Path, tmp_path: Path) -> None:
-    path = tmp_path / "b.mem"
-    shutil.copy(filled, path)
+    path = shutil.copy(filled, tmp_path / "b.mem")
     with opened(path) as m:
         compare(m)
         command = [sys.executable, "-c", WRITER, str(path)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2], text=True) as other:
-            assert other.stdout is not None
             assert other.stdout.readline() == "begun\n"
             for part in range(6):
                 m.add_many([f"fresh {part} of {n}" for n in range(100)])
@@ -183,8 +179,7 @@ def test_two_processes_write_and_both_find_all(filled: Path, tmp_path: Path) -> 
 
 
 def test_no_vector_is_left_of_what_is_erased(filled: Path, tmp_path: Path) -> None:
-    path = tmp_path / "b.mem"
-    shutil.copy(filled, path)
+    path = shutil.copy(filled, tmp_path / "b.mem")
     (needle,) = (vector.tobytes()[:64] for vector in KnownWords().encode(["filler 11 thing 4"]))
     assert path.read_bytes().count(needle) == 2  # the row and the block
     with opened(path) as m:
@@ -194,26 +189,23 @@ def test_no_vector_is_left_of_what_is_erased(filled: Path, tmp_path: Path) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b.mem"]
 
 
-def test_a_reward_adds_no_vectors(tmp_path: Path) -> None:
-    with Memory(tmp_path / "a.mem", encoder=KnownWords()) as m:
+def test_a_reward_adds_no_vectors(path: Path) -> None:
+    with Memory(path, encoder=KnownWords()) as m:
         m.add_many([f"filler {n}" for n in range(20)])
         for _ in range(5):
             m.reward(m.search("filler 3", mode="dense").decision, 1.0)
         m.search("filler 3", mode="dense")
         index = m.store.derived._dense
-        assert index is not None
         assert sum(block.size for block in index._blocks) == 20
 
 
-@pytest.mark.parametrize(
-    "about", [{"where": {"topic": "t3"}}, {"user_id": "u1"}, {"where": {"topic": "t3"}, "user_id": "u1"}]
-)
-def test_the_first_question_about_few_items_reads_their_vectors_alone(tmp_path: Path, about: dict) -> None:
-    with Memory(tmp_path / "a.mem", encoder=KnownWords()) as m:
+@pytest.mark.parametrize("about", [TOPIC, {"user_id": "u1"}, {**TOPIC, "user_id": "u1"}])
+def test_the_first_question_about_few_items_reads_their_vectors_alone(path: Path, about: dict) -> None:
+    with Memory(path, encoder=KnownWords()) as m:
         for user in ("u1", "u2"):
             topics = [{"topic": f"t{n % 7}"} for n in range(200)]
             m.add_many([f"filler {n} of {user}" for n in range(200)], user_id=user, metadata=topics)
-    with Memory(tmp_path / "a.mem", encoder=KnownWords()) as m:
+    with Memory(path, encoder=KnownWords()) as m:
         first = m.search("filler 3 of u1", mode="dense", **about)
         assert m.store.derived._dense is None
         later = m.search("filler 3 of u1", mode="dense", **about)

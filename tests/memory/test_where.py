@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,7 @@ from keepworth.memory.operations import Assignment, Draft
 from keepworth.memory.search import columns
 from keepworth.memory.search.where import DEEPEST, parsed
 from keepworth.memory.store import words
-
-from .stub_encoder import WordEncoder
+from tests.memory.helpers import WordEncoder, in_another_thread, texts
 
 
 def read(metadata: Any, name: str) -> list[Any]:
@@ -121,7 +119,6 @@ filters = st.recursive(
 @given(filters, written)
 def test_a_filter_says_what_a_plain_reading_says(where: dict[str, Any], metadata: dict[str, Any]) -> None:
     found = parsed(where)
-    assert found is not None
     assert found.meets(metadata) is meets(where, metadata)
     assert found(Item("m1", "x", metadata=metadata)) is meets(where, metadata)
 
@@ -129,10 +126,7 @@ def test_a_filter_says_what_a_plain_reading_says(where: dict[str, Any], metadata
 REFUSED: dict[str, tuple[Any, str]] = {
     "no such operator": ({"age": {"$near": 3}}, r"where\['age'\]\['\$near'\]: there is no operator '\$near'.*\$gte"),
     "an operator under no name": ({"$gt": 3}, r"where\['\$gt'\].*NAME"),
-    "a place deep inside": (
-        {"$or": [{"a": 1}, {"b": {"$in": 2}}]},
-        r"where\['\$or'\]\[1\]\['b'\]\['\$in'\] takes a list",
-    ),
+    "deep inside": ({"$or": [{"a": 1}, {"b": {"$in": 2}}]}, r"where\['\$or'\]\[1\]\['b'\]\['\$in'\] takes a list"),
     "a bound without order": ({"age": {"$gt": None}}, r"where\['age'\]\['\$gt'\] takes a number or text"),
     "a truth value as a bound": ({"age": {"$gt": True}}, "got True"),
     "a set": ({"age": {1, 2}}, r"never equal to \{1, 2\}.*\$in"),
@@ -153,11 +147,10 @@ def test_what_no_item_can_meet_is_refused_with_its_place(name: str) -> None:
     with pytest.raises(InvalidFilter, match=message):
         parsed(where)
     memory = Memory(":memory:", encoder=None)
-    for ask in (lambda: memory.search("x", where=where), lambda: memory.get_all(where=where)):
+    bank = memory.bank()
+    for ask in (memory.search, lambda _, where: memory.get_all(where=where), bank.search):
         with pytest.raises(InvalidFilter, match=message):
-            ask()
-    with pytest.raises(InvalidFilter, match=message):
-        memory.bank().search("x", where=where)
+            ask("x", where=where)
 
 
 def test_filters_in_each_other_have_an_end() -> None:
@@ -296,17 +289,13 @@ def test_what_a_bank_changed_goes_by_what_the_bank_says() -> None:
 def numbers(memory: Memory, where: dict[str, Any]) -> list[int]:
     """Of the items that the columns keep."""
     with memory.store.database.reading() as connection:
-        mask = memory.store.derived.mask(connection, parsed(where))
-        assert mask is not None
-        return [int(number) for number in mask.nonzero()[0]]
+        return memory.store.derived.mask(connection, parsed(where)).nonzero()[0].tolist()
 
 
 @pytest.mark.parametrize("remembered", [0, 4096])
-def test_who_looks_at_an_earlier_state_gets_the_filter_of_that_state(
-    tmp_path: Path, remembered: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_looks_at_an_earlier_state_gets_the_filter_of_that_state(path: Path, remembered: int, monkeypatch) -> None:
     monkeypatch.setattr(columns, "REMEMBERED", remembered)
-    memory = Memory(tmp_path / "a.mem", encoder=None)
+    memory = Memory(path, encoder=None)
     for number in range(4):
         memory.add(f"note {number}", metadata={"team": "red", "n": number})
     assert numbers(memory, {"team": "red"}) == [1, 2, 3, 4]
@@ -319,80 +308,60 @@ def test_who_looks_at_an_earlier_state_gets_the_filter_of_that_state(
             memory.add("note 5", metadata={"team": "red"})
             assert numbers(memory, {"team": "red"}) == [3, 4, 7]
 
-        other = threading.Thread(target=elsewhere)
-        other.start()
-        other.join()
+        in_another_thread(elsewhere)
         assert numbers(memory, {"team": "red"}) == [1, 2, 3, 4]
         assert numbers(memory, {"n": {"$gte": 2}}) == [3, 4], "a name that was not asked for before"
     assert numbers(memory, {"team": "red"}) == [3, 4, 7]
     assert numbers(memory, {"team": {"$ne": "red"}}) == [1]
 
 
-def test_columns_follow_rollbacks_erasures_and_other_handles(tmp_path: Path) -> None:
-    path = tmp_path / "a.mem"
+def test_columns_follow_rollbacks_erasures_and_other_handles(path: Path) -> None:
+    red = {"where": {"team": "red"}}
     with Memory(path, encoder=None) as memory, Memory(path, encoder=None) as other:
         memory.add("one", metadata={"team": "red"})
         snapshot = memory.snapshot()
-        assert [item.id for item in other.get_all(where={"team": "red"})] == ["m1"]
+        assert texts(other, **red) == ["one"]
         memory.update("m1", metadata={"team": "blue"})
         memory.add("two", metadata={"team": "red"})
-        assert [item.text for item in other.get_all(where={"team": "red"})] == ["two"]
+        assert texts(other, **red) == ["two"]
         undone = memory.rollback(since=snapshot)
-        assert [item.text for item in other.get_all(where={"team": "red"})] == ["one"]
+        assert texts(other, **red) == ["one"]
         memory.rollback(undone.id)
-        assert [item.text for item in other.get_all(where={"team": "red"})] == ["two"]
+        assert texts(other, **red) == ["two"]
         memory.forget("m3", purge_history=True)
         for handle in (memory, other):
-            assert handle.get_all(where={"team": "red"}) == []
-            assert [item.text for item in handle.get_all(where={"team": {"$exists": True}})] == ["one"]
+            assert texts(handle, **red) == []
+            assert texts(handle, where={"team": {"$exists": True}}) == ["one"]
 
 
-def test_columns_asked_least_recently_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_asked_least_recently_make_room(m: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "MOST", 9)
     monkeypatch.setattr(columns, "TABLES", 2)
-    memory = Memory(":memory:", encoder=None)
     for number in range(3):
-        memory.add(f"note {number}", metadata={"a": number, "b": number, "c": number})
+        m.add(f"note {number}", metadata={"a": number, "b": number, "c": number})
     for _ in range(2):
         for name in ("a", "b", "c"):
             for least in range(4):
                 where = {name: {"$gte": least}, "$or": [{"a": {"$exists": True}}, {"b": 7}, {"c": 7}]}
-                assert len(memory.get_all(where=where)) == 3 - min(least, 3)
-    assert len(memory.store.derived._columns._columns) <= 3
+                assert len(m.get_all(where=where)) == 3 - min(least, 3)
+    assert len(m.store.derived._columns._columns) <= 3
 
 
 ODD = [
-    *(
-        None,
-        True,
-        False,
-        0,
-        1,
-        1.0,
-        -0.5,
-        10**18,
-        "",
-        "1",
-        "true",
-        "null",
-        "\x1f",
-        'say "so"',
-        "naïve 東京",
-        "a\\u0041",
-    ),
-    *([], [1, "1"], {}, {"a": None}, {"a": [True, {"b": 2}]}),
-]
+    None, True, False, 0, 1, 1.0, -0.5, 10**18, "", "1", "true", "null", "\x1f", 'say "so"', "naïve 東京", "a\\u0041",
+    [], [1, "1"], {}, {"a": None}, {"a": [True, {"b": 2}]},
+]  # fmt: skip
 NAMES = ["plain", "two words", "ümlaut", "a.b", 'quo"ted', "back\\slash", "a$", "[0]", "", "a'b", "tab\there"]
 
 
-def test_a_column_read_at_once_from_a_file_says_what_each_item_says(tmp_path: Path) -> None:
+def test_a_column_read_at_once_from_a_file_says_what_each_item_says(path: Path) -> None:
     """A file reads a whole column at once, a memory without one item by item."""
     metadata = [{NAMES[n % len(NAMES)]: ODD[n % len(ODD)], "n": n} for n in range(len(NAMES) * len(ODD))]
     filters: list[dict[str, Any]] = [{name: {"$exists": True}} for name in [*NAMES, "missing"]]
     filters += [{name: {"$in": [value]}} for name in NAMES for value in ODD[:16]]
     filters += [{"n": {"$lt": 40}}, {"plain": {"$contains": "a"}}, {"plain.a": {"$exists": False}}]
     found = []
-    for place in (":memory:", tmp_path / "a.mem"):
+    for place in (":memory:", path):
         with Memory(place, encoder=None) as memory:
             memory.add_many([f"text {n}" for n in range(len(metadata))], metadata=metadata)
             memory.forget("m3")
@@ -402,8 +371,8 @@ def test_a_column_read_at_once_from_a_file_says_what_each_item_says(tmp_path: Pa
 
 
 @pytest.mark.parametrize("query", ["thing4 word2", "filler", "thing4 filler", "nowhere"])
-def test_words_behind_a_narrow_filter_find_what_reading_every_item_finds(query: str, tmp_path: Path) -> None:
-    with Memory(tmp_path / "a.mem", encoder=None, policy=None) as m:
+def test_words_behind_a_narrow_filter_find_what_reading_every_item_finds(query: str, path: Path) -> None:
+    with Memory(path, encoder=None, policy=None) as m:
         texts = [f"filler word{n % 7} thing{n % 50} of {n}" for n in range(700)]
         m.add_many(texts, metadata=[{"topic": n % 10} for n in range(700)])
         m.add("thing4 filler, and one that is read as it lies", metadata={"topic": 4})

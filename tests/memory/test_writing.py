@@ -13,10 +13,15 @@ from keepworth.memory.errors import InvalidText, InvalidTime
 from keepworth.memory.store.checks import check
 from keepworth.methods.writers.facts import comparison, extractor
 from keepworth.models.chat import ChatModel
+from tests.memory.helpers import texts
 from tests.serving.scripted import scripted
 
 NOW = "2026-11-22T00:00:00"
 SAID = [{"role": "user", "content": "I moved to Oslo. Lovely!"}, {"role": "assistant", "content": "Noted!"}]
+
+
+def chat(text: str, end: str = "stop") -> tuple[int, dict[str, Any]]:
+    return 200, {"choices": [{"message": {"content": text}, "finish_reason": end}]}
 
 
 def fails_with(problem: Exception) -> Facts:
@@ -28,10 +33,6 @@ def fails_with(problem: Exception) -> Facts:
 
 def opened(writer: Any, **options: Any) -> Memory:
     return Memory(encoder="hashing", writer=writer, clock=lambda: NOW, policy=None, **options)
-
-
-def texts(memory: Memory) -> list[str]:
-    return [item.text for item in memory.get_all()]
 
 
 def test_by_default_facts_are_kept_and_updated_with_who_said_it_when_and_what_it_replaces() -> None:
@@ -50,16 +51,14 @@ def test_by_default_facts_are_kept_and_updated_with_who_said_it_when_and_what_it
             memory.add([{**SAID[0], "said_at": "soon"}], infer=True)
 
 
+TUESDAY = "Your appointment is on Tuesday."
+
+
 @pytest.mark.parametrize(
     ("first", "user", "then", "both"),
     [
         ("I live in Rome.", "bob", "I moved to Oslo.", "I moved to Oslo."),
-        (
-            "My appointment is on Monday.",
-            "",
-            [{"role": "assistant", "content": "Your appointment is on Tuesday."}],
-            "Your appointment is on Tuesday.",
-        ),
+        ("My appointment is on Monday.", "", [{"role": "assistant", "content": TUESDAY}], TUESDAY),
     ],
     ids=["nobody of somebody", "an assistant"],
 )
@@ -74,9 +73,8 @@ def test_who_takes_no_place_of_what_another_said(first: str, user: str, then: An
 def test_the_texts_of_a_message_in_parts_are_read_and_one_without_text_is_refused(infer: bool) -> None:
     parts = [{"type": "text", "text": "I live in Paris."}, {"type": "image_url", "image_url": {"url": "a.png"}}]
     with opened("default") as memory:
-        assert [item.text for item in memory.add([{"role": "user", "content": parts}], infer=infer)] == [
-            "I live in Paris."
-        ]
+        (item,) = memory.add([{"role": "user", "content": parts}], infer=infer)
+        assert item.text == "I live in Paris."
         for message in ({"role": "user", "text": "I live in Rome."}, {"role": "user", "content": 3}):
             with pytest.raises(InvalidText, match="message 0 needs a text as its content"):
                 memory.add([message], infer=infer)
@@ -97,13 +95,8 @@ def test_what_a_failing_writer_is_told_to_do_is_not_said_to_who_speaks(caplog: p
     problem = KeepworthError("There is no JSON object in 'hm'.", "Ask for one in the prompt, with an example.")
     opened(fails_with(problem)).add([{"role": "user", "content": "I moved to Oslo."}], infer=True)
     (said,) = (record.getMessage() for record in caplog.records)
-    assert said == (
-        "What was said is kept as it is, because a writer failed, KeepworthError: There is no JSON object in 'hm'."
-    )
-
-
-def chat(text: str) -> tuple[int, dict[str, Any]]:
-    return 200, {"choices": [{"message": {"content": text}, "finish_reason": "stop"}]}
+    failed = "KeepworthError: There is no JSON object in 'hm'."
+    assert said == f"What was said is kept as it is, because a writer failed, {failed}"
 
 
 def test_a_model_finds_facts_and_says_what_they_replace() -> None:
@@ -120,29 +113,26 @@ def test_a_model_finds_facts_and_says_what_they_replace() -> None:
         assert "I live in Bergen." in server.asked[1]["messages"][0]["content"]
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        chat("I'm sorry, I can't help with that."),
-        chat('{"facts": "none"}'),
-        chat('{"facts": [1, 2]}'),
-        chat('{"facts": ["Paris lies in France"]}'),
-        chat(""),
-        (200, {"choices": [{"message": {"content": '{"facts": ["Ana mov'}, "finish_reason": "length"}]}),
-        (200, "<html>busy</html>"),
-        (400, {"error": {"message": "no"}}),
-    ],
-    ids=["refusal", "no list", "no texts", "said by nobody", "nothing", "cut", "no choices", "refused"],
-)
-def test_a_model_that_refuses_or_talks_nonsense_loses_no_turn(answer: tuple[int, Any]) -> None:
-    with scripted(answer, answer, answer) as server, opened(Facts(extractor(ChatModel(server.url, "m")))) as memory:
+ANSWERS: dict[str, tuple[int, Any]] = {
+    "refusal": chat("I'm sorry, I can't help with that."),
+    "no list": chat('{"facts": "none"}'),
+    "no texts": chat('{"facts": [1, 2]}'),
+    "said by nobody": chat('{"facts": ["Paris lies in France"]}'),
+    "nothing": chat(""),
+    "cut": chat('{"facts": ["Ana mov', "length"),
+    "no choices": (200, "<html>busy</html>"),
+    "refused": (400, {"error": {"message": "no"}}),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_model_that_refuses_or_talks_nonsense_loses_no_turn(name: str) -> None:
+    with scripted(*[ANSWERS[name]] * 3) as server, opened(Facts(extractor(ChatModel(server.url, "m")))) as memory:
         (item,) = memory.add(SAID, infer=True)
         assert (item.text, item.metadata) == (SAID[0]["content"], {"extraction": "failed"})
 
 
-@pytest.mark.parametrize(
-    "answer", ["I cannot say.", '{"F0": [0', "", "[0]"], ids=["refusal", "cut", "nothing", "a list"]
-)
+@pytest.mark.parametrize("answer", ["I cannot say.", '{"F0": [0', "", "[0]"])
 def test_nonsense_about_what_a_fact_replaces_loses_no_turn_and_nothing_that_was_known(answer: str) -> None:
     replies = [chat('{"facts": ["The user moved to Oslo."]}'), *[chat(answer)] * 2]
     with scripted(*replies) as server, opened("rules") as memory:
@@ -159,11 +149,11 @@ def test_the_default_writer_is_the_model_where_one_is_configured(monkeypatch: py
         for name, value in (("BASE_URL", server.url), ("API_KEY", "k"), ("MODEL", "m")):
             monkeypatch.setenv(f"OPENAI_{name}", value)
         with opened("default") as memory:
-            assert [item.text for item in memory.add(SAID, infer=True)] == ["Ana moved to Oslo."]
+            assert memory.add(SAID, infer=True)[0].text == "Ana moved to Oslo."
         assert server.asked[0]["model"] == "m"
         monkeypatch.delenv("OPENAI_MODEL")
         with opened("default") as memory:
-            assert [item.text for item in memory.add(SAID, infer=True)] == ["I moved to Oslo."]
+            assert memory.add(SAID, infer=True)[0].text == "I moved to Oslo."
         with pytest.raises(Exception, match="OPENAI_MODEL is not set"):
             opened("model")
     with pytest.raises(Exception, match="rules"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -16,23 +15,29 @@ from keepworth.episodes.errors import UnknownName
 from keepworth.models.adapter import attach_lora, is_tied, load_trained, save_trained, unfreeze
 from keepworth.models.attention import tree
 from keepworth.models.errors import UnsupportedModel
+from keepworth.models.files import sha256_of
 from keepworth.models.inprocess import InProcessModel
 from tests.models.test_support import saved
 from tests.models.tiny import tiny_model
 
 PROMPTS, BRANCHES = [tuple(b"who is it?")], [[tuple(b"ana"), tuple(b"bo")]]
-
-
 WITH_EMBEDDINGS = [
     lambda model: attach_lora(model, rank=4, embeddings=True),
     lambda model: unfreeze(model, embeddings=True),
 ]
 
 
-def moved(named: dict[str, torch.nn.Parameter]) -> None:
+PLAIN = [
+    lambda model: attach_lora(model, rank=4),
+    lambda model: attach_lora(model, rank=4, targets=["q_proj", "mlp.up_proj"]),
+    unfreeze,
+]
+
+
+def moved(named: dict[str, torch.nn.Parameter], size: float = 0.05) -> None:
     with torch.no_grad():
         for value in named.values():
-            value.add_(0.05 * torch.randn(value.shape, generator=torch.Generator().manual_seed(1)))
+            value.add_(size * torch.randn(value.shape, generator=torch.Generator().manual_seed(1)))
 
 
 def test_a_new_adapter_changes_nothing_and_can_be_switched_off() -> None:
@@ -57,11 +62,8 @@ def test_an_adapter_is_put_where_it_is_asked_for() -> None:
     assert layers_with_adapter("all-linear") == attention | mlp
     assert layers_with_adapter("attention") == attention
     assert layers_with_adapter("q_proj") == {"0.self_attn.q_proj", "1.self_attn.q_proj"}
-    assert layers_with_adapter(["1.mlp.up_proj", "v_proj"]) == {
-        "1.mlp.up_proj",
-        "0.self_attn.v_proj",
-        "1.self_attn.v_proj",
-    }
+    values = {"0.self_attn.v_proj", "1.self_attn.v_proj"}
+    assert layers_with_adapter(["1.mlp.up_proj", "v_proj"]) == {"1.mlp.up_proj", *values}
     with pytest.raises(UnknownName, match=r"no lora_targets 'q_prj' in linear layers") as refused:
         layers_with_adapter(["v_proj", "q_prj"])
     assert "Did you mean 'q_proj'?" in refused.value.fix
@@ -109,15 +111,7 @@ def test_the_same_seed_gives_the_same_adapter_and_leaves_the_global_stream_alone
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize(
-    "how",
-    [
-        lambda model: attach_lora(model, rank=4),
-        lambda model: attach_lora(model, rank=4, targets=["q_proj", "mlp.up_proj"]),
-        unfreeze,
-        *WITH_EMBEDDINGS,
-    ],
-)
+@pytest.mark.parametrize("how", PLAIN + WITH_EMBEDDINGS)
 def test_what_was_trained_comes_back(tmp_path, how, tied) -> None:
     model = tiny_model(precision="fp64", tied=tied)
     named = how(model)
@@ -188,10 +182,7 @@ def test_weights_of_another_network_are_named(tmp_path: Path) -> None:
     ("someone/a-model", "someone/a-model"),
 ])  # fmt: skip
 def test_an_adapter_names_a_base_that_others_have(tmp_path: Path, name: str, base: str, monkeypatch: Any) -> None:
-    def no_network(*_: Any, **__: Any) -> None:
-        raise AssertionError("saving an adapter asked the Hub")
-
-    monkeypatch.setattr("huggingface_hub.file_exists", no_network)
+    monkeypatch.setattr("huggingface_hub.file_exists", lambda *_, **__: pytest.fail("saving an adapter asked the Hub"))
     folder = saved(tmp_path / "cache" / "models" / "base", "Llama")
     model = InProcessModel.load(folder, name=name, precision="fp32")
     named = attach_lora(model, rank=2)
@@ -203,9 +194,7 @@ def test_an_adapter_names_a_base_that_others_have(tmp_path: Path, name: str, bas
         assert str(tmp_path).encode() not in path.read_bytes(), path.name
     record = json.loads((tmp_path / "adapter" / "base.json").read_text())
     assert record["repository"] == base
-    assert (
-        record["files"]["model.safetensors"] == hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
-    )
+    assert record["files"]["model.safetensors"] == sha256_of(folder / "model.safetensors")
     assert ("de-quantised" in record.get("note", "")) == (name == "smollm2-135m-instruct")
 
     from peft import PeftModel

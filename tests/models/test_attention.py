@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -106,18 +106,26 @@ def test_in_bfloat16_only_inputs_and_results_are_rounded(layout: str) -> None:
     assert (blockwise(query, key, value, None, SCALE).double() - exact).abs().max() < 0.02
 
 
-def test_the_precision_of_products_is_restored_when_the_last_thread_is_out() -> None:
+@pytest.fixture
+def products() -> Iterator[Any]:
+    """The setting of the precision of products, which is put back behind the test."""
     settings = getattr(torch.backends.mkldnn, "matmul", None)
     if settings is None:
         pytest.skip("this PyTorch has no such setting")
     before = settings.fp32_precision
+    yield settings
+    settings.fp32_precision = before
+
+
+def test_the_precision_of_products_is_restored_when_the_last_thread_is_out(products: Any) -> None:
+    before = products.fp32_precision
     first, second = _bf16_products(torch.bfloat16), _bf16_products(torch.bfloat16)
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
-    assert settings.fp32_precision == "bf16"
+    assert products.fp32_precision == "bf16"
     second.__exit__(None, None, None)
-    assert settings.fp32_precision == before
+    assert products.fp32_precision == before
 
 
 def test_a_float32_model_is_exact_while_another_thread_is_in_bfloat16_attention() -> None:
@@ -132,15 +140,8 @@ def test_a_float32_model_is_exact_while_another_thread_is_in_bfloat16_attention(
 
 
 @pytest.mark.parametrize("own", ["none", "ieee", "bf16"])
-def test_a_setting_of_the_user_s_own_stays(own: str) -> None:
-    settings = getattr(torch.backends.mkldnn, "matmul", None)
-    if settings is None:
-        pytest.skip("this PyTorch has no such setting")
-    before = settings.fp32_precision
-    try:
-        settings.fp32_precision = own
-        with float32_products(torch.float32), _bf16_products(torch.bfloat16):
-            assert settings.fp32_precision == own
-        assert settings.fp32_precision == own
-    finally:
-        settings.fp32_precision = before
+def test_a_setting_of_the_user_s_own_stays(own: str, products: Any) -> None:
+    products.fp32_precision = own
+    with float32_products(torch.float32), _bf16_products(torch.bfloat16):
+        assert products.fp32_precision == own
+    assert products.fp32_precision == own

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -29,15 +30,8 @@ def test_it_sends_the_conversation_and_returns_the_text() -> None:
         assert chat.complete(HELLO, max_tokens=7) == "hi"
         assert chat("hello") == "hi"
     first, second = server.asked
-    assert first == {
-        "path": "/v1/chat/completions",
-        "key": "Bearer k3y",
-        "model": "m",
-        "messages": HELLO,
-        "temperature": 0.5,
-        "max_tokens": 7,
-        "seed": 4,
-    }
+    settings = {"temperature": 0.5, "max_tokens": 7, "seed": 4}
+    assert first == {"path": "/v1/chat/completions", "key": "Bearer k3y", "model": "m", "messages": HELLO, **settings}
     assert second["messages"] == HELLO
 
 
@@ -86,9 +80,7 @@ def test_the_server_may_ask_for_a_pause() -> None:
         assert time.monotonic() - begun >= 1
 
 
-def test_the_key_is_in_no_message_log_or_repr(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_key_is_in_no_message_log_or_repr(caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
     monkeypatch.setenv("A_CHAT_KEY", "s3cret-key")
     caplog.set_level(logging.DEBUG)
     with scripted((401, {"error": {"message": "wrong key s3cret-key"}})) as server:
@@ -126,9 +118,6 @@ def test_no_server_and_no_url() -> None:
         ChatModel("localhost:8000", "m")
 
 
-# -- objects from text ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -152,18 +141,11 @@ def test_a_part_of_an_object_is_none(text: str) -> None:
         json_object(text)
 
 
-@given(
-    st.dictionaries(
-        st.text(),
-        st.recursive(
-            st.none() | st.integers() | st.text(),
-            lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-            max_leaves=10,
-        ),
-    ),
-    st.text(alphabet=st.characters(exclude_characters="{}")),
-    st.text(),
-)
+LEAVES = st.none() | st.integers() | st.text()
+VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10)
+
+
+@given(st.dictionaries(st.text(), VALUES), st.text(alphabet=st.characters(exclude_characters="{}")), st.text())
 def test_any_object_is_found_in_any_prose(value: dict[str, object], before: str, after: str) -> None:
     assert json_object(before + json.dumps(value) + after) == value
 

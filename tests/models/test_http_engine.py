@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,19 +14,11 @@ import pytest
 from keepworth.episodes import FinishReason, Sample, SamplingParams
 from keepworth.episodes.errors import UnknownName
 from keepworth.episodes.model import Model, VersionSpan
-from keepworth.models.errors import (
-    BadAnswer,
-    ContextOverflow,
-    EngineDied,
-    EngineError,
-    EngineRefused,
-    EngineTimeout,
-    EngineUnreachable,
-    MissingCapability,
-)
+from keepworth.models import errors
 from keepworth.models.http_client import JsonClient
 from keepworth.models.http_engine import HttpModel
 from keepworth.models.http_wire import derive_seed, samples_in
+from tests.models.comparing import require_scored
 from tests.models.tiny import ByteTokenizer, tiny_model
 from tests.serving.engines import connect
 from tests.stand_in.model import ServedModel
@@ -46,7 +40,7 @@ def test_scores_are_those_of_the_in_process_model(engine: HttpModel) -> None:
     assert [[len(b) for b in row] for row in there] == [[len(b) for b in row] for row in BRANCHES]
     for theirs, expected in zip((b for g in there for b in g), (b for g in here for b in g), strict=True):
         assert theirs == pytest.approx(expected, abs=1e-5)
-    with pytest.raises(MissingCapability, match="temperature 1"):
+    with pytest.raises(errors.MissingCapability, match="temperature 1"):
         engine.score([(1,)], [[(2,)]], temperature=0.7)
 
 
@@ -55,13 +49,11 @@ def test_samples_have_the_log_probabilities_that_they_were_drawn_with(engine: Ht
     params = SamplingParams(max_tokens=9, n=3, temperature=temperature, seed=3, stop_ids=STOPS)
     groups = engine.sample(PROMPTS, params)
     assert [len(group) for group in groups] == [3] * 4
-    scored = tiny_model().score(PROMPTS, [[s.ids for s in group] for group in groups])
-    for group, expected in zip(groups, scored, strict=True):
-        for sample, logprobs in zip(group, expected, strict=True):
-            assert sample.logprobs == pytest.approx(logprobs, abs=1e-4)
-            assert (sample.ids[-1] in STOPS) == (sample.finish is FinishReason.STOP)
-            assert not STOPS & set(sample.ids[:-1])
-            assert sample.spans == (VersionSpan(0, 0, len(sample.ids)),)
+    require_scored(tiny_model(), PROMPTS, groups, 1e-4)
+    for sample in (sample for group in groups for sample in group):
+        assert (sample.ids[-1] in STOPS) == (sample.finish is FinishReason.STOP)
+        assert not STOPS & set(sample.ids[:-1])
+        assert sample.spans == (VersionSpan(0, 0, len(sample.ids)),)
     assert engine.sample(PROMPTS, params) == groups
     if temperature:
         assert groups[0] != groups[2], "equal prompts in one batch draw independently"
@@ -78,7 +70,7 @@ def test_it_is_a_model_that_refuses_bad_requests_before_they_are_sent(engine: Ht
     assert model.stop_ids_for("\n") == tiny_model().stop_ids_for("\n")
     with pytest.raises(ValueError, match="prompt 1 is empty"):
         engine.sample([(1,), ()], SamplingParams(max_tokens=1))
-    with pytest.raises(ContextOverflow, match="Prompt 0 has 500 tokens and may grow by 20"):
+    with pytest.raises(errors.ContextOverflow, match="Prompt 0 has 500 tokens and may grow by 20"):
         engine.sample([(1,) * 500], SamplingParams(max_tokens=20))
     with pytest.raises(ValueError, match="max_tokens"):
         engine.sample([(1,)], SamplingParams(max_tokens=0))
@@ -96,23 +88,18 @@ def test_log_probabilities_from_before_the_temperature_are_noticed(engine: HttpM
     """vLLM's default: tokens drawn at 0.7 come with what they had at 1."""
 
     class Raw(ServedModel):
-        def sample_as(self, name: str, request_id: str, prompts: Any, params: Any) -> Any:
-            groups = super().sample_as(name, request_id, prompts, params)
+        def sample_as(self, name: str, prompts: Any, params: Any) -> Any:
+            groups = super().sample_as(name, prompts, params)
             scores = self.score(prompts, [[s.ids for s in g] for g in groups])
-            return [
-                [Sample(s.ids, p, s.finish, s.spans) for s, p in zip(g, row, strict=True)]
-                for g, row in zip(groups, scores, strict=True)
-            ]
+            pairs = (zip(group, row, strict=True) for group, row in zip(groups, scores, strict=True))
+            return [[replace(sample, logprobs=logprobs) for sample, logprobs in own] for own in pairs]
 
     warm = SamplingParams(max_tokens=4, temperature=0.7)
     with ModelServer(Raw(tiny_model())) as running, connect(running.url) as raw:
         raw.sample([(1,)], SamplingParams(max_tokens=4))
-        with pytest.raises(MissingCapability, match="processed_logprobs"):
+        with pytest.raises(errors.MissingCapability, match="processed_logprobs"):
             raw.sample([(1,)], warm)
     engine.sample([(1,)], warm)
-
-
-# -- start-up ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -120,25 +107,30 @@ def test_log_probabilities_from_before_the_temperature_are_noticed(engine: HttpM
 )
 def test_what_is_required_and_absent_is_an_error_at_start_up(engine: HttpModel, without: str, fix: str) -> None:
     with (
-        ModelServer(tiny_model(), without=[without]) as running,
-        pytest.raises(MissingCapability, match=f"adapters.*{fix}"),
+        ModelServer(tiny_model(), without=without) as running,
+        pytest.raises(errors.MissingCapability, match=f"adapters.*{fix}"),
     ):
         connect(running.url, adapters=True)
     engine.require_adapters()
 
 
 def test_a_server_that_is_no_engine_or_another_model_is_refused(engine: HttpModel) -> None:
-    with pytest.raises(EngineUnreachable, match=r"Nothing answers at http://127\.0\.0\.1:9 .*Start the server"):
-        connect("http://127.0.0.1:9")
-    with pytest.raises(ValueError, match="http://"):
-        connect("127.0.0.1:8000")
+    for url, error, said in (
+        (
+            "http://127.0.0.1:9",
+            errors.EngineUnreachable,
+            r"Nothing answers at http://127\.0\.0\.1:9 .*Start the server",
+        ),
+        ("127.0.0.1:8000", ValueError, "http://"),
+        (engine.url + "/v1", errors.EngineRefused, "404"),
+    ):
+        with pytest.raises(error, match=said):
+            connect(url)
     with pytest.raises(UnknownName, match="tiny"):
         connect(engine.url, model="tinny")
-    with pytest.raises(EngineRefused, match="404"):
-        connect(engine.url + "/v1")
     with (
-        ModelServer(tiny_model(), without=["scale-out"]) as running,
-        pytest.raises(MissingCapability, match=r"Scale-out endpoints are disabled.*--enable-scale-out"),
+        ModelServer(tiny_model(), without="scale-out") as running,
+        pytest.raises(errors.MissingCapability, match=r"Scale-out endpoints are disabled.*--enable-scale-out"),
     ):
         connect(running.url)
 
@@ -148,13 +140,13 @@ def test_another_tokenizer_is_noticed(engine: HttpModel) -> None:
         def __call__(self, text: str, add_special_tokens: bool = False) -> dict[str, list[int]]:
             return {"input_ids": [(byte + 1) % 256 for byte in text.encode()]}
 
-    with pytest.raises(EngineError, match="tokenizer"):
+    with pytest.raises(errors.EngineError, match="tokenizer"):
         HttpModel.connect(engine.url, Shifted())
 
 
 def test_a_key_is_asked_for_and_never_shown() -> None:
     with ModelServer(tiny_model(), api_key="s3cret-key") as running:
-        with pytest.raises(EngineRefused, match="api_key"):
+        with pytest.raises(errors.EngineRefused, match="api_key"):
             connect(running.url)
         with connect(running.url, api_key="s3cret-key") as engine:
             assert engine.sample([(1,)], SamplingParams(max_tokens=1))
@@ -182,11 +174,8 @@ def test_answers_that_cannot_be_trained_on_are_refused(spoilt: dict[str, Any], m
     answer = {"choices": [{**choice, **spoilt}], "prompt_token_ids": spoilt.get("prompt_token_ids")}
     if spoilt.get("token_ids") == []:
         answer["choices"][0]["logprobs"] = {"content": []}
-    with pytest.raises(BadAnswer, match=message):
+    with pytest.raises(errors.BadAnswer, match=message):
         samples_in(answer, (1,), params, 3)
-
-
-# -- pausing, aborting, dying -----------------------------------------------------------------------------------------
 
 
 class Steps(ServedModel):
@@ -205,7 +194,7 @@ class Steps(ServedModel):
             assert self.go.wait(20)
         return super().hidden_states(*arguments, **features)
 
-    def halt(self, work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    def halt(self, work: Callable[[], Any]) -> Future[Any]:
         """Begin work, and come back once it stands in the middle."""
         self.reached.clear()
         self.go.clear()
@@ -214,11 +203,8 @@ class Steps(ServedModel):
         return begun
 
 
-def in_background(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
-    box: list[Any] = []
-    thread = threading.Thread(target=lambda: box.append(work()), daemon=True)
-    thread.start()
-    return thread, box
+def in_background(work: Callable[[], Any]) -> Future[Any]:
+    return ThreadPoolExecutor(1).submit(work)
 
 
 def test_a_slow_engine_times_out_and_a_closed_one_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,15 +212,13 @@ def test_a_slow_engine_times_out_and_a_closed_one_is_gone(monkeypatch: pytest.Mo
         engine = connect(server.url)
         server.model.paused = True
         monkeypatch.setattr(engine, "_client", JsonClient(server.url, seconds=0.5))
-        with pytest.raises(EngineTimeout, match="paused"):
+        with pytest.raises(errors.EngineTimeout, match="paused"):
             engine.sample([(1,)], SamplingParams(max_tokens=1))
-    with pytest.raises((EngineUnreachable, EngineDied), match=server.url):
+    with pytest.raises((errors.EngineUnreachable, errors.EngineDied), match=server.url):
         engine.sample([(1,)], SamplingParams(max_tokens=1))
 
 
-def test_a_server_that_dies_in_the_middle_of_a_request_is_named(
-    engine: HttpModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_dies_in_the_middle_of_a_request_is_named(engine: HttpModel, monkeypatch: Any) -> None:
     """What was drawn for may have been drawn: a sample is not asked for again. A score is."""
     asked: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -248,11 +232,11 @@ def test_a_server_that_dies_in_the_middle_of_a_request_is_named(
 
         threading.Thread(target=serve, daemon=True).start()
         monkeypatch.setattr(engine, "_client", JsonClient(url))
-        with pytest.raises(EngineDied, match=url):
+        with pytest.raises(errors.EngineDied, match=url):
             engine.sample([(1,)], SamplingParams(max_tokens=1))
         assert len(asked) == 1
-        with pytest.raises(EngineDied, match=url):
+        with pytest.raises(errors.EngineDied, match=url):
             engine.score([(1,)], [[(2,)]])
         assert len(asked) == 4
-    with pytest.raises(EngineUnreachable, match="Start the server"):
+    with pytest.raises(errors.EngineUnreachable, match="Start the server"):
         engine.sample([(1,)], SamplingParams(max_tokens=1))

@@ -12,8 +12,8 @@ import pytest
 
 from keepworth.episodes import SamplingParams
 from keepworth.models.errors import DeliveryFailed, EngineError, EngineRefused, MissingCapability, NothingDelivered
-from keepworth.models.inprocess import InProcessModel
 from keepworth.serving.calls import NotServed
+from tests.models.comparing import require_scored
 from tests.models.test_http_engine import Steps, in_background
 from tests.models.tiny import tiny_model
 from tests.serving.engines import connect, trained
@@ -22,16 +22,6 @@ from tests.stand_in.server import ModelServer
 
 PROMPTS = [tuple(b"where does ana live?"), tuple(b"hi")]
 PARAMS = SamplingParams(max_tokens=8, n=2, seed=5)
-
-
-def drawn_by(witness: InProcessModel, groups: Any) -> bool:
-    """Whether all samples have the witness's log-probabilities."""
-    scored = witness.score(PROMPTS, [[s.ids for s in group] for group in groups])
-    return all(
-        sample.logprobs == pytest.approx(expected, abs=1e-4)
-        for group, row in zip(groups, scored, strict=True)
-        for sample, expected in zip(group, row, strict=True)
-    )
 
 
 def versions_of(groups: Any) -> set[int]:
@@ -49,24 +39,24 @@ def test_a_published_adapter_is_what_the_engine_samples_from(tmp_path: Path) -> 
         assert receipt.seconds > 0
         after = engine.sample(PROMPTS, PARAMS)
         assert after != before
-        assert drawn_by(witness, after)
+        require_scored(witness, PROMPTS, after, 1e-4)
         assert versions_of(after) == {7}
 
 
 def test_as_many_versions_stay_loaded_as_staleness_allows(tmp_path: Path) -> None:
     witnesses = [trained(tmp_path / str(v), seed=v) for v in range(1, 5)]
-    with ModelServer(tiny_model(), max_adapters=3) as running, connect(running.url, max_staleness=1) as engine:
+    with ModelServer(ServedModel(tiny_model(), 3)) as running, connect(running.url, max_staleness=1) as engine:
         for version, witness in enumerate(witnesses, 1):
             engine.publish(tmp_path / str(version), version, witness)
-        while len(running.model.adapters()) > 2:  # the oldest leaves behind the publication's back
+        while len(running.model.adapters) > 2:  # the oldest leaves behind the publication's back
             time.sleep(0.01)
-        assert sorted(running.model.adapters()) == ["tiny@3", "tiny@4"]
+        assert sorted(running.model.adapters) == ["tiny@3", "tiny@4"]
         with pytest.raises(EngineError, match="Versions only grow"):
             engine.publish(tmp_path / "4", 4, witnesses[-1])
         with connect(running.url) as again, pytest.raises(EngineError, match="already has an adapter 'tiny@4'"):
             again.publish(tmp_path / "4", 4, witnesses[-1])
         engine.unload()
-        assert running.model.adapters() == {}
+        assert running.model.adapters == {}
 
 
 class Deaf(ServedModel):
@@ -86,7 +76,7 @@ def test_a_publication_without_effect_stops_the_run(tmp_path: Path, size: float,
         with pytest.raises(NothingDelivered, match=r"did not reach http://127.*log"):
             engine.publish(tmp_path / "a", 1, witness)
         assert engine.version == 0
-        assert running.model.adapters() == {}, "what was not proven is taken back"
+        assert running.model.adapters == {}, "what was not proven is taken back"
         prompt, branch = engine.probe
     if size < 0.01:
         (here,), (there,) = (model.score([prompt], [[branch]])[0] for model in (witness, tiny_model()))
@@ -124,17 +114,15 @@ def test_a_running_request_keeps_the_version_that_it_started_with(tmp_path: Path
     model = Steps()
     with ModelServer(model) as running, connect(running.url, max_staleness=1, concurrency=4) as engine:
         engine.publish(tmp_path / "1", 1, first)
-        sampling, samples = model.halt(lambda: engine.sample(PROMPTS, PARAMS))
-        publishing, receipts = in_background(lambda: engine.publish(tmp_path / "2", 2, second))
+        sampling = model.halt(lambda: engine.sample(PROMPTS, PARAMS))
+        publishing = in_background(lambda: engine.publish(tmp_path / "2", 2, second))
         model.go.set()
-        sampling.join(20)
-        publishing.join(20)
-        assert receipts
-        assert engine.version == 2
-        assert drawn_by(first, samples[0])
-        assert versions_of(samples[0]) == {1}
+        samples = sampling.result(20)
+        assert publishing.result(20).version == engine.version == 2
+        require_scored(first, PROMPTS, samples, 1e-4)
+        assert versions_of(samples) == {1}
         later = engine.sample(PROMPTS, PARAMS)
-        assert drawn_by(second, later)
+        require_scored(second, PROMPTS, later, 1e-4)
         assert versions_of(later) == {2}
 
 
@@ -147,9 +135,9 @@ def test_adapters_that_the_engine_will_not_take_end_a_run_before_anything_is_sam
             super().__init__(tiny_model())
             self.lengths: list[int] = []
 
-        def sample_as(self, name: str, request_id: str, prompts: Any, params: Any) -> Any:
+        def sample_as(self, name: str, prompts: Any, params: Any) -> Any:
             self.lengths.append(params.max_tokens)
-            return super().sample_as(name, request_id, prompts, params)
+            return super().sample_as(name, prompts, params)
 
         def load_adapter(self, name: str, path: str) -> None:
             if Path(path).exists():
@@ -168,11 +156,11 @@ def test_a_rehearsal_leaves_the_engine_as_it_was(tmp_path: Path) -> None:
     untouched = trained(tmp_path / "a", size=0.0)
     with ModelServer(tiny_model()) as running, connect(running.url) as engine:
         engine.rehearse(tmp_path / "a", untouched)
-        assert running.model.adapters() == {}
+        assert running.model.adapters == {}
         assert engine.version == 0
         with pytest.raises(EngineError, match="After the rehearsal"):
             engine.rehearse(tmp_path / "a", tiny_model(seed=1))
-        assert running.model.adapters() == {}
+        assert running.model.adapters == {}
 
 
 def test_an_old_adapter_that_is_still_in_use_delays_nobody(tmp_path: Path) -> None:
@@ -186,8 +174,6 @@ def test_an_old_adapter_that_is_still_in_use_delays_nobody(tmp_path: Path) -> No
 
     with ModelServer(Busy(tiny_model())) as running, connect(running.url) as engine:
         engine.publish(tmp_path / "1", 1, witnesses[0])
-        publishing, receipts = in_background(lambda: engine.publish(tmp_path / "2", 2, witnesses[1]))
-        publishing.join(10)
-        assert receipts
-        assert sorted(running.model.adapters()) == ["tiny@1", "tiny@2"]
+        assert in_background(lambda: engine.publish(tmp_path / "2", 2, witnesses[1])).result(10)
+        assert sorted(running.model.adapters) == ["tiny@1", "tiny@2"]
         released.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -15,31 +16,18 @@ from keepworth.episodes import FinishReason, SamplingParams
 from keepworth.models import inprocess
 from keepworth.models.attention import round_up, tree
 from keepworth.models.drawing import draw, together
+from tests.models.comparing import plain_gaps, require_scored
 from tests.models.tiny import tiny_model, tiny_network
 
-PROMPTS = [
-    tuple(b"where does ana live?"),
-    tuple(b"hi"),
-    tuple(b"a much longer prompt that needs more columns than one"),
-]
-BRANCHES = [
-    [tuple(b"in oslo"), tuple(b"x"), tuple(b"in bergen, i think")],
-    [tuple(b"yes"), tuple(b"no")],
-    [tuple(b"k")],
-]
+PROMPTS = [*map(tuple, (b"where does ana live?", b"hi", b"a much longer prompt that needs more columns than one"))]
+BRANCHES = [[*map(tuple, own)] for own in ((b"in oslo", b"x", b"in bergen, i think"), (b"yes", b"no"), (b"k",))]
 
 
 @pytest.mark.parametrize(("precision", "mean", "largest"), [("fp64", 1e-10, 1e-10), ("fp32", 1e-5, 1e-4)])
 def test_tree_scores_equal_the_plain_computation(precision, mean, largest) -> None:
     model = tiny_model(precision=precision)
     plain = tiny_network(attn="sdpa", precision=precision)
-    gaps = torch.cat(
-        [
-            torch.tensor(scores, dtype=torch.float64) - plain_scores(plain, prompt, branch).double()
-            for prompt, own, scored in zip(PROMPTS, BRANCHES, model.score(PROMPTS, BRANCHES), strict=True)
-            for branch, scores in zip(own, scored, strict=True)
-        ]
-    ).abs()
+    gaps = plain_gaps(plain, PROMPTS, BRANCHES, model.score(PROMPTS, BRANCHES))
     assert gaps.mean() <= mean
     assert gaps.max() <= largest
 
@@ -59,15 +47,8 @@ def test_sampled_logprobs_equal_the_scores_of_the_sampled_ids(precision) -> None
     model = tiny_model(precision=precision)
     params = SamplingParams(max_tokens=9, n=5, temperature=0.7, seed=3, stop_ids=frozenset(range(0, 257, 11)))
     groups = model.sample(PROMPTS, params)
-    scored = model.score(PROMPTS, [[s.ids for s in group] for group in groups], temperature=0.7)
-    gaps = [
-        abs(a - b)
-        for group, scores in zip(groups, scored, strict=True)
-        for sample, own in zip(group, scores, strict=True)
-        for a, b in zip(sample.logprobs, own, strict=True)
-    ]
+    require_scored(model, PROMPTS, groups, 1e-5, temperature=0.7)
     assert len({len(s.ids) for group in groups for s in group}) > 1, "stops must end some branches early"
-    assert max(gaps) <= 1e-5
     assert all(s.ids[-1] % 11 == 0 for g in groups for s in g if s.finish is FinishReason.STOP)
     assert all(i % 11 for g in groups for s in g for i in s.ids[:-1])
 
@@ -94,10 +75,7 @@ def test_a_head_that_prompts_share_is_computed_once_and_changes_nothing(monkeypa
     assert widths[:2] == [32, 3 * (round_up(max(map(len, prompts)), 16) - 32)]
     alone = [model.sample([prompt], params)[0] for prompt in prompts]
     assert shared[0] == [type(s)(s.ids, pytest.approx(s.logprobs), s.finish, s.spans) for s in alone[0]]
-    scores = model.score(prompts, [[s.ids for s in group] for group in shared])
-    for group, own in zip(shared, scores, strict=True):
-        for sample, scored in zip(group, own, strict=True):
-            assert sample.logprobs == pytest.approx(scored, abs=1e-6)
+    require_scored(model, prompts, shared, 1e-6)
 
 
 def test_seed_fixes_the_draw_and_batching_does_not_change_it() -> None:
@@ -133,27 +111,17 @@ def test_prompts_are_drawn_from_together_while_they_and_what_is_kept_of_them_are
     much = 10**9
     assert together([400, 400], 8 * 256, 4096, much) == [[0, 1]]  # with their answers within eight times the budget
     assert together([400, 400], 8 * 256, 4096, 4000) == [[0], [1]]  # memory for 4,000 tokens
-    assert together([400] * 11, 16, 4096, much) == [
-        list(range(10)),
-        [10],
-    ]  # the prompts themselves are within the budget
+    # The prompts themselves are within the budget.
+    assert together([400] * 11, 16, 4096, much) == [list(range(10)), [10]]
     assert together([40] * 3, 12_000, 4096, much) == [[0, 1], [2]]  # 8 x 4,096 are kept at most
     assert together([10, 5000], 16, 4096, much) == [[1], [0]]  # a longer one goes alone
 
 
-def test_a_group_that_memory_does_not_hold_is_drawn_in_parts_and_draws_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_group_that_memory_does_not_hold_is_drawn_in_parts_and_draws_the_same(monkeypatch: Any) -> None:
     prompts, params = [(5, 6, 7), (8, 9)], SamplingParams(6, n=5, seed=3)
     wanted = tiny_model(precision="fp64").sample(prompts, params)
     model, read = tiny_model(precision="fp64"), []
-    token = (
-        2
-        * 8
-        * sum(
-            model.network.config.num_key_value_heads * layer.self_attn.head_dim for layer in model.network.model.layers
-        )
-    )
+    token = 2 * 8 * 2 * 2 * 16  # keys and values of 8 bytes, two layers, two heads of 16 numbers
     monkeypatch.setattr(inprocess, "whole_memory", lambda device: 4.0 * 16 * token)  # a quarter holds 16 tokens
     begin = inprocess.Drawing
     monkeypatch.setattr(inprocess, "Drawing", lambda by, some, *rest: read.append(len(some)) or begin(by, some, *rest))

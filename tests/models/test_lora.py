@@ -40,7 +40,6 @@ def test_values_and_gradients_equal_pefts(bias: bool) -> None:
 
 
 def test_it_is_used_and_steps_aside_where_it_would_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-
     from keepworth.models import fused_adapter
 
     fused: list[int] = []

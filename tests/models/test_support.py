@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks.models.checkpoints import SHAPE, write_checkpoint
-from benchmarks.models.families import plain_scores
+from benchmarks.models.families import plain_network
 from keepworth.agents.agent import Completer
 from keepworth.environments.question import Question
 from keepworth.episodes import SamplingParams, StopReason, Task
@@ -20,6 +20,7 @@ from keepworth.models.checkpoint import require_tree
 from keepworth.models.errors import ContextOverflow, CorruptModel, IncompleteModel, UnsupportedModel
 from keepworth.models.inprocess import InProcessModel
 from keepworth.rollouts.driver import Play, play
+from tests.models.comparing import plain_gaps
 from tests.models.tiny import tiny_model
 
 
@@ -33,16 +34,8 @@ def llama(tmp_path: Path) -> Path:
     return saved(tmp_path / "llama", "Llama", tie_word_embeddings=False)
 
 
-LONGROPE = {
-    "max_position_embeddings": 4096,
-    "original_max_position_embeddings": 60,
-    "rope_parameters": {
-        "rope_type": "longrope",
-        "rope_theta": 10000.0,
-        "short_factor": [1.0] * 4,
-        "long_factor": [2.0] * 4,
-    },
-}
+ROPE = {"rope_theta": 10000.0, "rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+LONGROPE = {"max_position_embeddings": 4096, "original_max_position_embeddings": 60, "rope_parameters": ROPE}
 DYNAMIC = {
     "max_position_embeddings": 60,
     "rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0},
@@ -57,32 +50,21 @@ BOUNDED: list[tuple[str, dict[str, Any], int]] = [  # the config's class, its se
 ]
 
 
-def plain_network(folder: Path) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
-
-
 @pytest.mark.parametrize(("family", "settings", "limit"), BOUNDED)
 def test_what_changes_with_length_is_computed_up_to_there_and_no_further(tmp_path, family, settings, limit) -> None:
     """A window that slides, and rope whose frequencies follow the longest text of the batch: numbers must not depend on who
     shares the batch, and a context that is too long is that episode's end, not the run's."""
     folder = saved(tmp_path / "model", family, **settings)
-    model, plain = InProcessModel.load(folder, precision="fp32"), plain_network(folder)
+    model, plain = InProcessModel.load(folder, precision="fp32"), plain_network(folder, "fp32")
     assert model.context_limit == limit
     long, short = tuple(range(3, 3 + limit - 12)), (9, 8, 7)
     branches = [[(5,) * 12, (6, 7)], [(4,) * 9]]
-    scores = model.score([long, short], branches)
-    for prompt, own, ours in zip((long, short), branches, scores, strict=True):
-        for branch, values in zip(own, ours, strict=True):
-            assert (torch.tensor(values) - plain_scores(plain, prompt, branch)).abs().max() <= 1e-4
+    assert plain_gaps(plain, [long, short], branches, model.score([long, short], branches)).max() <= 1e-4
     # Members that end early leave columns behind that are nobody's: they are no part of any text.
-    stops = frozenset(range(128))
-    for prompt, samples in zip(
-        (long, short), model.sample([long, short], SamplingParams(12, n=8, seed=1, stop_ids=stops)), strict=True
-    ):
-        for each in (samples[0], max(samples, key=lambda s: len(s.ids))):
-            assert (torch.tensor(each.logprobs) - plain_scores(plain, prompt, each.ids)).abs().max() <= 1e-4
+    drawn = model.sample([long, short], SamplingParams(12, n=8, seed=1, stop_ids=frozenset(range(128))))
+    some = [[own[0], max(own, key=lambda sample: len(sample.ids))] for own in drawn]
+    ids, logprobs = ([[getattr(each, name) for each in own] for own in some] for name in ("ids", "logprobs"))
+    assert plain_gaps(plain, [long, short], ids, logprobs).max() <= 1e-4
     with pytest.raises(ContextOverflow, match=rf"past the {limit} that"):
         model.score([long, short], [[(5,) * 13], [()]])
     with pytest.raises(ContextOverflow):

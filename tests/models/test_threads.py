@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,9 +22,7 @@ def test_all_cores_are_usual_unless_the_user_asks_otherwise(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(("limit", "cores"), [("max 100000", 8), ("150000 100000", 2), ("50000 100000", 1)])
-def test_a_container_s_quota_bounds_the_cores(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit: str, cores: int
-) -> None:
+def test_a_container_s_quota_bounds_the_cores(monkeypatch: Any, tmp_path: Path, limit: str, cores: int) -> None:
     quota = tmp_path / "cpu.max"
     quota.write_text(f"{limit}\n")
     monkeypatch.setattr(threads, "CPU_QUOTA", quota)
@@ -39,13 +38,9 @@ def test_torch_is_set() -> None:
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "chosen"), [({"fp32": 1.0, "bf16": 0.4}, "bf16"), ({"fp32": 1.0, "bf16": 4.0}, "fp32")]
-)
-def test_the_type_of_number_is_the_one_that_computes_faster(
-    monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], chosen: str
-) -> None:
-    of = {torch.float32: seconds["fp32"], torch.bfloat16: seconds["bf16"]}
+@pytest.mark.parametrize(("seconds", "chosen"), [(0.4, "bf16"), (4.0, "fp32")])
+def test_the_type_of_number_is_the_one_that_computes_faster(monkeypatch: Any, seconds: float, chosen: str) -> None:
+    of = {torch.float32: 1.0, torch.bfloat16: seconds}
     monkeypatch.setattr(threads, "product_seconds", of.__getitem__)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert faster_type() == chosen

@@ -25,25 +25,17 @@ class ByteTokenizer:
         return [self.decode(ids) for ids in batch]
 
 
-def tiny_network(
-    seed: int = 0, attn: str | None = None, precision: Precision = "fp32", hidden: int = 64, tied: bool = True
-) -> Any:
-    from transformers import LlamaConfig, LlamaForCausalLM
+def tiny_network(seed: int = 0, attn: str = "", precision: Precision = "fp32", hidden: int = 64, **more: Any) -> Any:
+    """family: the classes in transformers, a Llama where it is not given. more: settings of its configuration."""
+    import transformers
 
     torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=257,
-        hidden_size=hidden,
-        intermediate_size=2 * hidden,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-        initializer_range=0.2,
-        tie_word_embeddings=tied,
-        attn_implementation=attn or attention.register(),
-    )
-    network = LlamaForCausalLM(config)
+    family, sizes = more.pop("family", "Llama"), {"hidden_size": hidden, "intermediate_size": 2 * hidden}
+    shape = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 257, **sizes}
+    usual: dict[str, Any] = {"max_position_embeddings": 512, "initializer_range": 0.2, "tie_word_embeddings": True}
+    usual["attn_implementation"] = attn or attention.register()
+    config = getattr(transformers, f"{family}Config")(**{**shape, **usual, **more})
+    network = getattr(transformers, f"{family}ForCausalLM")(config)
     if precision == "fp64":  # the stock norm works in float32 whatever it is given, which would hide exactness
         for layer in network.model.layers:
             layer.input_layernorm, layer.post_attention_layernorm = (torch.nn.RMSNorm(hidden) for _ in range(2))
@@ -52,4 +44,5 @@ def tiny_network(
 
 
 def tiny_model(seed: int = 0, precision: Precision = "fp32", hidden: int = 64, tied: bool = True) -> InProcessModel:
-    return InProcessModel(tiny_network(seed, precision=precision, hidden=hidden, tied=tied), ByteTokenizer(), "tiny")
+    network = tiny_network(seed, precision=precision, hidden=hidden, tie_word_embeddings=tied)
+    return InProcessModel(network, ByteTokenizer(), "tiny")

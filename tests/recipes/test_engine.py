@@ -46,7 +46,7 @@ def groups_of(run: RunFolder) -> list[tuple[int, int]]:
 
 def wait_until_taken_back(*servers: ModelServer) -> None:
     """Returns once no adapter is left: the requests that a run abandoned at its end let go of theirs a little later."""
-    while any(server.model._adapters for server in servers):
+    while any(server.model.adapters for server in servers):
         time.sleep(0.05)
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from keepworth.serving.memory_server import MemoryServer
     from tests.serving.gate import Gate
+    from tests.serving.memory_process import MemoryProcess
     from tests.serving.scripted_upstream import Script
 
 
@@ -24,6 +26,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryServer]:
 
     with MemoryServer(tmp_path_factory.mktemp("served") / "agent.mem", encoder="hashing") as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryProcess]:
+    """A server that is a process of its own."""
+    from tests.serving.memory_process import MemoryProcess
+
+    with MemoryProcess(tmp_path_factory.mktemp("served") / "agent.mem") as process:
+        yield process
 
 
 @pytest.fixture
@@ -48,9 +59,19 @@ def upstream_url(script: Script) -> Iterator[str]:
 
 
 @pytest.fixture
-def gate(tmp_path: Path, script: Script, upstream_url: str) -> Iterator[Gate]:
+def gates(tmp_path: Path, script: Script, upstream_url: str) -> Iterator[Callable[..., Gate]]:
+    """Starts gateways on one file, each once the one before has ended."""
     from tests.serving.gate import Gate
 
-    gate = Gate(tmp_path / "agent.mem", script, upstream_url)
-    yield gate
-    gate.close()
+    with ExitStack() as running:
+
+        def start(**settings: Any) -> Gate:
+            running.close()
+            return running.enter_context(closing(Gate(tmp_path / "agent.mem", script, upstream_url, **settings)))
+
+        yield start
+
+
+@pytest.fixture
+def gate(gates: Callable[..., Gate]) -> Gate:
+    return gates()

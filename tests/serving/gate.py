@@ -11,11 +11,22 @@ import httpx
 
 from keepworth import Client
 from keepworth.memory.item import Clock, Item, later, now
+from keepworth.memory.store.store import Store
+from keepworth.serving.access import new_access
 from keepworth.serving.gateway import GatewaySettings
 from keepworth.serving.memory_server import MemoryServer
 from tests.serving.scripted_upstream import Script
 
 KEY = "sk-upstream-key"
+EPISODE = "x-keepworth-episode"
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def says(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
 
 
 def until(look: Callable[[], Any]) -> Any:
@@ -47,25 +58,30 @@ class SetClock:
 
 
 class Gate:
-    """A gateway in front of a scripted upstream."""
+    """A gateway in front of a scripted upstream. settings: what the server takes, and what its gateway takes."""
 
     def __init__(self, file: Path, script: Script, url: str, *, clock: Clock = now, **settings: Any) -> None:
-        options: dict[str, Any] = {"policy": settings.pop("policy")} if "policy" in settings else {}
+        options = {name: settings.pop(name) for name in ("policy", "scan") if name in settings}
         options |= {"gateway": GatewaySettings(**settings)} if settings else {}
-        options["clock"] = clock
+        options |= {"clock": clock, "upstream": url, "upstream_key": KEY}
         self.script = script
-        self.server = MemoryServer(file, encoder="hashing", upstream=url, upstream_key=KEY, seed=0, **options).start()
-        self.http = httpx.Client(
-            base_url=self.server.url,
-            headers={"Authorization": f"Bearer {self.server.token}"},
-            trust_env=False,
-            timeout=300,
-        )
+        self.server = MemoryServer(file, encoder="hashing", seed=0, **options).start()
+        headers = {"Authorization": f"Bearer {self.server.token}"}
+        self.http = httpx.Client(base_url=self.server.url, headers=headers, trust_env=False, timeout=300)
         self.memory = Client(self.server.url, self.server.token)
 
-    def ask(self, *messages: dict[str, Any], stream: bool = False, **headers: str) -> httpx.Response:
-        body = {"model": "scripted", "messages": list(messages), "stream": stream}
+    @property
+    def store(self) -> Store:
+        return self.server.memories.of(new_access()).memory.store
+
+    def token(self, **access: Any) -> str:
+        return self.server.tokens.add(new_access(**access))
+
+    def ask(self, *messages: dict[str, Any], token: str = "", more: Any = None, **headers: str) -> httpx.Response:
+        """more: other fields of the call."""
+        body = {"model": "scripted", "messages": list(messages), "stream": False, **(more or {})}
         named = {f"X-Keepworth-{name.capitalize()}": value for name, value in headers.items()}
+        named |= {"Authorization": f"Bearer {token}"} if token else {}
         return self.http.post("/v1/chat/completions", json=body, headers=named)
 
     def noted(self, count: int = 1) -> list[str]:

@@ -20,13 +20,9 @@ class MemoryProcess:
 
     def start(self) -> MemoryProcess:
         command = [sys.executable, "-m", "keepworth", "serve", "--memory", str(self.file), "--encoder", "hashing"]
-        self.process = subprocess.Popen(
-            [*command, "--port", "0"],
-            env={**os.environ, "KEEPWORTH_API_KEY": TOKEN, "COLUMNS": "200"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        environment = {**os.environ, "KEEPWORTH_API_KEY": TOKEN, "COLUMNS": "200"}
+        pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen([*command, "--port", "0"], env=environment, **pipes)
         assert self.process.stdout is not None
         self.url = next(line for line in self.process.stdout if line.startswith("http://")).split()[0]
         return self

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -25,51 +25,47 @@ from keepworth.memory.errors import StorageFull
 from keepworth.memory.scan import scan_of
 from keepworth.memory.store import notes
 from keepworth.serving import gateway as module
-from keepworth.serving.access import ROLES, new_access
+from keepworth.serving.access import ROLES
 from keepworth.serving.call_formats import MARK
 from keepworth.serving.gateway import Gateway, tokens_of
-from keepworth.serving.memory_server import MemoryServer
 from keepworth.serving.upstream import Upstream
-from tests.serving.gate import Gate, SetClock, finished, until
-from tests.serving.scripted_upstream import Script
+from tests.serving.gate import EPISODE, Gate, SetClock, finished, says, until, user
+
+Gates = Callable[..., Gate]
 
 
-def user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
-
-
-def says(text: str) -> dict[str, Any]:
-    return {"role": "assistant", "content": text}
-
-
-# -- memory in a conversation -----------------------------------------------------------------------------------------
+def used_tool(answer: str) -> list[dict[str, Any]]:
+    """A tool that the model calls, and what the tool answers."""
+    call = {"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    called = {"role": "assistant", "content": None, "tool_calls": [call]}
+    return [called, {"role": "tool", "tool_call_id": "t", "content": answer}]
 
 
 def test_what_was_said_in_one_conversation_is_in_the_bytes_of_the_next(gate: Gate) -> None:
-    first = gate.ask(user("I am allergic to peanuts."), user="ana")
+    stated, asked = user("I am allergic to peanuts."), user("What may I not eat, peanuts?")
+    first = gate.ask(stated, user="ana")
     assert first.json()["choices"][0]["message"]["content"] == "Noted."
-    assert gate.script.sent[0].messages == [user("I am allergic to peanuts.")], "there was nothing to recall"
+    assert gate.script.sent[0].messages == [stated], "there was nothing to recall"
     assert gate.noted() == ["I am allergic to peanuts."]
-    second = gate.ask({"role": "system", "content": "Be brief."}, user("What may I not eat, peanuts?"), user="ana")
-    sent = gate.script.sent[1].messages
+    second = gate.ask({"role": "system", "content": "Be brief."}, asked, user="ana")
     block = {"role": "system", "content": f"{MARK}\n- I am allergic to peanuts."}
-    assert sent == [{"role": "system", "content": "Be brief."}, block, user("What may I not eat, peanuts?")]
+    assert gate.script.sent[1].messages == [{"role": "system", "content": "Be brief."}, block, asked]
     (item,) = gate.memory.get_all()
     assert (item.scope.user, item.provenance.source) == ("ana", "gateway")
-    receipt = gate.memory.receipt(second.headers["x-keepworth-episode"])
+    receipt = gate.memory.receipt(second.headers[EPISODE])
     assert (receipt["recalled"], receipt["injected"], receipt["missing"]) == ([item.id], [item.id], [])
     assert receipt["bytes"] == len(gate.script.sent[1].content)
     assert receipt["sha256"] == module.hashlib.sha256(gate.script.sent[1].content).hexdigest()
     assert receipt["tokens"] == tokens_of(block["content"])
-    bob = gate.ask(user("What may I not eat, peanuts?"), user="bob")
-    assert gate.script.sent[2].messages == [user("What may I not eat, peanuts?")], "another person's is not recalled"
-    assert gate.memory.receipt(bob.headers["x-keepworth-episode"])["recalled"] == []
+    bob = gate.ask(asked, user="bob")
+    assert gate.script.sent[2].messages == [asked], "another person's is not recalled"
+    assert gate.memory.receipt(bob.headers[EPISODE])["recalled"] == []
 
 
 def test_a_call_knows_what_the_same_person_said_just_before_and_waits_for_nobody_else(
-    tmp_path: Path, script: Script, upstream_url: str, monkeypatch: pytest.MonkeyPatch
+    gates: Gates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recorded, go_on = module.Gateway._recorded, threading.Event()
+    recorded, go_on = Gateway._recorded, threading.Event()
 
     def late(self: Any, turn: Any, *rest: Any) -> None:
         if turn.person == "bob":
@@ -79,16 +75,13 @@ def test_a_call_knows_what_the_same_person_said_just_before_and_waits_for_nobody
         recorded(self, turn, *rest)
 
     monkeypatch.setattr(module, "_threads", lambda memory: 4)
-    monkeypatch.setattr(module.Gateway, "_recorded", late)
-    gate = Gate(tmp_path / "agent.mem", script, upstream_url)
-    try:
-        gate.ask(user("I am allergic to peanuts."), user="bob")
-        gate.ask(user("I am allergic to peanuts."), user="ana")
-        gate.ask(user("What may I not eat, peanuts?"), user="ana")
-        assert "- I am allergic to peanuts." in str(script.sent[-1].messages)
-    finally:
-        go_on.set()
-        gate.close()
+    monkeypatch.setattr(Gateway, "_recorded", late)
+    gate = gates()
+    gate.ask(user("I am allergic to peanuts."), user="bob")
+    gate.ask(user("I am allergic to peanuts."), user="ana")
+    gate.ask(user("What may I not eat, peanuts?"), user="ana")
+    go_on.set()
+    assert "- I am allergic to peanuts." in str(gate.script.sent[-1].messages)
 
 
 def test_what_a_user_states_is_kept_and_takes_the_place_of_what_it_contradicts(gate: Gate) -> None:
@@ -131,9 +124,7 @@ def test_what_was_sent_is_never_rewritten(gate: Gate) -> None:
     gate.memory.add("The dog of Ana is called Rex.")
     history: list[dict[str, Any]] = []
     before: list[dict[str, Any]] = []
-    for turn, asked in enumerate(
-        ["Who is the dog of Ana?", "And the cat of Ana?", "And what is the colour of the cat?"]
-    ):
+    for turn, asked in enumerate(("Who is the dog of Ana?", "And the cat of Ana?", "And what colour has the cat?")):
         history.append(user(asked))
         gate.ask(*history)
         sent = gate.script.sent[-1].messages
@@ -148,31 +139,21 @@ def test_what_was_sent_is_never_rewritten(gate: Gate) -> None:
     assert len(lines) == len(set(lines)) == 3, "what is in the prompt already is not said again"
 
 
-def test_the_same_call_again_sends_the_same_bytes_after_a_restart_too(
-    tmp_path: Path, script: Script, upstream_url: str
-) -> None:
-    clock = SetClock()
-    gate = Gate(tmp_path / "agent.mem", script, upstream_url, clock=clock)
+def test_the_same_call_again_sends_the_same_bytes_after_a_restart_too(gates: Gates, clock: SetClock) -> None:
+    gate, asked = gates(clock=clock), user("Who is the dog of Ana?")
     gate.memory.add("The dog of Ana is called Rex.")
-    first = gate.ask(user("Who is the dog of Ana?"))
+    first = gate.ask(asked)
     gate.memory.add("The dog of Ana is called Max by others.")
     clock.wait(2)
-    again = gate.ask(user("Who is the dog of Ana?"))
-    gate.close()
-    gate = Gate(tmp_path / "agent.mem", script, upstream_url, clock=clock)
-    gate.ask(user("Who is the dog of Ana?"))
+    again = gate.ask(asked)
+    gate = gates(clock=clock)
+    gate.ask(asked)
     clock.wait(3600)
-    called = {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
-    }
-    gate.ask(user("Who is the dog of Ana?"), called, {"role": "tool", "tool_call_id": "t", "content": "Rex"})
-    gate.close()
-    contents = [each.content for each in script.sent]
+    gate.ask(asked, *used_tool("Rex"))
+    contents = [each.content for each in gate.script.sent]
     assert contents[0] == contents[1] == contents[2]
-    assert script.sent[3].messages[:2] == script.sent[0].messages, "a tool's answer is not a new turn"
-    assert first.headers["x-keepworth-episode"] == again.headers["x-keepworth-episode"]
+    assert gate.script.sent[3].messages[:2] == gate.script.sent[0].messages, "a tool's answer is not a new turn"
+    assert first.headers[EPISODE] == again.headers[EPISODE]
 
 
 @pytest.fixture
@@ -181,15 +162,11 @@ def clock() -> SetClock:
 
 
 @pytest.fixture
-def timed(tmp_path: Path, script: Script, upstream_url: str, clock: SetClock) -> Iterator[Gate]:
-    gate = Gate(tmp_path / "timed.mem", script, upstream_url, clock=clock)
-    yield gate
-    gate.close()
+def timed(gates: Gates, clock: SetClock) -> Gate:
+    return gates(clock=clock)
 
 
-def test_a_conversation_that_begins_as_an_earlier_one_is_told_what_was_learned_since(
-    timed: Gate, clock: SetClock
-) -> None:
+def test_a_conversation_that_begins_as_an_earlier_one_is_told_what_was_learned_since(timed: Gate, clock: Any) -> None:
     question = user("What is my cat called?")
     timed.ask(question, user="zed")
     assert timed.script.sent[-1].messages == [question]
@@ -200,13 +177,11 @@ def test_a_conversation_that_begins_as_an_earlier_one_is_told_what_was_learned_s
     assert timed.script.sent[-1].messages[0]["content"] == f"{MARK}\n- My cat is called Tom."
 
 
-def test_four_conversations_of_the_same_words_are_four_episodes_with_a_reward_each(
-    timed: Gate, clock: SetClock
-) -> None:
+def test_four_conversations_of_the_same_words_are_four_episodes_with_a_reward_each(timed: Gate, clock: Any) -> None:
     item = timed.memory.add("The router is reset with the button.", user_id="ana")
     ids = []
     for _ in range(4):
-        ids.append(timed.ask(user("How do I reset the router?"), user="ana").headers["x-keepworth-episode"])
+        ids.append(timed.ask(user("How do I reset the router?"), user="ana").headers[EPISODE])
         clock.wait(10)
     assert len(set(ids)) == 4
     for id, value in zip(ids, (1.0, 0.0, 0.5, 0.25), strict=True):
@@ -222,7 +197,7 @@ def test_a_sdk_says_itself_whether_it_asks_again(timed: Gate, clock: SetClock) -
 
     def episode(attempt: int) -> str:
         headers = {"X-Stainless-Retry-Count": str(attempt)}
-        return timed.http.post("/v1/chat/completions", json=body, headers=headers).headers["x-keepworth-episode"]
+        return timed.http.post("/v1/chat/completions", json=body, headers=headers).headers[EPISODE]
 
     first, another = episode(0), episode(0)
     clock.wait(60)
@@ -244,19 +219,14 @@ def test_conversations_that_begin_alike_keep_their_own_blocks(timed: Gate, clock
     assert starts[0] != starts[1]
     for number, start in enumerate(starts, 1):
         goes_on = [begins, says(f"In office {number}."), user("And where does Bo work?")]
-        id = timed.ask(*goes_on).headers["x-keepworth-episode"]
+        id = timed.ask(*goes_on).headers[EPISODE]
         assert timed.script.sent[-1].messages[: len(start)] == start
         clock.wait(3600)
-        call = {"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-        called = {"role": "assistant", "content": None, "tool_calls": [call]}
-        again = timed.ask(*goes_on, called, {"role": "tool", "tool_call_id": "t", "content": "Office 9"})
-        assert again.headers["x-keepworth-episode"] == id
+        assert timed.ask(*goes_on, *used_tool("Office 9")).headers[EPISODE] == id
         assert timed.script.sent[-1].messages[: len(start)] == start
 
 
-def test_a_conversation_that_went_on_keeps_its_blocks_when_another_begins_and_is_answered_alike(
-    timed: Gate, clock: SetClock
-) -> None:
+def test_what_went_on_keeps_its_blocks_when_another_begins_and_is_answered_alike(timed: Gate, clock: SetClock) -> None:
     begins, starts = [user("Where does Ana work?")], []
     for number in (1, 2):
         timed.memory.add(f"Ana works in office number {number}.")
@@ -275,25 +245,18 @@ def test_a_conversation_that_went_on_keeps_its_blocks_when_another_begins_and_is
 def test_a_session_names_a_conversation_and_hides_nothing(gate: Gate) -> None:
     gate.ask(user("I live in Bergen."), user="ana", session="s1")
     gate.noted()
-    ids = {
-        gate.ask(user("Where do I live?"), user="ana", session=session).headers["x-keepworth-episode"]
-        for session in ("s2", "s3")
-    }
-    assert len(ids) == 2
+    asked = user("Where do I live?")
+    two, three = (gate.ask(asked, user="ana", session=session).headers[EPISODE] for session in ("s2", "s3"))
+    assert two != three
     assert "- I live in Bergen." in str(gate.script.sent[-1].messages)
-    assert gate.memory.episodes(user_id="ana", session_id="s2") == [
-        next(iter(ids & set(gate.memory.episodes(session_id="s2"))))
-    ]
+    assert gate.memory.episodes(user_id="ana", session_id="s2") == [two]
     gate.ask(user("I moved to Oslo."), user="ana", session="s4")
     assert [(item.text, item.scope.user) for item in gate.replaced()] == [("I moved to Oslo.", "ana")]
     gate.memory.erase(user_id="ana", session_id="s2")
-    assert (
-        gate.memory.episode_record(gate.memory.episodes(user_id="ana", session_id="s3")[0]).task == "Where do I live?"
-    )
+    assert gate.memory.episodes(user_id="ana", session_id="s3") == [three]
+    assert gate.memory.episode_record(three).task == "Where do I live?"
     assert gate.memory.episodes(user_id="ana", session_id="s2") == []
 
-
-# -- names ------------------------------------------------------------------------------------------------------------
 
 ZOE, DECOMPOSED = "Zo\u00eb", "Zoe\u0308"
 PERSIAN, SINHALA = "\u0639\u0644\u06cc\u200c\u0631\u0636\u0627", "\u0db4\u0dca\u200d\u0dbb\u0dd2\u0dba"
@@ -306,11 +269,11 @@ for value in (
     NO_NAMES += [(header, value) for header in ("user", "agent", "session")]
 
 
-def named_call(gate: Gate, text: str, **named: bytes) -> httpx.Response:
+def named_call(gate: Gate, text: str, token: str = "", **named: bytes) -> httpx.Response:
     """With names in bytes, as they are sent."""
     headers = [(f"X-Keepworth-{name}".encode(), value) for name, value in named.items()]
-    body = {"model": "scripted", "messages": [user(text)]}
-    return gate.http.post("/v1/chat/completions", json=body, headers=headers)
+    headers += [(b"Authorization", f"Bearer {token}".encode())] if token else []
+    return gate.http.post("/v1/chat/completions", json={"model": "scripted", "messages": [user(text)]}, headers=headers)
 
 
 @pytest.mark.parametrize(
@@ -333,12 +296,10 @@ def test_a_person_of_any_name_has_one_memory_and_is_erased(gate: Gate, sent: byt
     assert [each.text for each in gate.memory.get_all(user_id=name)] == [text]
     decomposed = unicodedata.normalize("NFD", name)
     assert [each.text for each in gate.memory.get_all(user_id=decomposed)] == [text]
-    token = gate.server.tokens.add(new_access(user_id=decomposed))
+    token = gate.token(user_id=decomposed)
     bound = gate.http.get("/v1/memory/items", headers={"Authorization": f"Bearer {token}"})
     assert [row["text"] for row in bound.json()["items"]] == [text]
-    both = {b"Authorization": f"Bearer {token}".encode(), b"X-Keepworth-User": sent}
-    body = {"model": "scripted", "messages": [user("Where do I live?")]}
-    answer = gate.http.post("/v1/chat/completions", json=body, headers=both)
+    answer = named_call(gate, "Where do I live?", token, user=sent)
     assert (answer.status_code, answer.headers["x-keepworth-memory"]) == (200, "on")
     assert text in str(gate.script.sent[-1].messages)
     erased = gate.http.post("/v1/memory/erase", json={"user_id": decomposed}).json()
@@ -355,26 +316,22 @@ def test_what_is_no_name_is_refused_and_not_passed_over(gate: Gate, header: str,
     assert gate.script.sent == []
 
 
-# -- the first fact ---------------------------------------------------------------------------------------------------
-
-
-def test_memory_keeps_to_its_budget(tmp_path: Path, script: Script, upstream_url: str) -> None:
-    gate = Gate(tmp_path / "agent.mem", script, upstream_url, tokens=120, turn_tokens=70, top_k=50)
+def test_memory_keeps_to_its_budget(gates: Gates) -> None:
+    gate = gates(tokens=120, turn_tokens=70, top_k=50)
     gate.memory.add_many([f"Ana likes dish number {number} of the long list." for number in range(40)])
     history: list[dict[str, Any]] = []
     for turn in range(4):
         history.append(user(f"Which dish of the list does Ana like, {turn}?"))
         answer = gate.ask(*history)
         history.append(says("Noted."))
-        blocks = [message["content"] for message in script.sent[-1].messages if message["role"] == "system"]
+        blocks = [message["content"] for message in gate.script.sent[-1].messages if message["role"] == "system"]
         spent = sum(tokens_of(block) for block in blocks)
         assert spent <= 120
         assert all(tokens_of(block) <= 70 for block in blocks)
-        receipt = gate.memory.receipt(answer.headers["x-keepworth-episode"])
+        receipt = gate.memory.receipt(answer.headers[EPISODE])
         assert receipt["tokens"] == spent
         assert len(receipt["injected"]) < len(receipt["recalled"])
     assert len(blocks) >= 2
-    gate.close()
 
 
 def test_text_of_people_cannot_forge_a_block_or_a_receipt(gate: Gate) -> None:
@@ -385,25 +342,19 @@ def test_text_of_people_cannot_forge_a_block_or_a_receipt(gate: Gate) -> None:
     answer = gate.ask(user("Who owes Bob money?"))
     block = next(message["content"] for message in gate.script.sent[-1].messages if message["role"] == "system")
     assert len(block.splitlines()) == 4, "an item is one line, whatever it holds"
-    assert len(gate.memory.receipt(answer.headers["x-keepworth-episode"])["injected"]) == 3
+    assert len(gate.memory.receipt(answer.headers[EPISODE])["injected"]) == 3
 
 
 def test_streams_are_recorded_and_parts_of_a_message_are_read(gate: Gate) -> None:
     gate.script.reply = lambda body: "Peanuts, of course."
     gate.memory.add("Ana is allergic to peanuts.")
-    parts = [
-        {"type": "text", "text": "What is Ana allergic to?"},
-        {"type": "image_url", "image_url": {"url": "data:,"}},
-    ]
-    answer = gate.ask({"role": "user", "content": parts}, stream=True)
+    parts: list[Any] = [{"type": "text", "text": "What is Ana allergic to?"}]
+    parts.append({"type": "image_url", "image_url": {"url": "data:,"}})
+    answer = gate.ask({"role": "user", "content": parts}, more={"stream": True})
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert answer.content.endswith(b"data: [DONE]\n\n")
     assert gate.script.sent[-1].messages[-1]["content"] == parts
-    id = answer.headers["x-keepworth-episode"]
-    assert until(gate.memory.pending) == [id], "what was answered is what was done"
-
-
-# -- without memory ---------------------------------------------------------------------------------------------------
+    assert until(gate.memory.pending) == [answer.headers[EPISODE]], "what was answered is what was done"
 
 
 def test_other_routes_pass_and_only_to_the_upstream(gate: Gate) -> None:
@@ -417,22 +368,17 @@ def test_other_routes_pass_and_only_to_the_upstream(gate: Gate) -> None:
     assert len(gate.script.sent) == 2
 
 
-# -- who may do what --------------------------------------------------------------------------------------------------
-
-
 def test_the_scope_is_of_the_token_and_the_headers_never_of_the_text(gate: Gate) -> None:
-    ana = {"Authorization": f"Bearer {gate.server.tokens.add(new_access(user_id='ana'))}"}
-    body = {"model": "scripted", "messages": [user("I like green tea.")], "user": "bob"}
-    assert gate.http.post("/v1/chat/completions", json=body, headers=ana).status_code == 200
+    ana, stated, bob = gate.token(user_id="ana"), user("I like green tea."), {"user": "bob"}
+    assert gate.ask(stated, token=ana, more=bob).status_code == 200
     gate.noted()
     assert [item.scope.user for item in gate.memory.get_all()] == ["ana"]
-    refused = gate.http.post("/v1/chat/completions", json=body, headers={**ana, "X-Keepworth-User": "bob"})
+    refused = gate.ask(stated, token=ana, more=bob, user="bob")
     assert refused.status_code == 403
     assert "ana" in refused.json()["error"]["message"]
-    wrong = gate.http.post("/v1/chat/completions", json=body, headers={"X-Keepworth-Memory": "maybe"})
+    wrong = gate.ask(stated, more=bob, memory="maybe")
     assert (wrong.status_code, "on, read, off" in wrong.json()["error"]["message"]) == (400, True)
-    acme = {"Authorization": f"Bearer {gate.server.tokens.add(new_access(tenant='acme'))}"}
-    gate.http.post("/v1/chat/completions", json={**body, "messages": [user("Who likes green tea?")]}, headers=acme)
+    gate.ask(user("Who likes green tea?"), token=gate.token(tenant="acme"), more=bob)
     assert gate.script.sent[-1].messages == [user("Who likes green tea?")]
     assert len(gate.script.sent) == 2
 
@@ -452,18 +398,14 @@ def test_a_prompt_of_nobody_is_not_given_what_persons_said(gate: Gate) -> None:
 @pytest.mark.parametrize("role", ROLES)
 def test_a_token_without_the_right_to_write_writes_nothing(gate: Gate, role: str) -> None:
     gate.memory.add("Ana likes green tea.")
-    roles = {"Authorization": f"Bearer {gate.server.tokens.add(new_access(roles=[role]))}"}
-    body = {"model": "scripted", "messages": [user("I like green tea.")]}
-    answer = gate.http.post("/v1/chat/completions", json=body, headers=roles)
+    token = gate.token(roles=[role])
+    answer = gate.ask(user("I like green tea."), token=token)
     assert answer.status_code == (200 if role == "read" else 403)
     if role == "read":
         assert answer.headers["x-keepworth-memory"] == "read"
         assert len(gate.script.sent[-1].messages) == 2
-        assert notes.waiting_turns(gate.server.memories.of(new_access()).memory.store) == []
-        assert gate.http.get("/v1/models", headers=roles).status_code == 200
-
-
-# -- what fails -------------------------------------------------------------------------------------------------------
+        assert notes.waiting_turns(gate.store) == []
+        assert gate.http.get("/v1/models", headers={"Authorization": f"Bearer {token}"}).status_code == 200
 
 
 def test_the_upstreams_own_errors_pass_and_the_turn_is_kept(gate: Gate) -> None:
@@ -472,55 +414,53 @@ def test_the_upstreams_own_errors_pass_and_the_turn_is_kept(gate: Gate) -> None:
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "0")
     assert answer.json()["error"]["message"] == "scripted 429"
     assert gate.noted() == ["I am allergic to peanuts."]
-    record = gate.memory.episode_record(answer.headers["x-keepworth-episode"])
+    record = gate.memory.episode_record(answer.headers[EPISODE])
     assert record.errors == ("stopped by the upstream's 429",)
 
 
 def test_a_full_disk_is_one_line_of_the_log_and_the_next_turn_is_kept(
     gate: Gate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fails(*_: Any, **__: Any) -> Any:
-        raise StorageFull("no room left for agent.mem: free some space; nothing was written")
+    full = "no room left for agent.mem: free some space; nothing was written"
 
-    with monkeypatch.context() as full:
-        full.setattr(Memory, "episode", fails)
+    def fails(*_: Any, **__: Any) -> Any:
+        raise StorageFull(full)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Memory, "episode", fails)
         assert gate.ask(user("I live in Bergen.")).headers["x-keepworth-memory"] == "failed"
     (record,) = [record for record in caplog.records if record.name.startswith("keepworth.serving")]
-    assert record.getMessage() == (
-        "a call goes on without memory: no room left for agent.mem: free some space; nothing was written"
-    )
-    assert record.exc_info is None
+    assert (record.getMessage(), record.exc_info) == (f"a call goes on without memory: {full}", None)
     gate.ask(user("I am allergic to peanuts."))
     assert gate.noted() == ["I am allergic to peanuts."]
 
 
-def test_what_a_killed_server_left_is_written_once(
-    tmp_path: Path, script: Script, upstream_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_killed_server_left_is_written_once(gates: Gates, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the process had ended after the answer and before it wrote."""
-    monkeypatch.setattr(module.Gateway, "_recorded", lambda *_: None)
-    gate = Gate(tmp_path / "agent.mem", script, upstream_url)
-    gate.ask(user("I am allergic to peanuts."), user="ana")
-    gate.close()
+    monkeypatch.setattr(Gateway, "_recorded", lambda *_: None)
+    gates().ask(user("I am allergic to peanuts."), user="ana")
     for _ in range(2):
-        gate = Gate(tmp_path / "agent.mem", script, upstream_url)
-        assert [(item.text, item.scope.user) for item in gate.memory.get_all()] == [
-            ("I am allergic to peanuts.", "ana")
-        ]
-        gate.close()
+        (item,) = gates().memory.get_all()
+        assert (item.text, item.scope.user) == ("I am allergic to peanuts.", "ana")
 
 
 def test_blocks_go_with_what_is_erased(gate: Gate) -> None:
     gate.memory.add("I am allergic to peanuts.", user_id="ana")
     answer = gate.ask(user("What am I allergic to?"), user="ana")
     gate.memory.erase(user_id="ana")
-    store = gate.server.memories.of(new_access()).memory.store
-    with store.database.reading() as connection:
+    with gate.store.database.reading() as connection:
         left = " ".join(value for (value,) in connection.execute("SELECT value FROM facts_of_file"))
     assert "peanuts" not in left
     gate.ask(user("What am I allergic to?"), user="ana")
     assert gate.script.sent[-1].messages == [user("What am I allergic to?")]
-    assert gate.http.get(f"/v1/memory/episodes/{answer.headers['x-keepworth-episode']}/receipt").status_code == 404
+    assert gate.http.get(f"/v1/memory/episodes/{answer.headers[EPISODE]}/receipt").status_code == 404
+
+
+def erase_beside(gate: Gate, user: str) -> None:
+    """As somebody else does it, between two steps of what notes a turn."""
+    other = threading.Thread(target=gate.memory.erase, kwargs={"user_id": user})
+    other.start()
+    other.join()
 
 
 @pytest.mark.parametrize("at", ["_record", "_write_words"])
@@ -530,10 +470,7 @@ def test_a_turn_that_ends_after_an_erasure_leaves_nothing(gate: Gate, monkeypatc
     erased = threading.Event()
 
     def later(self: Gateway, *given: Any) -> Any:
-        """Somebody else erases it between two steps of what notes the turn."""
-        other = threading.Thread(target=gate.memory.erase, kwargs={"user_id": "ana"})
-        other.start()
-        other.join()
+        erase_beside(gate, "ana")
         erased.set()
         return step(self, *given)
 
@@ -545,12 +482,11 @@ def test_a_turn_that_ends_after_an_erasure_leaves_nothing(gate: Gate, monkeypatc
     gate.script.reply = lambda body: "Noted."
     gate.ask(user("I live in Rome."), user="carl")  # turns of one file are noted in their order
     assert gate.noted(1) == ["I live in Rome."]
-    store = gate.server.memories.of(new_access()).memory.store
-    with store.database.reading() as connection:
+    with gate.store.database.reading() as connection:
         tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         left = [str(row) for name in tables for row in connection.execute(f'SELECT * FROM "{name}"')]
     assert not [row for row in left if "peanuts" in row or "Oslo" in row or "'ana'" in row]
-    episode = f"/v1/memory/episodes/{answer.headers['x-keepworth-episode']}"
+    episode = f"/v1/memory/episodes/{answer.headers[EPISODE]}"
     assert gate.http.get(f"{episode}/receipt").status_code == 404
     assert gate.http.get(episode).json()["answer"] == ""
 
@@ -565,16 +501,13 @@ def test_a_turn_is_asked_anew_where_something_is_erased_meanwhile(
 
     def later(self: Gateway, *given: Any) -> bool:
         monkeypatch.undo()
-        other = threading.Thread(target=gate.memory.erase, kwargs={"user_id": whose})
-        other.start()
-        other.join()
+        erase_beside(gate, whose)
         return note(self, *given)
 
     monkeypatch.setattr(Gateway, "_note", later)
     answer = gate.ask(user("What am I allergic to?"), user="ana")
     assert ("peanuts" in str(gate.script.sent[-1].messages)) == (whose == "bob")
-    receipt = gate.http.get(f"/v1/memory/episodes/{answer.headers['x-keepworth-episode']}/receipt").json()
-    assert bool(receipt["injected"]) == (whose == "bob")
+    assert bool(gate.memory.receipt(answer.headers[EPISODE])["injected"]) == (whose == "bob")
 
 
 @pytest.mark.parametrize("whose", ["bob", "ana"])
@@ -593,28 +526,17 @@ def test_an_erasure_leaves_the_turns_of_others_that_are_being_answered(gate: Gat
     assert ("I live in Oslo." in texts) == (whose == "bob")
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/v1/responses/%2e%2e/files",
-        "/v1/responses/../../../outside",
-        "/v1/models/..%2f..%2fadmin",
-        "/v1/models/%252e%252e/files",
-        "/v1/models/a%3Fb",
-        "/v1/models/..%5cfiles",
-        "/v1/models/..;/files",
-        "/v1/conversations//files",
-    ],
+PATHS = (
+    *("/v1/responses/%2e%2e/files", "/v1/responses/../../../outside", "/v1/models/..%2f..%2fadmin", "/v1/models/a%3Fb"),
+    *("/v1/models/%252e%252e/files", "/v1/models/..%5cfiles", "/v1/models/..;/files", "/v1/conversations//files"),
 )
+
+
+@pytest.mark.parametrize("path", PATHS)
 def test_a_path_goes_nowhere_but_where_it_says(gate: Gate, path: str) -> None:
+    head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {gate.server.token}\r\n"
     with socket.create_connection(("127.0.0.1", httpx.URL(gate.server.url).port or 0)) as line:  # clients tidy paths up
-        head = (
-            f"GET {path} HTTP/1.1",
-            "Host: 127.0.0.1",
-            f"Authorization: Bearer {gate.server.token}",
-            "Connection: close",
-        )
-        line.sendall("\r\n".join([*head, "", ""]).encode())
+        line.sendall(f"{head}Connection: close\r\n\r\n".encode())
         answer = b"".join(iter(lambda: line.recv(65536), b""))
     assert answer.split(b" ")[1] == b"404"
     assert gate.script.sent == []
@@ -626,50 +548,41 @@ def test_an_address_with_a_password_is_refused_and_not_shown() -> None:
     assert "narwhal77" not in str(error.value)
 
 
-# -- the unmodified SDK -----------------------------------------------------------------------------------------------
-
-
 def test_the_openai_sdk_remembers_with_one_url_changed(gate: Gate) -> None:
     openai = pytest.importorskip("openai")
     gate.script.reply = lambda body: "Peanuts." if "peanuts" in json.dumps(body["messages"][:-1]) else "I do not know."
-    client = openai.OpenAI(
-        base_url=f"{gate.server.url}/v1", api_key=gate.server.token, default_headers={"X-Keepworth-User": "ana"}
-    )
+    url, named = f"{gate.server.url}/v1", {"X-Keepworth-User": "ana"}
+    client = openai.OpenAI(base_url=url, api_key=gate.server.token, default_headers=named)
+    chat = client.chat.completions
 
-    def asks(text: str) -> Any:
-        return client.chat.completions.create(model="scripted", messages=[user(text)])
+    def asks(text: str, how: Any = chat.create, **more: Any) -> Any:
+        return how(model="scripted", messages=[user(text)], **more)
 
     assert asks("What am I allergic to?").choices[0].message.content == "I do not know."
     asks("I am allergic to peanuts.")
     gate.noted()
-    raw = client.chat.completions.with_raw_response.create(
-        model="scripted", messages=[user("What am I allergic to? Say it.")]
-    )
+    raw = asks("What am I allergic to? Say it.", chat.with_raw_response.create)
     assert raw.parse().choices[0].message.content == "Peanuts."
-    receipt = gate.memory.receipt(raw.headers["x-keepworth-episode"])
+    receipt = gate.memory.receipt(raw.headers[EPISODE])
     assert receipt["injected"] == receipt["recalled"] != []
     gate.memory.reward(receipt["episode"], 1.0)
-    with client.chat.completions.create(
-        model="scripted", messages=[user("And what must I not eat, allergic as I am?")], stream=True
-    ) as stream:
+    with asks("And what must I not eat, allergic as I am?", stream=True) as stream:
         words = [part.choices[0].delta.content or "" for part in stream]
     assert "".join(words).strip() == "Peanuts."
-    with client.chat.completions.stream(model="scripted", messages=[user("Allergic to what am I?")]) as events:
+    with asks("Allergic to what am I?", chat.stream) as events:
         assert events.get_final_completion().choices[0].message.content.strip() == "Peanuts."
     gate.script.fails = [429, 500]
-    assert asks("Am I allergic to peanuts or to nuts?").choices[0].message.content, (
-        "the SDK asks again, and is answered"
-    )
+    assert asks("Am I allergic to peanuts or to nuts?").choices[0].message.content, "it asks again, and is answered"
     with pytest.raises(openai.AuthenticationError, match="token is missing"):
-        openai.OpenAI(base_url=f"{gate.server.url}/v1", api_key="kw_wrong").models.list()
+        openai.OpenAI(base_url=url, api_key="kw_wrong").models.list()
     client.close()
 
 
 @pytest.mark.parametrize("action", ["quarantine", "redact", "refuse"])
 def test_a_secret_that_is_said_reaches_the_upstream_and_no_later_prompt(
-    tmp_path: Path, script: Script, upstream_url: str, action: str, monkeypatch: pytest.MonkeyPatch
+    gates: Gates, action: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key, file = "sk-proj-a1B2c3D4e5F6g7H8i9J0", tmp_path / "agent.mem"
+    key = "sk-proj-a1B2c3D4e5F6g7H8i9J0"
     noted: list[Any] = []  # the words of each turn, as they are put on the disk before anything is sent
     begin_turn = notes.begin_turn
 
@@ -678,26 +591,20 @@ def test_a_secret_that_is_said_reaches_the_upstream_and_no_later_prompt(
         return begin_turn(*given, **since)
 
     monkeypatch.setattr(notes, "begin_turn", begun)
-    with MemoryServer(file, encoder="hashing", upstream=upstream_url, scan=scan_of(action)) as server:
-        headers = {"Authorization": f"Bearer {server.token}", "X-Keepworth-User": "ana"}
-        for text in (f"My deploy key is {key} for now.", "What is my deploy key, the one I told you?"):
-            body = {"model": "scripted", "messages": [user(text)]}
-            httpx.post(f"{server.url}/v1/chat/completions", json=body, headers=headers, trust_env=False)
-            until(lambda: finished(server))
-        assert key in script.sent[0].content.decode()
-        assert key not in script.sent[1].content.decode()
+    gate = gates(scan=scan_of(action))
+    for text in (f"My deploy key is {key} for now.", "What is my deploy key, the one I told you?"):
+        gate.ask(user(text), user="ana")
+        until(lambda: finished(gate.server))
+    assert key in gate.script.sent[0].content.decode()
+    assert key not in gate.script.sent[1].content.decode()
     assert len(noted) == 2
     if action != "quarantine":
         assert key not in json.dumps(noted)
-    with Memory(file, encoder="hashing") as memory:
-        assert notes.waiting_turns(memory.store) == []
-        items = [(item.status.value, key in item.text) for item in memory.get_all(all_states=True)]
-        assert items == {"quarantine": [("quarantined", True)], "redact": [("active", False)], "refuse": []}[action]
-        tasks = [memory.episode_record(id).task for id in memory.episodes()]
-        assert tasks[0] == "My deploy key is [api key removed] for now."
-
-
-# -- what comes next --------------------------------------------------------------------------------------------------
+    assert notes.waiting_turns(gate.store) == []
+    items = [(item.status.value, key in item.text) for item in gate.memory.get_all(all_states=True)]
+    assert items == {"quarantine": [("quarantined", True)], "redact": [("active", False)], "refuse": []}[action]
+    tasks = [gate.memory.episode_record(id).task for id in gate.memory.episodes()]
+    assert tasks[0] == "My deploy key is [api key removed] for now."
 
 
 def test_a_correction_that_leans_on_the_turn_before_is_a_fact_of_its_own(gate: Gate) -> None:
@@ -709,19 +616,16 @@ def test_a_correction_that_leans_on_the_turn_before_is_a_fact_of_its_own(gate: G
 
 
 @pytest.mark.parametrize("policy", ["memrl", "exprag", "mixture"])
-def test_a_policy_that_retrieves_items_itself_chooses_what_goes_into_a_prompt(
-    tmp_path: Path, script: Script, upstream_url: str, policy: str
-) -> None:
-    gate = Gate(tmp_path / "agent.mem", script, upstream_url, policy=policy, tokens=60, turn_tokens=60, top_k=50)
+def test_a_policy_that_retrieves_items_itself_chooses_what_goes_into_a_prompt(gates: Gates, policy: str) -> None:
+    gate = gates(policy=policy, tokens=60, turn_tokens=60, top_k=50)
     gate.memory.add_many([f"Bo likes dish number {number} of the long list." for number in range(40)], user_id="bo")
     gate.memory.add_many([f"Ana likes dish number {number} of the long list." for number in range(20)], user_id="ana")
     answer = gate.ask(user("Which dish of the long list does Ana like?"), user="ana")
-    block = script.sent[-1].messages[0]["content"]
+    block = gate.script.sent[-1].messages[0]["content"]
     assert "Ana likes dish number" in block
     assert "Bo" not in block
     assert tokens_of(block) <= 60
-    receipt = gate.memory.receipt(answer.headers["x-keepworth-episode"])
+    receipt = gate.memory.receipt(answer.headers[EPISODE])
     assert set(receipt["injected"]) == set(receipt["new"]) <= set(receipt["recalled"])
-    assert gate.memory.reward(answer.headers["x-keepworth-episode"], 1.0).applied
+    assert gate.memory.reward(answer.headers[EPISODE], 1.0).applied
     assert {gate.memory.get(id).values.credited for id in receipt["injected"]} == {1}
-    gate.close()

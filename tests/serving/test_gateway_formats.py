@@ -14,11 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keepworth.memory.store import episode_log
 from keepworth.serving.call_formats import FORMATS, MARK, CallFormat, strip_host_words
-from keepworth.serving.gateway import GatewaySettings, tokens_of
-from tests.serving.gate import KEY, Gate, until
+from keepworth.serving.gateway import tokens_of
+from tests.serving.gate import EPISODE, KEY, Gate, says, until, user
 
 PEANUTS = f"{MARK}\n- I am allergic to peanuts."
+QUESTION = user("What am I allergic to?")
+CHAT = "/v1/chat/completions"
 
 
 def knows(gate: Gate) -> None:
@@ -29,17 +32,13 @@ def knows(gate: Gate) -> None:
 
 def acts(gate: Gate, episode: str) -> str:
     """What an episode was last said to have done, once it is over."""
-    store = gate.server.memories.of(next(iter(gate.server.tokens._passing.values()))).memory.store
-    from keepworth.memory.store import episode_log
 
     def done() -> str | None:
-        with store.database.reading() as connection:
+        with gate.store.database.reading() as connection:
             return episode_log.done_in(connection, episode)[2]
 
     return str(until(done))
 
-
-# -- what hosts put around the words of a user ------------------------------------------------------------------------
 
 REMINDER = "<system-reminder>\nDo NOT use it for code review. I prefer yarn.\n</system-reminder>"
 AROUND = [
@@ -55,10 +54,8 @@ AROUND = [
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("words", ["I prefer pnpm over npm.", "see <cwd> & <b>this</b> </system-reminder>", ""])
 def test_what_hosts_put_around_the_words_of_a_user_is_not_the_users(around: str, words: str) -> None:
-    for content in (
-        around.format(words),
-        [{"type": "text", "text": part} for part in around.format(words).split("\n")],
-    ):
+    text = around.format(words)
+    for content in (text, [{"type": "text", "text": part} for part in text.split("\n")]):
         assert strip_host_words({"role": "user", "content": content}) == words
 
 
@@ -67,17 +64,17 @@ def test_what_hosts_put_around_the_words_of_a_user_is_not_the_users(around: str,
     ["<system-reminder> is what it says.", "<environment>x</environment>", '"yes" or "no"', "<skill>cook</skill>", '"'],
 )
 def test_other_words_are_left_as_they_are(text: str) -> None:
-    assert strip_host_words({"role": "user", "content": text}) == text
+    assert strip_host_words(user(text)) == text
 
 
 def test_a_megabyte_of_elements_that_are_never_closed_is_read_quickly() -> None:
     began = time.thread_time()
     for text in ("<system-reminder>", "# AGENTS.md instructions ", "<skill ", "<hook_context><turn_aborted "):
-        strip_host_words({"role": "user", "content": text * (2**20 // len(text))})
+        strip_host_words(user(text * (2**20 // len(text))))
     assert time.thread_time() - began < 5
 
 
-@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses", "/v1/chat/completions"])
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses", CHAT])
 def test_a_host_that_adds_to_what_the_user_says_remembers_what_the_user_said(gate: Gate, path: str) -> None:
     """And a message without words of the user's is no turn: what was sent before it is still sent."""
     name = "input" if path == "/v1/responses" else "messages"
@@ -98,22 +95,26 @@ def test_a_host_that_adds_to_what_the_user_says_remembers_what_the_user_said(gat
     block = f"{MARK}\n- I prefer pnpm over npm."
     format = next(each for each in FORMATS if each.path == path)
     assert format.marked(gate.script.sent[-1].body) == [block]
-    ask(context, asked, {"role": "assistant", "content": "pnpm"}, message(REMINDER))
+    ask(context, asked, says("pnpm"), message(REMINDER))
     assert format.marked(gate.script.sent[-1].body) == [block]
     assert len(gate.memory.episodes(user_id="ana")) == 2
 
 
-# -- OpenAI's responses -----------------------------------------------------------------------------------------------
+def client_of(gate: Gate, package: str, kind: str, path: str = "") -> Iterator[Any]:
+    url, headers = gate.server.url + path, {"X-Keepworth-User": "ana"}
+    made = getattr(pytest.importorskip(package), kind)
+    with made(base_url=url, api_key=gate.server.token, default_headers=headers, max_retries=0) as client:
+        yield client
 
 
 @pytest.fixture
 def openai_client(gate: Gate) -> Iterator[Any]:
-    openai = pytest.importorskip("openai")
-    headers = {"X-Keepworth-User": "ana"}
-    with openai.OpenAI(
-        base_url=f"{gate.server.url}/v1", api_key=gate.server.token, default_headers=headers, max_retries=0
-    ) as client:
-        yield client
+    yield from client_of(gate, "openai", "OpenAI", "/v1")
+
+
+@pytest.fixture
+def anthropic_client(gate: Gate) -> Iterator[Any]:
+    yield from client_of(gate, "anthropic", "Anthropic")
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -129,9 +130,9 @@ def test_responses_have_memory_and_are_recorded(gate: Gate, openai_client: Any, 
         assert raw.parse().output_text == "Peanuts."
     sent = gate.script.sent[-1]
     block = {"role": "system", "content": PEANUTS}
-    assert sent.body["input"] == [block, {"role": "user", "content": "What am I allergic to?"}]
+    assert sent.body["input"] == [block, QUESTION]
     assert sent.body["instructions"] == "Be brief."
-    id = raw.headers["x-keepworth-episode"]
+    id = raw.headers[EPISODE]
     receipt = gate.memory.receipt(id)
     assert receipt["injected"] == receipt["recalled"] == [gate.memory.get_all()[0].id]
     assert (receipt["bytes"], receipt["tokens"]) == (len(sent.content), tokens_of(PEANUTS))
@@ -142,11 +143,10 @@ def test_each_turn_of_a_conversation_that_the_upstream_keeps_has_a_block(gate: G
     knows(gate)
     before, episodes = None, set[str]()
     for _ in range(2):
-        raw = openai_client.responses.with_raw_response.create(
-            model="scripted", input="What am I allergic to?", previous_response_id=before
-        )
+        asked = {"model": "scripted", "input": "What am I allergic to?", "previous_response_id": before}
+        raw = openai_client.responses.with_raw_response.create(**asked)
         before = raw.parse().id
-        episodes.add(raw.headers["x-keepworth-episode"])
+        episodes.add(raw.headers[EPISODE])
         assert gate.script.sent[-1].body["input"][0] == {"role": "system", "content": PEANUTS}
     assert len(episodes) == 2
 
@@ -158,7 +158,7 @@ def test_conversations_that_are_sent_whole_keep_their_blocks(gate: Gate, openai_
     before = gate.script.sent[-1].body["input"]
     assert before[0]["content"] == PEANUTS
     history += [item.model_dump(exclude_none=True) for item in first.output]
-    history.append({"role": "user", "content": "Thank you. What else?"})
+    history.append(user("Thank you. What else?"))
     openai_client.responses.create(model="scripted", input=history)
     assert gate.script.sent[-1].body["input"][: len(before)] == before
 
@@ -166,31 +166,17 @@ def test_conversations_that_are_sent_whole_keep_their_blocks(gate: Gate, openai_
 def test_a_tools_answer_is_no_turn_of_the_user(gate: Gate, openai_client: Any) -> None:
     knows(gate)
     gate.script.calls = ["look"]
-    question = {"role": "user", "content": "What am I allergic to?"}
     asks = openai_client.responses.with_raw_response.create
-    one = asks(model="scripted", input=[question])
+    one = asks(model="scripted", input=[QUESTION])
     call = one.parse().output[0]
     assert call.name == "look"
     answered = {"type": "function_call_output", "call_id": call.call_id, "output": "nothing new"}
-    two = asks(model="scripted", input=[question, call.model_dump(exclude_none=True), answered])
+    two = asks(model="scripted", input=[QUESTION, call.model_dump(exclude_none=True), answered])
     assert gate.script.sent[-1].body["input"][0]["content"] == PEANUTS
     assert two.parse().output_text == "Peanuts."
-    assert two.headers["x-keepworth-episode"] == one.headers["x-keepworth-episode"]
+    assert two.headers[EPISODE] == one.headers[EPISODE]
     assert len(gate.memory.episodes()) == 1
     until(lambda: acts(gate, gate.memory.episodes()[0]) == "Peanuts.")  # the answer after the tool is what was done
-
-
-# -- Anthropic's messages ---------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def anthropic_client(gate: Gate) -> Iterator[Any]:
-    anthropic = pytest.importorskip("anthropic")
-    headers = {"X-Keepworth-User": "ana"}
-    with anthropic.Anthropic(
-        base_url=gate.server.url, api_key=gate.server.token, default_headers=headers, max_retries=0
-    ) as client:
-        yield client
 
 
 ASKED = {"model": "scripted", "max_tokens": 10, "system": "Be brief."}
@@ -199,15 +185,15 @@ ASKED = {"model": "scripted", "max_tokens": 10, "system": "Be brief."}
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_anthropic_sdk_remembers_with_one_url_changed(gate: Gate, anthropic_client: Any, stream: bool) -> None:
     knows(gate)
-    asked = {**ASKED, "messages": [{"role": "user", "content": "What am I allergic to?"}]}
+    asked = {**ASKED, "messages": [QUESTION]}
     if stream:
         with anthropic_client.messages.stream(**asked) as events:
             assert events.get_final_text() == "Peanuts."
-            id = events.response.headers["x-keepworth-episode"]
+            id = events.response.headers[EPISODE]
     else:
         raw = anthropic_client.messages.with_raw_response.create(**asked)
         assert raw.parse().content[0].text == "Peanuts."
-        id = raw.headers["x-keepworth-episode"]
+        id = raw.headers[EPISODE]
     sent = gate.script.sent[-1]
     parts = [{"type": "text", "text": PEANUTS}, {"type": "text", "text": "What am I allergic to?"}]
     assert sent.body["messages"] == [{"role": "user", "content": parts}]
@@ -223,7 +209,7 @@ def test_a_loop_of_tools_in_anthropics_format_is_one_turn(gate: Gate, anthropic_
     knows(gate)
     gate.script.calls = ["look"]
     tools = [{"name": "look", "description": "Look.", "input_schema": {"type": "object"}}]
-    history: list[Any] = [{"role": "user", "content": "What am I allergic to?"}]
+    history: list[Any] = [QUESTION]
     asks = anthropic_client.messages.with_raw_response.create
     one = asks(**ASKED, tools=tools, messages=history)
     call = one.parse().content[0]
@@ -234,24 +220,23 @@ def test_a_loop_of_tools_in_anthropics_format_is_one_turn(gate: Gate, anthropic_
     two = asks(**ASKED, tools=tools, messages=history)
     assert two.parse().content[0].text == "Peanuts."
     assert gate.script.sent[-1].body["messages"] == [*before, *history[1:]]
-    assert two.headers["x-keepworth-episode"] == one.headers["x-keepworth-episode"]
+    assert two.headers[EPISODE] == one.headers[EPISODE]
     # The host moves its mark for the cache to the newest message, and makes parts of a text for it.
     marked = {"type": "text", "text": "What am I allergic to?", "cache_control": {"type": "ephemeral"}}
     history[0] = {"role": "user", "content": [marked]}
-    history.append({"role": "assistant", "content": "Peanuts."})
-    history.append({"role": "user", "content": [{"type": "text", "text": "I like green tea, too."}]})
+    history += [says("Peanuts."), {"role": "user", "content": [{"type": "text", "text": "I like green tea, too."}]}]
     three = asks(**ASKED, tools=tools, messages=history)
     sent = gate.script.sent[-1].body["messages"]
     assert sent[0]["content"] == [{"type": "text", "text": PEANUTS}, marked]
     assert sent[1:] == history[1:], "what is in the prompt is not said again"
-    assert three.headers["x-keepworth-episode"] != one.headers["x-keepworth-episode"]
+    assert three.headers[EPISODE] != one.headers[EPISODE]
     assert "I like green tea, too." in gate.noted(2)
 
 
 def test_anthropics_errors_and_other_routes(gate: Gate, anthropic_client: Any) -> None:
     import anthropic
 
-    messages = [{"role": "user", "content": "I like green tea."}]
+    messages = [user("I like green tea.")]
     gate.script.fails = [429]
     with pytest.raises(anthropic.RateLimitError, match="scripted 429"):
         anthropic_client.messages.create(**ASKED, messages=messages)
@@ -271,7 +256,7 @@ def test_anthropics_errors_and_other_routes(gate: Gate, anthropic_client: Any) -
 
 def test_a_key_in_anthropics_own_header_is_the_token_and_the_upstreams_goes_there_too(gate: Gate) -> None:
     """What releases of the SDK before 2.0 send."""
-    asked = {"model": "scripted", "max_tokens": 9, "messages": [{"role": "user", "content": "I like green tea."}]}
+    asked = {"model": "scripted", "max_tokens": 9, "messages": [user("I like green tea.")]}
     for token, status in ((gate.server.token, 200), ("kw_no", 401)):
         headers = {"X-Api-Key": token, "anthropic-version": "2023-06-01", "anthropic-beta": "b1"}
         answer = httpx.post(f"{gate.server.url}/v1/messages", json=asked, headers=headers, trust_env=False)
@@ -283,13 +268,12 @@ def test_a_key_in_anthropics_own_header_is_the_token_and_the_upstreams_goes_ther
     assert answer.json()["error"]["type"] == "authentication_error"
 
 
-# -- every format -----------------------------------------------------------------------------------------------------
+def bodies(text: str) -> dict[str, dict[str, Any]]:
+    messages = {"messages": [user(text)]}
+    return {CHAT: messages, "/v1/responses": {"input": text}, "/v1/messages": {**messages, "max_tokens": 9}}
 
-BODIES: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": {"messages": [{"role": "user", "content": "What am I allergic to?"}]},
-    "/v1/responses": {"input": "What am I allergic to?"},
-    "/v1/messages": {"messages": [{"role": "user", "content": "What am I allergic to?"}], "max_tokens": 9},
-}
+
+BODIES = bodies("What am I allergic to?")
 
 
 @pytest.mark.parametrize("path", BODIES)
@@ -319,7 +303,7 @@ def test_a_turn_that_is_sent_again_is_one_episode(gate: Gate, path: str) -> None
     knows(gate)
     asked = {"model": "scripted", **BODIES[path]}
     answers = [gate.http.post(path, json=asked, headers={"X-Keepworth-User": "ana"}) for _ in range(2)]
-    assert len({answer.headers["x-keepworth-episode"] for answer in answers}) == 1
+    assert len({answer.headers[EPISODE] for answer in answers}) == 1
     assert gate.script.sent[0].content == gate.script.sent[1].content
     assert MARK.encode() in gate.script.sent[0].content.replace(b"\\n", b"\n")
 
@@ -334,14 +318,13 @@ def test_bodies_that_are_wrong_are_the_upstreams_to_refuse(gate: Gate, path: str
             assert answer.status_code == 400
 
 
-def test_only_what_entered_the_prompt_is_credited(gate: Gate) -> None:
+def test_only_what_entered_the_prompt_is_credited(gates: Any) -> None:
     """Three fit the search, and the room is for one: the others are recalled, and a reward does not reach them."""
-    gate.server.gateway.settings = GatewaySettings(tokens=80, turn_tokens=80)
+    gate = gates(tokens=80, turn_tokens=80)
     for number in range(3):
         gate.memory.add(f"Ana's peanut rule {number}: {'never any nuts at all, ' * 3}", user_id="ana")
-    asked = {"model": "scripted", "messages": [{"role": "user", "content": "Which peanut rule has Ana?"}]}
-    answer = gate.http.post("/v1/chat/completions", json=asked, headers={"X-Keepworth-User": "ana"})
-    receipt = gate.memory.receipt(answer.headers["x-keepworth-episode"])
+    answer = gate.ask(user("Which peanut rule has Ana?"), user="ana")
+    receipt = gate.memory.receipt(answer.headers[EPISODE])
     assert len(receipt["recalled"]) == 3
     assert len(receipt["injected"]) == 1
     record = gate.memory.episode_record(receipt["episode"])
@@ -354,20 +337,14 @@ def test_only_what_entered_the_prompt_is_credited(gate: Gate) -> None:
 def test_a_text_that_is_too_long_does_not_keep_shorter_ones_out(gate: Gate) -> None:
     gate.memory.add(f"Ana's rule about peanuts: {'no ' * 600}", user_id="ana")
     gate.memory.add("Ana's rule about peanuts is short.", user_id="ana")
-    asked = {"model": "scripted", "messages": [{"role": "user", "content": "Which rule about peanuts has Ana?"}]}
-    gate.http.post("/v1/chat/completions", json=asked, headers={"X-Keepworth-User": "ana"})
+    gate.ask(user("Which rule about peanuts has Ana?"), user="ana")
     assert gate.script.sent[-1].messages[0]["content"] == f"{MARK}\n- Ana's rule about peanuts is short."
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda each: each.path)
 @given(text=st.text(min_size=1, max_size=80), lines=st.lists(st.text("ab -\u00e9", min_size=1, max_size=9), min_size=1))
 def test_a_block_is_read_back_from_the_bytes(format: CallFormat, text: str, lines: list[str]) -> None:
-    bodies: dict[str, Any] = {
-        "/v1/chat/completions": {"messages": [{"role": "user", "content": text}]},
-        "/v1/responses": {"input": text},
-        "/v1/messages": {"messages": [{"role": "user", "content": text}]},
-    }
-    body = bodies[format.path]
+    body = bodies(text)[format.path]
     pieces = format.pieces(body)
     if not pieces or not (turns := format.turns(pieces)):
         return

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import httpx
-
 from keepworth.memory.scan import scan_of
 from keepworth.memory.store import notes
 from keepworth.serving.access import new_access
@@ -14,23 +10,16 @@ from tests.serving.callers import as_
 
 PASSWORD = "swordfish7"
 SAID = f"My password is {PASSWORD}."
+PROGRAM = ("read", "write", "reward")
 
 
-def client(server: MemoryServer, tenant: str, *roles: str, **bounds: Any) -> httpx.Client:
-    return as_(server, tenant, *(roles or ("read", "write", "reward")), **bounds)
-
-
-def test_what_says_the_same_as_something_held_does_not_show_it(server: MemoryServer) -> None:
-    with client(server, "same", "read", "write", "admin") as admin, client(server, "same", user_id="") as writer:
+def test_what_says_the_same_as_something_held_does_not_show_it(server: MemoryServer, tenant: str) -> None:
+    with as_(server, tenant) as admin, as_(server, tenant, *PROGRAM) as writer:
         first = {"content": SAID, "source": f"chat:{PASSWORD}9", "metadata": {"note": "only admins read this"}}
         held = admin.post("/items", json=first).json()["items"][0]
         assert held["status"] == "quarantined"
-        for body in (
-            {"content": SAID},
-            {"texts": [SAID, "I like tea"]},
-            {"content": [{"role": "user", "content": SAID}]},
-            {"content": [{"role": "user", "content": SAID}], "infer": True},
-        ):
+        turn = {"content": [{"role": "user", "content": SAID}]}
+        for body in ({"content": SAID}, {"texts": [SAID, "I like tea"]}, turn, {**turn, "infer": True}):
             said = writer.post("/items", json=body)
             assert said.status_code == 200, said.text
             assert PASSWORD not in said.text
@@ -40,11 +29,10 @@ def test_what_says_the_same_as_something_held_does_not_show_it(server: MemorySer
             assert PASSWORD not in seen.text, "nor its source"
 
 
-def test_a_search_of_the_past_shows_nothing_held(server: MemoryServer) -> None:
-    with client(server, "past", "read", "write", "admin") as admin, client(server, "past", user_id="") as reader:
-        made = [
-            admin.post("/items", json={"content": f"The gate of {name} is open"}).json()["items"][0] for name in "abc"
-        ]
+def test_a_search_of_the_past_shows_nothing_held(server: MemoryServer, tenant: str) -> None:
+    with as_(server, tenant) as admin, as_(server, tenant, *PROGRAM) as reader:
+        texts = [f"The gate of {name} is open" for name in "abc"]
+        made = [admin.post("/items", json={"content": text}).json()["items"][0] for text in texts]
         admin.patch(f"/items/{made[0]['id']}", json={"text": f"The gate password is {PASSWORD}a"})
         admin.post(f"/items/{made[1]['id']}/supersede", json={"text": f"The gate password is {PASSWORD}b"})
         new = admin.post("/items", json={"content": f"The gate password is {PASSWORD}c"}).json()["items"][0]
@@ -60,12 +48,12 @@ def test_a_search_of_the_past_shows_nothing_held(server: MemoryServer) -> None:
         assert PASSWORD in admin.post("/search", json={"query": "gate password", "statuses": ["quarantined"]}).text
 
 
-def test_no_route_tells_of_a_turn_that_waits_to_be_written(server: MemoryServer) -> None:
+def test_no_route_tells_of_a_turn_that_waits_to_be_written(server: MemoryServer, tenant: str) -> None:
     """It holds what was said until its facts are found."""
-    with client(server, "waits", user_id="") as reader:
+    with as_(server, tenant, *PROGRAM) as reader:
         id = reader.post("/episodes", json={"task": "open"}).json()["id"]
-        store = server.memories.of(new_access(tenant="waits")).memory.store
-        words = {"text": SAID, "scope": ["waits", "", "", ""], "at": "2026-01-01T00:00:00"}
+        store = server.memories.of(new_access(tenant=tenant)).memory.store
+        words = {"text": SAID, "scope": [tenant, "", "", ""], "at": "2026-01-01T00:00:00"}
         receipt = {"episode": id, "decision": "", "recalled": [], "injected": []}
         notes.begin_turn(store, "aa", {"episode": id, "lines": {}}, id, receipt, words, since=store.head())
         for path in (f"/episodes/{id}", f"/episodes/{id}/receipt", "/episodes", "/pending", "/items?all_states=true"):

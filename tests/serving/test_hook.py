@@ -26,21 +26,11 @@ from keepworth.memory.sensitive import HIDDEN
 from keepworth.serving import hook
 from tests.serving.memory_process import TOKEN, MemoryProcess
 
-SESSION = {
-    "session_id": "s1",
-    "transcript_path": "/home/ana/.claude/projects/-home-ana-website/s1.jsonl",
-    "cwd": "/home/ana/website",
-    "permission_mode": "default",
-}
+SESSION = {"session_id": "s1", "cwd": "/home/ana/website", "permission_mode": "default"}
+SESSION |= {"transcript_path": "/home/ana/.claude/projects/-home-ana-website/s1.jsonl"}
 PAGE = "The website's tests need the flag --network=none"
 ERROR = "Command exited with non-zero status code 1: cannot connect to the network"
 SECRET = "ghp_" + "a1B2" * 9
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryProcess]:
-    with MemoryProcess(tmp_path_factory.mktemp("served") / "agent.mem") as server:
-        yield server
 
 
 @dataclass
@@ -86,9 +76,9 @@ class Host:
 
 
 @pytest.fixture
-def host(server: MemoryProcess, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Host]:
-    variables = {"KEEPWORTH_URL": server.url, "KEEPWORTH_TOKEN": TOKEN, "KEEPWORTH_HOOKS": str(tmp_path / "hooks")}
-    with Client(server.url, TOKEN) as client:
+def host(process: MemoryProcess, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Host]:
+    variables = {"KEEPWORTH_URL": process.url, "KEEPWORTH_TOKEN": TOKEN, "KEEPWORTH_HOOKS": str(tmp_path / "hooks")}
+    with Client(process.url, TOKEN) as client:
         yield Host(client, request.node.name, {**os.environ, **variables})
 
 
@@ -100,10 +90,7 @@ def test_a_session_of_claude_code(host: Host) -> None:
     assert "Bob" not in begun
     prompt = f"run the website's tests with {SECRET}"
     assert host("UserPromptSubmit", prompt=prompt) == ({}, ""), "what the context holds already is not said again"
-    failed = {
-        "tool_name": "Bash", "tool_use_id": "toolu_1", "tool_input": {"command": "npm test"},
-        "error": f"{ERROR} PASSWORD={SECRET}",
-    }  # fmt: skip
+    failed = {"tool_name": "Bash", "tool_input": {"command": "npm test"}, "error": f"{ERROR} PASSWORD={SECRET}"}
     advice = host.add("Where the network cannot be reached, npm test wants --offline")
     assert advice.text in host.context("PostToolUseFailure", **failed, is_interrupt=False)
     assert host("PostToolUseFailure", **failed, is_interrupt=True) == ({}, "")
@@ -156,14 +143,8 @@ def test_a_failure_is_known_in_the_words_of_each_host(name: str, response: Any) 
     event = hook.event_of(given)
     assert (event.what, event.tool) == (hook.TOOL, "shell")
     assert ERROR in event.text
-    for fine in (
-        "Exit code: 0\nok",
-        "an error is a word",
-        {"exit_code": 0, "output": ERROR},
-        {"error": None},
-        [ERROR],
-        None,
-    ):
+    codes = ({"exit_code": 0, "output": ERROR}, {"error": None})
+    for fine in ("Exit code: 0\nok", "an error is a word", *codes, [ERROR], None):
         assert hook.event_of({**given, "tool_response": fine}).text == ""
 
 
@@ -193,23 +174,17 @@ def test_a_command_that_failed_in_codex_is_known_by_its_transcript(tmp_path: Pat
         return json.dumps({"type": "event_msg", "payload": {"type": "item_completed", "item": done}})
 
     other = json.dumps({"type": "response_item", "payload": {"call_id": "call_1", "arguments": '"exit_code"'}})
-    file.write_text(
-        "\n".join([item("call_0", 0), other, item("call_1", 2), 'half a line of call_1 with "exit_code": {'])
-    )
-    given = {
-        **SESSION, "hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_response": f"{ERROR}\n",
-        "transcript_path": str(file),
-    }  # fmt: skip
-    assert hook.event_of({**given, "tool_use_id": "call_1"}).text == ERROR
-    assert hook.event_of({**given, "tool_use_id": "call_1", "tool_response": ""}).text == "it failed"
-    assert hook.event_of({**given, "tool_use_id": "call_0"}).text == ""
-    for unknown in (
-        {"tool_use_id": "call_7"},
-        {"tool_use_id": 7},
-        {"tool_use_id": "call_1", "transcript_path": str(tmp_path)},
-        {"tool_use_id": "call_1", "tool_name": "apply_patch"},
-    ):
-        assert hook.event_of({**given, **unknown}).text == ""
+    half = 'half a line of call_1 with "exit_code": {'
+    file.write_text("\n".join([item("call_0", 0), other, item("call_1", 2), half]))
+
+    def text(call: Any, **more: str) -> str:
+        given = {"hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_response": f"{ERROR}\n"}
+        return hook.event_of({**SESSION, **given, "transcript_path": str(file), "tool_use_id": call, **more}).text
+
+    assert text("call_1") == ERROR
+    assert text("call_1", tool_response="") == "it failed"
+    assert text("call_0") == text("call_7") == text(7) == ""
+    assert text("call_1", transcript_path=str(tmp_path)) == text("call_1", tool_name="apply_patch") == ""
 
 
 def test_what_gemini_cli_puts_before_a_prompt_is_not_the_users(host: Host) -> None:
@@ -240,12 +215,10 @@ def test_what_a_prompt_states_is_kept_and_what_it_asks_is_not(host: Host) -> Non
     assert "I prefer pnpm over npm." in asked
 
 
-# -- a host is never held up ------------------------------------------------------------------------------------------
+NO_EVENTS = (b"", b"[]", b"\xff\xfe", b"null", b"[" * 100_000, b'{"hook_event_name": "Moon"}', b"{}")
 
 
-@pytest.mark.parametrize(
-    "given", [b"", b"[]", b"\xff\xfe", b"null", b"[" * 100_000, b'{"hook_event_name": "Moon"}', b"{}"]
-)
+@pytest.mark.parametrize("given", NO_EVENTS)
 def test_what_is_no_event_is_a_mistake_of_one_line(
     given: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -293,9 +266,8 @@ def test_who_does_not_answer_or_does_not_close_standard_input_is_not_waited_for(
     environment = {**os.environ, "KEEPWORTH_HOOKS": str(tmp_path / "hooks")}
     with socket.create_server(("127.0.0.1", 0)) as silent:
         environment["KEEPWORTH_URL"] = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        done = subprocess.run(
-            command, input=json.dumps(PROMPT).encode(), capture_output=True, env=environment, timeout=360, check=True
-        )
+        event = json.dumps(PROMPT).encode()
+        done = subprocess.run(command, input=event, capture_output=True, env=environment, timeout=360, check=True)
         assert (done.stdout, b"no answer in 0.3 seconds" in done.stderr) == (b"", True)
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
         assert process.wait(timeout=300) == 0
@@ -323,9 +295,8 @@ def test_a_person_of_no_name_is_named(host: Host) -> None:
 def test_a_mistake_in_the_command_is_no_refusal_of_what_the_user_wants() -> None:
     """Hosts take the exit code 2 for one."""
     for words in (["--no-such"], ["--top-k", "many"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "keepworth", "hook", *words], capture_output=True, check=False, input=b""
-        )
+        command = [sys.executable, "-m", "keepworth", "hook", *words]
+        done = subprocess.run(command, capture_output=True, check=False, input=b"")
         assert done.returncode == 1
         assert b"usage: keepworth hook" in done.stderr
 
@@ -352,9 +323,6 @@ def test_the_state_of_a_session_is_its_owner_s_alone(tmp_path: Path, monkeypatch
         hook.session_file("ana", "s")
 
 
-# -- settings ---------------------------------------------------------------------------------------------------------
-
-
 Installed = Callable[..., tuple[int, str, str]]
 
 
@@ -372,9 +340,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("host", list(hook.HOSTS))
-def test_the_settings_that_are_printed_run_this_program_at_known_events(
-    host: str, tmp_path: Path, installed: Installed
-) -> None:
+def test_the_settings_that_are_printed_run_this_program_at_known_events(host: str, installed: Installed) -> None:
     code, printed, _ = installed(host, "--user", "ana b")
     assert code == 0
     assert SECRET not in printed
@@ -389,11 +355,9 @@ def test_the_settings_that_are_printed_run_this_program_at_known_events(
         words = shlex.split(handler["command"])
         assert words[-3:] == ["--user", "ana b", name]
         if (host, name) == ("claude-code", "Stop"):
-            done = subprocess.run(
-                handler["command"], shell=True, capture_output=True, check=False, input=b"{}", timeout=300
-            )
+            done = subprocess.run(handler["command"], shell=True, capture_output=True, input=b"{}", timeout=300)
             assert (done.returncode, done.stdout) == (0, b"")
-    assert list(tmp_path.glob(".c*")) == list(tmp_path.glob(".g*")) == [], "nothing is written without --write"
+    assert [*Path().glob(".c*"), *Path().glob(".g*")] == [], "nothing is written without --write"
 
 
 def test_a_host_that_there_is_not_is_answered_with_the_nearest(installed: Installed) -> None:
@@ -408,10 +372,8 @@ def test_who_installs_hooks_in_codex_is_told_to_trust_them(installed: Installed)
         assert ("trust" in installed(host, "--write")[1]) is told
 
 
-def test_settings_are_merged_with_those_of_others_and_older_ones_of_ours_are_replaced(
-    tmp_path: Path, installed: Installed
-) -> None:
-    file = tmp_path / ".claude" / "settings.json"
+def test_settings_are_merged_with_those_of_others_and_older_ones_of_ours_are_replaced(installed: Installed) -> None:
+    file = Path(".claude") / "settings.json"
     file.parent.mkdir()
     other = {"matcher": "Bash", "hooks": [{"type": "command", "command": "./check.sh"}]}
     file.write_text(json.dumps({"model": "opus", "hooks": {"Stop": [other], "PreToolUse": [other]}}))

@@ -9,6 +9,7 @@ import logging
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -52,9 +53,13 @@ def server() -> Iterator[Counting]:
 
 @pytest.fixture
 def client(server: Counting) -> Iterator[httpx.Client]:
-    headers = {"Authorization": f"Bearer {KEY}"}
-    with httpx.Client(base_url=server.url, trust_env=False, timeout=300, headers=headers) as client:
+    with client_of(server) as client:
         yield client
+
+
+def client_of(server: Counting) -> httpx.Client:
+    headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+    return httpx.Client(base_url=server.url, trust_env=False, timeout=300, headers=headers)
 
 
 @pytest.fixture
@@ -102,10 +107,9 @@ def test_a_body_of_chunks_is_read_and_bounded_too(client: httpx.Client, quiet: N
         yield from [b"x" * 1000] * count
         yield b'"}'
 
-    kind = {"Content-Type": "application/json"}
-    assert client.post("/count", content=chunks(3), headers=kind).json()["count"] == 3000
-    assert "up to 65536 bytes" in refused(client.post("/count", content=chunks(100), headers=kind), 413)
-    assert client.post("/count", content=chunks(1), headers=kind).json()["count"] == 1000
+    assert client.post("/count", content=chunks(3)).json()["count"] == 3000
+    assert "up to 65536 bytes" in refused(client.post("/count", content=chunks(100)), 413)
+    assert client.post("/count", content=chunks(1)).json()["count"] == 1000
 
 
 @pytest.mark.parametrize(
@@ -118,9 +122,7 @@ def test_a_body_of_chunks_is_read_and_bounded_too(client: httpx.Client, quiet: N
         (["Transfer-Encoding: chunked, chunked"], b"2\r\n{}\r\n0\r\n\r\n"),
     ],
 )
-def test_two_readings_of_where_a_body_ends_are_refused(
-    server: Counting, quiet: None, lines: list[str], body: bytes
-) -> None:
+def test_two_readings_of_where_a_body_ends_are_refused(server: Counting, quiet: Any, lines: Any, body: bytes) -> None:
     """Otherwise a body is read as the next request, by a proxy and here differently."""
     answer = raw(server, head("/count", "Content-Type: application/json", "Connection: close", *lines) + body)
     assert answer.count(b"HTTP/1.1") == 1
@@ -141,11 +143,7 @@ def test_a_body_that_trickles_in_is_not_waited_for(server: Counting, quiet: None
 
 def test_the_bodies_that_are_answered_at_once_are_bounded_in_sum() -> None:
     body = json.dumps({"text": "x" * 40_000, "wait": True}).encode()
-    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
-    with (
-        Counting(ServerLimits(body=2**16, bodies=2**16)) as server,
-        httpx.Client(base_url=server.url, trust_env=False, timeout=30, headers=headers) as client,
-    ):
+    with Counting(ServerLimits(body=2**16, bodies=2**16)) as server, client_of(server) as client:
         first = threading.Thread(target=lambda: client.post("/count", content=body))
         first.start()
         assert server.reached.wait(20)
@@ -177,8 +175,7 @@ def test_closing_waits_for_what_computes_and_for_nothing_else() -> None:
     server.start()
     answers: list[bytes] = []
     body = json.dumps({"text": "hi", "wait": True}).encode()
-    kind = "Content-Type: application/json"
-    asked = head("/count", kind, f"Content-Length: {len(body)}", "Connection: close")
+    asked = head("/count", "Content-Type: application/json", f"Content-Length: {len(body)}", "Connection: close")
     caller = threading.Thread(target=lambda: answers.append(raw(server, asked + body)))
     caller.start()
     assert server.reached.wait(20)

@@ -4,46 +4,22 @@ with, and what an upstream keeps is closed to whoever shares its key."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
-from keepworth.serving.http_server import HttpServer
 from keepworth.serving.memory_server import MemoryServer
-from tests.serving.callers import as_
+from tests.serving.callers import answering, as_, served
 
-ASKED: list[str] = []
-
-
-async def keeping(request: Request) -> Response:
-    """Opens whatever it is asked for: it knows the gateway's key alone."""
-    content = await request.body()
-    ASKED.append(f"{request.method} {request.url.path} {content.decode()}")
-    return JSONResponse({"id": "resp_1", "object": "response", "output": []})
-
-
-@pytest.fixture(scope="module")
-def keeper() -> Iterator[str]:
-    app = Starlette(routes=[Route("/{path:path}", keeping, methods=["GET", "POST", "DELETE"])])
-    with HttpServer(lambda workers: app, name="keeping", patience=1) as upstream:
-        yield f"{upstream.url}/v1"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, keeper: str) -> Iterator[MemoryServer]:
-    file = tmp_path_factory.mktemp("kept") / "a.mem"
-    with MemoryServer(file, encoder="hashing", upstream=keeper, seed=0) as server:
-        yield server
+ASKED: list[bytes] = []
+keeper = answering(ASKED, {"id": "resp_1", "object": "response", "output": []})
+"""An upstream that opens whatever it is asked for: it knows the gateway's key alone."""
+server = served(upstream="keeper", encoder="hashing", seed=0)
 
 
 def calls(server: MemoryServer, tenant: str, **bounds: Any) -> httpx.Client:
-    return as_(server, tenant, *bounds.pop("roles", ()), base="", **bounds)
+    return as_(server, tenant, base="", **bounds)
 
 
 FILE = {"type": "file", "file_id": "file_1"}
@@ -93,10 +69,8 @@ OPEN: tuple[tuple[str, dict[str, Any]], ...] = (
     ("messages", {"messages": [{"content": [{"type": "tool_use", "name": "f", "input": {"file_id": "7"}}]}]}),
     ("messages", {"messages": [{"content": [{"type": "text", "text": "x", "citations": [{"file_id": None}]}]}]}),
     ("completions", {"prompt": ["and?"]}),
-    (
-        "chat/completions",
-        {"guided_json": {**SCHEMA, "$defs": {"container": SCHEMA}}, "documents": [{"container": "box"}]},
-    ),
+    ("chat/completions", {"guided_json": {**SCHEMA, "$defs": {"container": SCHEMA}}}),
+    ("chat/completions", {"documents": [{"container": "box"}]}),
 )
 """What is the caller's own, although a name in it is the same."""
 
@@ -104,29 +78,23 @@ OPEN: tuple[tuple[str, dict[str, Any]], ...] = (
 @pytest.mark.parametrize("memory", ["on", "off"])
 def test_what_an_upstream_keeps_is_closed_to_whoever_shares_its_key(server: MemoryServer, memory: str) -> None:
     headers = {"X-Keepworth-Memory": memory}
-    with (
-        calls(server, "", user_id="ana") as ana,
-        calls(server, "", agent_id="a1") as agent,
-        calls(server, "acme") as other,
-        calls(server, "") as program,
-    ):
-        for method, path, body in KEPT:
-            ASKED.clear()
-            for stranger in (ana, agent, other):
-                answer = stranger.request(method, path, json=body, headers=headers)
-                assert (answer.status_code, "stored at the upstream" in answer.text) == (403, True), answer.text
-            assert ASKED == [], "the upstream is not asked"
-            assert program.request(method, path, json=body, headers=headers).status_code == 200
-            assert len(ASKED) == 1
-        for path, body in OPEN:
-            assert ana.post(f"/v1/{path}", json={"model": "m", **body}, headers=headers).status_code == 200, body
+    ana, agent = calls(server, "", user_id="ana"), calls(server, "", agent_id="a1")
+    other, program = calls(server, "acme"), calls(server, "")
+    for method, path, body in KEPT:
+        ASKED.clear()
+        for stranger in (ana, agent, other):
+            answer = stranger.request(method, path, json=body, headers=headers)
+            assert (answer.status_code, "stored at the upstream" in answer.text) == (403, True), answer.text
+        assert ASKED == [], "the upstream is not asked"
+        assert program.request(method, path, json=body, headers=headers).status_code == 200
+        assert len(ASKED) == 1
+    for path, body in OPEN:
+        assert ana.post(f"/v1/{path}", json={"model": "m", **body}, headers=headers).status_code == 200, body
 
 
 BODY = {"model": "m", "input": "and?", "messages": [{"role": "user", "content": "and?"}], "previous_response_id": "r1"}
 PLAIN = json.dumps(BODY)
 ASKING = ("chat/completions", "responses", "completions", "messages", "embeddings")
-
-
 TWICE = (
     b'{"model": "m", "container": "cntr_1", "container": null}',
     b'{"messages": [{"role": "user", "content": [{"file": {"file_id": "f"}}], "content": "and?"}]}',
@@ -142,11 +110,7 @@ TWICE = (
         *(PLAIN.encode(name) for name in ("utf-16", "utf-16-le", "utf-32", "utf-8-sig")),
         json.dumps({**BODY, "user": "\ud800"}).encode(),
         PLAIN[:-1].encode() + b', "x": ' + b"[" * 250 + b"]" * 250 + b"}",
-        PLAIN[:-1].encode() + b', "x": "\xff"}',
-        b"[1]",
-        b'"x"',
-        b"{",
-        b"\xff",
+        *(PLAIN[:-1].encode() + b', "x": "\xff"}', b"[1]", b'"x"', b"{", b"\xff"),
     ],
 )
 def test_a_body_that_is_no_json_object_in_utf_8_goes_nowhere(server: MemoryServer, raw: bytes, memory: str) -> None:

@@ -20,23 +20,25 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from keepworth import Memory
-from keepworth.serving.access import new_access
+from keepworth.serving.access import ROLES, new_access
 from keepworth.serving.memory_server import MemoryServer
+from tests.serving.callers import served
 
 TOOLS = {
     *("search_memories", "add_memory", "get_memory", "list_memories", "update_memory", "supersede_memory"),
     *("delete_memory", "memory_history", "start_episode", "report_outcome", "rollback_episode"),
 }
 LOOK = {"search_memories", "get_memory", "list_memories", "memory_history"}
+NO_INTEGER = "top_k should be a valid integer, unable to parse string as an integer"
+NO_STRING = "should be a valid string"
 CHANGE = {"update_memory", "supersede_memory", "delete_memory", "rollback_episode"}
 
 
 @asynccontextmanager
 async def connected(server: MemoryServer, token: str, **headers: str) -> AsyncIterator[Any]:
+    headers = {"Authorization": f"Bearer {token}", **headers}
     async with (
-        httpx2.AsyncClient(
-            headers={"Authorization": f"Bearer {token}", **headers}, timeout=300, trust_env=False
-        ) as http,
+        httpx2.AsyncClient(headers=headers, timeout=300, trust_env=False) as http,
         McpClient(streamable_http_client(f"{server.url}/mcp", http_client=http)) as client,
     ):
         yield client
@@ -92,17 +94,9 @@ async def used(client: Any) -> None:
         ("add_memory", {"text": "x", "event_time": "yesterday"}, "is not a time"),
         ("report_outcome", {"target": "e1", "value": 1.0}, "no episode or decision"),
         ("search_memories", {}, "query is missing in search_memories. Send query."),
-        (
-            "search_memories",
-            {"query": "x", "top_k": "many"},
-            'top_k should be a valid integer, unable to parse string as an integer, got "many". Change top_k',
-        ),
+        ("search_memories", {"query": "x", "top_k": "many"}, f'{NO_INTEGER}, got "many". Change top_k'),
         ("list_memories", {"limit": 0}, "limit should be greater than or equal to 1, got 0."),
-        (
-            "add_memory",
-            {"text": ["x"]},
-            'text should be a valid string, got ["x"]. Change text: it should be a valid string.',
-        ),
+        ("add_memory", {"text": ["x"]}, f'text {NO_STRING}, got ["x"]. Change text: it {NO_STRING}.'),
         (
             "list_memories",
             {"limits": 5},
@@ -121,24 +115,23 @@ async def used(client: Any) -> None:
         assert ".mem" not in text
 
 
-def test_every_tool_works_over_http_and_the_token_says_whose_memory_it_is(tmp_path: Path) -> None:
-    async def session(server: MemoryServer) -> None:
-        async with connected(
-            server, server.tokens.add(new_access(tenant="fresh", roles=("read", "write", "reward", "admin")))
-        ) as client:
+server = served(encoder="hashing", mcp=True)
+
+
+def test_every_tool_works_over_http_and_the_token_says_whose_memory_it_is(server: MemoryServer) -> None:
+    async def session() -> None:
+        async with connected(server, server.tokens.add(new_access(tenant="fresh", roles=ROLES))) as client:
             await used(client)
         ana = server.tokens.add(new_access(user_id="ana", roles=("read", "write")))
-        async with (
-            connected(server, ana) as hers,
-            connected(server, server.token, **{"X-Keepworth-User": "bob"}) as his,
-        ):
+        bob = {"X-Keepworth-User": "bob"}
+        async with connected(server, ana) as hers, connected(server, server.token, **bob) as his:
             note = await call(hers, "add_memory", text="Ana likes tea")
             assert (await call(his, "list_memories"))["notes"] == []
             assert "no item" in await mistake(his, "get_memory", id=note["id"])
             await call(his, "add_memory", text="Bob likes milk")
             assert [note["text"] for note in (await call(hers, "list_memories"))["notes"]] == ["Ana likes tea"]
             assert "role reward" in await mistake(hers, "report_outcome", target="e1", value=1.0)
-        async with connected(server, ana, **{"X-Keepworth-User": "bob"}) as widened:
+        async with connected(server, ana, **bob) as widened:
             assert "already 'ana'" in await mistake(widened, "list_memories")
         async with httpx2.AsyncClient(trust_env=False) as http:
             body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
@@ -146,12 +139,11 @@ def test_every_tool_works_over_http_and_the_token_says_whose_memory_it_is(tmp_pa
             page = {"Authorization": f"Bearer {server.token}", "Origin": "https://evil.example"}
             assert (await http.post(f"{server.url}/mcp", json=body, headers=page)).status_code == 403
 
-    with MemoryServer(tmp_path / "agent.mem", encoder="hashing", mcp=True) as server:
-        anyio.run(session, server)
+    anyio.run(session)
 
 
-def test_the_history_of_what_is_in_quarantine_is_told_without_its_words(tmp_path: Path) -> None:
-    async def whole(server: MemoryServer) -> None:
+def test_the_history_of_what_is_in_quarantine_is_told_without_its_words(server: MemoryServer) -> None:
+    async def session() -> None:
         async with connected(server, server.token) as client:
             note = await call(client, "add_memory", text="my card is new")
             await call(client, "update_memory", id=note["id"], text="my card is 4111 1111 1111 1111")
@@ -159,34 +151,31 @@ def test_the_history_of_what_is_in_quarantine_is_told_without_its_words(tmp_path
             assert len(changes) >= 2
             assert all(change.endswith("(held in quarantine)") for change in changes)
 
-    with MemoryServer(tmp_path / "agent.mem", encoder=None, mcp=True) as server:
-        anyio.run(whole, server)
+    anyio.run(session)
 
 
-def test_what_breaks_inside_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_breaks_inside_is_not_told(server: MemoryServer, monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(*_: Any, **__: Any) -> Any:
         raise RuntimeError("the text of somebody else")
 
     monkeypatch.setattr(Memory, "search", breaks)
 
-    async def session(server: MemoryServer) -> None:
+    async def session() -> None:
         async with connected(server, server.token) as client:
             assert "somebody" not in await mistake(client, "search_memories", query="x")
 
-    with MemoryServer(tmp_path / "agent.mem", encoder="hashing", mcp=True) as server:
-        anyio.run(session, server)
+    anyio.run(session)
 
 
 @pytest.mark.slow
 def test_every_tool_works_over_standard_input_and_output(tmp_path: Path) -> None:
     words = ["-m", "keepworth", "serve", "--memory", str(tmp_path / "agent.mem"), "--encoder", "hashing", "--stdio"]
-
+    words += ["--user", "ana"]
     environment = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    program = StdioServerParameters(command=sys.executable, args=words, env=environment)
 
     async def session() -> None:
-        async with McpClient(
-            StdioServerParameters(command=sys.executable, args=[*words, "--user", "ana"], env=environment)
-        ) as client:
+        async with McpClient(program) as client:
             await used(client)
 
     anyio.run(session)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +13,9 @@ import pytest
 from keepworth import AsyncClient, Client, Memory, errors
 from keepworth.memory.episode import LiveEpisode
 from keepworth.serving import client as client_module
-from keepworth.serving.access import Tokens, new_access, tokens_of
+from keepworth.serving.access import ROLES, Tokens, new_access, tokens_of
 from keepworth.serving.client import RemoteEpisode, ServerProblem
-from keepworth.serving.memory_server import MemoryServer
 from tests.serving.memory_process import TOKEN, MemoryProcess
-
-TENANTS = itertools.count()
 
 
 class Blocking:
@@ -48,43 +43,34 @@ class BlockingEpisode(Blocking):
         self._run(self._manager.__aexit__(*raised))
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryProcess]:
-    with MemoryProcess(tmp_path_factory.mktemp("served") / "agent.mem") as server:
-        yield server
-
-
 @pytest.fixture(params=["memory", "client", "async"])
-def memory(request: pytest.FixtureRequest, server: MemoryProcess) -> Iterator[Any]:
+def memory(request: pytest.FixtureRequest, process: MemoryProcess, tenant: str) -> Iterator[Any]:
     """An empty one: each test is a tenant of its own."""
     if request.param == "memory":
         with Memory(":memory:", encoder="hashing") as memory:
             yield memory
         return
-    tenant = f"tenant {next(TENANTS)}"
-    access = new_access(tenant=tenant, roles=["read", "write", "reward", "admin"])
-    token = Tokens(tokens_of(server.file)).add(access)
+    token = Tokens(tokens_of(process.file)).add(new_access(tenant=tenant, roles=ROLES))
     if request.param == "client":
-        with Client(server.url, token) as client:
+        with Client(process.url, token) as client:
             yield client
         return
     loop = asyncio.new_event_loop()
-    aclient = AsyncClient(server.url, token)
+    aclient = AsyncClient(process.url, token)
     yield Blocking(aclient, loop.run_until_complete)
     loop.run_until_complete(aclient.close())
     loop.close()
 
 
 def test_it_remembers_finds_and_explains(memory: Any) -> None:
-    item = memory.add(
-        "Ana is allergic to peanuts", user_id="ana", metadata={"told": [1, None, "é"]}, event_time="2026-01-31"
-    )
+    told = {"told": [1, None, "é"]}
+    item = memory.add("Ana is allergic to peanuts", user_id="ana", metadata=told, event_time="2026-01-31")
     assert (item.text, item.scope.user, item.event_time) == ("Ana is allergic to peanuts", "ana", "2026-01-31T00:00:00")
     memory.add("Bob is allergic to cats", user_id="bob")
     hits = memory.search("allergic to peanuts", user_id="ana", explain=True)
     assert [hit.id for hit in hits] == [item.id]
     assert hits[0].item == item == memory.get(item.id)
-    assert dict(item.metadata) == {"told": [1, None, "é"]}
+    assert dict(item.metadata) == told
     assert sum(hits[0].why.terms.values()) == pytest.approx(hits[0].lexical)
     assert hits.text == "- Ana is allergic to peanuts"
     assert memory.search("peanuts", user_id="ana", kinds=["case"]) == []
@@ -98,12 +84,10 @@ def test_what_changed_is_superseded_and_the_past_stays(memory: Any) -> None:
     assert memory.get(old.id).superseded_by == new.id
     reworded = memory.update(new.id, "Ana lives in Rome, Italy", trust=0.5)
     assert (reworded.id, reworded.trust, reworded.revision) == (new.id, 0.5, 1)
-    revisions = memory.history(new.id)
-    assert [(revision.before and revision.before.text, revision.after.text) for revision in revisions[:2]] == [
-        (None, "Ana lives in Rome"),
-        ("Ana lives in Rome", "Ana lives in Rome, Italy"),
-    ]
-    assert revisions[1].kind == "UPDATE"
+    first, second, *_ = memory.history(new.id)
+    assert (first.before, first.after.text) == (None, "Ana lives in Rome")
+    assert (second.before.text, second.after.text) == ("Ana lives in Rome", "Ana lives in Rome, Italy")
+    assert second.kind == "UPDATE"
     memory.delete(new.id)
     assert memory.get(new.id).deleted
     assert memory.get_all() == []
@@ -284,19 +268,15 @@ def test_the_verbs_have_the_names_and_the_arguments_of_the_embedded_ones() -> No
     """Those that hand over functions, or a bank, are for where the file is."""
     here = {"apply", "bank", "commit", "close", "propose", "policy", "path", "read_only"}
     here |= {"within", "answer", "choose", "flush", "scope", "together"}
-    public = {name for name in dir(Memory) if not name.startswith("_")}
-    assert (
-        public - here
-        <= {name for name in vars(Client) if not name.startswith("_")}
-        == public - here | {"close", "receipt"}
-    )
+
+    def public(names: Iterable[str]) -> set[str]:
+        return {name for name in names if not name.startswith("_")}
+
+    assert public(vars(Client)) == public(dir(Memory)) - here | {"close", "receipt"}
     local = {"observe", "apply", "reward_range", "decisions", "taken"}
-    verbs = {name for name in vars(LiveEpisode) if not name.startswith("_")}
-    assert verbs - local == {name for name in vars(RemoteEpisode) if not name.startswith("_")}
+    assert public(vars(RemoteEpisode)) == public(vars(LiveEpisode)) - local
     for mine, theirs in ((Client, Memory), (RemoteEpisode, LiveEpisode)):
-        for name in vars(mine):
-            if name.startswith("_") or name in ("close", "receipt"):
-                continue
+        for name in public(vars(mine)) - {"close", "receipt"}:
             wanted, given = (inspect.signature(getattr(each, name)).parameters for each in (theirs, mine))
             free = any(value.kind is value.VAR_KEYWORD for value in given.values())
             assert set(given) - {"options"} <= set(wanted) | {"options"}, name
@@ -304,22 +284,21 @@ def test_the_verbs_have_the_names_and_the_arguments_of_the_embedded_ones() -> No
 
 
 def test_a_server_that_is_not_there_and_a_wrong_token_are_named(
-    server: MemoryProcess, monkeypatch: pytest.MonkeyPatch
+    process: MemoryProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_module, "PAUSE", 0.0)
-    with Client("http://127.0.0.1:9") as nobody, pytest.raises(ServerProblem, match="gave no answer"):
-        nobody.get_all()
-    with (
-        Client(server.url, "kw_wrong") as stranger,
-        pytest.raises(ServerProblem, match="missing, wrong or expired") as no,
+    for stranger, says, status in (
+        (Client("http://127.0.0.1:9"), "gave no answer", 0),
+        (Client(process.url, "kw_wrong"), "missing, wrong or expired", 401),
     ):
-        stranger.get_all()
-    assert no.value.status == 401
+        with stranger, pytest.raises(ServerProblem, match=says) as no:
+            stranger.get_all()
+        assert no.value.status == status
 
 
-def test_an_address_may_end_as_that_of_the_gateway_does(server: MemoryProcess) -> None:
+def test_an_address_may_end_as_that_of_the_gateway_does(process: MemoryProcess) -> None:
     for end in ("", "/", "/v1", "/v1/", "/v1/memory"):
-        with Client(server.url + end, TOKEN) as client:
+        with Client(process.url + end, TOKEN) as client:
             assert client.get_all(user_id="nobody") == []
 
 
@@ -329,8 +308,8 @@ def test_what_is_no_address_is_refused_with_one_that_is(url: Any) -> None:
         Client(url)
 
 
-def test_what_is_in_quarantine_is_listed_and_released(tmp_path: Path) -> None:
-    with MemoryServer(tmp_path / "agent.mem", encoder=None) as server, Client(server.url, server.token) as memory:
+def test_what_is_in_quarantine_is_listed_and_released(process: MemoryProcess) -> None:
+    with Client(process.url, TOKEN) as memory:
         item = memory.add("the card is 4111 1111 1111 1111", user_id="ana")
         assert memory.search("card", user_id="ana") == []
         assert [each.id for each in memory.quarantined()] == [item.id]

@@ -6,7 +6,6 @@ import json
 import re
 import socket
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,16 +25,12 @@ from keepworth.serving.application import ServerLimits
 from keepworth.serving.calls import NotServed
 from keepworth.serving.memory_routes import BASE
 from keepworth.serving.memory_server import MemoryServer
-from tests.serving.callers import as_
+from tests.serving.callers import as_, served, with_token
 
 JSON = {"Content-Type": "application/json"}
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryServer]:
-    file = tmp_path_factory.mktemp("served") / "agent.mem"
-    with MemoryServer(file, encoder="hashing", limits=ServerLimits(body=2**20)) as server:
-        yield server
+server = served(encoder="hashing", limits=ServerLimits(body=2**20))
 
 
 def refused(response: httpx.Response, status: int) -> dict[str, Any]:
@@ -61,17 +56,12 @@ def says_what_to_do(problem: dict[str, Any]) -> bool:
     return fix != problem["detail"] and not fix.startswith("nothing was") and bool(DOING.search(fix))
 
 
-# -- who may do what --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer kw_wrong", "Basic a2V5", "Bearer \xff", "Bearer  "])
 @pytest.mark.parametrize("path", ["/v1/memory/items", "/nowhere", "/openapi.json", "/health", "/v1/messages"])
 def test_without_a_token_nothing_is_read(server: MemoryServer, authorization: str, path: str) -> None:
     """The length is announced, nothing follows: whoever reads first waits for ever."""
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\nAuthorization: {authorization}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", int(server.url.rsplit(":", 1)[1])), 20) as connection:
-        head = (
-            f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\nAuthorization: {authorization}\r\n\r\n"
-        )
         connection.sendall(head.encode("latin-1"))
         assert connection.recv(65536).startswith(b"HTTP/1.1 401")
 
@@ -80,16 +70,13 @@ def test_a_page_of_another_site_is_refused_and_no_answer_is_for_pages(server: Me
     with as_(server, tenant) as client:
         problem = refused(client.get("/items", headers={"Origin": "https://evil.example"}), 403)
         assert "pages of other sites" in problem["detail"]
-        for headers in (
-            {"Origin": "null"},
-            {"Origin": "http://127.0.0.1:1"},
-            {"Sec-Fetch-Site": "cross-site"},
-            {"Sec-Fetch-Site": "same-site"},
-            {"Host": "evil.example"},
-            {"Host": "127.0.0.1.evil.example"},
-            {"Host": ""},
+        for name, values in (
+            ("Origin", ("null", "http://127.0.0.1:1")),
+            ("Sec-Fetch-Site", ("cross-site", "same-site")),
+            ("Host", ("evil.example", "127.0.0.1.evil.example", "")),
         ):
-            refused(client.get("/items", headers=headers), 403)
+            for value in values:
+                refused(client.get("/items", headers={name: value}), 403)
         answered = client.get("/items", headers={"Origin": server.url, "Sec-Fetch-Site": "same-origin"})
         assert answered.status_code == 200
         assert not any(name.startswith("access-control") for name in answered.headers)
@@ -111,9 +98,8 @@ def test_a_token_of_a_person_sees_that_person_alone(server: MemoryServer, tenant
         hers = ana.post("/items", json={"content": "I like cats"}).json()["items"][0]
         assert hers["scope"]["user"] == "ana"
         assert [row["id"] for row in ana.get("/items").json()["items"]] == [hers["id"]]
-        missing = {"id": "m999", "what": "no item"}
         for path in ("/items/{}", "/items/{}/history", "/items/{}/worth?query=x"):
-            theirs, nobodys = ana.get(path.format(his["id"])), ana.get(path.format(missing["id"]))
+            theirs, nobodys = ana.get(path.format(his["id"])), ana.get(path.format("m999"))
             assert theirs.status_code == nobodys.status_code == 404
             assert theirs.text.replace(his["id"], "") == nobodys.text.replace("m999", "")
         refused(ana.post("/items", json={"content": "x", "user_id": "bob"}), 403)
@@ -122,11 +108,9 @@ def test_a_token_of_a_person_sees_that_person_alone(server: MemoryServer, tenant
         refused(ana.post(f"/episodes/{episode}/reward", json={"value": 1.0}), 404)
         hits = ana.post("/search", json={"query": "cats"}).json()
         assert [hit["item"]["id"] for hit in hits["hits"]] == [hers["id"]]
-        assert (
-            refused(ana.post("/rewards", json={"target": hits["decision"], "value": 1, "by": "bob"}), 403)["field"]
-            == "by"
-        )
-        assert ana.post("/rewards", json={"target": hits["decision"], "value": 1}).status_code == 200
+        told = {"target": hits["decision"], "value": 1}
+        assert refused(ana.post("/rewards", json={**told, "by": "bob"}), 403)["field"] == "by"
+        assert ana.post("/rewards", json=told).status_code == 200
         assert [row["item"] for row in ana.get("/ledger").json()["accounts"]] == [hers["id"]]
         assert {row["item"] for row in all_.get("/ledger").json()["accounts"]} >= {hers["id"]}
         exported = [json.loads(line) for line in all_.get("/export?user_id=ana").text.splitlines()]
@@ -140,8 +124,7 @@ def test_tokens_are_hashed_at_rest_and_taken_back(server: MemoryServer, tenant: 
     assert token not in at_rest
     assert made.id in at_rest
     assert file.stat().st_mode & 0o777 == 0o600
-    headers = {"Authorization": f"Bearer {token}"}
-    with httpx.Client(base_url=server.url + BASE, headers=headers, trust_env=False) as client:
+    with with_token(server, token, BASE) as client:
         assert client.get("/access").json()["user_id"] == "ana"
         Tokens(file).remove(made.id)
         refused(client.get("/access"), 401)
@@ -201,10 +184,8 @@ def test_a_token_that_may_not_read_is_not_told_by_what_it_changes(server: Memory
 
 
 def test_a_token_ends(server: MemoryServer, tenant: str) -> None:
-    over = Access("t0", tenant, until="2020-01-01T00:00:00")
-    token = server.tokens.passing(over)
-    answer = httpx.get(f"{server.url}{BASE}/items", headers={"Authorization": f"Bearer {token}"}, trust_env=False)
-    assert refused(answer, 401)["field"] == "Authorization"
+    token = server.tokens.passing(Access("t0", tenant, until="2020-01-01T00:00:00"))
+    assert refused(with_token(server, token, BASE).get("/items"), 401)["field"] == "Authorization"
 
 
 def test_tokens_of_several_programs_are_all_there_and_a_damaged_file_opens_nothing(
@@ -228,29 +209,31 @@ def test_tokens_are_made_listed_and_removed_from_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "agent.mem"
+
+    def token_command(*words: str) -> int:
+        return main(["memory", "token", *words, "--file", str(file)])
+
     for words in (["add"], ["list"], ["remove", "t1"]):
-        assert main(["memory", "token", *words, "--file", str(file)]) == 2
+        assert token_command(*words) == 2
         said = capsys.readouterr()
         assert said.out == ""
         assert f"There is no memory at {file}" in said.err
         assert f"keepworth serve --memory {file}" in said.err
     assert list(tmp_path.iterdir()) == [], "a mistyped name leaves nothing"
     Memory(file, encoder=None).close()
-    assert main(["memory", "token", "add", "--file", str(file), "--tenant", "acme", "--role", "read"]) == 0
+    assert token_command("add", "--tenant", "acme", "--role", "read") == 0
     said = capsys.readouterr()
     token = said.out.strip()
     access = Tokens(tokens_of(file)).check("/", f"Bearer {token}")
     assert (access.tenant, access.roles) == ("acme", ("read",))
     assert f"`keepworth memory token remove {access.id} --file {file}`" in said.err
-    assert main(["memory", "token", "list", "--file", str(file)]) == 0
+    assert token_command("list") == 0
     assert capsys.readouterr().out == f"{access.id}  read  tenant acme\n"
-    assert main(["memory", "token", "remove", access.id, "--file", str(file)]) == 0
-    assert main(["memory", "token", "remove", access.id, "--file", str(file)]) == 2
-    assert main(["memory", "token", "add", "--file", str(file), "--role", "reed"]) == 2
+    assert token_command("remove", access.id) == 0
+    assert token_command("remove", access.id) == 2
+    assert token_command("add", "--role", "reed") == 2
     assert "Did you mean 'read'" in capsys.readouterr().err
 
-
-# -- what is refused --------------------------------------------------------------------------------------------------
 
 BAD: list[tuple[str, str, Any, int, str]] = [
     ("POST", "/items", {"content": "x", "trust": 3}, 422, "trust"),
@@ -307,9 +290,7 @@ def test_what_is_wrong_is_named_with_its_value_and_a_fix(
         problem = refused(client.request(method, path, json=body), status)
         assert problem["field"] == field
         assert str(server.memories.place.file) not in problem["detail"]
-        assert (
-            problem["value"] or field in ("", "content", "query", "body") or body in ({"content": 5}, {"content": ""})
-        )
+        assert problem["value"] or field in ("", "content", "query", "body")
         assert client.get("/items").json()["items"] == []
 
 
@@ -348,9 +329,8 @@ def test_a_wrong_field_is_said_in_words(server: MemoryServer) -> None:
             'limit should be greater than or equal to 1, got "0".',
             "Change limit: it should be greater than or equal to 1.",
         )
-        assert about("POST", "/search", {"query": "x", "user_id": ["ana"]})[1] == (
-            "Change user_id: it should be a valid string."
-        )
+        named = about("POST", "/search", {"query": "x", "user_id": ["ana"]})
+        assert named[1] == "Change user_id: it should be a valid string."
         assert about("POST", "/search", {}) == ("query is missing here.", "Send query.")
         assert about("POST", "/search", {"query": "x", "user": "ana"})[1].startswith("Did you mean 'user_id'?")
 
@@ -373,8 +353,7 @@ def test_a_route_that_is_none_is_answered_with_the_one_that_was_meant(
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
 def test_a_call_to_a_model_says_as_a_model_would_that_there_is_none(server: MemoryServer, path: str) -> None:
-    headers = {"Authorization": f"Bearer {server.token}"}
-    answer = httpx.post(server.url + path, json={}, headers=headers, trust_env=False)
+    answer = with_token(server).post(path, json={})
     assert answer.status_code == 404
     assert "The gateway is off: start the server with --upstream URL, such as " in answer.json()["error"]["message"]
 
@@ -391,13 +370,11 @@ def test_what_breaks_inside_tells_callers_nothing(
     assert "somebody" in caplog.text
 
 
-# -- once -------------------------------------------------------------------------------------------------------------
-
-
 def test_a_request_that_comes_again_is_not_done_again(server: MemoryServer, tenant: str) -> None:
     with as_(server, tenant) as client, as_(server, tenant, user_id="ana") as ana:
         once = {"Idempotency-Key": "k1"}
         body = {"content": "x", "repeat": True}
+        again = {"Idempotency-Key": "k2"}
         first, second = (client.post("/items", json=body, headers=once) for _ in range(2))
         assert first.json() == second.json()
         assert second.headers["idempotency-replayed"] == "true"
@@ -407,9 +384,8 @@ def test_a_request_that_comes_again_is_not_done_again(server: MemoryServer, tena
         assert (other["field"], other["value"]) == ("Idempotency-Key", '"k1"')
         refused(client.delete(f"/items/{first.json()['items'][0]['id']}", headers=once), 422)
         assert ana.post("/items", json=body, headers=once).json() != first.json(), "keys are each person's own"
-        bad = {"content": "", "repeat": True}
-        refused(client.post("/items", json=bad, headers={"Idempotency-Key": "k2"}), 422)
-        assert client.post("/items", json=body, headers={"Idempotency-Key": "k2"}).status_code == 200
+        refused(client.post("/items", json={"content": "", "repeat": True}, headers=again), 422)
+        assert client.post("/items", json=body, headers=again).status_code == 200
         refused(client.post("/items", json=body, headers={"Idempotency-Key": "x" * 256}), 422)
 
 
@@ -452,8 +428,6 @@ def test_kept_answers_end_with_the_day_and_with_what_is_erased(tmp_path: Path) -
         assert left == []
 
 
-# -- of one tenant, nothing in the answers to another -----------------------------------------------------------------
-
 TEXTS = st.sampled_from(["cats like milk", "dogs like bones", "milk", "rare words here", ""])
 IDS = st.sampled_from(["m1", "m2", "m3", "e1", "s1", "s2", "d1", "last"])
 CALLS = st.one_of(
@@ -476,30 +450,14 @@ RANDOM = re.compile(r"\b([edr])[0-9a-f]{16}\b")
 TIMES = re.compile(r'"\d{4}-\d\d-\d\dT[\d:.]+"')
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryServer]:
-    with MemoryServer(tmp_path_factory.mktemp("alone") / "agent.mem", encoder="hashing", seed=0) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryServer]:
-    with MemoryServer(tmp_path_factory.mktemp("shared") / "agent.mem", encoder="hashing", seed=0) as server:
-        yield server
-
-
-HISTORIES = st.lists(st.tuples(CALLS, IDS), min_size=1, max_size=12)
+alone, shared = served(encoder="hashing", seed=0), served(encoder="hashing", seed=0)
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
-@given(calls=HISTORIES)
+@given(calls=st.lists(st.tuples(CALLS, IDS), min_size=1, max_size=12))
 def test_answers_are_the_same_whether_another_tenant_is_there_or_not(
     alone: MemoryServer, shared: MemoryServer, calls: list[tuple[tuple[str, str, Any], str]]
 ) -> None:
-    same_answers(alone, shared, calls)
-
-
-def same_answers(alone: MemoryServer, shared: MemoryServer, calls: list[tuple[tuple[str, str, Any], str]]) -> None:
     name = f"fuzzed {uuid.uuid4().hex}"
     with as_(alone, name) as one, as_(shared, name) as two, as_(shared, f"{name}, another") as other:
         answers: dict[httpx.Client, list[str]] = {one: [], two: []}
@@ -522,12 +480,8 @@ def same_answers(alone: MemoryServer, shared: MemoryServer, calls: list[tuple[tu
         assert "secret" not in plain[1]
 
 
-# -- what the server says of itself -----------------------------------------------------------------------------------
-
-
 def test_the_description_names_every_route_and_every_reference_leads_somewhere(server: MemoryServer) -> None:
-    headers = {"Authorization": f"Bearer {server.token}"}
-    document = httpx.get(f"{server.url}/openapi.json", headers=headers, trust_env=False).json()
+    document = with_token(server).get("/openapi.json").json()
     described = {(method.upper(), path) for path, each in document["paths"].items() for method in each}
     assert {(route.method, BASE + route.path) for route in VERBS} <= described
     names = [value["operationId"] for path in document["paths"].values() for value in path.values()]
@@ -541,15 +495,10 @@ def test_the_description_names_every_route_and_every_reference_leads_somewhere(s
             assert operation["summary"].endswith(".")
 
 
-# -- anything at all --------------------------------------------------------------------------------------------------
-
+STRANGE = ["m1", "e1", "s1", "d1", "fact", "active", "\x00", "‮", "a" * 600, "2026-01-01", "-1", "1e400"]
 SCALARS = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-(2**70), 2**70),
-    st.floats(allow_nan=False),
-    st.text(max_size=20),
-    st.sampled_from(["m1", "e1", "s1", "d1", "fact", "active", "\x00", "‮", "a" * 600, "2026-01-01", "-1", "1e400"]),
+    *(st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False)),
+    *(st.text(max_size=20), st.sampled_from(STRANGE)),
 )
 VALUES = st.recursive(
     SCALARS,
@@ -558,24 +507,19 @@ VALUES = st.recursive(
 )
 
 
+LIKELY = {"content": "words to keep", "query": "words", "texts": ["a text", "one"], "text": "new words", "value": 1.0}
+
+
 @st.composite
 def anything(draw: st.DrawFn) -> tuple[str, str, Any, dict[str, Any]]:
     """A request to any route, with fields that it knows and values that it need not."""
     route = draw(st.sampled_from(VERBS))
-    path = route.path.replace(
-        "{id}", quote(draw(st.sampled_from(["m1", "m2", "e1", "s1", "é", "m-1", "m99999999999999999999"])))
-    )
+    id = draw(st.sampled_from(["m1", "m2", "e1", "s1", "é", "m-1", "m99999999999999999999"]))
+    path = route.path.replace("{id}", quote(id))
     names = sorted(route.model.model_fields)
     body, query = None, {}
     if names and route.in_body:
-        likely = {
-            "content": "some words to keep",
-            "query": "words",
-            "texts": ["a text", "another"],
-            "text": "new words",
-            "value": 1.0,
-        }
-        given_ = {name: likely[name] for name in names if name in likely and draw(st.integers(0, 3))}
+        given_ = {name: LIKELY[name] for name in names if name in LIKELY and draw(st.integers(0, 3))}
         body = {**given_, **draw(st.dictionaries(st.sampled_from(names), VALUES, max_size=3))}
     elif names:
         values = st.text(max_size=8) | st.sampled_from(["1", "true", "m1", "s1"])
@@ -583,15 +527,16 @@ def anything(draw: st.DrawFn) -> tuple[str, str, Any, dict[str, Any]]:
     return route.method, path, body, query
 
 
-def well_refused_or_done(
-    server: MemoryServer, tenant: str, requests: list[tuple[str, str, Any, dict[str, Any]]]
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(requests=st.lists(anything(), min_size=1, max_size=8))
+def test_whatever_is_asked_is_done_or_refused_with_a_reason(
+    server: MemoryServer, requests: list[tuple[str, str, Any, dict[str, Any]]]
 ) -> None:
-    with as_(server, tenant) as client:
+    with as_(server, "anything") as client:
         for method, path, body, query in requests:
             content = None if body is None else json.dumps(body).encode()
-            headers = JSON if content else {}
             try:
-                response = client.request(method, path, content=content, params=query, headers=headers)
+                response = client.request(method, path, content=content, params=query, headers=JSON if content else {})
             except httpx.InvalidURL:
                 continue
             if response.status_code != 200:
@@ -599,11 +544,3 @@ def well_refused_or_done(
                 refused(response, response.status_code)
             elif path != "/export":
                 response.json()
-
-
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
-@given(requests=st.lists(anything(), min_size=1, max_size=8))
-def test_whatever_is_asked_is_done_or_refused_with_a_reason(
-    server: MemoryServer, requests: list[tuple[str, str, Any, dict[str, Any]]]
-) -> None:
-    well_refused_or_done(server, "anything", requests)

@@ -4,7 +4,6 @@ It needs torch; the SDKs where they are."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,29 +18,29 @@ from keepworth.models.inprocess import InProcessModel
 from keepworth.serving.call_formats import FORMATS, MARK
 from keepworth.serving.memory_server import MemoryServer
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.serving.callers import with_token
 
 TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant: "
 
 
 def tiny_model(folder: Path) -> InProcessModel:
-    model = InProcessModel.load(write_tiny_checkpoint(folder / "tiny"), name="tiny", precision="fp32")
+    return InProcessModel.load(write_tiny_checkpoint(folder / "tiny"), name="tiny", precision="fp32")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryServer]:
+    folder = tmp_path_factory.mktemp("served")
+    model = tiny_model(folder)
     model.tokenizer.chat_template = TEMPLATE
-    return model
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[MemoryServer]:
-    with MemoryServer(tmp_path / "agent.mem", encoder="hashing", seed=0, model=tiny_model(tmp_path)) as server:
+    with MemoryServer(folder / "agent.mem", encoder="hashing", seed=0, model=model) as server:
         with Client(server.url, server.token) as memory:
             memory.add("I am allergic to peanuts.", user_id="ana")
         yield server
 
 
 @pytest.fixture
-def http(server: MemoryServer) -> Iterator[httpx.Client]:
-    headers = {"Authorization": f"Bearer {server.token}", "X-Keepworth-User": "ana"}
-    with httpx.Client(base_url=server.url, headers=headers, trust_env=False, timeout=60) as client:
-        yield client
+def http(server: MemoryServer) -> httpx.Client:
+    return with_token(server, **{"X-Keepworth-User": "ana"})
 
 
 def prompts(server: MemoryServer, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -71,6 +70,7 @@ def test_the_model_reads_what_memory_recalls(
     format = next(each for each in FORMATS if each.path == CHAT)
     whole = http.post(CHAT, json=BODY)
     assert whole.status_code == 200, whole.text
+    assert whole.json()["choices"][0]["message"]["role"] == "assistant"
     assert f"{MARK}\n- I am allergic to peanuts." in seen[0]
     assert whole.headers["x-keepworth-model"] == "tiny"
     with Client(server.url, server.token) as memory:
@@ -99,10 +99,9 @@ def test_the_sdks_read_its_answers(server: MemoryServer) -> None:
         client.chat.completions.create(model="gpt-5", messages=messages)
     with pytest.raises(openai.NotFoundError, match="no route POST /v1/embeddings"):
         client.embeddings.create(model="tiny", input="x")
-    with pytest.raises(openai.BadRequestError, match="tools"):
-        client.chat.completions.create(
-            model="tiny", messages=messages, tools=[{"type": "function", "function": {"name": "look"}}]
-        )
+    tools: Any = [{"type": "function", "function": {"name": "look"}}]
+    with pytest.raises(openai.BadRequestError, match="tools is not supported"):
+        client.chat.completions.create(model="tiny", messages=messages, tools=tools)
     client.close()
 
 
@@ -129,9 +128,27 @@ def test_a_gateway_has_one_upstream(tmp_path: Path) -> None:
         MemoryServer(tmp_path / "agent.mem", encoder=None, upstream="http://127.0.0.1:1", model=tiny_model(tmp_path))
 
 
-def test_bodies_that_are_wrong_are_refused_as_the_route_refuses(http: httpx.Client) -> None:
-    for path, wrong in (("/v1/chat/completions", b"{"), ("/v1/chat/completions", b'{"messages": 5}')):
-        answer = http.post(path, content=wrong, headers={"Content-Type": "application/json"})
-        assert answer.status_code == 400, (path, wrong, answer.text)
-        assert answer.json()["error"]["message"]
-    assert json.loads(http.get("/v1/models").content)["data"][0]["id"] == "tiny"
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"min_p": 0.9}, "min_p is not supported"),
+        ({"temperature": "hot"}, "temperature is not supported"),
+        ({"top_p": 0}, "top_p"),
+        ({"n": 2}, "n is not supported"),
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_tokens": 4000}, "past the 2048"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "both texts"),
+        ({"messages": 5}, "messages must be a list"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_the_reason(http: httpx.Client, body: Any, message: str) -> None:
+    answer = http.post(CHAT, json={**BODY, **body})
+    assert (answer.status_code, message in answer.json()["error"]["message"]) == (400, True), answer.text
+
+
+def test_a_body_that_is_no_json_and_a_model_without_a_chat_template(http: httpx.Client, tmp_path: Path) -> None:
+    answer = http.post(CHAT, content=b"{", headers={"Content-Type": "application/json"})
+    assert (answer.status_code, bool(answer.json()["error"]["message"])) == (400, True)
+    with MemoryServer(tmp_path / "agent.mem", encoder=None, model=tiny_model(tmp_path)) as server:
+        answer = with_token(server).post(CHAT, json=BODY)
+        assert (answer.status_code, "chat template" in answer.text) == (400, True)

@@ -4,15 +4,17 @@ items itself, which learned from everybody, shows nobody what another person sai
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-import httpx
 import pytest
 
 from keepworth import Client, Memory
 from keepworth.serving.access import new_access
 from keepworth.serving.memory_routes import BASE
 from keepworth.serving.memory_server import MemoryServer
+from tests.serving.callers import with_token
 
 PROGRAM = ("read", "write", "reward")
 ANAS, NOBODYS = "Ana keeps the gate key", "The gate is green"
@@ -20,7 +22,8 @@ ANAS, NOBODYS = "Ana keeps the gate key", "The gate is green"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryServer]:
-    with MemoryServer(tmp_path_factory.mktemp("nobody") / "agent.mem", encoder="hashing") as server:
+    file, tools = tmp_path_factory.mktemp("nobody") / "agent.mem", find_spec("mcp") is not None
+    with MemoryServer(file, encoder="hashing", mcp=tools) as server:
         one = Client(server.url, server.token)
         one.add(ANAS, user_id="ana")
         one.add(NOBODYS)
@@ -65,29 +68,26 @@ def test_who_runs_the_server_alone_is_given_everything(server: MemoryServer) -> 
         assert {item.text for item in client.get_all()} == {ANAS, NOBODYS}
 
 
-def test_tools_of_nobody_show_what_is_of_nobody(tmp_path: Path) -> None:
+def test_tools_of_nobody_show_what_is_of_nobody(server: MemoryServer) -> None:
     pytest.importorskip("mcp")
     import anyio
 
     from tests.serving.test_mcp_tools import call, connected
 
-    async def used(server: MemoryServer, program: str) -> None:
-        async with connected(server, program) as client:
-            assert [note["id"] for note in (await call(client, "search_memories", query="gate"))["notes"]] == ["m2"]
-            assert [note["id"] for note in (await call(client, "list_memories"))["notes"]] == ["m2"]
-            episode = (await call(client, "start_episode", task="gate"))["episode"]
-            found = await call(client, "search_memories", query="gate", episode=episode)
-            assert [note["id"] for note in found["notes"]] == ["m2"]
-        async with connected(server, program, **{"X-Keepworth-User": "ana"}) as client:
-            assert [note["id"] for note in (await call(client, "search_memories", query="gate"))["notes"]] == ["m1"]
-        async with connected(server, server.token) as client:
-            assert len((await call(client, "search_memories", query="gate"))["notes"]) == 2
+    async def ids(client: Any, tool: str = "search_memories", **arguments: Any) -> list[str]:
+        return [note["id"] for note in (await call(client, tool, **arguments))["notes"]]
 
-    with MemoryServer(tmp_path / "m.mem", encoder="hashing", seed=0, mcp=True) as server:
-        one = Client(server.url, server.token)
-        one.add(ANAS, user_id="ana")
-        one.add(NOBODYS)
-        anyio.run(used, server, token(server))
+    async def used(program: str) -> None:
+        async with connected(server, program) as client:
+            assert await ids(client, query="gate") == await ids(client, "list_memories") == ["m2"]
+            episode = (await call(client, "start_episode", task="gate"))["episode"]
+            assert await ids(client, query="gate", episode=episode) == ["m2"]
+        async with connected(server, program, **{"X-Keepworth-User": "ana"}) as client:
+            assert await ids(client, query="gate") == ["m1"]
+        async with connected(server, server.token) as client:
+            assert len(await ids(client, query="gate")) == 2
+
+    anyio.run(used, token(server))
 
 
 def test_a_policy_that_finds_items_itself_shows_nobody_what_another_person_said(tmp_path: Path) -> None:
@@ -101,13 +101,8 @@ def test_a_policy_that_finds_items_itself_shows_nobody_what_another_person_said(
                 found = live.search("cake")
                 assert (list(found), found.text, found.advice) == ([], "", ())
         assert [hit.text for hit in ana.search("cake")] == ["Ana's secret recipe is plum cake"]
-        raw = httpx.post(
-            f"{server.url}{BASE}/search",
-            json={"query": "cake"},
-            headers={"Authorization": f"Bearer {token(server, user_id='bo')}"},
-            trust_env=False,
-        )
-        assert "plum" not in raw.text
+        bare = with_token(server, token(server, user_id="bo"), BASE)
+        assert "plum" not in bare.post("/search", json={"query": "cake"}).text
 
 
 def test_a_shared_scope_is_seen_by_such_a_policy_too() -> None:

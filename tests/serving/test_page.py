@@ -18,6 +18,7 @@ from keepworth.serving.memory_server import MemoryServer
 from keepworth.serving.page_routes import page_table
 from tests.serving.callers import as_
 
+INDEX = (files("keepworth.serving") / "page" / "index.html").read_text(encoding="utf-8")
 PATHS = sorted(path for _, path in page_table())
 SCRIPTS = {
     path.removeprefix("/page/"): answers(None).content.decode()  # type: ignore[arg-type]
@@ -42,13 +43,9 @@ def test_a_file_of_the_page_needs_no_token_and_has_its_policy(server: MemoryServ
 
 
 @pytest.mark.parametrize("path", ["/page/nothing.js", "/page/", "/page/../serving/access.py", "/page", "/index.html"])
-def test_what_is_no_file_of_the_page_wants_a_token(server: MemoryServer, path: str) -> None:
-    assert httpx.get(server.url + path, trust_env=False).status_code == 401
-
-
-def test_without_a_token_nothing_but_the_files_is_read(server: MemoryServer) -> None:
-    assert httpx.post(server.url + "/", json={}, trust_env=False).status_code == 401
-    assert httpx.request("GET", server.url + "/", content=b"x" * 10, trust_env=False).status_code == 401
+def test_without_a_token_nothing_but_the_files_of_the_page_is_read(server: MemoryServer, path: str) -> None:
+    for method, url, content in (("GET", path, b""), ("POST", "/", b"{}"), ("GET", "/", b"x" * 10)):
+        assert httpx.request(method, server.url + url, content=content, trust_env=False).status_code == 401
 
 
 def test_a_link_of_another_site_opens_the_page_and_no_route(server: MemoryServer) -> None:
@@ -61,18 +58,15 @@ def test_a_link_of_another_site_opens_the_page_and_no_route(server: MemoryServer
 def test_the_page_may_call_a_server_that_others_reach(tmp_path: Path) -> None:
     with MemoryServer(tmp_path / "a.mem", encoder=None, host="0.0.0.0", token="kw_t") as server:
         port = server.url.rsplit(":", 1)[1]
-        headers = {"Authorization": "Bearer kw_t", "Host": f"memory.example:{port}"}
-
-        def status(origin: str) -> int:
-            answer = httpx.get(
-                f"http://127.0.0.1:{port}{BASE}/items", headers={**headers, "Origin": origin}, trust_env=False
-            )
-            return answer.status_code
-
-        assert status(f"http://memory.example:{port}") == 200
-        assert status(f"https://memory.example:{port}") == 200, "behind a proxy with TLS"
-        assert status("http://evil.example") == 403
-        assert status(f"http://evil.example:{port}") == 403
+        url, headers = f"http://127.0.0.1:{port}{BASE}/items", {"Authorization": "Bearer kw_t"}
+        for origin, status in (
+            (f"http://memory.example:{port}", 200),
+            (f"https://memory.example:{port}", 200),  # behind a proxy with TLS
+            ("http://evil.example", 403),
+            (f"http://evil.example:{port}", 403),
+        ):
+            asked = {**headers, "Host": f"memory.example:{port}", "Origin": origin}
+            assert httpx.get(url, headers=asked, trust_env=False).status_code == status, origin
 
 
 def test_the_page_makes_no_html_of_text_and_asks_nobody_else() -> None:
@@ -90,9 +84,8 @@ def test_the_page_makes_no_html_of_text_and_asks_nobody_else() -> None:
 
 
 def test_every_module_that_is_named_is_there() -> None:
-    index = (files("keepworth.serving") / "page" / "index.html").read_text(encoding="utf-8")
-    assert {f"/{match}" for match in re.findall(r'(?:src|href)="([^"]+)"', index)} <= set(PATHS)
-    assert re.findall(r"<script(?! type=\"module\" src=)", index) == [], "the policy allows none inside the page"
+    assert {f"/{match}" for match in re.findall(r'(?:src|href)="([^"]+)"', INDEX)} <= set(PATHS)
+    assert re.findall(r"<script(?! type=\"module\" src=)", INDEX) == [], "the policy allows none inside the page"
     for text in SCRIPTS.values():
         assert set(re.findall(r'from "\./([\w.]+)"', text)) <= set(SCRIPTS)
     views = re.findall(r'\{ name: "(\w+)"', SCRIPTS["page.js"])
@@ -107,8 +100,7 @@ def test_the_commands_that_the_page_names_do_what_it_says(tmp_path: Path, monkey
     with Memory("agent.mem", encoder="hashing") as memory:
         memory.add_many([f"Ana cannot eat number {number}." for number in range(16)])
         memory.update(memory.add("Ana eats tofu.").id, text="Ana eats smoked tofu.")
-    index = (files("keepworth.serving") / "page" / "index.html").read_text(encoding="utf-8")
-    told = re.search(r"<noscript>.*?<pre>(.*?)</pre>", index, re.S)
+    told = re.search(r"<noscript>.*?<pre>(.*?)</pre>", INDEX, re.S)
     assert told
     lines = [*told[1].splitlines(), *re.findall(r'"(keepworth memory .*?)"', "".join(SCRIPTS.values()))]
     assert any("ledger" in line for line in lines)
@@ -118,9 +110,6 @@ def test_the_commands_that_the_page_names_do_what_it_says(tmp_path: Path, monkey
         assert program == "keepworth"
         done = CliRunner().invoke(app, words)
         assert done.exit_code == 0, (line, done.output)
-
-
-# -- what the page needs of the memory ---------------------------------------------------------------------------------
 
 
 def test_the_newest_come_first_a_page_at_a_time(server: MemoryServer, tenant: str) -> None:
@@ -137,10 +126,9 @@ def test_newest_first_holds_with_filters() -> None:
     m = Memory(encoder=None)
     for n in range(600):
         m.add(f"number {n}", metadata={"even": n % 2 == 0}, user_id="a" if n % 3 else "b")
-    there = m.get_all(limit=1000, where={"even": True}, user_id="a")
-    assert [each.id for each in m.get_all(limit=1000, where={"even": True}, user_id="a", newest=True)] == [
-        each.id for each in reversed(there)
-    ]
+    asked = {"limit": 1000, "where": {"even": True}, "user_id": "a"}
+    there, newest = m.get_all(**asked), m.get_all(**asked, newest=True)
+    assert [each.id for each in newest] == [each.id for each in reversed(there)]
 
 
 def test_one_change_is_undone_and_the_undo_too(server: MemoryServer, tenant: str) -> None:
@@ -179,9 +167,6 @@ def test_what_is_no_change_is_refused() -> None:
         m.rollback(entry=-1)
 
 
-# -- what only people look at ------------------------------------------------------------------------------------------
-
-
 def test_the_overview_counts_what_the_token_sees(server: MemoryServer, tenant: str) -> None:
     with as_(server, tenant) as all_, as_(server, tenant, user_id="ana") as ana, as_(server, tenant, "read") as plain:
         for n in range(4):
@@ -190,14 +175,9 @@ def test_the_overview_counts_what_the_token_sees(server: MemoryServer, tenant: s
             episode = all_.post("/episodes", json={"task": f"task {n}", "user_id": user}).json()["id"]
             all_.post(f"/episodes/{episode}/reward", json={"value": n / 4})
         seen = {name: client.get("/overview").json() for name, client in (("all", all_), ("ana", ana), ("none", plain))}
-    assert [(value["items"], value["episodes"], value["rewards"]) for value in seen.values()] == [
-        (4, 4, 4),
-        (3, 3, 3),
-        (1, 1, 1),
-    ]
-    assert seen["all"]["curve"]["data"]["along"] == "reward", (
-        "what is counted from left to right are rewards, not steps of a run"
-    )
+    counted = [(value["items"], value["episodes"], value["rewards"]) for value in seen.values()]
+    assert counted == [(4, 4, 4), (3, 3, 3), (1, 1, 1)]
+    assert seen["all"]["curve"]["data"]["along"] == "reward", "from left to right are rewards, not steps of a run"
     assert seen["all"]["mean"] == pytest.approx(0.375)
     assert seen["ana"]["mean"] == pytest.approx(0.5)
     (until, blocks) = seen["all"]["curve"]["data"]["series"]
@@ -216,8 +196,8 @@ def test_episodes_in_one_line_each_the_newest_first(server: MemoryServer, tenant
         client.post(f"/episodes/{ids[4]}/reward", json={"value": 0.5, "source": "first"})
         client.post(f"/episodes/{ids[4]}/reward", json={"value": 0.25, "source": "second"})
         first = client.get("/episode_summaries", params={"limit": 2}).json()
-        assert [episode["id"] for episode in first["episodes"]] == [ids[4], ids[3]]
         newest, before = first["episodes"]
+        assert (newest["id"], before["id"]) == (ids[4], ids[3])
         assert (newest["searches"], newest["shown"], newest["reward"]) == (2, 1, 0.25)
         assert (before["searches"], before["shown"], before["reward"]) == (0, 0, None)
         assert newest["scope"]["user"] == "ana"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,8 @@ from tests.serving.chromium import browser, missing
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing())]
 
 WIDTHS = (390, 830, 1280, 1920)
-SCRIPT = (
-    "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'> \u202egnp.exe\u202c \u2066x\u2069 \u200b"
-)
+UNSEEN = "\u202egnp.exe\u202c \u2066x\u2069 \u200b"
+SCRIPT = f"<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'> {UNSEEN}"
 LONG = "w" * 1_000_000
 VIEWS = ("overview", "memory", "memory/{m1}", "memory?q=router", "episodes", "episodes/{episode}")
 
@@ -49,9 +49,8 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("page")
-    options: dict[str, Any] = {"policy": policy("default", withhold=0.3, budget=1.0)}
-    with MemoryServer(folder / "a.mem", encoder="hashing", seed=1, scan=None, **options) as server:
+    file, explores = tmp_path_factory.mktemp("page") / "a.mem", policy("default", withhold=0.3, budget=1.0)
+    with MemoryServer(file, encoder="hashing", seed=1, scan=None, policy=explores) as server:
         yield Served(server)
 
 
@@ -100,9 +99,8 @@ class Visit:
 
 @pytest.fixture
 def visit(chromium: Any, served: Served) -> Iterator[Visit]:
-    made = Visit(chromium, served)
-    yield made
-    made.close()
+    with closing(Visit(chromium, served)) as made:
+        yield made
 
 
 def violations(page: Any) -> list[str]:
@@ -120,16 +118,14 @@ def test_every_view_fits_and_has_no_barrier(chromium: Any, served: Served, width
         visit.go(view)
         wide = visit.page.evaluate("document.documentElement.scrollWidth")
         assert wide <= width, f"{view} is {wide} wide"
-        inside = visit.page.evaluate(
-            "[...document.querySelectorAll('.rows, .detail')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
-        )
+        lists = "[...document.querySelectorAll('.rows, .detail')]"
+        inside = visit.page.evaluate(f"{lists}.filter(e => e.scrollWidth > e.clientWidth + 1).length")
         assert inside == 0, f"{view} scrolls sideways inside"
         assert violations(visit.page) == [], view
     visit.close()
 
 
-def test_the_token_leaves_the_address_and_stays_in_the_tab(chromium: Any, served: Served) -> None:
-    visit = Visit(chromium, served)
+def test_the_token_leaves_the_address_and_stays_in_the_tab(visit: Visit, served: Served) -> None:
     page = visit.page
     assert "kw_" not in page.url
     assert page.evaluate("Object.values(sessionStorage)") == [served.server.token]
@@ -149,11 +145,9 @@ def test_the_token_leaves_the_address_and_stays_in_the_tab(chromium: Any, served
     page.fill("#token", served.server.token)
     page.press("#token", "Enter")
     page.wait_for_selector("#views a")
-    visit.close()
 
 
-def test_an_address_of_somebody_else_signs_nobody_in_unasked(chromium: Any, served: Served) -> None:
-    visit = Visit(chromium, served)
+def test_an_address_of_somebody_else_signs_nobody_in_unasked(visit: Visit, served: Served) -> None:
     page, theirs = visit.page, served.token("read", user_id="mallory")
     page.goto(f"{served.server.url}/#token={theirs}")
     page.wait_for_selector("text=only if that address is your own")
@@ -164,17 +158,14 @@ def test_an_address_of_somebody_else_signs_nobody_in_unasked(chromium: Any, serv
     page.goto(f"{served.server.url}/#token={theirs}")
     page.click("button[type=submit]")
     page.wait_for_selector("text=mallory")
-    visit.close()
 
 
 @pytest.mark.parametrize("behind", ["#token=%zz", "#/memory/%zz"])
-def test_percents_that_stand_for_nothing_leave_a_page(chromium: Any, served: Served, behind: str) -> None:
-    visit = Visit(chromium, served)
+def test_percents_that_stand_for_nothing_leave_a_page(visit: Visit, behind: str) -> None:
     visit.page.goto("about:blank")
-    visit.page.goto(f"{served.server.url}/{behind}")
+    visit.page.goto(f"{visit.served.server.url}/{behind}")
     visit.page.wait_for_selector("main h1, main .problem, main input")
     visit.said.clear()  # the browser says itself that there is no such item
-    visit.close()
 
 
 def test_what_a_token_may_not_do_is_not_offered(chromium: Any, served: Served) -> None:
@@ -209,13 +200,8 @@ def test_hostile_texts_are_shown_as_data(visit: Visit) -> None:
     visit.go("memory/m1")
     text = page.inner_text(".detail .text")
     assert "<script>window.hacked = 1</script>" in text
-    assert [page.locator(".detail .text .unseen").nth(place).inner_text() for place in range(5)] == [
-        "U+202E",
-        "U+202C",
-        "U+2066",
-        "U+2069",
-        "U+200B",
-    ]
+    named = [page.locator(".detail .text .unseen").nth(place).inner_text() for place in range(5)]
+    assert named == ["U+202E", "U+202C", "U+2066", "U+2069", "U+200B"]
     assert "<b>bold</b>" in page.inner_text(".detail article")
     visit.go("memory/m2")
     assert len(page.inner_text(".detail .text")) < 5_000
@@ -257,15 +243,13 @@ def test_the_keys_lead_everywhere(visit: Visit) -> None:
     page.keyboard.press("Tab")
 
 
-def test_rows_beyond_the_first_page_are_a_key_away(chromium: Any, served: Served) -> None:
-    visit = Visit(chromium, served)
+def test_rows_beyond_the_first_page_are_a_key_away(visit: Visit) -> None:
     visit.go("episodes")
     assert visit.page.locator(".rows-list a").count() == 50
     for _ in range(51):
         visit.page.keyboard.press("j")
         visit.page.wait_for_timeout(5)
     visit.until("document.querySelectorAll('.rows-list a').length > 50")
-    visit.close()
 
 
 def test_a_change_is_undone_after_a_question_and_brought_back(visit: Visit) -> None:

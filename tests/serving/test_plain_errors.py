@@ -7,7 +7,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from keepworth import Memory
@@ -16,17 +15,7 @@ from keepworth.serving.application import ServerLimits
 from keepworth.serving.hook import HookProblem, ServedMemory
 from keepworth.serving.http_server import reachable_here_alone
 from keepworth.serving.memory_server import MemoryServer
-
-
-def asked(server: MemoryServer, method: str, path: str, **more: Any) -> httpx.Response:
-    headers = {"Authorization": f"Bearer {server.token}", **more.pop("headers", {})}
-    return httpx.request(method, f"{server.url}{path}", headers=headers, trust_env=False, timeout=300, **more)
-
-
-def tool(server: MemoryServer, name: str, **arguments: Any) -> httpx.Response:
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
-    return asked(server, "POST", "/mcp", json=body, headers=MCP)
-
+from tests.serving.callers import with_token
 
 MCP = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
 
@@ -59,8 +48,8 @@ def test_every_name_of_this_machine_is_served_to_it_alone(tmp_path: Path, host: 
             except OSError:
                 pytest.skip("no IPv6 here")
     with MemoryServer(tmp_path / "a.mem", encoder=None, host=host) as server:
-        assert asked(server, "GET", "/health").status_code == 200
-        refused = asked(server, "GET", "/health", headers={"Host": "evil.example"})
+        assert with_token(server).get("/health").status_code == 200
+        refused = with_token(server, Host="evil.example").get("/health")
         assert refused.status_code == 403, "a page of another site may name any host"
 
 
@@ -72,8 +61,11 @@ def test_tools_are_bounded_as_routes_are(tmp_path: Path) -> None:
     pytest.importorskip("mcp")
     limits = ServerLimits(body=50_000, bodies=60_000)
     with MemoryServer(tmp_path / "a.mem", encoder=None, mcp=True, limits=limits) as server:
-        assert tool(server, "add_memory", text="I like tea").status_code == 200
-        chunks = asked(server, "POST", "/mcp", content=(b"x" * 10_000 for _ in range(9)), headers=MCP)
+        client = with_token(server, **MCP)
+        tool = {"name": "add_memory", "arguments": {"text": "I like tea"}}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": tool}
+        assert client.post("/mcp", json=body).status_code == 200
+        chunks = client.post("/mcp", content=(b"x" * 10_000 for _ in range(9)))
         assert (chunks.status_code, chunks.json()["code"]) == (413, "RequestEntityTooLarge")
 
         held, more = threading.Event(), threading.Event()
@@ -84,18 +76,13 @@ def test_tools_are_bounded_as_routes_are(tmp_path: Path) -> None:
             more.wait(20)
             yield b"}"
 
-        def sent() -> None:
-            asked(server, "POST", "/mcp", content=slow(), headers=MCP)
-
-        first = threading.Thread(target=sent)
+        first = threading.Thread(target=client.post, args=("/mcp",), kwargs={"content": slow()})
         first.start()
         assert held.wait(20)
-        statuses = set()
+        statuses = set[int]()
         for _ in range(200):
-            answer = asked(
-                server, "POST", "/mcp", content=b"y" * 30_000, headers={**MCP, "Content-Type": "application/json"}
-            )
-            statuses.add(answer.status_code)
+            kind = {"Content-Type": "application/json"}
+            statuses.add(client.post("/mcp", content=b"y" * 30_000, headers=kind).status_code)
             if 503 in statuses:
                 break
         more.set()

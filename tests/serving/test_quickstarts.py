@@ -30,11 +30,8 @@ def test_there_are_five_of_at_most_two_commands_and_ten_lines() -> None:
 @pytest.mark.parametrize("name", ["openai", "curl"])
 def test_a_quick_start_ends_with_its_proof(name: str, tmp_path: Path) -> None:
     _, kind, block = quickstarts()[name]
-    script = Script()
-    with (
-        upstream(script) as model,
-        MemoryServer(tmp_path / "agent.mem", encoder="hashing", upstream=f"{model.url}/v1") as server,
-    ):
+    script, file = Script(), tmp_path / "agent.mem"
+    with upstream(script) as model, MemoryServer(file, encoder="hashing", upstream=f"{model.url}/v1") as server:
         text = block.replace("8000", server.url.rsplit(":", 1)[1]).replace("kw_...", server.token)
         command = [sys.executable, "-c", text] if kind == "python" else ["bash", "-c", text]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ, timeout=120)

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 
@@ -25,6 +24,7 @@ from keepworth.serving import memory_server
 from keepworth.serving.access import Tokens, new_access
 from keepworth.serving.application import ServerLimits
 from keepworth.serving.memory_server import MemoryServer
+from tests.serving.callers import with_token
 
 MB = 2**20
 
@@ -73,7 +73,7 @@ def test_who_is_still_being_answered_when_it_stops_is_told_so(
     monkeypatch.setattr(memory_server, "PATIENCE", 1)
     encoder, answers = Waiting(), []
     server = MemoryServer(tmp_path / "a.mem", encoder=encoder).start()
-    with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {server.token}"}, timeout=300) as client:
+    with with_token(server) as client:
 
         def ask() -> None:
             answers.append(client.post("/v1/memory/items", json={"content": "tea"}))
@@ -99,8 +99,7 @@ BEGINS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + EVENT
     ("path", "says"),
     [
         *(("chat/completions", says) for says in ("nothing", "something", "more than is read")),
-        ("messages", "something"),
-        ("embeddings", "something"),
+        *((path, "something") for path in ("messages", "embeddings")),
     ],
 )
 def test_who_waits_for_an_upstream_when_it_stops_is_told_so_and_the_turn_has_ended(
@@ -135,8 +134,7 @@ def test_who_waits_for_an_upstream_when_it_stops_is_told_so_and_the_turn_has_end
     assert (b"The server is closing" in got) == (says != "more than is read")
     assert not [record for record in caplog.records if record.exc_info]
     with MemoryServer(tmp_path / "a.mem", encoder=None) as again:
-        headers = {"Authorization": f"Bearer {again.token}"}
-        listed = httpx.get(f"{again.url}/v1/memory/episode_summaries", headers=headers).json()["episodes"]
+        listed = with_token(again).get("/v1/memory/episode_summaries").json()["episodes"]
     outcomes = [episode["outcome"] for episode in listed]
     by = "caller" if says == "more than is read" else "gateway"
     assert outcomes == ([] if path == "embeddings" else [f"stopped by the {by}"])

@@ -15,10 +15,11 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.errors import InvalidScope, SharedReadOnly, UnknownEpisode, UnknownItem
 from keepworth.memory.search.scope_words import LARGEST
 from keepworth.memory.store import derived as store_module
+from keepworth.memory.store.checks import check
 from keepworth.serving.access import Tokens, new_access, parse_shared, tokens_of
-from keepworth.serving.memory_routes import BASE
 from keepworth.serving.memory_server import MemoryServer
-from tests.serving.gate import finished, until
+from tests.serving.callers import as_
+from tests.serving.gate import EPISODE, Gate, finished, until, user
 
 READS, WRITES = {"team": ("read",)}, {"team": ("read", "write")}
 
@@ -33,9 +34,6 @@ def client(server: MemoryServer, tenant: str, user: str, **more: Any) -> Client:
 
 def texts(found: Any) -> set[str]:
     return {each.text for each in found}
-
-
-# -- the engine -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("encoder", ["hashing", None])
@@ -65,9 +63,8 @@ def test_a_large_shared_scope_is_found_by_the_index_of_the_file(monkeypatch: pyt
     monkeypatch.setattr(store_module, "LARGEST", 3)
     assert LARGEST > 3
     memory = Memory(encoder=None, seed=0)
-    memory.add_many([f"The team has plan {number}" for number in range(50)], user_id="team")
-    memory.add_many([f"Bo has plan {number}" for number in range(50)], user_id="bo")
-    memory.add_many([f"Ann has plan {number}" for number in range(50)], user_id="ann")
+    for name in ("team", "bo", "ann"):
+        memory.add_many([f"{name} has plan {number}" for number in range(50)], user_id=name)
     ann = memory.within(user_id="ann", shared={"team": False, "nobody wrote here": False})
     for _ in range(2):
         found = {each.item.scope.user for each in ann.search("plan", top_k=200)}
@@ -122,8 +119,6 @@ def test_who_may_write_changes_what_is_shared_where_it_lies_and_undo_and_checks_
         ann.erase(user_id="team")
     memory.rollback(since="s1")
     assert texts(memory.get_all()) == {"The gate is 5"}
-    from keepworth.memory.store.checks import check
-
     assert check(memory.store) == []
 
 
@@ -151,9 +146,6 @@ def test_a_reward_teaches_of_what_was_shared_and_changes_only_what_is_ones_own()
         live.act("went there")
         assert live.reward(1.0).changed == ("m2",)
     assert len(ann.episode_record(live.id).shown) == 2
-
-
-# -- tokens -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -190,9 +182,6 @@ def test_the_command_line_gives_and_lists_them(tmp_path: Path, capsys: pytest.Ca
     assert Tokens(tokens_of(file)).check("", f"Bearer {made}").shared == WRITES
 
 
-# -- over HTTP --------------------------------------------------------------------------------------------------------
-
-
 def test_recall_sees_both_and_writes_go_to_ones_own_unless_the_team_is_named(server: MemoryServer, tenant: str) -> None:
     ann = client(server, tenant, "ann", shared=WRITES)
     bo = client(server, tenant, "bo", shared=READS)
@@ -210,14 +199,12 @@ def test_recall_sees_both_and_writes_go_to_ones_own_unless_the_team_is_named(ser
         bo.update(ours.id, "We deploy on Monday")
     assert ann.update(ours.id, "We deploy on Monday").scope.user == "team"
     assert bo.get(ours.id).text == "We deploy on Monday"
-    admin = client(server, tenant, "ann", roles=("read", "write", "reward", "admin"), shared=WRITES)
-    exported = httpx.get(
-        f"{server.url}{BASE}/export", headers={"Authorization": admin._http.headers["authorization"]}, trust_env=False
-    )
-    assert "Sunday" in exported.text
-    assert "Monday" not in exported.text
+    exported = as_(server, tenant, user_id="ann", shared=WRITES).get("/export").text
+    assert "Sunday" in exported
+    assert "Monday" not in exported
 
 
+ITEMS = ("{item}", "m999999")
 PROBES = (
     ("POST", "/items", {"content": "x", "user_id": "team"}),
     ("GET", "/items?user_id=team", None),
@@ -232,32 +219,19 @@ PROBES = (
     ("GET", "/pending", None),
     ("GET", "/export?user_id=team", None),
     ("POST", "/erase", {"user_id": "team"}),
-    *(
-        (method, path.format(id), body)
-        for id in ("{item}", "m999999")
-        for method, path, body in (
-            ("GET", "/items/{}", None),
-            ("GET", "/items/{}/history", None),
-            ("GET", "/items/{}/worth?query=x", None),
-            ("PATCH", "/items/{}", {"text": "x"}),
-            ("POST", "/items/{}/supersede", {"text": "x"}),
-            ("DELETE", "/items/{}", None),
-            ("POST", "/forget", {"ids": ["{item}"]}),
-        )
-    ),
-    *(
-        (method, path.format("{episode}"), body)
-        for method, path, body in (
-            ("GET", "/episodes/{}", None),
-            ("GET", "/episodes/{}/receipt", None),
-            ("POST", "/episodes/{}/search", {"query": "gate"}),
-            ("POST", "/episodes/{}/act", {"action": "x"}),
-            ("POST", "/episodes/{}/reward", {"value": 1.0}),
-            ("POST", "/episodes/{}/end", {}),
-            ("POST", "/rewards", {"target": "{episode}", "value": 1.0}),
-            ("POST", "/items", {"content": "x", "episode": "{episode}"}),
-        )
-    ),
+    *(("GET", f"/items/{id}{more}", None) for id in ITEMS for more in ("", "/history", "/worth?query=x")),
+    *(("PATCH", f"/items/{id}", {"text": "x"}) for id in ITEMS),
+    *(("POST", f"/items/{id}/supersede", {"text": "x"}) for id in ITEMS),
+    *(("DELETE", f"/items/{id}", None) for id in ITEMS),
+    ("POST", "/forget", {"ids": ["{item}"]}),
+    ("GET", "/episodes/{episode}", None),
+    ("GET", "/episodes/{episode}/receipt", None),
+    ("POST", "/episodes/{episode}/search", {"query": "gate"}),
+    ("POST", "/episodes/{episode}/act", {"action": "x"}),
+    ("POST", "/episodes/{episode}/reward", {"value": 1.0}),
+    ("POST", "/episodes/{episode}/end", {}),
+    ("POST", "/rewards", {"target": "{episode}", "value": 1.0}),
+    ("POST", "/items", {"content": "x", "episode": "{episode}"}),
 )
 
 
@@ -266,7 +240,7 @@ def test_whoever_lacks_the_permission_is_answered_as_if_the_scope_did_not_exist(
     answers = []
     with MemoryServer(tmp_path / "agent.mem", encoder="hashing", seed=0) as server:
         for tenant in ("with", "without"):
-            stranger = token(server, tenant, "cy", roles=("read", "write", "reward", "admin"))
+            stranger = as_(server, tenant, user_id="cy")
             item, episode = "m77", "e00000000000000a0"
             if tenant == "with":
                 bo = client(server, tenant, "bo", shared=WRITES)
@@ -278,13 +252,7 @@ def test_whoever_lacks_the_permission_is_answered_as_if_the_scope_did_not_exist(
             for method, path, body in PROBES:
                 named = json.dumps([path, body]).replace("{item}", item).replace("{episode}", episode)
                 place, content = json.loads(named)
-                said = httpx.request(
-                    method,
-                    f"{server.url}{BASE}{place}",
-                    json=content,
-                    headers={"Authorization": f"Bearer {stranger}"},
-                    trust_env=False,
-                )
+                said = stranger.request(method, place, json=content)
                 text = said.text.replace(item, "ITEM").replace(episode, "EPISODE")
                 seen.append((method, path, said.status_code, text))
             answers.append(seen)
@@ -296,34 +264,26 @@ def test_whoever_lacks_the_permission_is_answered_as_if_the_scope_did_not_exist(
         assert stripped[0] == stripped[1]
 
 
-# -- the gateway, MCP and hooks ---------------------------------------------------------------------------------------
+def test_the_gateway_recalls_both_and_writes_to_ones_own(gate: Gate) -> None:
+    ann, bo = gate.token(user_id="ann", shared=WRITES), gate.token(user_id="bo", shared=READS)
+    Client(gate.server.url, ann).add("We deploy on Friday", user_id="team")
 
+    def ask(who: str, text: str, **names: str) -> httpx.Response:
+        answer = gate.ask(user(text), token=who, **names)
+        until(lambda: finished(gate.server))
+        return answer
 
-def test_the_gateway_recalls_both_and_writes_to_ones_own(tmp_path: Path, script: Any, upstream_url: str) -> None:
-    with MemoryServer(tmp_path / "g.mem", encoder="hashing", seed=0, upstream=upstream_url, upstream_key="k") as server:
-        ann = token(server, "", "ann", shared=WRITES)
-        bo = token(server, "", "bo", shared=READS)
-        Client(server.url, ann).add("We deploy on Friday", user_id="team")
-
-        def ask(who: str, text: str, **headers: str) -> httpx.Response:
-            body = {"model": "m", "messages": [{"role": "user", "content": text}]}
-            sent = {"Authorization": f"Bearer {who}", **headers}
-            answer = httpx.post(f"{server.url}/v1/chat/completions", json=body, headers=sent, trust_env=False)
-            until(lambda: finished(server))
-            return answer
-
-        for who in (ann, bo):
-            answer = ask(who, "When do we deploy?")
-            receipt = Client(server.url, who).receipt(answer.headers["X-Keepworth-Episode"])
-            assert receipt["injected"] == ["m1"]
-        ask(bo, "I deploy on Sundays.")
-        ask(ann, "Our office is in Bergen.", **{"X-Keepworth-User": "team"})
-        listed = {(item.scope.user, item.text) for item in Client(server.url, server.token).get_all()}
-        assert ("bo", "I deploy on Sundays.") in listed
-        assert any(user == "team" and "Bergen" in text for user, text in listed)
-        assert ask(bo, "Our office is in Oslo.", **{"X-Keepworth-User": "team"}).status_code == 403
-        strange = ask(bo, "Hello there", **{"X-Keepworth-User": "other"})
-        assert (strange.status_code, strange.json()["error"]["code"]) == (403, 403)
+    for who in (ann, bo):
+        answer = ask(who, "When do we deploy?")
+        assert Client(gate.server.url, who).receipt(answer.headers[EPISODE])["injected"] == ["m1"]
+    ask(bo, "I deploy on Sundays.")
+    ask(ann, "Our office is in Bergen.", user="team")
+    listed = {(item.scope.user, item.text) for item in gate.memory.get_all()}
+    assert ("bo", "I deploy on Sundays.") in listed
+    assert any(name == "team" and "Bergen" in text for name, text in listed)
+    assert ask(bo, "Our office is in Oslo.", user="team").status_code == 403
+    strange = ask(bo, "Hello there", user="other")
+    assert (strange.status_code, strange.json()["error"]["code"]) == (403, 403)
 
 
 def test_tools_reach_both(tmp_path: Path) -> None:

@@ -1,10 +1,14 @@
-"""A memory as TRL's trainers use it: prompts with what is recalled, and rewards.
-
-The trainer itself does it in `tests/serving/test_packages.py`, where it is installed."""
+"""A memory as TRL's trainers use it: prompts with what is recalled, and rewards; in the trainer itself where it is installed."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +17,7 @@ from keepworth import Memory
 from keepworth.episodes.errors import KeepworthError
 from keepworth.serving.trl import DECISION, recall_for, reward_memory
 
+TRL = os.environ.get("KEEPWORTH_TRL_PYTHON") or (sys.executable if find_spec("trl") else "")
 ASKED = [{"role": "user", "content": "Where does Ana live?"}]
 
 
@@ -48,3 +53,16 @@ def test_a_reward_without_a_memory_in_play_is_refused(memory: Memory) -> None:
         reward_memory(score, memory)(completions=[[]])
     assert "recall_for" in caught.value.fix
     assert reward_memory(score, memory).__name__ == "score", "under its name in the logs"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not TRL, reason="trl is not installed; pip install -e '.[trl]', or set KEEPWORTH_TRL_PYTHON")
+def test_trl_trains_with_a_memory_which_is_told_what_episodes_earned() -> None:
+    root = Path(__file__).parents[2]
+    command = [TRL, "-m", "tests.serving.packages.with_trl_memory"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(root / "src"), str(root)))}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root, env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]
+    made = json.loads(done.stdout.splitlines()[-1])
+    assert made["rewards"] == [1.0, 1.0, 0.0, 0.0]
+    assert made["credited"][1] == 2.0

@@ -8,11 +8,10 @@ little: many are there and refuse.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from keepworth.episodes.errors import UnknownName
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams
 from keepworth.models.inprocess import InProcessModel
 from keepworth.serving.application import ServerLimits, application
@@ -33,35 +32,17 @@ Table = dict[tuple[str, str], Callable[[ServedModel, ServedCall], Any]]
 class ModelServer(HttpServer):
     """Serves `model` from `start` to `close`, or inside a `with` block; other threads of this process go on meanwhile.
 
-    The model is taken over: see `ServedModel`. port 0: any free one; `url` says which. control: whether it also loads adapters,
-    replaces weights, pauses and aborts; without: of FEATURES, what to leave out. api_key: what callers must send.
-    release: which vLLM it says it is.
+    The model is taken over: see `ServedModel`. control: whether it also loads adapters; without: which of FEATURES to leave out.
+    api_key: what callers must send.
     """
 
-    def __init__(
-        self,
-        model: InProcessModel,
-        *,
-        port: int = 0,
-        control: bool = True,
-        max_adapters: int = 8,
-        api_key: str | None = None,
-        without: Iterable[str] = (),
-        release: str = "0.32.0",
-    ) -> None:
-        for name in without:
-            if name not in FEATURES:
-                raise UnknownName("feature", name, FEATURES)
-        self.model = model if isinstance(model, ServedModel) else ServedModel(model, max_adapters)
-        offered = routes(FEATURES - set(without) if control else frozenset({"scale-out"}))
-        offered[("GET", "/version")] = lambda model, call: {"version": release}
+    def __init__(self, model: InProcessModel, control: bool = True, api_key: str = "", without: str = "") -> None:
+        self.model = model if isinstance(model, ServedModel) else ServedModel(model)
+        offered = routes(FEATURES - {without} if control else frozenset({"scale-out"}))
         table = {route: partial(answers, self.model) for route, answers in offered.items()}
+        shapes = {"/": openai_error}
         super().__init__(
-            lambda workers: application(
-                table, partial(check, api_key), workers, ServerLimits(), error_shapes={"/": openai_error}
-            ),
-            port=port,
-            name="model-server",
+            lambda workers: application(table, partial(check, api_key), workers, ServerLimits(), error_shapes=shapes)
         )
 
     def close(self) -> None:
@@ -69,9 +50,9 @@ class ModelServer(HttpServer):
         super().close()
 
 
-def check(key: str | None, path: str, authorization: str) -> None:
+def check(key: str, path: str, authorization: str) -> None:
     """Raises NotServed where callers must send `key` as a bearer token and did not."""
-    if key is not None and not hmac.compare_digest(authorization.encode("latin-1"), f"Bearer {key}".encode()):
+    if key and not hmac.compare_digest(authorization.encode("latin-1"), f"Bearer {key}".encode()):
         raise NotServed("The key is missing or wrong.", "Send it as: Authorization: Bearer KEY.", status=401)
 
 
@@ -79,6 +60,7 @@ def routes(features: frozenset[str]) -> Table:
     """(method, path) -> what makes an answer of a model and a request."""
     table: Table = {
         ("GET", "/health"): lambda model, call: None,
+        ("GET", "/version"): lambda model, call: {"version": "0.32.0"},
         ("GET", "/v1/models"): models,
         ("POST", "/tokenize"): tokenize,
         ("POST", "/inference/v1/generate"): generate_tokens if "scale-out" in features else scale_out_disabled,
@@ -97,7 +79,7 @@ def generate_tokens(model: ServedModel, call: ServedCall) -> Any:
         raise NotServed("token_ids holds an empty prompt: there is nothing to continue.")
     settings = body.get("sampling_params") or {}
     only(settings, _SAMPLING)
-    name, request = body.get("model") or "", f"generate-tokens-{body['request_id']}"
+    name = body.get("model") or ""
     params = SamplingParams(
         settings["max_tokens"],
         settings["n"],
@@ -107,10 +89,10 @@ def generate_tokens(model: ServedModel, call: ServedCall) -> Any:
         max(0, settings["top_k"]),
         settings["top_p"],
     )
-    (samples,) = model.sample_as(name, request, [prompt], params)
+    (samples,) = model.sample_as(name, [prompt], params)
     scores = None
     if settings.get("prompt_logprobs") is not None:
-        scored = model.score_as(name, request, [prompt[:1]], [[prompt[1:]]])
+        scored = model.score_as(name, [prompt[:1]], [[prompt[1:]]])
         if scored is not None:
             pairs = zip(prompt[1:], scored[0][0], strict=True)
             scores = [None, *({str(token): {"logprob": score}} for token, score in pairs)]
@@ -139,7 +121,7 @@ def tokenize(model: ServedModel, call: ServedCall) -> Any:
 
 def models(model: ServedModel, call: ServedCall) -> Any:
     base = {"id": model.name, "owned_by": "vllm", "parent": None, "max_model_len": model.context_limit}
-    adapters = [{"id": name, "owned_by": "vllm", "parent": model.name} for name in model.adapters()]
+    adapters = [{"id": name, "owned_by": "vllm", "parent": model.name} for name in model.adapters]
     return {"object": "list", "data": [base, *adapters]}
 
 

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 from urllib.parse import quote
 
 import httpx
@@ -30,14 +30,9 @@ from keepworth.episodes.episode import Episode
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.memory import errors
 from keepworth.memory.async_memory import AsyncMemory
+from keepworth.memory.changing import ItemOptions
 from keepworth.memory.episode import LiveEpisode
-from keepworth.memory.errors import (
-    InvalidFilter,
-    InvalidText,
-    MemoryProblem,
-    check_keywords,
-    unknown_option,
-)
+from keepworth.memory.errors import InvalidFilter, InvalidText, MemoryProblem, check_keywords, unknown_option
 from keepworth.memory.item import Item, Provenance, Scope
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import checked_reward
@@ -115,6 +110,18 @@ def _served(method: Callable[Concatenate[Any, P], Kind]) -> Callable[Concatenate
     return call
 
 
+def _like(
+    method: Callable[Concatenate[Any, P], Any],
+) -> Callable[[Callable[..., Kind]], Callable[Concatenate[Any, P], Kind]]:
+    """Give a method the signature of a method of `Memory`, for editors and type checkers."""
+
+    def signed(of: Callable[..., Kind]) -> Callable[Concatenate[Any, P], Kind]:
+        of.__signature__ = inspect.signature(method)  # type: ignore[attr-defined]
+        return of
+
+    return signed
+
+
 def _call(verb: Verb, given: dict[str, Any], read: Callable[[Any], Kind]) -> RemoteCall[Kind]:
     path = verb.path.format(**{name: _segment(given.pop(name)) for name in verb.in_path})
     body = (
@@ -189,12 +196,16 @@ class Client:
     erase = _served(Memory.erase)
 
     @overload
-    def add(self, content: str, **options: Any) -> Item: ...
+    def add(self, content: str, *, infer: bool = False, **options: Unpack[ItemOptions]) -> Item: ...
 
     @overload
-    def add(self, content: Sequence[Mapping[str, Any]], **options: Any) -> list[Item]: ...
+    def add(
+        self, content: Sequence[Mapping[str, Any]], *, infer: bool = False, **options: Unpack[ItemOptions]
+    ) -> list[Item]: ...
 
-    def add(self, content: str | Sequence[Mapping[str, Any]], *, infer: bool = False, **options: Any) -> Any:
+    def add(
+        self, content: str | Sequence[Mapping[str, Any]], *, infer: bool = False, **options: Unpack[ItemOptions]
+    ) -> Any:
         """Remember a text or messages, as `Memory.add` does."""
         if isinstance(content, Mapping):
             content = [content]
@@ -203,6 +214,7 @@ class Client:
         fields = {"content": content, "infer": infer, **options}
         return self._send(_call(_VERBS[Memory.add], fields, (lambda answer: read(answer)[0]) if one else read))
 
+    @_like(Memory.get_all)
     def get_all(self, *, limit: int = 100, after: str = "", **options: Any) -> list[Item]:
         """Return items as `Memory.get_all` does, in several requests if the server limits a page to fewer."""
         items: list[Item] = []
@@ -215,6 +227,7 @@ class Client:
                 return items
             after = page[-1].id
 
+    @_like(Memory.episode)
     def episode(self, task: str = "", **options: Any) -> RemoteEpisode:
         """Begin an episode as `Memory.episode` does."""
         fields = {"task": task, **options}
@@ -247,11 +260,12 @@ class RemoteEpisode:
     reward = _served(LiveEpisode.reward)
     end = _served(LiveEpisode.end)
 
-    def remember(self, text: str, **options: Any) -> Item:
+    def remember(self, text: str, **options: Unpack[ItemOptions]) -> Item:
         """Remember a text as `LiveEpisode.remember` does."""
         scope = {"user_id": self.scope.user, "agent_id": self.scope.agent, "session_id": self.scope.session}
-        bounds = {name: value for name, value in scope.items() if value}
-        return self._client.add(text, **{"source": "episode", "episode": self.id, **bounds, **options})
+        bounds = cast(ItemOptions, {name: value for name, value in scope.items() if value})
+        item: Item = self._client.add(text, **ItemOptions(source="episode", episode=self.id) | bounds | options)
+        return item
 
     add = remember
 

@@ -92,6 +92,34 @@ def texts(found: Any) -> list[str]:
     return sorted(result["memory"] for result in found["results"])
 
 
+def pairs(name: str, found: Any) -> list[list[str]]:
+    """What is said of each memory under a name, and the memory."""
+    return [[result[name], result["memory"]] for result in found["results"]]
+
+
+def falling(found: Any) -> bool:
+    scores = [result["score"] for result in found["results"]]
+    return scores == sorted(scores, reverse=True) and all(0.0 <= score <= 1.0 for score in scores)
+
+
+FILTERS: dict[str, dict[str, Any]] = {
+    "equal": {"topic": "food"},
+    "eq": {"topic": {"eq": "game"}},
+    "ne": {"stars": {"ne": 3}, "topic": {"ne": "x"}},
+    "gt": {"stars": {"gt": 3}},
+    "gte and lt": {"stars": {"gte": 3, "lt": 5}},
+    "lte": {"stars": {"lte": 1}},
+    "in": {"topic": {"in": ["game", "music"]}},
+    "nin": {"topic": {"nin": ["game"]}, "stars": {"gte": 3}},
+    "a list": {"topic": ["game", "music"]},
+    "contains": {"topic": {"contains": "game"}},
+    "AND": {"AND": [{"topic": "food"}, {"stars": {"gte": 3}}]},
+    "OR": {"OR": [{"topic": "game"}, {"stars": {"lte": 1}}]},
+    "NOT": {"NOT": [{"topic": "game"}, {"stars": 1}]},
+    "all at once": {"stars": {"gte": 1}, "OR": [{"topic": "game"}, {"topic": "food"}], "NOT": [{"stars": 5}]},
+}
+
+
 def told(memory: Any) -> dict[str, Any]:
     """What comes of every call, by name."""
     out: dict[str, Any] = {}
@@ -99,26 +127,18 @@ def told(memory: Any) -> dict[str, Any]:
     def see(name: str, call: Callable[[], Any], look: Callable[[Any], Any] = lambda value: value) -> None:
         out[name] = outcome(call, look)
 
-    ana = {"user_id": "ana"}
-    added = memory.add(
-        [
-            {"role": "system", "content": "Be brief."},
-            {"role": "user", "content": "I like tofu soup."},
-            {"role": "assistant", "content": "Noted, tofu soup it is."},
-            {"role": "user", "content": "Look here"},
-        ],
-        user_id=" ana ",
-        metadata={"topic": "food", "stars": 3},
-        infer=False,
-    )
-    see("added", lambda: [[result["event"], result["memory"]] for result in added["results"]])
+    ana, nobody = {"user_id": "ana"}, "11111111-1111-1111-1111-111111111111"
+    said = (("system", "Be brief."), ("user", "I like tofu soup."), ("assistant", "Noted, tofu soup it is."))
+    first_talk = [{"role": role, "content": text} for role, text in (*said, ("user", "Look here"))]
+    added = memory.add(first_talk, user_id=" ana ", metadata={"topic": "food", "stars": 3}, infer=False)
+    see("added", lambda: pairs("event", added))
     for text, metadata in (("I play chess.", {"topic": "game", "stars": 5}), ("I sing in a choir.", {"stars": 1})):
         memory.add(text, user_id="ana", agent_id="coach", run_id="r1", metadata=metadata, infer=False)
     memory.add("I like tofu soup too.", user_id=7, metadata={"topic": "food"}, infer=False)
     first = added["results"][0]["id"]
     see("get", lambda: shape(memory.get(first)))
     see("get: said", lambda: [memory.get(first)[name] for name in ("memory", "hash", "metadata", "role")])
-    see("get: nobody's", lambda: memory.get("11111111-1111-1111-1111-111111111111"))
+    see("get: nobody's", lambda: memory.get(nobody))
     see("get_all", lambda: memory.get_all(filters=ana), texts)
     see("get_all: shape", lambda: memory.get_all(filters={"user_id": "ana", "run_id": "r1", "stars": 5}), shape)
     see("get_all: a number", lambda: memory.get_all(filters={"user_id": 7}), texts)
@@ -126,83 +146,46 @@ def told(memory: Any) -> dict[str, Any]:
     see("get_all: agent", lambda: memory.get_all(filters={"agent_id": "coach"}), texts)
     see("search: first", lambda: memory.search("tofu soup", filters=ana), lambda f: f["results"][0]["memory"])
     see("search: shape", lambda: memory.search("tofu soup", filters=ana, top_k=1), shape)
-    see(
-        "search: score from 0 to 1, falling",
-        lambda: [result["score"] for result in memory.search("tofu soup", filters=ana)["results"]],
-        lambda scores: scores == sorted(scores, reverse=True) and all(0.0 <= score <= 1.0 for score in scores),
-    )
+    see("search: score from 0 to 1, falling", lambda: memory.search("tofu soup", filters=ana), falling)
     see("search: far", lambda: memory.search("quantum chromodynamics", filters=ana, threshold=0.9), texts)
     see("search: near", lambda: memory.search("I play chess.", filters=ana, threshold=0.9), texts)
     see("search: trimmed", lambda: memory.search("  I play chess. ", filters=ana, threshold=0.9), texts)
-    for name, filters in {
-        "equal": {"topic": "food"},
-        "eq": {"topic": {"eq": "game"}},
-        "ne": {"stars": {"ne": 3}, "topic": {"ne": "x"}},
-        "gt": {"stars": {"gt": 3}},
-        "gte and lt": {"stars": {"gte": 3, "lt": 5}},
-        "lte": {"stars": {"lte": 1}},
-        "in": {"topic": {"in": ["game", "music"]}},
-        "nin": {"topic": {"nin": ["game"]}, "stars": {"gte": 3}},
-        "a list": {"topic": ["game", "music"]},
-        "contains": {"topic": {"contains": "game"}},
-        "AND": {"AND": [{"topic": "food"}, {"stars": {"gte": 3}}]},
-        "OR": {"OR": [{"topic": "game"}, {"stars": {"lte": 1}}]},
-        "NOT": {"NOT": [{"topic": "game"}, {"stars": 1}]},
-        "all at once": {"stars": {"gte": 1}, "OR": [{"topic": "game"}, {"topic": "food"}], "NOT": [{"stars": 5}]},
-    }.items():
+    everything = "I like tofu soup choir chess Look here"
+    for name, filters in FILTERS.items():
         given = {**ana, **filters}
-        see(
-            f"filter {name}",
-            lambda given=given: memory.search("I like tofu soup choir chess Look here", filters=given, threshold=0.0),
-            texts,
-        )
-    for name, filters in {"whoever": {"user_id": "ana", "agent_id": "coach"}}.items():
-        see(f"filter {name}", lambda f=filters: memory.search("tofu chess", filters=f, threshold=0.0), texts)
+        see(f"filter {name}", lambda given=given: memory.search(everything, filters=given, threshold=0.0), texts)
+    coach = {"user_id": "ana", "agent_id": "coach"}
+    see("filter whoever", lambda: memory.search("tofu chess", filters=coach, threshold=0.0), texts)
     see("update", lambda: memory.update(first, "I like tempeh.", metadata={"stars": 4}))
-    see(
-        "update: after",
-        lambda: memory.get(first),
-        lambda found: [found["memory"], found["metadata"], found["user_id"], found["updated_at"] > found["created_at"]],
-    )
+    see("update: after", lambda: memory.get(first), lambda f: [f["memory"], f["metadata"], f["user_id"]])
+    see("update: time", lambda: memory.get(first), lambda found: found["updated_at"] > found["created_at"])
     see("update: metadata alone", lambda: memory.update(first, metadata={"sure": True}))
     see("history", lambda: memory.history(first), lambda h: [[e["event"], e["old_memory"], e["new_memory"]] for e in h])
-    see("history: nobody's", lambda: memory.history("11111111-1111-1111-1111-111111111111"))
+    see("history: nobody's", lambda: memory.history(nobody))
     see("delete", lambda: memory.delete(first))
     see("delete: after", lambda: memory.get(first))
     see("delete: history", lambda: memory.history(first)[-1], lambda e: [e["event"], e["new_memory"], e["is_deleted"]])
-    talk = [
-        {"role": "user", "content": "I moved to Oslo in May."},
-        {"role": "assistant", "content": "I booked a table at Pippo for you."},
-    ]
+    said = (("user", "I moved to Oslo in May."), ("assistant", "I booked a table at Pippo for you."))
+    talk, di = [{"role": role, "content": text} for role, text in said], {"user_id": "di"}
     see(
-        "infer",
-        lambda: memory.add(talk, user_id="di", metadata={"topic": "home"}),
-        lambda found: sorted([result["event"], result["memory"]] for result in found["results"]),
+        "infer", lambda: memory.add(talk, user_id="di", metadata={"topic": "home"}), lambda f: sorted(pairs("event", f))
     )
-    see("infer: shape", lambda: memory.get_all(filters={"user_id": "di"}, top_k=1), shape)
-    see(
-        "infer: who",
-        lambda: memory.get_all(filters={"user_id": "di"}),
-        lambda found: sorted([result["attributed_to"], result["memory"]] for result in found["results"]),
-    )
-    see("infer: again", lambda: [memory.add(talk, user_id="di"), memory.get_all(filters={"user_id": "di"})][1], texts)
+    see("infer: shape", lambda: memory.get_all(filters=di, top_k=1), shape)
+    see("infer: who", lambda: memory.get_all(filters=di), lambda found: sorted(pairs("attributed_to", found)))
+    see("infer: again", lambda: [memory.add(talk, user_id="di"), memory.get_all(filters=di)][1], texts)
     see("infer: nothing", lambda: memory.add("Hi there!", user_id="di"))
-    refused: dict[str, Callable[[], Any]] = {
-        "add: nobody": lambda: memory.add("x", infer=False),
-        "add: blank": lambda: memory.add("x", user_id="  ", infer=False),
-        "add: no messages": lambda: memory.add(7, user_id="ana", infer=False),
-        "search: nobody": lambda: memory.search("tofu"),
-        "search: metadata alone": lambda: memory.search("tofu", filters={"topic": "food"}),
-        "search: blank": lambda: memory.search("  ", filters=ana),
-        "search: no text": lambda: memory.search(None, filters=ana),
-        "get_all: nobody": lambda: memory.get_all(),
-        "update: nothing": lambda: memory.update(first),
-        "update: nobody's": lambda: memory.update("11111111-1111-1111-1111-111111111111", "x"),
-        "delete: twice": lambda: memory.delete(first),
-        "delete_all: nobody": lambda: memory.delete_all(),
-    }
-    for name, call in refused.items():
-        see(f"refused {name}", call)
+    see("refused add: nobody", lambda: memory.add("x", infer=False))
+    see("refused add: blank", lambda: memory.add("x", user_id="  ", infer=False))
+    see("refused add: no messages", lambda: memory.add(7, user_id="ana", infer=False))
+    see("refused search: nobody", lambda: memory.search("tofu"))
+    see("refused search: metadata alone", lambda: memory.search("tofu", filters={"topic": "food"}))
+    see("refused search: blank", lambda: memory.search("  ", filters=ana))
+    see("refused search: no text", lambda: memory.search(None, filters=ana))
+    see("refused get_all: nobody", lambda: memory.get_all())
+    see("refused update: nothing", lambda: memory.update(first))
+    see("refused update: nobody's", lambda: memory.update(nobody, "x"))
+    see("refused delete: twice", lambda: memory.delete(first))
+    see("refused delete_all: nobody", lambda: memory.delete_all())
     see("delete_all", lambda: memory.delete_all(user_id="ana"))
     see("delete_all: after", lambda: memory.get_all(filters=ana), texts)
     see("delete_all: others", lambda: memory.get_all(filters={"user_id": 7}), texts)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-import numpy as np
+import random
+from collections.abc import Callable
+from pathlib import Path
 
-from keepworth import policy
+import numpy as np
+import pytest
+
+from keepworth import Memory, policy
+from keepworth.memory.errors import InvalidPolicy
+from keepworth.memory.item import Item
 from keepworth.memory.policy.actions import SURE, Actions
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.policy.named import ANY, FIRST, LATEST, NEAREST, roles_of
+from keepworth.memory.policy.rewards import EpisodeClock
 
 ENCODER = HashedWords()
 
@@ -63,3 +72,126 @@ def test_where_actions_are_offered_cases_in_free_words_are_kept_if_they_may_mean
     ]
     assert "I would refund it, as in case 5" in advised
     assert not any("replace" in experience.pool.items[row].text for row in use.candidates.rows)
+
+
+# Which rewards are better than others decides; and nobody's count for more than a share.
+
+
+def test_graded_rewards_are_judged_by_what_is_usual_and_not_by_half_of_what_is_possible() -> None:
+    experience, generator = Experience(policy("mixture"), ENCODER), np.random.default_rng(0)
+    for number in range(60):
+        action = ("refund", "replace")[number % 2]
+        use = experience.recall("torn shirt", "", ("refund", "replace"))
+        experience.finish([(use, action)], float(generator.uniform(0.25, 0.4) if action == "refund" else 0.1))
+    use = experience.recall("torn shirt", "", ("refund", "replace"), frozen=True)
+    advised = {pair[:2] for pair in experience.present(use).advice}
+    assert ("refund", 1.0) in advised
+    assert ("replace", 1.0) not in advised
+
+
+def test_nobody_makes_time_pass_for_others() -> None:
+    clock = EpisodeClock()
+    for number in range(100):
+        clock.go_on(clock.share(f"user-{number % 10}"))
+    assert clock.now == 100
+    for _ in range(400):
+        clock.go_on(clock.share("mallory"))
+    assert clock.now < 220
+    before = clock.now
+    for _ in range(100):
+        clock.go_on(clock.share())
+    assert clock.now == before + 100
+
+
+# What an episode saw earlier may say what to do now: which of it does is learned from rewards.
+
+
+DOORS = tuple(f"open the {colour} door" for colour in ("red", "blue", "green", "black"))
+
+
+def notes(*texts: str) -> list[Item]:
+    memory = Memory(policy=None, encoder=None)
+    return memory.add_many(list(texts))
+
+
+def test_an_action_has_the_roles_of_the_items_that_name_it() -> None:
+    items = notes("nothing here", "Open the RED door.", "open the blue door", "open the red door again", "the end")
+    near = {DOORS[0]: [ANY, FIRST, LATEST], DOORS[1]: [ANY, NEAREST]}
+    assert roles_of(items, DOORS, [0.0, 0.1, 0.9, 0.3, 1.0]) == near
+    assert roles_of(items, DOORS, ()) == {DOORS[0]: [ANY, FIRST, LATEST], DOORS[1]: [ANY]}, "nearness is not known"
+    assert roles_of(items, ["go"], [0.0] * 5) == {}
+
+
+def test_only_whole_words_name_an_action_and_advice_names_what_it_advises_to_do() -> None:
+    assert roles_of(notes("he goes there", "cargo"), ["go"], ()) == {}
+    assert roles_of(notes("go, now"), ["go"], ()) == {"go": [ANY, FIRST, LATEST]}
+    memory = Memory(policy=None, encoder=None)
+    advice = memory.add("open the red door", metadata={"do": ["open the blue door"], "avoid": []})
+    assert list(roles_of([advice], DOORS, ())) == [DOORS[1]]
+
+
+def walk(memory: Memory, chance: random.Random, rewarded: Callable[[bool], float]) -> tuple[bool, str]:
+    """One house: a sign at the entrance names the way out, posters name other doors. Goes by what memory advises; returns
+    whether the door was the right one, and what memory said."""
+    way_out = chance.choice(DOORS)
+    with memory.episode("leave the house") as episode:
+        episode.remember(f"a sign at the entrance: {way_out}")
+        for number in range(1, 5):
+            episode.remember(f"poster {chance.randrange(1000)}.{number}: {chance.choice(DOORS)}")
+        hits = episode.search("all doors are closed", actions=DOORS, top_k=2)
+        votes = dict.fromkeys(DOORS, 0.0)
+        for action, weight, _ in hits.advice:
+            votes[action] += weight
+        most = max(votes.values())
+        door = chance.choice([door for door in DOORS if votes[door] == most])
+        episode.act(door)
+        right = door == way_out
+        episode.reward(rewarded(right))
+    return right, hits.text
+
+
+@pytest.mark.parametrize("encoder", [HashedWords(64), None])
+def test_that_the_sign_at_the_entrance_counts_is_learned_within_twenty_houses(encoder: HashedWords | None) -> None:
+    for seed in range(5):
+        memory, chance = Memory(encoder=encoder, seed=seed), random.Random(seed)
+        right = [walk(memory, chance, float) for _ in range(50)]
+        assert sum(one for one, _ in right[20:]) >= 27, seed
+    assert "named by the first note of this episode; such an action was right" in right[-1][1]
+
+
+def test_where_rewards_say_nothing_hardly_anything_is_said_of_notes() -> None:
+    texts = []
+    for seed in range(5):
+        memory, chance = Memory(encoder=HashedWords(64), seed=seed), random.Random(seed)
+        texts += [walk(memory, chance, lambda _, by=chance: float(by.random() < 0.25))[1] for _ in range(50)]
+    assert sum("of this episode" in text for text in texts) <= len(texts) / 10
+
+
+def test_an_opened_file_says_the_same_of_notes(path: Path) -> None:
+    def advised(memory: Memory) -> tuple[tuple[tuple[str, float, float], ...], str]:
+        with memory.episode("leave the house", explore=False) as episode:
+            episode.remember(f"a sign at the entrance once more: {DOORS[2]}")
+            episode.remember(f"a poster once more: {DOORS[1]}")
+            hits = episode.search("all doors are closed", actions=DOORS, top_k=2)
+            return hits.advice[-4:], hits.text.splitlines()[-1]
+
+    chance = random.Random(0)
+    with Memory(path, encoder=HashedWords(64), seed=0) as memory:
+        for _ in range(30):
+            walk(memory, chance, float)
+        said = advised(memory)
+    with Memory(path, encoder=HashedWords(64), seed=0) as memory:
+        assert advised(memory) == said
+    assert {action for action, _, _ in said[0]} == {DOORS[2]}
+
+
+def test_without_roles_nothing_is_learned_of_notes() -> None:
+    right = []
+    for seed in range(3):
+        memory = Memory(encoder=HashedWords(64), seed=seed, policy=policy("default", without="roles"))
+        chance = random.Random(seed)
+        right += [walk(memory, chance, float) for _ in range(50)]
+    assert not any("of this episode" in text for _, text in right)
+    assert sum(one for one, _ in right) < len(right) / 2
+    with pytest.raises(InvalidPolicy, match="no part 'rules' to leave out"):
+        policy("default", without="rules")

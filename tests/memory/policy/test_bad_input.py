@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,34 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-import keepworth
 from keepworth import policy
 from keepworth.episodes.errors import KeepworthError
-from keepworth.memory.errors import (
-    ClosedEpisode,
-    InvalidAdvice,
-    InvalidPolicy,
-    InvalidText,
-    MemoryProblem,
-    UnknownEpisode,
-)
+from keepworth.memory.errors import ClosedEpisode, InvalidAdvice, InvalidText, UnknownEpisode
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import checked_reward
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice
-from keepworth.memory.policy.slots import Finished, Policy
+from keepworth.memory.policy.slots import Finished
 from keepworth.methods.writers._episodes import RawCases
-from tests.memory.policy.test_learning import ACTIONS, opened, play, state
+from tests.memory.policy.test_learning import ACTIONS, begun, opened, play, state
 
 
-def test_numbers_of_other_libraries_are_rewards_and_unheard_of_episodes_are_not(tmp_path: Path) -> None:
-    memory = opened(tmp_path / "j.mem")
-    assert [checked_reward(each, (0.0, 1.0)) for each in (np.float32(0.5), np.bool_(True), np.int64(1), True)] == [
-        0.5,
-        1.0,
-        1.0,
-        1.0,
-    ]  # type: ignore[arg-type]
+def test_numbers_of_other_libraries_are_rewards_and_unheard_of_episodes_are_not(path: Path) -> None:
+    memory, numbers = opened(path), (np.float32(0.5), np.bool_(True), np.int64(1), True)
+    assert [checked_reward(number, (0.0, 1.0)) for number in numbers] == [0.5, 1.0, 1.0, 1.0]  # type: ignore[arg-type]
     for name in ("", None, ["e1"]):
         with pytest.raises(UnknownEpisode, match="episode"):
             memory.reward(name, 1.0)  # type: ignore[arg-type]
@@ -50,10 +37,9 @@ def test_a_reward_where_nobody_said_what_was_done_keeps_nothing_and_closes_the_e
     episode.search(actions=ACTIONS)
     assert episode.reward(1.0).applied
     assert len(memory.learning.experience.pool) == 0
-    with pytest.raises(ClosedEpisode, match="has its reward"):
-        episode.act("refund")
-    with pytest.raises(ClosedEpisode, match="has its reward"):
-        episode.search(actions=ACTIONS)
+    for verb in (lambda: episode.act("refund"), lambda: episode.search(actions=ACTIONS)):
+        with pytest.raises(ClosedEpisode, match="has its reward"):
+            verb()
 
 
 def test_what_is_no_text_is_refused_and_a_terminals_colours_are_kept_without_them(tmp_path: Path) -> None:
@@ -84,13 +70,8 @@ def test_a_writer_that_fails_leaves_memory_as_it_was(tmp_path: Path) -> None:
         if broken:
             yield "not a draft"  # type: ignore[misc]
 
-    def made() -> Policy:
-        return replace(policy("mixture"), writer=writer)
-
-    memory = Memory(tmp_path / "j.mem", policy=made, encoder=HashedWords(64), seed=1)
-    episode = memory.episode("a torn shirt arrived")
-    episode.search(actions=ACTIONS)
-    episode.act("refund")
+    memory = opened(tmp_path / "j.mem", lambda: replace(policy("mixture"), writer=writer))
+    episode = begun(memory, "a torn shirt arrived")
     before = state(memory)
     while broken:
         with pytest.raises(broken[0]):
@@ -99,27 +80,29 @@ def test_a_writer_that_fails_leaves_memory_as_it_was(tmp_path: Path) -> None:
         assert memory.pending() == [episode.id]
         broken.pop(0)
     assert episode.reward(1.0)
-    assert [item.text for item in memory.learning.experience.pool.items] == [
-        "a torn shirt arrived -> refund: it worked"
-    ]
+    (item,) = memory.learning.experience.pool.items
+    assert item.text == "a torn shirt arrived -> refund: it worked"
 
 
-def test_garbage_from_a_writer_admits_nothing(tmp_path: Path) -> None:
-    memory = opened(tmp_path / "j.mem")
-    for draft in (Advice("", "text", do=("a",)), Advice("key", "te\x00xt", do=("a",)), Advice("key", "text")):
-        with pytest.raises(InvalidAdvice, match="cannot be kept"):
-            memory.propose(draft)
+OVERRIDES: list[dict[str, Any]] = [{"key": 5}, {"do": ("wire",)}, {"good": False}, {"born": "x"}, {"extra": {}}]
+DRAFTS: list[tuple[Any, str]] = [
+    (Advice("", "text", do=("a",)), "cannot be kept"),
+    (Advice("key", "te\x00xt", do=("a",)), "cannot be kept"),
+    (Advice("key", "text"), "cannot be kept"),
+    *((Advice("key", "text", ("a",), source="web", trust=bad), "trust") for bad in (math.nan, 2.0, "high")),
+    *((Advice("key", "text", ("a",), source=own), "memory learned itself") for own in ("own", "own:ana")),
+    *((Advice("key", "text", ("a",), extra=extra), "extra") for extra in OVERRIDES),
+    ("text", "no draft"),
+]
+
+
+@pytest.mark.parametrize(("draft", "message"), DRAFTS, ids=repr)
+def test_a_draft_that_cannot_be_kept_or_claims_what_is_memorys_admits_nothing(draft, message, path: Path) -> None:
+    memory = opened(path)
+    with pytest.raises(InvalidAdvice, match=message):
+        memory.propose(draft)
+    if message in ("cannot be kept", "extra"):
         assert memory.learning.experience.observe(draft) is None
-    assert len(memory.learning.experience.pool) == 0
-
-
-@pytest.mark.parametrize("trust", [math.nan, 2.0, "high"])
-def test_a_record_from_outside_needs_a_trust_and_to_be_a_draft(tmp_path: Path, trust: object) -> None:
-    memory = opened(tmp_path / "j.mem")
-    with pytest.raises(InvalidAdvice, match="trust"):
-        memory.propose(Advice("key", "text", do=("a",), source="web", trust=trust))  # type: ignore[arg-type]
-    with pytest.raises(InvalidAdvice, match="no draft"):
-        memory.propose("text")  # type: ignore[arg-type]
     assert len(memory.learning.experience.pool) == 0
 
 
@@ -138,33 +121,6 @@ def test_a_memory_that_cannot_be_opened_so_says_why_and_leaves_no_file(options: 
     with pytest.raises(KeepworthError):
         Memory(tmp_path / "a.mem", **{"encoder": HashedWords(64), **options})
     assert list(tmp_path.iterdir()) == []
-
-
-CALLS: dict[str, Callable[[Memory], object]] = {
-    "worth": lambda m: m.worth("m1", 5),  # type: ignore[arg-type]
-    "observe": lambda m: m.episode().observe(5),  # type: ignore[arg-type]
-    "what a selector gives": lambda m: m.search("a", selector=lambda query, hits, k: 5),  # type: ignore[arg-type, return-value]
-    "another episode": lambda m: m.episode("t").search("a", episode="e"),
-    "another step": lambda m: m.episode("t").search("a", step=3),
-    "a setting there is not": lambda m: keepworth.policy("default", witthold=0.1),
-    "a setting of a method there is not": lambda m: keepworth.policy("memrl", capacitty=5),
-}
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_what_no_verb_can_take_is_a_problem_of_its_own_type(name: str) -> None:
-    with Memory(encoder=HashedWords(64)) as memory:
-        memory.add("a torn shirt")
-        memory.reward(memory.search("a torn shirt").decision, 1.0)
-        with pytest.raises(MemoryProblem):
-            CALLS[name](memory)
-        memory._decisions.flush()
-        assert memory.search("a torn shirt")
-
-
-def test_a_setting_has_a_nearest_name() -> None:
-    with pytest.raises(InvalidPolicy, match="withhold"):
-        keepworth.policy("default", witthold=0.1)
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")

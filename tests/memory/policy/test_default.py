@@ -8,10 +8,9 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from pathlib import Path
+from typing import Any
 
-import apsw
 import numpy as np
 import pytest
 
@@ -22,6 +21,7 @@ from keepworth.memory.policy.default import default
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.store import log
 from keepworth.memory.store.maintenance import compact
+from tests.memory.helpers import behind_its_back, play
 
 HOLD = "to reset the router hold the button for ten seconds"
 PULL = "to reset the router pull the plug for a minute"
@@ -30,9 +30,10 @@ ASKED = "how do I reset the router"
 WORSE = "more is expected of it here than of what the search puts first"
 
 
-def opened(path: Path | str = ":memory:", **options: object) -> Memory:
-    options.setdefault("seed", 3)
-    return Memory(path, encoder=HashedWords(64), **options)  # type: ignore[arg-type]
+def opened(path: Path | str = ":memory:", texts: Sequence[str] = (), **options: Any) -> Memory:
+    memory = Memory(path, encoder=HashedWords(64), **{"seed": 3, **options})
+    memory.add_many(texts)
+    return memory
 
 
 def order(memory: Memory, asked: str = ASKED) -> list[str]:
@@ -48,8 +49,7 @@ def rewarded(memory: Memory, reward: Callable[[str], float], times: int, top_k: 
 
 
 def test_a_hit_says_that_it_comes_first_by_chance_or_as_others_did_worse() -> None:
-    memory = opened()
-    memory.add_many([HOLD, PULL, HALL])
+    memory = opened(texts=[HOLD, PULL, HALL])
     right = memory.search(ASKED)[-1].text
     reasons = set[str]()
     for _ in range(40):
@@ -66,8 +66,8 @@ def test_a_hit_says_that_it_comes_first_by_chance_or_as_others_did_worse() -> No
         assert {hit.why.reason for hit in episode.search(ASKED) if hit.why.worth} <= {"", WORSE}
 
 
-def test_the_rewarded_item_moves_up_the_punished_one_down_and_a_memory_without_rewards_stays(tmp_path: Path) -> None:
-    memory, plain = opened(tmp_path / "a.mem", reward_range=(-1.0, 1.0)), opened(policy=None, seed=None)
+def test_the_rewarded_item_moves_up_the_punished_one_down_and_a_memory_without_rewards_stays(path: Path) -> None:
+    memory, plain = opened(path, reward_range=(-1.0, 1.0)), opened(policy=None, seed=None)
     for each in (memory, plain):
         each.add_many([HOLD, PULL, HALL])
     assert order(memory) == order(plain)
@@ -78,15 +78,14 @@ def test_the_rewarded_item_moves_up_the_punished_one_down_and_a_memory_without_r
         top, *rest = episode.search(ASKED)
     assert top.text == helps
     assert top.why.moved == "up"
-    times = round(top.why.worth.times) if top.why.worth else 0
+    times = round(top.why.worth.times)
     assert times > 40
     assert top.why.learned == f"right {times} of {times} times where this is asked"
-    assert top.why.worth is not None
     assert top.why.worth.effect > 0.5
     punished = next(hit for hit in rest if hit.text == first)
     assert memory.worth(punished.id, ASKED).effect < 0.0
     memory.close()
-    with opened(tmp_path / "a.mem") as again:  # the file remembers the range
+    with opened(path) as again:  # the file remembers the range
         assert again.search("nothing like it")[0].why.learned == ""
         assert order(again) == [top.text, *(hit.text for hit in rest)]
     assert order(plain)[0] == first
@@ -95,65 +94,56 @@ def test_the_rewarded_item_moves_up_the_punished_one_down_and_a_memory_without_r
 def test_the_better_of_two_stands_first_within_twenty_rewards() -> None:
     right = 0
     for seed in range(20):
-        memory, draw = opened(seed=seed), random.Random(seed)
-        memory.add_many([HOLD, PULL])
+        memory, draw = opened(texts=[HOLD, PULL], seed=seed), random.Random(seed)
         worse = order(memory)[0]
-        rewarded(
-            memory, lambda text, worse=worse, draw=draw: float(draw.random() < (0.2 if text == worse else 0.9)), 20
-        )
+        chance = {worse: 0.2}
+        rewarded(memory, lambda text, odds=chance, by=draw: float(by.random() < odds.get(text, 0.9)), 20)
         right += memory.episode(explore=False).search(ASKED)[0].text != worse
     assert right >= 17
 
 
-@pytest.mark.slow
-def test_where_a_question_comes_back_often_what_is_a_little_better_is_found_too() -> None:
-    """The search puts both nearly level."""
-    right = np.zeros((100, 200))  # one draw is all or nothing
-    for seed in range(100):
+LEVEL = ["To reset the router hold the button.", "To reset the router pull the plug."]
+FAR = ["Book a room for the meeting by the portal.", "Rooms: call reception."]
+
+
+@pytest.mark.parametrize(
+    ("notes", "asked", "seeds", "tasks", "chances", "least"),
+    [
+        pytest.param(LEVEL, ASKED, 100, 200, (0.4, 0.6), 0.8, marks=pytest.mark.slow),
+        (FAR, "book a room for the meeting", 6, 150, (0.2, 0.8), 0.95),
+    ],
+    ids=["nearly level, and asked often", "no word is shared with the question"],
+)
+def test_what_is_better_rises_wherever_the_search_puts_it_and_stays(
+    notes: list[str], asked: str, seeds: int, tasks: int, chances: tuple[float, float], least: float
+) -> None:
+    right = np.zeros((seeds, tasks), int)  # one draw is all or nothing
+    for seed in range(seeds):
         memory, draw = Memory(encoder="hashing", seed=seed), random.Random(seed)
-        memory.add_many(["To reset the router hold the button.", "To reset the router pull the plug."])
-        worse = order(memory)[0]
-        for task in range(200):
-            hits = memory.search(ASKED, top_k=1)
+        memory.add_many(notes)
+        worse = order(memory, asked)[0]
+        for task in range(tasks):
+            hits = memory.search(asked, top_k=1)
             right[seed, task] = hits[0].text != worse
-            memory.reward(hits.decision, float(draw.random() < 0.4 + 0.2 * right[seed, task]))
-    assert right[:, 150:].mean() >= 0.8
-
-
-def test_what_the_search_puts_far_behind_rises_all_the_same_and_stays() -> None:
-    """The better note shares no word with the question."""
-    right = np.zeros((6, 150))
-    for seed in range(6):
-        memory, draw = Memory(encoder="hashing", seed=seed), random.Random(seed)
-        memory.add_many(["Book a room for the meeting by the portal.", "Rooms: call reception."])
-        for task in range(150):
-            hits = memory.search("book a room for the meeting", top_k=1)
-            right[seed, task] = hits[0].text.startswith("Rooms")
-            memory.reward(hits.decision, float(draw.random() < 0.2 + 0.6 * right[seed, task]))
-    assert right[:, 100:].mean() >= 0.95
+            memory.reward(hits.decision, float(draw.random() < chances[right[seed, task]]))
+    assert right[:, -50:].mean() >= least
 
 
 def test_of_graded_rewards_and_of_neighbours_it_is_said_what_was_earned() -> None:
-    for rewards, questions in (
-        ([0.4, 0.7, 0.4], [ASKED] * 3),
-        ([1.0, 0.0, 1.0], [ASKED, "how do I reset the old router"] * 2),
-    ):
-        memory = opened()
-        memory.add(HOLD)
-        for reward, question in zip(rewards, questions[: len(rewards)], strict=True):
+    near = "how do I reset the old router"
+    for rewards, questions in (([0.4, 0.7, 0.4], [ASKED] * 3), ([1.0, 0.0, 1.0], [ASKED, near, ASKED])):
+        memory = opened(texts=[HOLD])
+        for reward, question in zip(rewards, questions, strict=True):
             memory.reward(memory.search(question).decision, reward)
         why = memory.search(ASKED)[0].why
-        assert re.fullmatch(
-            rf"worth 0\.\d\d of 1 on average, over about {len(rewards)} uses near this question", why.learned
-        )
+        assert re.fullmatch(r"worth 0\.\d\d of 1 on average, over about 3 uses near this question", why.learned)
 
 
 @pytest.mark.parametrize(("constant", "least"), [(True, 0.98), (False, 0.85)])
 def test_where_rewards_say_nothing_of_items_the_search_s_own_order_is_shown(constant: bool, least: float) -> None:
     same = 0
     for seed in range(6):
-        memory, draw = opened(seed=seed), random.Random(seed)
-        memory.add_many([HOLD, PULL, HALL])
+        memory, draw = opened(texts=[HOLD, PULL, HALL], seed=seed), random.Random(seed)
         usual = order(memory)[0]
         rewards = [1.0] * 50 if constant else draw.sample([1.0, 0.0] * 25, 50)
         for reward in rewards:
@@ -166,8 +156,7 @@ def test_where_rewards_say_nothing_of_items_the_search_s_own_order_is_shown(cons
 def test_a_liar_with_a_tenth_of_the_rewards_turns_nothing_round() -> None:
     right = 0
     for seed in range(5):
-        memory = opened(seed=seed)
-        memory.add_many([HOLD, PULL])
+        memory = opened(texts=[HOLD, PULL], seed=seed)
         worse = order(memory)[0]
         for number in range(50):
             hits = memory.search(ASKED, top_k=1)
@@ -225,8 +214,7 @@ def test_the_same_reward_again_says_so_and_changes_nothing(tmp_path: Path) -> No
 def test_what_trying_out_costs_is_bounded(top_k: int) -> None:
     """The search is right, and everything else is wrong."""
     for seed in range(4):
-        memory = opened(seed=seed)
-        memory.add_many([HOLD, PULL, HALL])
+        memory = opened(texts=[HOLD, PULL, HALL], seed=seed)
         usual, lost = order(memory)[0], 0
         for _ in range(80):
             hits = memory.search(ASKED, top_k=top_k)
@@ -268,8 +256,9 @@ def test_where_nearly_everything_fails_what_helps_is_found_behind_the_first() ->
 def test_of_ten_shown_the_one_that_matters_stands_first_within_fifty_rewards() -> None:
     first = 0
     for seed in range(12):
-        memory = opened(seed=seed)
-        memory.add_many([f"{ASKED} {' '.join(f'word{n}' for n in range(2 * place))}" for place in range(10)])
+        memory = opened(
+            texts=[f"{ASKED} {' '.join(f'word{n}' for n in range(2 * place))}" for place in range(10)], seed=seed
+        )
         right = order(memory)[1 + seed % 9]
         rewarded(memory, lambda text, right=right: float(text == right), 50, top_k=10)
         first += order(memory)[0] == right
@@ -279,8 +268,7 @@ def test_of_ten_shown_the_one_that_matters_stands_first_within_fifty_rewards() -
 @pytest.mark.parametrize("top_k", [1, 2, 3])
 def test_propensities_are_those_of_what_is_drawn(top_k: int) -> None:
     """Two are about equally good, so each comes first at times; every slate as often as its propensity says."""
-    memory = opened(policy=lambda: default(withhold=0.0))
-    memory.add_many([HOLD, PULL, HALL])
+    memory = opened(texts=[HOLD, PULL, HALL], policy=lambda: default(withhold=0.0))
     for number in range(8):
         hits = memory.search(ASKED, top_k=top_k)
         memory.reward(hits.decision, float(number % 2))
@@ -296,9 +284,8 @@ def test_propensities_are_those_of_what_is_drawn(top_k: int) -> None:
         assert abs(drawn[slate] - 400 * p) < 4.0 * math.sqrt(400 * p * (1.0 - p)) + 1.0
 
 
-def test_an_opened_memory_knows_and_chooses_what_the_live_one_does(tmp_path: Path) -> None:
+def test_an_opened_memory_knows_and_chooses_what_the_live_one_does(path: Path) -> None:
     """Also where several choices wait for their rewards, and one is judged anew."""
-    path = tmp_path / "a.mem"
     with opened(path) as memory:
         ids = [item.id for item in memory.add_many([HOLD, PULL, HALL])]
         waiting = []
@@ -345,9 +332,8 @@ def test_evidence_counts_where_its_situation_is_near() -> None:
     memory = opened()
     hold, _ = memory.add_many([HOLD, PULL])
     rewarded(memory, lambda _: 1.0, 10)
-    here, near, there = (
-        memory.worth(hold.id, asked) for asked in (ASKED, f"{ASKED} today", "the zebra has black stripes")
-    )
+    asks = (ASKED, f"{ASKED} today", "the zebra has black stripes")
+    here, near, there = (memory.worth(hold.id, asked) for asked in asks)
     assert here.earned == pytest.approx(here.times)
     assert here.times > near.times > 0.1 > there.times
     assert here.seen == near.seen == there.seen
@@ -384,10 +370,7 @@ def test_a_warning_and_advice_are_judged_by_what_was_done() -> None:
     memory = opened()
     do = memory.add("push the red knob", metadata={"do": ["push"], "avoid": [], "good": True, "born": 0, "of": 0})
     for number in range(40):
-        with memory.episode("open the door") as episode:
-            episode.search(actions=("push", "pull"))
-            episode.act("push" if number % 2 else "pull")
-            episode.reward(float(number % 2))
+        play(memory, "open the door", "push" if number % 2 else "pull", float(number % 2), ("push", "pull"))
     worth = memory.worth(do.id, "open the door")
     assert (worth.times, worth.earned) == pytest.approx((20.0, 20.0), rel=1e-2)
     assert worth.effect > 0.4
@@ -443,38 +426,28 @@ def test_verbs_of_a_policy_are_refused_where_there_is_none() -> None:
 TASK, SEEN = "make coffee from beans", "reset the router"
 
 
-def without_vectors(path: Path) -> None:
-    """As a file of format 4 has them: no vectors of queries, and nothing of what the policy knew."""
-    with closing(apsw.Connection(str(path))) as connection:
-        connection.execute("UPDATE decisions SET details = '', vector = NULL")
-
-
 @pytest.mark.parametrize("how", ["no policy", "by words", "few candidates", "old file"])
-def test_evidence_counts_where_the_item_was_asked_for_and_not_at_the_task_of_its_episode(
-    how: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "a.mem"
+def test_evidence_counts_where_the_item_was_asked_for_and_not_at_the_task_of_its_episode(how: str, path: Path) -> None:
     options: dict[str, object] = {"policy": None, "seed": None} if how == "no policy" else {}
+    mode = "lexical" if how in ("by words", "few candidates") else None
     with opened(path, **options) as memory:
         hold, _ = memory.add_many([HOLD, "coffee is made from beans"])
         for _ in range(10):  # as long as nothing is withheld
             episode = memory.episode(TASK)
-            memory.search(
-                SEEN, top_k=1, mode="lexical" if how in ("by words", "few candidates") else None, episode=episode.id
-            )
+            memory.search(SEEN, top_k=1, mode=mode, episode=episode.id)
             memory.reward(episode.id, 1.0)
         if how == "few candidates":
             compact(memory.store, keep_decisions=1)
-    if how == "old file":
-        without_vectors(path)
+    if how == "old file":  # has no vectors of queries, and nothing of what the policy knew
+        behind_its_back(path, "UPDATE decisions SET details = '', vector = NULL")
     with opened(path) as memory:
         assert memory.worth(hold.id, SEEN).times == pytest.approx(10.0, rel=0.01)
         assert memory.worth(hold.id, TASK).times < 1.0
 
 
 @pytest.mark.parametrize("policy", ["default", "memrl"])
-def test_what_was_asked_and_is_erased_teaches_nothing_elsewhere(policy: str, tmp_path: Path) -> None:
-    with opened(tmp_path / "a.mem", policy=policy) as memory:
+def test_what_was_asked_and_is_erased_teaches_nothing_elsewhere(policy: str, path: Path) -> None:
+    with opened(path, policy=policy) as memory:
         hold, _, zebra = memory.add_many([HOLD, "coffee is made from beans", "the zebra has stripes"])
         for _ in range(12):
             episode = memory.episode(TASK)
@@ -483,17 +456,14 @@ def test_what_was_asked_and_is_erased_teaches_nothing_elsewhere(policy: str, tmp
             episode.act("press")
             episode.reward(1.0)
         memory.forget(zebra.id, purge_history=True)
-        assert memory.learning is not None
         if policy == "default":
             assert memory.worth(hold.id, TASK).times < 1.0
         assert all(use.query.observation for use, _ in memory.learning.experience.uses)
 
 
 def test_a_search_in_the_name_of_an_episode_explores_as_the_episode_does() -> None:
-    with opened(
-        policy=lambda: default(withhold=0.5, least=1.0), seed=0
-    ) as memory:  # in a file, draws depend on the process
-        memory.add_many([HOLD, PULL])
+    # In a file, draws depend on the process.
+    with opened(policy=lambda: default(withhold=0.5, least=1.0), seed=0, texts=[HOLD, PULL]) as memory:
         for number in range(30):
             memory.reward(memory.search(SEEN, top_k=1).decision, float(number % 2))
         measured = memory.episode("a task", explore=False)
@@ -501,19 +471,17 @@ def test_a_search_in_the_name_of_an_episode_explores_as_the_episode_does() -> No
         assert all(memory.search(SEEN, top_k=1, episode=measured.id).propensity == 1.0 for _ in range(20))
 
 
-def test_a_search_in_the_name_of_an_episode_is_one_of_its_searches(tmp_path: Path) -> None:
-    with opened(tmp_path / "a.mem") as memory:
-        memory.add_many([HOLD, PULL])
+def test_a_search_in_the_name_of_an_episode_is_one_of_its_searches(path: Path) -> None:
+    with opened(path, texts=[HOLD, PULL]) as memory:
         memory.reward(memory.search(SEEN, top_k=1).decision, 1.0)
         episode = memory.episode(TASK)
         memory.search(SEEN, episode=episode.id)
         episode.act("press")
-    with opened(tmp_path / "a.mem", policy="memrl") as memory:
+    with opened(path, policy="memrl") as memory:
         number = memory.episode("another").number
         hits = memory.search(SEEN, episode=episode.id)
         with memory.store.database.reading() as connection:
             choice = log.single(connection, hits.decision)
-        assert choice is not None
         assert choice.details["of"] == episode.number < number
 
 
@@ -529,15 +497,14 @@ class Passing(HashedWords):
 
 
 @pytest.mark.parametrize("policy", ["default", "memrl"])
-def test_rewards_outlast_an_encoder_that_fails_for_a_moment(policy: str, tmp_path: Path) -> None:
-    with opened(tmp_path / "a.mem", policy=None, seed=None) as memory:
+def test_rewards_outlast_an_encoder_that_fails_for_a_moment(policy: str, path: Path) -> None:
+    with opened(path, policy=None, seed=None) as memory:
         hold = memory.add(HOLD)
         for _ in range(5):
             memory.reward(memory.search(SEEN).decision, 1.0)
     encoder = Passing(64)
-    with Memory(tmp_path / "a.mem", encoder=encoder, policy=policy) as memory, warnings.catch_warnings():
+    with Memory(path, encoder=encoder, policy=policy) as memory, warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert memory.learning is not None
         encoder.busy = True
         with pytest.raises(ValueError, match="busy"):
             memory.learning.experience  # noqa: B018
@@ -548,16 +515,16 @@ def test_rewards_outlast_an_encoder_that_fails_for_a_moment(policy: str, tmp_pat
             assert len(memory.learning.experience.uses) == 5
 
 
-def test_the_newest_rewards_are_the_same_ones_after_reopening(tmp_path: Path) -> None:
+def test_the_newest_rewards_are_the_same_ones_after_reopening(path: Path) -> None:
     options = {"policy": lambda: default(newest=5, withhold=0.0)}
-    with opened(tmp_path / "a.mem", **options) as memory:
+    with opened(path, **options) as memory:
         hold = memory.add(HOLD)
         decisions = [memory.search(ASKED).decision for _ in range(6)]
         for place, value in ((0, 0.0), (1, 0.0), (2, 0.0), (3, 0.0), (0, 1.0), (4, 0.0), (5, 0.0)):
             memory.reward(decisions[place], value)
             live = memory.worth(hold.id, ASKED)
     assert (live.times, live.earned) == pytest.approx((5.0, 1.0), rel=1e-2)
-    with opened(tmp_path / "a.mem", **options) as memory:
+    with opened(path, **options) as memory:
         found = memory.worth(hold.id, ASKED)
         assert (found.times, found.earned, found.seen) == (live.times, live.earned, live.seen)
 
@@ -573,10 +540,7 @@ def test_who_punishes_what_is_right_costs_the_others_little() -> None:
         for _ in range(120):
             if liar.random() < lies:
                 topic = liar.choice(topics)
-                with memory.episode(f"my {topic}", by="mallory") as episode:
-                    episode.search(actions=actions)
-                    episode.act(right[topic])
-                    episode.reward(0.0)
+                play(memory, f"my {topic}", right[topic], 0.0, actions, by="mallory")
             topic, by = draw.choice(topics), draw.choice(["ana", "ben", "cleo"])
             with memory.episode(f"my {topic}", by=by) as episode:
                 advice = [action for action, weight, _ in episode.search(actions=actions).advice if weight > 0]
@@ -594,20 +558,13 @@ def test_who_punishes_what_is_right_costs_the_others_little() -> None:
 
 def test_of_actions_that_failed_the_best_is_not_warned_of_beside_one_that_nobody_tried() -> None:
     memory, actions = opened(seed=1), ("refund", "repair", "replace")
-
-    def give(task: str, action: str, reward: float, by: str) -> None:
-        with memory.episode(task, by=by) as episode:
-            episode.search(actions=(*actions, "wire the money"))
-            episode.act(action)
-            episode.reward(reward)
-
+    offered = (*actions, "wire the money")
     for number in range(20):
-        give("my phone cracked", "repair", 1.0, f"person {number % 4}")
-    give("my shirt torn", "replace", 1.0, "ana")
+        play(memory, "my phone cracked", "repair", 1.0, offered, by=f"person {number % 4}")
+    play(memory, "my shirt torn", "replace", 1.0, offered, by="ana")
     for action in ("refund", "repair", "refund", "repair"):
-        give("my shirt torn", action, 0.0, "ben")
+        play(memory, "my shirt torn", action, 0.0, offered, by="ben")
     for _ in range(3):  # false
-        give("my shirt torn", "replace", 0.0, "mallory")
-    advice = memory.episode("my shirt torn").search(actions=(*actions, "wire the money")).advice
+        play(memory, "my shirt torn", "replace", 0.0, offered, by="mallory")
+    advice = memory.episode("my shirt torn").search(actions=offered).advice
     assert {action for action, weight, _ in advice if weight < 0.0} == {"refund", "repair"}
-    memory.close()

@@ -3,36 +3,51 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from keepworth import policy
-from keepworth.memory.errors import ClosedEpisode, InvalidFilter, StorageFull, UnknownEpisode
+from keepworth.memory.episode import LiveEpisode
+from keepworth.memory.errors import (
+    ClosedEpisode,
+    InvalidFilter,
+    InvalidPolicy,
+    InvalidScope,
+    StorageFull,
+    UnknownEpisode,
+)
 from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.default import default
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice
-from keepworth.memory.policy.slots import Finished, Policy
+from keepworth.memory.policy.slots import Finished
+from keepworth.memory.store import log
 from keepworth.methods.policies._exemplars import Capacity
+from tests.memory.helpers import ACTIONS, play
 
 ROOT = Path(__file__).parents[3]
 POLICIES = ("exprag", "memrl", "mixture")
-ACTIONS = ("refund", "replace", "escalate")
 
 
-def opened(path: Path, policy: str = "mixture", **options: Any) -> Memory:
-    return Memory(path, policy=policy, encoder=HashedWords(64), seed=1, **options)
+def opened(path: Path, policy: Any = "mixture", **options: Any) -> Memory:
+    return Memory(path, policy=policy, encoder=HashedWords(64), **{"seed": 1, **options})
 
 
-def play(memory: Memory, goal: str, action: str, reward: float) -> str:
-    with memory.episode(goal) as episode:
-        episode.search(actions=ACTIONS)
-        episode.act(action)
-        episode.reward(reward)
-    return episode.id
+def begun(memory: Memory, goal: str) -> LiveEpisode:
+    """An episode in which something was done and nothing is rewarded yet."""
+    episode = memory.episode(goal)
+    episode.search(actions=ACTIONS)
+    episode.act("refund")
+    return episode
+
+
+def shirts(memory: Memory, count: int) -> None:
+    for number in range(count):
+        play(memory, f"a torn shirt arrived {number}", ACTIONS[number % 2], float(number % 2 == 0))
 
 
 def state(memory: Memory) -> tuple[object, ...]:
@@ -48,17 +63,11 @@ def state(memory: Memory) -> tuple[object, ...]:
 
 KILLED = """
 import os, sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-from tests.memory.policy.test_learning import ACTIONS, opened, play
+from tests.memory.policy.test_learning import begun, opened, shirts
 memory = opened(Path(sys.argv[1]))
-for number in range(6):
-    play(memory, f"a torn shirt arrived {number}", ACTIONS[number % 2], float(number % 2 == 0))
-episode = memory.episode("a torn shirt arrived late")
-episode.search(actions=ACTIONS)
-episode.act("refund")
-print(episode.id, flush=True)
+shirts(memory, 6)
+print(begun(memory, "a torn shirt arrived late").id, flush=True)
 os._exit(9)
 """
 
@@ -68,26 +77,18 @@ def test_a_crash_between_acting_and_rewarding_loses_nothing(tmp_path: Path) -> N
     died = subprocess.run([sys.executable, "-c", KILLED, str(path)], capture_output=True, text=True, cwd=ROOT)
     assert died.returncode == 9, died.stderr
     whole = opened(tmp_path / "whole.mem")
-    for number in range(6):
-        play(whole, f"a torn shirt arrived {number}", ACTIONS[number % 2], float(number % 2 == 0))
-    with whole.episode("a torn shirt arrived late") as episode:
-        episode.search(actions=ACTIONS)
-        episode.act("refund")
-        episode.reward(1.0)
+    shirts(whole, 6)
+    play(whole, "a torn shirt arrived late", "refund", 1.0)
     again = opened(path)
     assert again.pending() == [died.stdout.strip()]
     assert again.reward(died.stdout.strip(), 1.0).applied
     assert learned(again) == learned(whole)
 
 
-def test_a_reward_the_file_refuses_leaves_memory_as_the_file_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    memory = opened(tmp_path / "j.mem")
+def test_a_reward_the_file_refuses_leaves_memory_as_the_file_says(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = opened(path)
     play(memory, "a torn shirt arrived", "refund", 1.0)
-    episode = memory.episode("a torn shirt arrived late")
-    episode.search(actions=ACTIONS)
-    episode.act("refund")
+    episode = begun(memory, "a torn shirt arrived late")
     before = state(memory)
 
     def full(*_: object, **__: object) -> None:
@@ -141,15 +142,13 @@ def test_steps_out_of_order_are_refused(tmp_path: Path) -> None:
         episode.act("refund")
     with pytest.raises(ClosedEpisode, match="no open action"):
         episode.step_reward(1.0)
-    episode.search(actions=ACTIONS)
-    episode.act("refund")
     with pytest.raises(ClosedEpisode, match="without searching"):
-        episode.act("refund")
+        begun(memory, "a torn shirt arrived").act("refund")
 
 
 def test_the_reward_of_a_step_comes_before_that_of_its_episode(tmp_path: Path) -> None:
     """After it nothing would come of it, also where the policy takes later rewards of an episode."""
-    with Memory(tmp_path / "j.mem", encoder=HashedWords(64)) as memory:
+    with opened(tmp_path / "j.mem", "default", seed=None) as memory:
         item = memory.add("a torn shirt is refunded")
         episode = memory.episode("a torn shirt arrived")
         episode.search()
@@ -178,8 +177,7 @@ def test_step_rewards_credit_single_choices(tmp_path: Path) -> None:
     assert [reward for _, reward in again.learning.experience.uses] == [1.0, 0.0]
 
 
-def test_a_source_can_be_rolled_back_with_what_was_learned_from_it(tmp_path: Path) -> None:
-    path = tmp_path / "j.mem"
+def test_a_source_can_be_rolled_back_with_what_was_learned_from_it(path: Path) -> None:
     memory = opened(path, "memrl")
     play(memory, "a torn shirt arrived", "refund", 1.0)
     before = state(memory)
@@ -197,8 +195,7 @@ def test_a_source_can_be_rolled_back_with_what_was_learned_from_it(tmp_path: Pat
 @pytest.mark.parametrize("policy", POLICIES)
 def test_rolling_back_to_a_snapshot_or_an_episode_is_exact(tmp_path: Path, policy: str) -> None:
     memory = opened(tmp_path / "j.mem", policy)
-    for number in range(4):
-        play(memory, f"a torn shirt arrived {number}", ACTIONS[number % 2], float(number % 2 == 0))
+    shirts(memory, 4)
     before, snapshot = state(memory), memory.snapshot()
     last = play(memory, "a torn shirt arrived late", "escalate", 1.0)
     assert state(memory) != before
@@ -211,8 +208,7 @@ def test_rolling_back_to_a_snapshot_or_an_episode_is_exact(tmp_path: Path, polic
 
 
 def test_a_scope_sees_its_own_items_alone(tmp_path: Path) -> None:
-    ana = Memory(tmp_path / "j.mem", policy="exprag", encoder=HashedWords(64), user_id="ana")
-    bo = Memory(tmp_path / "j.mem", policy="exprag", encoder=HashedWords(64), user_id="bo")
+    ana, bo = (opened(tmp_path / "j.mem", "exprag", user_id=name, seed=None) for name in ("ana", "bo"))
     play(ana, "a torn shirt arrived", "refund", 1.0)
     with bo.episode("a torn shirt arrived") as episode:
         assert episode.search(actions=ACTIONS).text == ""
@@ -220,41 +216,33 @@ def test_a_scope_sees_its_own_items_alone(tmp_path: Path) -> None:
         assert "refund" in episode.search(actions=ACTIONS).text
 
 
-def test_a_full_memory_archives_the_oldest_and_a_rollback_has_them_back(tmp_path: Path) -> None:
-    def small() -> Policy:
-        return replace(policy("mixture"), maintainers=(Capacity(3),))
+def active(memory: Memory) -> list[str]:
+    return [item.key for item in memory.learning.experience.pool.items if item.status is Status.ACTIVE]
 
-    memory = Memory(tmp_path / "j.mem", policy=small, encoder=HashedWords(64), seed=1)
+
+def test_a_full_memory_archives_the_oldest_and_a_rollback_has_them_back(path: Path) -> None:
+    memory = opened(path, lambda: replace(policy("mixture"), maintainers=(Capacity(3),)))
     for number, word in enumerate(("torn", "late", "lost")):
         play(memory, f"a {word} thing", ACTIONS[number], 1.0)
-    first = [item.key for item in memory.learning.experience.pool.items if item.status is Status.ACTIVE]
-    snapshot = memory.snapshot()
+    first, snapshot = active(memory), memory.snapshot()
     for word in ("wrong", "broken"):
         play(memory, f"a {word} thing", "refund", 1.0)
-    kept = [item.key for item in memory.learning.experience.pool.items if item.status is Status.ACTIVE]
-    assert kept == ["a lost thing", "a wrong thing", "a broken thing"]
+    assert active(memory) == ["a lost thing", "a wrong thing", "a broken thing"]
     memory.rollback(since=snapshot)
-    assert [item.key for item in memory.learning.experience.pool.items if item.status is Status.ACTIVE] == first
+    assert active(memory) == first
 
 
-def test_who_does_more_than_others_pushes_out_nothing_of_theirs(tmp_path: Path) -> None:
-    def small() -> Policy:
-        return replace(policy("mixture"), maintainers=(Capacity(4),))
-
-    memory = Memory(tmp_path / "j.mem", policy=small, encoder=HashedWords(64), seed=1)
+def test_who_does_more_than_others_pushes_out_nothing_of_theirs(path: Path) -> None:
+    memory = opened(path, lambda: replace(policy("mixture"), maintainers=(Capacity(4),)))
     for person, words in (("ana", ("torn", "late")), ("mallory", ("lost", "wrong", "broken", "odd", "blue"))):
         for word in words:
-            with memory.episode(f"a {word} thing", by=person) as episode:
-                episode.search(actions=ACTIONS)
-                episode.act("refund")
-                episode.reward(1.0, by=person)
-    active = [item.key for item in memory.learning.experience.pool.items if item.status is Status.ACTIVE]
-    assert active == ["a torn thing", "a late thing", "a odd thing", "a blue thing"]
+            play(memory, f"a {word} thing", "refund", 1.0, by=person, judge=person)
+    assert active(memory) == ["a torn thing", "a late thing", "a odd thing", "a blue thing"]
 
 
 def test_what_another_handle_erases_is_neither_shown_nor_written_again(tmp_path: Path) -> None:
     path = tmp_path / "j.mem"
-    memory = Memory(path, policy="exprag", encoder=HashedWords(64), user_id="ana")
+    memory = opened(path, "exprag", user_id="ana", seed=None)
     for n in range(3):
         play(memory, f"zxgoal a torn shirt {n}", ACTIONS[0], 1.0)
     begun = memory.episode("zxgoal a torn shirt again")
@@ -270,19 +258,15 @@ def test_what_another_handle_erases_is_neither_shown_nor_written_again(tmp_path:
         episode.reward(1.0)
     before = state(memory)
     memory.close()
-    assert state(Memory(path, policy="exprag", encoder=HashedWords(64), user_id="ana")) == before
+    assert state(opened(path, "exprag", user_id="ana", seed=None)) == before
     assert not any(b"zxgoal" in path.read_bytes() for path in tmp_path.iterdir())
 
 
 def test_filters_and_bounds_hold_for_a_policy_that_finds_items_itself(tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem")
     for person in ("ana", "bo"):
-        memory.add(
-            f"a torn shirt of {person}",
-            user_id=person,
-            metadata={"team": person, "tags": f"of {person}"},
-            event_time="2026-01-01",
-        )
+        team = {"team": person, "tags": f"of {person}"}
+        memory.add(f"a torn shirt of {person}", user_id=person, metadata=team, event_time="2026-01-01")
     for asked, found in (
         ({}, {"ana", "bo"}),
         ({"user_id": "ana"}, {"ana"}),
@@ -325,9 +309,7 @@ def test_candidates_of_a_policy_go_through_the_stages_of_a_search(policy: str, t
     assert all(hit.why.dense_rank and "shirt" in hit.why.terms for hit in explained)
     newest = memory.search("a torn shirt number 2", half_life=30.0)
     assert newest[0].text == "a torn shirt number 3"
-    reranked = memory.search(
-        "a torn shirt", reranker=lambda query, texts: [float(text.endswith("0")) for text in texts]
-    )
+    reranked = memory.search("a torn shirt", reranker=lambda _, texts: [float(text.endswith("0")) for text in texts])
     assert {hit.score for hit in reranked} <= {0.0, 1.0}
 
 
@@ -336,10 +318,8 @@ def test_scores_of_a_reranker_take_nothing_away(policy: str, tmp_path: Path) -> 
     memory = opened(tmp_path / "j.mem", policy)
     memory.add_many([f"a torn shirt number {number}" for number in range(3)])
     for least in (-12.0, 3.0):  # logits, as of a cross-encoder
-        hits = memory.search(
-            "a torn shirt", reranker=lambda query, texts, least=least: [least + len(text) for text in texts]
-        )
-        assert len(hits) == 3
+        reranker = partial(lambda least, _, texts: [least + len(text) for text in texts], least)
+        assert len(memory.search("a torn shirt", reranker=reranker)) == 3
 
 
 def test_what_one_person_s_items_advise_warns_nobody_else() -> None:
@@ -347,11 +327,13 @@ def test_what_one_person_s_items_advise_warns_nobody_else() -> None:
     for number, action in enumerate(("give the refund", "give the refund", "phone the doctor")):
         memory.add(f"a customer asks for a refund, case {number}", user_id="ana", metadata={"do": [action]})
     assert "phone the doctor" in memory.search("a customer asks for a refund", user_id="ana").text
-    for hits in (
-        memory.search("a customer asks for a refund", user_id="bo"),
-        memory.search("a customer asks for a refund", where={"team": "red"}),
-        memory.within(user_id="bo").search("a customer asks for a refund"),
+    asked = "a customer asks for a refund"
+    for handle, bounds in (
+        (memory, {"user_id": "bo"}),
+        (memory, {"where": {"team": "red"}}),
+        (memory.within(user_id="bo"), {}),
     ):
+        hits = handle.search(asked, **bounds)
         assert (list(hits), hits.text, hits.advice) == ([], "", ())
 
 
@@ -397,9 +379,7 @@ def test_a_choice_that_is_rewarded_by_itself_is_learned_once_and_written_once(po
 
 def test_an_episode_is_over_with_its_reward_whoever_gave_it_and_open_again_without_it(tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem", "memrl")
-    episode = memory.episode("a torn shirt arrived")
-    episode.search(actions=ACTIONS)
-    episode.act("refund")
+    episode = begun(memory, "a torn shirt arrived")
     with opened(tmp_path / "j.mem", "memrl") as other:
         other.reward(episode.id, 1.0)
     for verb in (lambda: episode.search(), lambda: episode.act("refund"), lambda: episode.step_reward(0.0)):
@@ -414,8 +394,8 @@ def test_an_episode_is_over_with_its_reward_whoever_gave_it_and_open_again_witho
 
 
 @pytest.mark.parametrize("policy", ["default", "memrl"])
-def test_an_episode_whose_reward_was_erased_with_what_it_showed_is_not_pending(policy: str, tmp_path: Path) -> None:
-    with Memory(tmp_path / "j.mem", policy=policy, encoder=HashedWords(64), seed=1) as memory:
+def test_an_episode_whose_reward_was_erased_with_what_it_showed_is_not_pending(policy: str, path: Path) -> None:
+    with opened(path, policy) as memory:
         zebra = memory.add("the zebra has stripes")
         episode = memory.episode("feed the animals")
         assert [hit.id for hit in episode.search("zebra stripes", top_k=1)] == [zebra.id]
@@ -435,8 +415,7 @@ def notes(finished: Finished) -> list[Advice]:
 
 def test_the_default_policy_with_a_writer_learns_writes_and_comes_back_the_same(tmp_path: Path) -> None:
     def writing(path: Path) -> Memory:
-        policy = replace(default(withhold=0.0), name="mine", writer=notes)
-        return Memory(path, policy=policy, encoder=HashedWords(64), seed=1)
+        return opened(path, replace(default(withhold=0.0), name="mine", writer=notes))
 
     def known(memory: Memory) -> tuple[object, ...]:
         experience = memory.learning.experience
@@ -455,3 +434,47 @@ def test_the_default_policy_with_a_writer_learns_writes_and_comes_back_the_same(
     before = known(memory)
     memory.close()
     assert known(writing(tmp_path / "j.mem")) == before
+
+
+# For whom an episode is and on whose word its reward stands: on file, and undone by name.
+
+
+MALLORY = "mallory \u0645\u0647\u200c\u0631\u06cc"
+"""With a joiner of Persian letters."""
+
+
+def record(memory: Memory, id: str) -> log.Record:
+    with memory.store.database.reading() as connection:
+        return log.record(connection, id)
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_rewarders_survive_opening_again_and_can_be_undone_by_name(path: Path, policy: str) -> None:
+    memory = opened(path, policy)
+    shirts(memory, 4)
+    before = state(memory)
+    bad = play(memory, "a torn shirt arrived late", "escalate", 1.0, by="bob", judge=MALLORY)
+    worse = play(memory, "a torn shirt arrived late", "escalate", 1.0, by=MALLORY)
+    now = state(memory)
+    memory.close()
+    memory = opened(path, policy)
+    assert state(memory) == now
+    assert record(memory, bad).rewards == ((1.0, MALLORY),)
+    assert record(memory, bad).person == "bob"
+    assert {term.scorer for term in memory.episode_record(bad).rewards} == {f"own:{MALLORY}"}
+    memory.rollback(rewarder=MALLORY)
+    assert state(memory) == before
+    assert memory.pending() == [bad, worse]
+    assert memory.reward(bad, 0.0, by="").applied
+    memory.close()
+    assert record(opened(path, policy), bad).rewards == ((0.0, ""),)
+
+
+def test_unknown_rewarders_and_names_that_are_none_are_refused(tmp_path: Path) -> None:
+    memory = opened(tmp_path / "j.mem")
+    play(memory, "a torn shirt arrived", "refund", 1.0)
+    with pytest.raises(InvalidPolicy, match="No reward here has a name"):
+        memory.rollback(rewarder=MALLORY)
+    for bad in (5, " ", "a\nb", None):
+        with pytest.raises(InvalidScope, match=r"^by "):
+            memory.episode("a torn shirt", by=bad)  # type: ignore[arg-type]

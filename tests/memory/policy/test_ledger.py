@@ -6,28 +6,21 @@ import itertools
 import json
 import math
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import apsw
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from keepworth import Memory
-from keepworth.cli.memory import app
 from keepworth.memory.errors import InvalidFilter
 from keepworth.memory.policy import ledger
 from keepworth.memory.policy.default import default
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.ledger import Account, Balance, Ledger
 from keepworth.memory.policy.propensity import Independent
-
-ASKED = "how do I reset the router"
-HOLD = "to reset the router hold the button for ten seconds"
-PULL = "to reset the router pull the plug for a minute"
-HALL = "the router stands in the hall"
+from tests.memory.helpers import behind_its_back, command, rows
+from tests.memory.policy.test_default import ASKED, HALL, HOLD, PULL
 
 
 def opened(path: Path | str = ":memory:", withhold: float = 0.3, **options: object) -> Memory:
@@ -251,14 +244,11 @@ def test_what_helps_is_told_from_what_does_not_and_the_interval_is_in_why(well_k
     assert worth.tested == accounts[pull.id].rows
     hits = memory.episode(explore=False).search(ASKED, explain=True)
     why = next(hit.why for hit in hits if hit.id == pull.id)
-    assert why is not None
-    assert why.worth is not None
     assert why.worth.interval == worth.interval
     assert why.worth.overall == worth.overall == accounts[pull.id]  # with what a counter says
     assert worth.overall.seen == worth.seen > 400
-    assert [account.item for account in memory.ledger(source="manual").accounts] == [
-        account.item for account in statement.accounts
-    ]
+    tested = [account.item for account in statement.accounts]
+    assert [account.item for account in memory.ledger(source="manual").accounts] == tested
     with pytest.raises(InvalidFilter, match=r"no source 'another' in this scope. Known: .*manual"):
         memory.ledger(source="another")
     with opened() as fresh, pytest.raises(InvalidFilter, match="Name a source when you write"):
@@ -275,10 +265,9 @@ def test_once_the_interval_is_clear_the_item_is_withheld_no_more(well_known: Mem
 def drawn_too_late(memory: Memory) -> int:
     """How many items were put to the test in an episode that had shown them, or were shown after they were withheld."""
     episodes: dict[str, list[tuple[list[str], dict[str, float]]]] = {}
-    with memory.store.database.reading() as connection:
-        logged = connection.execute("SELECT episode, chosen, details FROM decisions WHERE episode <> '' ORDER BY n")
-        for id, chosen, details in logged:
-            episodes.setdefault(id, []).append((json.loads(chosen), json.loads(details or "{}").get("odds", {})))
+    logged = rows(memory, "SELECT episode, chosen, details FROM decisions WHERE episode <> '' ORDER BY n")
+    for id, chosen, details in logged:
+        episodes.setdefault(id, []).append((json.loads(chosen), json.loads(details or "{}").get("odds", {})))
     late = 0
     for choices in episodes.values():
         seen, withheld, tested = set[str](), set[str](), set[str]()
@@ -309,8 +298,7 @@ def test_the_effect_is_that_of_being_seen_in_the_episode_at_all() -> None:
         assert account.effect == pytest.approx(0.6, abs=0.2)
 
 
-def test_what_was_seen_is_not_put_to_the_test_later_in_the_episode_in_any_process(tmp_path: Path) -> None:
-    path = tmp_path / "a.mem"
+def test_what_was_seen_is_not_put_to_the_test_later_in_the_episode_in_any_process(path: Path) -> None:
     with filled_memory(path, withhold=0.5) as memory, opened(path, withhold=0.5, seed=9) as other:
         memory.add_many(["press the button of the router", "a plug for the router", "wait a minute"])
         rewarded(memory, 8)
@@ -337,8 +325,7 @@ def test_what_was_seen_is_not_put_to_the_test_later_in_the_episode_in_any_proces
             assert {hit.id for hit in again.search(ASKED, top_k=3, episode=open_.id)} == {hit.id for hit in shown}
 
 
-def test_reopening_and_another_process_come_to_the_same(tmp_path: Path) -> None:
-    path = tmp_path / "a.mem"
+def test_reopening_and_another_process_come_to_the_same(path: Path) -> None:
     with filled_memory(path) as memory, opened(path, seed=5) as other:
         rewarded(memory, 70)
         rewarded(other, 20, searches=2)
@@ -349,13 +336,12 @@ def test_reopening_and_another_process_come_to_the_same(tmp_path: Path) -> None:
     with opened(path) as memory:
         assert memory.ledger() == live
     with opened(path, policy="memrl") as memory:
-        assert [replace(account, success=0.0, usual=0.0, seen=0.0) for account in memory.ledger().accounts] == [
-            replace(account, success=0.0, usual=0.0, seen=0.0) for account in live.accounts
-        ]
+        listed, before = memory.ledger().accounts, live.accounts
+        unseen = {"success": 0.0, "usual": 0.0, "seen": 0.0}
+        assert [replace(one, **unseen) for one in listed] == [replace(one, **unseen) for one in before]
 
 
-def test_a_rollback_a_correction_and_an_erasure_change_the_rows_that_they_concern(tmp_path: Path) -> None:
-    path = tmp_path / "a.mem"
+def test_a_rollback_a_correction_and_an_erasure_change_the_rows_that_they_concern(path: Path) -> None:
     with filled_memory(path) as memory:
         memory.add_many(["the cat sleeps", "the dog barks"], user_id="ana")
         rewarded(memory, 30)
@@ -388,8 +374,7 @@ def test_a_rollback_a_correction_and_an_erasure_change_the_rows_that_they_concer
         assert memory.ledger() == after
 
 
-def test_what_is_gone_is_left_out_unless_asked_for(tmp_path: Path) -> None:
-    path = tmp_path / "a.mem"
+def test_what_is_gone_is_left_out_unless_asked_for(path: Path) -> None:
     with filled_memory(path) as memory:
         other = memory.add("the plug of the router").id
         rewarded(memory, 60)
@@ -408,23 +393,21 @@ def test_what_is_gone_is_left_out_unless_asked_for(tmp_path: Path) -> None:
         everything = memory.ledger(everything=True)
         assert everything.accounts[: len(whole.accounts)] == whole.accounts
         assert everything.gross == whole.gross
-        rows = CliRunner().invoke(app, ["ledger", "--file", str(path), "--all"]).output
-        assert f"{tested[1]:>6} " in rows
-        assert "(gone)" in rows
-        assert "(gone)" not in CliRunner().invoke(app, ["ledger", "--file", str(path)]).output
+        listed = command("ledger", "--file", path, "--all").output
+        assert f"{tested[1]:>6} " in listed
+        assert "(gone)" in listed
+        assert "(gone)" not in command("ledger", "--file", path).output
         memory.rollback(undone.id)
         assert tested[0] in [account.item for account in memory.ledger().accounts]
         assert unseen not in [account.item for account in memory.ledger().accounts]
         assert unseen in [account.item for account in memory.ledger(everything=True).accounts]
 
 
-def test_of_a_log_without_odds_nothing_is_guessed(tmp_path: Path) -> None:
-    path = tmp_path / "a.mem"
+def test_of_a_log_without_odds_nothing_is_guessed(path: Path) -> None:
     with filled_memory(path) as memory:
         rewarded(memory, 60)
         assert sum(account.rows for account in memory.ledger().accounts)
-    with closing(apsw.Connection(str(path))) as connection:
-        connection.execute("UPDATE decisions SET details = json_remove(details, '$.odds', '$.expected')")
+    behind_its_back(path, "UPDATE decisions SET details = json_remove(details, '$.odds', '$.expected')")
     with opened(path) as memory:
         statement = memory.ledger()
         assert {account.verdict for account in statement.accounts} == {"not tested"}

@@ -20,8 +20,6 @@ from keepworth.serving.trl import recall_for, reward_memory
 
 QUESTIONS = {"Where does Ana live?": "Oslo", "What does Bo play?": "chess"}
 PROMPTS: list[str] = []
-
-
 MARKS = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
 
 
@@ -55,38 +53,22 @@ def score(completions: list[Any], answer: list[str], **_: Any) -> list[float]:
 
 
 def trained() -> dict[str, Any]:
-    PROMPTS.clear()
     torch.manual_seed(0)
     words = tokenizer()
     shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "head_dim": 8}
     model = Qwen3ForCausalLM(Qwen3Config(vocab_size=len(words), num_key_value_heads=1, **shape))
     memory = Memory(encoder=None, policy=None)
     memory.add("Ana lives in Oslo.")
-    rows = datasets.Dataset.from_list(
-        [{"prompt": [{"role": "user", "content": asked}], "answer": answer} for asked, answer in QUESTIONS.items()]
-    )
-    rows = rows.with_transform(recall_for(memory))
+    asked = [{"prompt": [{"role": "user", "content": text}], "answer": answer} for text, answer in QUESTIONS.items()]
+    rows = datasets.Dataset.from_list(asked).with_transform(recall_for(memory))
     rewards: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         config = trl.GRPOConfig(
-            folder,
-            per_device_train_batch_size=4,
-            num_generations=2,
-            max_steps=1,
-            max_completion_length=2000,
-            report_to=[],
-            use_cpu=True,
-            bf16=False,
-            shuffle_dataset=False,
-            disable_tqdm=True,
-        )
-        trainer = Scripted(
-            model=model,
-            args=config,
-            train_dataset=rows,
-            processing_class=words,
-            reward_funcs=reward_memory(score, memory),
-        )
+            folder, per_device_train_batch_size=4, num_generations=2, max_steps=1, max_completion_length=2000,
+            report_to=[], use_cpu=True, bf16=False, shuffle_dataset=False, disable_tqdm=True,
+        )  # fmt: skip
+        told = reward_memory(score, memory)
+        trainer = Scripted(model=model, args=config, train_dataset=rows, processing_class=words, reward_funcs=told)
         calculated = trainer._calculate_rewards
 
         def noted(*args: Any) -> Any:
@@ -97,11 +79,8 @@ def trained() -> dict[str, Any]:
         trainer._calculate_rewards = noted
         trainer.train()
     (ana,) = memory.get_all()
-    return {
-        "rewards": rewards,
-        "shown": sum("Ana lives in Oslo." in each for each in PROMPTS),
-        "credited": [ana.values.credited, ana.values.total],
-    }
+    shown = sum("Ana lives in Oslo." in each for each in PROMPTS)
+    return {"rewards": rewards, "shown": shown, "credited": [ana.values.credited, ana.values.total]}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,84 @@
+"""What tests of the memory do again and again."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import apsw
+from typer.testing import CliRunner
+
+from keepworth.cli.memory import app
+from keepworth.memory.memory import Memory
+from keepworth.memory.store.connection import select
+from tests.memory.stub_encoder import WordEncoder as WordEncoder
+
+ACTIONS = ("refund", "replace", "escalate")
+
+
+def texts(memory: Memory, **options: Any) -> list[str]:
+    return [item.text for item in memory.get_all(**options)]
+
+
+def finds(memory: Any, query: str, *rest: Any, **options: Any) -> list[str]:
+    """The texts of what a memory, an episode or a bank finds."""
+    return [hit.text for hit in memory.search(query, *rest, **options)]
+
+
+def play(
+    memory: Memory,
+    task: str,
+    action: str,
+    reward: float,
+    actions: Sequence[str] = ACTIONS,
+    *,
+    query: str = "",
+    **people: str,
+) -> str:
+    """An episode of one search, one action and a reward; its id. `people`: `by`, who asks, and `judge`, whose word it is."""
+    with memory.episode(task, by=people.get("by", "")) as episode:
+        episode.search(query, actions=actions)
+        episode.act(action)
+        episode.reward(reward, by=people.get("judge"))
+    return episode.id
+
+
+def rows(memory: Memory, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    """What a memory that is open has in its tables."""
+    with memory.store.database.reading() as connection:
+        return select(connection, statement, values)
+
+
+def in_another_thread(work: Callable[[], object]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work).result()
+
+
+def behind_its_back(path: Path, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    """The rows of a statement that is carried out in a file by another program."""
+    with closing(apsw.Connection(str(path))) as connection:
+        return connection.execute(statement, values).fetchall()
+
+
+def command(*words: object, input: str | bytes = "") -> Any:
+    """The result of a command of `keepworth memory`."""
+    return CliRunner().invoke(app, [str(word) for word in words], input=input)
+
+
+# A disk that is full, for files of this process.
+
+
+@contextlib.contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """The system refuses to let a file grow beyond `size` bytes, as a quota does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -91,19 +91,16 @@ def test_going_on_with_a_run_of_somebody_else_runs_no_code_of_theirs(
     assert json.loads((folder / CURVE).read_text(encoding="utf-8"))["done"]
 
 
-@pytest.mark.parametrize(
-    ("words", "hint"),
-    [
-        (["--memory", "lrux"], "lru"),
-        (["--set", "trace_s=3"], "trace"),
-        (["--set", "rollout=half"], "rollout"),
-        (["--world", "CartPol-v1"], "CartPole-v1"),
-        (["--set", "chunk=7"], "chunk"),
-        (["--threads", "0"], "--threads"),
-        (["--seed", "-1"], "--seed"),
-        (["--memory", "ffm", "--set", "traces=-1"], "'ffm' cannot be made with traces = -1"),
-    ],
-)
+@pytest.mark.parametrize(("words", "hint"), [
+    (["--memory", "lrux"], "lru"),
+    (["--set", "trace_s=3"], "trace"),
+    (["--set", "rollout=half"], "rollout"),
+    (["--world", "CartPol-v1"], "CartPole-v1"),
+    (["--set", "chunk=7"], "chunk"),
+    (["--threads", "0"], "--threads"),
+    (["--seed", "-1"], "--seed"),
+    (["--memory", "ffm", "--set", "traces=-1"], "'ffm' cannot be made with traces = -1"),
+])  # fmt: skip
 def test_a_wrong_name_is_answered_with_the_right_one(
     words: list[str], hint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

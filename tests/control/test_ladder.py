@@ -43,17 +43,14 @@ def test_horizons_are_those_of_the_dial_and_of_the_paper() -> None:
     assert all(f"keepworth/Cue{xi}-v0" in gymnasium.registry for xi in RUNGS)
 
 
-@pytest.mark.parametrize(
-    ("context", "reach", "xi", "shows"),
-    [
-        (8, 8, (8, 8), "short-term"),
-        (8, 8, (9, 9), "out of reach"),
-        (1, None, (2, 2), "long-term"),
-        (8, None, (9, 40), "long-term"),
-        (8, None, (2, 104), "mixed"),
-        (8, 50, (2, 104), "out of reach"),
-    ],
-)
+@pytest.mark.parametrize(("context", "reach", "xi", "shows"), [
+    (8, 8, (8, 8), "short-term"),
+    (8, 8, (9, 9), "out of reach"),
+    (1, None, (2, 2), "long-term"),
+    (8, None, (9, 40), "long-term"),
+    (8, None, (2, 104), "mixed"),
+    (8, 50, (2, 104), "out of reach"),
+])  # fmt: skip
 def test_what_a_success_shows(context: int, reach: int | None, xi: tuple[int, int], shows: str) -> None:
     assert regime(context, reach, xi) == shows
 

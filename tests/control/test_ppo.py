@@ -132,19 +132,16 @@ def test_every_memory_is_exported_as_it_steps(name: str, tmp_path: Path) -> None
         state = expected[2]
 
 
-@pytest.mark.parametrize(
-    "space",
-    [
-        spaces.Discrete(3, start=2),
-        spaces.MultiDiscrete([2, 3]),
-        spaces.MultiBinary(4),
-        BOX,
-        spaces.Box(0, 255, (3, 2), np.uint8),
-        spaces.Box(-np.inf, np.inf, (2,)),
-        spaces.Tuple([spaces.Discrete(2), BOX]),
-        spaces.Dict(a=spaces.Discrete(2), b=spaces.Dict(c=BOX)),
-    ],
-)
+@pytest.mark.parametrize("space", [
+    spaces.Discrete(3, start=2),
+    spaces.MultiDiscrete([2, 3]),
+    spaces.MultiBinary(4),
+    BOX,
+    spaces.Box(0, 255, (3, 2), np.uint8),
+    spaces.Box(-np.inf, np.inf, (2,)),
+    spaces.Tuple([spaces.Discrete(2), BOX]),
+    spaces.Dict(a=spaces.Discrete(2), b=spaces.Dict(c=BOX)),
+])  # fmt: skip
 @pytest.mark.parametrize(
     "action", [spaces.Discrete(3, start=1), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2), BOX]
 )

@@ -12,22 +12,19 @@ def _session(*texts: str, id: str = "s1", date: str = "2023-05-20T02:21", eviden
     return Session(id, date, tuple(Turn("user", text, i, i in evidence) for i, text in enumerate(texts)))
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("I moved to Oslo last week.", ["I moved to Oslo last week."]),
-        ("Thanks! By the way, my cat is called Pepper.", ["My cat is called Pepper."]),
-        ("I met Dr. Smith in Oslo. She was kind.", ["I met Dr. Smith in Oslo."]),
-        ("I own three bikes, do you think I need more?", ["I own three bikes."]),
-        ("I got pre-approved for $2.5 million - can you believe it?", ["I got pre-approved for $2.5 million."]),
-        ("Do you know my name?", []),
-        ("Can you recommend a hotel? Paris is big.", []),
-        ("That sounds great, I love it.", []),
-        ("I'd like some tips on running.", []),
-        ("We won.", []),
-        ("", []),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("I moved to Oslo last week.", ["I moved to Oslo last week."]),
+    ("Thanks! By the way, my cat is called Pepper.", ["My cat is called Pepper."]),
+    ("I met Dr. Smith in Oslo. She was kind.", ["I met Dr. Smith in Oslo."]),
+    ("I own three bikes, do you think I need more?", ["I own three bikes."]),
+    ("I got pre-approved for $2.5 million - can you believe it?", ["I got pre-approved for $2.5 million."]),
+    ("Do you know my name?", []),
+    ("Can you recommend a hotel? Paris is big.", []),
+    ("That sounds great, I love it.", []),
+    ("I'd like some tips on running.", []),
+    ("We won.", []),
+    ("", []),
+])  # fmt: skip
 def test_what_counts_as_a_fact(text: str, expected: list[str]) -> None:
     session = _session(text)
     assert [fact.statement for fact in facts_of_turn(session.turns[0], session)] == expected

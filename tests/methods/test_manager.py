@@ -64,21 +64,18 @@ def test_any_text_is_an_operation_on_shown_items_only(text: str, shown: list[str
     assert set(executed.targets) <= set(shown)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "kind"),
-    [
-        ("Ana lives in Rome.", "Ana moved to Oslo.", OperationKind.SUPERSEDE),
-        ("Ana has a cat.", "Ana has a black cat.", OperationKind.UPDATE),
-        ("Ana has a black cat.", "Ana has a cat.", OperationKind.NOOP),
-        ("Ana lives in Rome.", "ana lived in Rome", OperationKind.NOOP),
-        ("I have 3 bikes", "I have 4 bikes", OperationKind.SUPERSEDE),
-        ("I like tea", "I no longer like tea", OperationKind.SUPERSEDE),
-        ("2023-05-20: I own a Fiat.", "2023-06-01: I own a Fiat.", OperationKind.NOOP),
-        ("2023-05-20 user: My best time is 27:12.", "2023-06-01 user: My best time is 25:50.", OperationKind.SUPERSEDE),
-        ("I don't eat fish", "I eat fish", OperationKind.SUPERSEDE),
-        ("It costs 2.5 euros", "It costs 5.2 euros", OperationKind.SUPERSEDE),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "kind"), [
+    ("Ana lives in Rome.", "Ana moved to Oslo.", OperationKind.SUPERSEDE),
+    ("Ana has a cat.", "Ana has a black cat.", OperationKind.UPDATE),
+    ("Ana has a black cat.", "Ana has a cat.", OperationKind.NOOP),
+    ("Ana lives in Rome.", "ana lived in Rome", OperationKind.NOOP),
+    ("I have 3 bikes", "I have 4 bikes", OperationKind.SUPERSEDE),
+    ("I like tea", "I no longer like tea", OperationKind.SUPERSEDE),
+    ("2023-05-20: I own a Fiat.", "2023-06-01: I own a Fiat.", OperationKind.NOOP),
+    ("2023-05-20 user: My best time is 27:12.", "2023-06-01 user: My best time is 25:50.", OperationKind.SUPERSEDE),
+    ("I don't eat fish", "I eat fish", OperationKind.SUPERSEDE),
+    ("It costs 2.5 euros", "It costs 5.2 euros", OperationKind.SUPERSEDE),
+])  # fmt: skip
 def test_update_is_told_from_supersede(old: str, new: str, kind: OperationKind) -> None:
     executed = ground(Operation(OperationKind.UPDATE, ("m1",)), new, {"m1": old})
     assert executed.kind is kind

@@ -57,21 +57,18 @@ def test_both_signals_by_hand() -> None:
         openclaw.NextState(0.0, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("message", "vote", "hint"),
-    [
-        ("Thanks, that is how I like it. What is snow?", 1.0, ""),
-        ("Perfect. Please use no commas. What is snow?", 1.0, "Please use no commas."),
-        (
-            "No, not like that. Please be brief. Please do not shout! What is snow?",
-            -1.0,
-            "Please be brief. Please do not shout!",
-        ),
-        ("No, not like that. Please. What is snow?", -1.0, ""),
-        ("Please one. Please two. Please three. Please four.", 0.0, "Please one. Please two. Please three."),
-        ("Let us go on. What is snow?", 0.0, ""),
-    ],
-)
+@pytest.mark.parametrize(("message", "vote", "hint"), [
+    ("Thanks, that is how I like it. What is snow?", 1.0, ""),
+    ("Perfect. Please use no commas. What is snow?", 1.0, "Please use no commas."),
+    (
+        "No, not like that. Please be brief. Please do not shout! What is snow?",
+        -1.0,
+        "Please be brief. Please do not shout!",
+    ),
+    ("No, not like that. Please. What is snow?", -1.0, ""),
+    ("Please one. Please two. Please three. Please four.", 0.0, "Please one. Please two. Please three."),
+    ("Let us go on. What is snow?", 0.0, ""),
+])  # fmt: skip
 def test_what_the_next_message_says(message: str, vote: float, hint: str) -> None:
     assert (openclaw.vote_of(message), openclaw.hint_of(message)) == (vote, hint)
 

@@ -19,20 +19,17 @@ def surely(old: str, new: str, cosine: float) -> bool:
 
 
 # The cosines are those of all-MiniLM-L6-v2.
-@pytest.mark.parametrize(
-    ("old", "new", "cosine", "gone"),
-    [
-        ("I rent a flat over in Bergen.", "I packed up and left Bergen for Oslo.", 0.6, True),
-        ("I have a membership at Fitbase.", "I cancelled Fitbase and signed up at Ironworks.", 0.6, True),
-        ("I get hives from peanuts.", "I outgrew my allergy to peanuts.", 0.7, True),
-        ("I rent a flat over in Bergen.", "I visited Bergen.", 0.6, False),
-        ("I rent a flat over in Bergen.", "I'm thinking of moving to Oslo now.", 0.6, False),
-        ("I rent a flat over in Bergen.", "My sister packed up and left Bergen for Oslo.", 0.6, False),
-        ("I play tennis on Mondays.", "I also play chess on Wednesdays now.", 0.6, False),
-        ("I have a cat.", "I'm really into music lately.", 0.2, False),
-        ("I've been reading a lot.", "I've been reading a lot of poems.", 0.9, False),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "cosine", "gone"), [
+    ("I rent a flat over in Bergen.", "I packed up and left Bergen for Oslo.", 0.6, True),
+    ("I have a membership at Fitbase.", "I cancelled Fitbase and signed up at Ironworks.", 0.6, True),
+    ("I get hives from peanuts.", "I outgrew my allergy to peanuts.", 0.7, True),
+    ("I rent a flat over in Bergen.", "I visited Bergen.", 0.6, False),
+    ("I rent a flat over in Bergen.", "I'm thinking of moving to Oslo now.", 0.6, False),
+    ("I rent a flat over in Bergen.", "My sister packed up and left Bergen for Oslo.", 0.6, False),
+    ("I play tennis on Mondays.", "I also play chess on Wednesdays now.", 0.6, False),
+    ("I have a cat.", "I'm really into music lately.", 0.2, False),
+    ("I've been reading a lot.", "I've been reading a lot of poems.", 0.9, False),
+])  # fmt: skip
 def test_what_is_told_as_a_change_of_the_same_replaces_it(old: str, new: str, cosine: float, gone: bool) -> None:
     assert surely(old, new, cosine) is gone
 

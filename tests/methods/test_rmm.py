@@ -104,19 +104,16 @@ def test_before_it_learns_it_gives_the_retrievers_order_and_shows_five_of_twenty
                 assert {hit.id for hit in episode.search()} <= set(nearest[:20])
 
 
-@pytest.mark.parametrize(
-    ("reply", "of"),
-    [
-        ("Oslo [m3]", {"m3"}),
-        ("Oslo [sic], see [m3, m12 ]", {"m3", "m12"}),
-        ("I do not know [NO_CITE]", set()),
-        ("By what was shown earlier [m99]", set()),
-        ("Oslo", None),
-        ("Oslo [see above]", None),
-        ("Oslo [m3] (as in [1])", None),
-        ("", None),
-    ],
-)
+@pytest.mark.parametrize(("reply", "of"), [
+    ("Oslo [m3]", {"m3"}),
+    ("Oslo [sic], see [m3, m12 ]", {"m3", "m12"}),
+    ("I do not know [NO_CITE]", set()),
+    ("By what was shown earlier [m99]", set()),
+    ("Oslo", None),
+    ("Oslo [see above]", None),
+    ("Oslo [m3] (as in [1])", None),
+    ("", None),
+])  # fmt: skip
 def test_citations_are_the_last_brackets(reply: str, of: set[str] | None) -> None:
     assert cited(reply, ("m3", "m12", "m20")) == of
 

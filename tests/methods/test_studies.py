@@ -155,21 +155,18 @@ def test_the_tree_of_a_run_of_ones_own_is_walked_by_its_own_model(finished_runs:
     assert [*rows] == [f"{edges}: {way}" for edges in ("1 edge", "3 edges") for way in ways]
 
 
-@pytest.mark.parametrize(
-    ("words", "settings", "says"),
-    [
-        (["one", "--reader", "none"], {}, "--reader changes nothing with --diagnose"),
-        (["one", "two", "coins", "pass_at_k"], {}, "of 3 runs, two are compared"),
-        (["one", "tree", "domains"], {}, "Name their file: --set tasks=FILE.jsonl"),
-        (["one", "two", "spurious"], {}, "0 had coins for rewards"),
-        (["one", "domains"], {}, "two runs or more"),
-        (["one", "one", "domains"], {}, "different names"),
-        (["one", "hierarchy"], {}, "no test question of one has a path"),
-        (["one", "pass_at_k"], {"samples": 1}, "2 or more samples"),
-        (["one", "pass_at_k"], {"sample": 1}, "Did you mean 'samples'"),
-        (["absent"], {}, "absent"),
-    ],
-)
+@pytest.mark.parametrize(("words", "settings", "says"), [
+    (["one", "--reader", "none"], {}, "--reader changes nothing with --diagnose"),
+    (["one", "two", "coins", "pass_at_k"], {}, "of 3 runs, two are compared"),
+    (["one", "tree", "domains"], {}, "Name their file: --set tasks=FILE.jsonl"),
+    (["one", "two", "spurious"], {}, "0 had coins for rewards"),
+    (["one", "domains"], {}, "two runs or more"),
+    (["one", "one", "domains"], {}, "different names"),
+    (["one", "hierarchy"], {}, "no test question of one has a path"),
+    (["one", "pass_at_k"], {"samples": 1}, "2 or more samples"),
+    (["one", "pass_at_k"], {"sample": 1}, "Did you mean 'samples'"),
+    (["absent"], {}, "absent"),
+])  # fmt: skip
 def test_what_cannot_be_diagnosed_is_refused(
     words: list[str], settings: dict[str, Any], says: str, finished_runs: Path
 ) -> None:
@@ -236,15 +233,12 @@ def test_the_regression_of_rises_is_their_mean_where_all_look_alike() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("memory", "done"),
-    [
-        (Memory(), [0, 1, 0, 1]),
-        (Memory(visual=False), [0, 0, 0, 0]),
-        (Memory(logical=False), [0, 0, 0, 0]),
-        (Memory(visual=False, logical=False), [0, 0, 0, 0]),
-    ],
-)
+@pytest.mark.parametrize(("memory", "done"), [
+    (Memory(), [0, 1, 0, 1]),
+    (Memory(visual=False), [0, 0, 0, 0]),
+    (Memory(logical=False), [0, 0, 0, 0]),
+    (Memory(visual=False, logical=False), [0, 0, 0, 0]),
+])  # fmt: skip
 def test_what_was_misread_on_one_screen_and_misjudged_on_another_is_put_together(
     memory: Memory, done: list[float]
 ) -> None:

@@ -13,40 +13,37 @@ from keepworth.methods.writers._time_window import TimeWindow, window_of
 ASKED = "2023-06-22T11:12"
 
 
-@pytest.mark.parametrize(
-    ("question", "window"),
-    [
-        ("Who did I meet 5 days ago?", "2023-06-17T00:00/2023-06-17T23:59"),
-        ("What did I bake a couple of days ago?", "2023-06-20T00:00/2023-06-20T23:59"),
-        ("Which event was a week ago?", "2023-06-12T00:00/2023-06-18T23:59"),
-        ("What did I buy two months ago?", "2023-04-07T00:00/2023-05-07T23:59"),
-        ("What have I written since I began three weeks ago?", "2023-05-29T00:00/2023-06-22T11:12"),
-        ("Who did I meet last Tuesday?", "2023-06-20T00:00/2023-06-20T23:59"),
-        ("Who did I meet last Thursday?", "2023-06-15T00:00/2023-06-15T23:59"),
-        ("Which bike did I fix the past weekend?", "2023-06-17T00:00/2023-06-18T23:59"),
-        ("How many hours did I jog last week?", "2023-06-12T00:00/2023-06-18T23:59"),
-        ("Which shoes did I clean last month?", "2023-05-01T00:00/2023-05-31T23:59"),
-        ("How many plants did I get in the last month?", "2023-05-23T00:00/2023-06-22T23:59"),
-        ("How much did I spend in the past three months?", "2023-03-22T00:00/2023-06-22T11:12"),
-        ("Where did I fly in March and April?", "2023-03-01T00:00/2023-04-30T23:59"),
-        ("How often did I run from July to October?", "2022-07-01T00:00/2022-10-31T23:59"),
-        ("Which airline was it on Valentine's day?", "2023-02-14T00:00/2023-02-14T23:59"),
-        ("What was done on October 13, 2023?", "2023-10-13T00:00/2023-10-13T23:59"),
-        ("What was done on 1 February, 2023?", "2023-02-01T00:00/2023-02-01T23:59"),
-        ("What was done in October 2023?", "2023-10-01T00:00/2023-10-31T23:59"),
-        ("What was done in 2022?", "2022-01-01T00:00/2022-12-31T23:59"),
-        ("What was done between April 1, 2020, and April 9, 2020", "2020-04-01T00:00/2020-04-09T23:59"),
-        (
-            "If it rained on May 3, 2020, what was done between May 1, 2020, at 19:45 and May 2, 2020, at 9:27 AM",
-            "2020-05-01T19:45/2020-05-02T09:27",
-        ),
-        ("between 13:30:20 and 23:53:46 on January 10, 2024", "2024-01-10T13:30/2024-01-10T23:53"),
-        ("from 2023-12-30 16:27:30 to 2023-12-30 21:24:36", "2023-12-30T16:27/2023-12-30T21:24"),
-        ("in just 4 days after 8:11 pm, March 10, 2020", "2020-03-10T20:11/2020-03-14T20:11"),
-        ("in just 1 month before 12:00 am, March 31, 2020", "2020-02-29T00:00/2020-03-31T00:00"),
-        ("What came after May 3?", "2023-05-03T00:00/2023-06-22T11:12"),
-    ],
-)
+@pytest.mark.parametrize(("question", "window"), [
+    ("Who did I meet 5 days ago?", "2023-06-17T00:00/2023-06-17T23:59"),
+    ("What did I bake a couple of days ago?", "2023-06-20T00:00/2023-06-20T23:59"),
+    ("Which event was a week ago?", "2023-06-12T00:00/2023-06-18T23:59"),
+    ("What did I buy two months ago?", "2023-04-07T00:00/2023-05-07T23:59"),
+    ("What have I written since I began three weeks ago?", "2023-05-29T00:00/2023-06-22T11:12"),
+    ("Who did I meet last Tuesday?", "2023-06-20T00:00/2023-06-20T23:59"),
+    ("Who did I meet last Thursday?", "2023-06-15T00:00/2023-06-15T23:59"),
+    ("Which bike did I fix the past weekend?", "2023-06-17T00:00/2023-06-18T23:59"),
+    ("How many hours did I jog last week?", "2023-06-12T00:00/2023-06-18T23:59"),
+    ("Which shoes did I clean last month?", "2023-05-01T00:00/2023-05-31T23:59"),
+    ("How many plants did I get in the last month?", "2023-05-23T00:00/2023-06-22T23:59"),
+    ("How much did I spend in the past three months?", "2023-03-22T00:00/2023-06-22T11:12"),
+    ("Where did I fly in March and April?", "2023-03-01T00:00/2023-04-30T23:59"),
+    ("How often did I run from July to October?", "2022-07-01T00:00/2022-10-31T23:59"),
+    ("Which airline was it on Valentine's day?", "2023-02-14T00:00/2023-02-14T23:59"),
+    ("What was done on October 13, 2023?", "2023-10-13T00:00/2023-10-13T23:59"),
+    ("What was done on 1 February, 2023?", "2023-02-01T00:00/2023-02-01T23:59"),
+    ("What was done in October 2023?", "2023-10-01T00:00/2023-10-31T23:59"),
+    ("What was done in 2022?", "2022-01-01T00:00/2022-12-31T23:59"),
+    ("What was done between April 1, 2020, and April 9, 2020", "2020-04-01T00:00/2020-04-09T23:59"),
+    (
+        "If it rained on May 3, 2020, what was done between May 1, 2020, at 19:45 and May 2, 2020, at 9:27 AM",
+        "2020-05-01T19:45/2020-05-02T09:27",
+    ),
+    ("between 13:30:20 and 23:53:46 on January 10, 2024", "2024-01-10T13:30/2024-01-10T23:53"),
+    ("from 2023-12-30 16:27:30 to 2023-12-30 21:24:36", "2023-12-30T16:27/2023-12-30T21:24"),
+    ("in just 4 days after 8:11 pm, March 10, 2020", "2020-03-10T20:11/2020-03-14T20:11"),
+    ("in just 1 month before 12:00 am, March 31, 2020", "2020-02-29T00:00/2020-03-31T00:00"),
+    ("What came after May 3?", "2023-05-03T00:00/2023-06-22T11:12"),
+])  # fmt: skip
 def test_what_a_question_speaks_of(question: str, window: str) -> None:
     assert str(window_of(question, ASKED)) == window
 

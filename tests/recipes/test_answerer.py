@@ -19,15 +19,12 @@ def test_memories_stand_one_a_line_before_the_question_and_the_prompt_ends_where
     assert render([], "Who?", Style.DISTIL).endswith("Useful:")
 
 
-@pytest.mark.parametrize(
-    ("text", "style", "answer", "status"),
-    [
-        (" Oslo\nQuestion: more", Style.DIRECT, "Oslo", ParseStatus.OK),
-        ("\n", Style.DIRECT, "", ParseStatus.INVALID),
-        (f" I live in Oslo.\n{MARKER} Oslo\n", Style.DISTIL, "Oslo", ParseStatus.OK),
-        (" I live in Oslo.", Style.DISTIL, "", ParseStatus.INVALID),
-    ],
-)
+@pytest.mark.parametrize(("text", "style", "answer", "status"), [
+    (" Oslo\nQuestion: more", Style.DIRECT, "Oslo", ParseStatus.OK),
+    ("\n", Style.DIRECT, "", ParseStatus.INVALID),
+    (f" I live in Oslo.\n{MARKER} Oslo\n", Style.DISTIL, "Oslo", ParseStatus.OK),
+    (" I live in Oslo.", Style.DISTIL, "", ParseStatus.INVALID),
+])  # fmt: skip
 def test_parse(text: str, style: Style, answer: str, status: ParseStatus) -> None:
     assert parse(text, style) == (answer, status)
 

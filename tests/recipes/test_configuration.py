@@ -68,27 +68,21 @@ def test_a_short_option_without_a_key_is_refused() -> None:
         resolved(role="manager")
 
 
-@pytest.mark.parametrize(
-    ("assignment", "meant"),
-    [("sed=1", "seed"), ("answerr.step=1", "answerer")],
-)
+@pytest.mark.parametrize(("assignment", "meant"), [("sed=1", "seed"), ("answerr.step=1", "answerer")])
 def test_an_unknown_key_gets_the_nearest_one(assignment: str, meant: str) -> None:
     with pytest.raises(UnknownName) as caught:
         resolved(assignment)
     assert caught.value.nearest == meant
 
 
-@pytest.mark.parametrize(
-    ("assignment", "says"),
-    [
-        ("seed=many", "seed = 'many'"),
-        ("answerer.steps=0", "answerer.steps"),
-        ("seed", "key=value"),
-        ("answerer.roles=[1", "not a TOML value"),
-        ("seed.deep=1", "seed"),
-        ("seed=1 seed.deep=1", "seed is a value"),
-    ],
-)
+@pytest.mark.parametrize(("assignment", "says"), [
+    ("seed=many", "seed = 'many'"),
+    ("answerer.steps=0", "answerer.steps"),
+    ("seed", "key=value"),
+    ("answerer.roles=[1", "not a TOML value"),
+    ("seed.deep=1", "seed"),
+    ("seed=1 seed.deep=1", "seed is a value"),
+])  # fmt: skip
 def test_a_bad_value_is_named_with_its_key(assignment: str, says: str) -> None:
     with pytest.raises(BadSetting, match=says):
         resolved(*([assignment] if "[" in assignment else assignment.split()))

@@ -173,14 +173,11 @@ def test_a_recipes_file_sets_settings_by_their_own_names(tmp_path: Path) -> None
     assert recipe(tmp_path, "steps = 3\nsettings = {'group_size': 2}").settings == {"steps": 3, "group_size": 2}
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("setings = {'steps': 3}", "Did you mean 'settings'"),
-        ("rewards = ['exact_match']", "Did you mean 'reward'"),
-        ("steps = 3\nsettings = {'steps': 4}", "sets steps twice"),
-    ],
-)
+@pytest.mark.parametrize(("text", "says"), [
+    ("setings = {'steps': 3}", "Did you mean 'settings'"),
+    ("rewards = ['exact_match']", "Did you mean 'reward'"),
+    ("steps = 3\nsettings = {'steps': 4}", "sets steps twice"),
+])  # fmt: skip
 def test_what_a_recipes_file_says_in_vain_is_refused(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(BadRecipe, match=f"(?s){says}"):
         recipe(tmp_path, text)
@@ -258,24 +255,21 @@ def test_where_nothing_can_be_scored_that_is_said_by_name(chat_checkpoint: Path,
         trained(chat_checkpoint, tmp_path, HELD_OUT, environment=Broken)
 
 
-@pytest.mark.parametrize(
-    ("more", "says"),
-    [
-        ({"turns": 3}, "turns = 3 has no effect without an environment"),
-        ({"environment": lambda task: Guessing(), "reward": score}, "an environment gives its own rewards"),
-        ({"weights": [1.0, 2.0]}, "weights = .* has no effect without rewards of your own"),
-        ({"recall": 5}, "recall = 5 has no effect without a memory"),
-        ({"verifier": "exact_match", "reward": score}, "verifier = 'exact_match' has no effect with a reward"),
-        ({"learning_rat": 1}, "learning_rate"),
-        ({"stop": [""]}, "at least 1 character"),
-        ({"track": "trakio"}, "FILE.py:NAME"),
-        ({"tasks": 5}, "neither a file nor rows"),
-        ({"tasks": ROWS[:2]}, "has no task for"),
-        ({"tasks": [{"prompt": "a"}] * 1 + [{"prompt": letter} for letter in "bcdef"]}, "has no field 'answer'"),
-        ({"name": "a/b"}, "cannot be the name of a run"),
-        ({"reward": lambda answer, row: row["lettre"]}, "has no field 'lettre'.*Did you mean 'letter'"),
-    ],
-)
+@pytest.mark.parametrize(("more", "says"), [
+    ({"turns": 3}, "turns = 3 has no effect without an environment"),
+    ({"environment": lambda task: Guessing(), "reward": score}, "an environment gives its own rewards"),
+    ({"weights": [1.0, 2.0]}, "weights = .* has no effect without rewards of your own"),
+    ({"recall": 5}, "recall = 5 has no effect without a memory"),
+    ({"verifier": "exact_match", "reward": score}, "verifier = 'exact_match' has no effect with a reward"),
+    ({"learning_rat": 1}, "learning_rate"),
+    ({"stop": [""]}, "at least 1 character"),
+    ({"track": "trakio"}, "FILE.py:NAME"),
+    ({"tasks": 5}, "neither a file nor rows"),
+    ({"tasks": ROWS[:2]}, "has no task for"),
+    ({"tasks": [{"prompt": "a"}] * 1 + [{"prompt": letter} for letter in "bcdef"]}, "has no field 'answer'"),
+    ({"name": "a/b"}, "cannot be the name of a run"),
+    ({"reward": lambda answer, row: row["lettre"]}, "has no field 'lettre'.*Did you mean 'letter'"),
+])  # fmt: skip
 def test_what_cannot_work_is_said_before_there_is_a_run(
     chat_checkpoint: Path, tmp_path: Path, more: dict[str, Any], says: str
 ) -> None:
@@ -323,14 +317,11 @@ def test_the_command_line_takes_a_file_of_tasks_and_a_function(chat_checkpoint: 
     sys.path.remove(str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("x = 1\n", "holds no recipe"),
-        ("import nowhere_at_all\n", r"cannot be imported: ModuleNotFoundError.*\(line 1\)"),
-        ("def (:\n", "cannot be imported: SyntaxError"),
-    ],
-)
+@pytest.mark.parametrize(("text", "says"), [
+    ("x = 1\n", "holds no recipe"),
+    ("import nowhere_at_all\n", r"cannot be imported: ModuleNotFoundError.*\(line 1\)"),
+    ("def (:\n", "cannot be imported: SyntaxError"),
+])  # fmt: skip
 def test_a_file_that_is_no_recipe_is_named(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "mine.py").write_text(text)
     with pytest.raises(BadRecipe, match=says):
@@ -400,14 +391,11 @@ def chats(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["memory_r1", "--source", "CHATS"], "a recipe (memory_r1) and --source"),
-        (["--tasks", "CHATS", "--source", "CHATS"], "tasks and a source"),
-        (["--source", "none.jsonl"], "none.jsonl is no file"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["memory_r1", "--source", "CHATS"], "a recipe (memory_r1) and --source"),
+    (["--tasks", "CHATS", "--source", "CHATS"], "tasks and a source"),
+    (["--source", "none.jsonl"], "none.jsonl is no file"),
+])  # fmt: skip
 def test_what_does_not_go_together_is_refused(
     arguments: list[str], message: str, chats: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -288,19 +288,13 @@ def test_options_of_an_objective_are_settings(checkpoint: Path, tmp_path: Path) 
     assert run.config["objective"] == {"preset": "grpo", "surrogate": "Clip(0.2, 0.28)", "advantage": "Outcome(group)"}
 
 
-@pytest.mark.parametrize(
-    ("texts", "says"),
-    [
-        (["objective=grpo", "objective.surogate=Plain"], "did you mean 'surrogate'"),
-        (["objective.preset=gropo"], "Did you mean 'grpo'"),
-        (
-            ["objective=grpo", "objective.surrogate=Clip(0.2, 0.28)"],
-            "changes nothing with passes = 1 and minibatches = 1",
-        ),
-        (["objective=grpo", "objective.surrogate=Clap(0.2, 0.28)"], "did you mean 'Clip'"),
-        (["objective.entropy=EntropyBonus(0.1)", "entropy=0.2"], "entropy = 0.2 has no effect with objective.entropy"),
-    ],
-)
+@pytest.mark.parametrize(("texts", "says"), [
+    (["objective=grpo", "objective.surogate=Plain"], "did you mean 'surrogate'"),
+    (["objective.preset=gropo"], "Did you mean 'grpo'"),
+    (["objective=grpo", "objective.surrogate=Clip(0.2, 0.28)"], "changes nothing with passes = 1 and minibatches = 1"),
+    (["objective=grpo", "objective.surrogate=Clap(0.2, 0.28)"], "did you mean 'Clip'"),
+    (["objective.entropy=EntropyBonus(0.1)", "entropy=0.2"], "entropy = 0.2 has no effect with objective.entropy"),
+])  # fmt: skip
 def test_an_option_of_an_objective_that_cannot_take_effect_is_refused_by_name(texts: list[str], says: str) -> None:
     from keepworth.recipes.configuration import resolve
 

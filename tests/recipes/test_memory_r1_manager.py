@@ -90,17 +90,14 @@ def test_banks_are_measured_on_the_split_that_is_asked_for(checkpoint: Path, tmp
     assert [table["title"] for table in manager_tables(run, config)] == ["Answers from the bank it kept"]
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"model": "smollm"},
-        {"model": "all-minilm-l6-v2"},
-        {"recall": "retrieved", "encoder": "minilmm"},
-        {"role": "manager", "model": "smollm"},
-        {"role": "manager", "encoder": "minilmm"},
-        {"role": "manager", "reader": "nowhere"},
-    ],
-)
+@pytest.mark.parametrize("settings", [
+    {"model": "smollm"},
+    {"model": "all-minilm-l6-v2"},
+    {"recall": "retrieved", "encoder": "minilmm"},
+    {"role": "manager", "model": "smollm"},
+    {"role": "manager", "encoder": "minilmm"},
+    {"role": "manager", "reader": "nowhere"},
+])  # fmt: skip
 def test_what_is_not_there_is_said_before_a_model_is_loaded(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, object]
 ) -> None:
@@ -115,13 +112,10 @@ def test_what_is_not_there_is_said_before_a_model_is_loaded(
     assert not run.evals()
 
 
-@pytest.mark.parametrize(
-    ("settings", "practised"),
-    [
-        ({}, "plain"),
-        ({"level": "near-miss"}, "near-miss"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "practised"), [
+    ({}, "plain"),
+    ({"level": "near-miss"}, "near-miss"),
+])  # fmt: skip
 def test_a_table_says_whether_its_cases_are_of_a_kind_trained_on(
     tmp_path: Path, settings: dict[str, object], practised: str | None
 ) -> None:

@@ -134,30 +134,27 @@ def test_the_place_of_the_right_entry_tells_nothing() -> None:
         assert all(abs(places[place] / total - 1 / size) < 0.08 for place in range(size)), places
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("UPDATE 1", (OperationKind.UPDATE, 1, ParseStatus.OK)),
-        (" DELETE 0\n\nMemory:", (OperationKind.DELETE, 0, ParseStatus.OK)),
-        ("ADD", (OperationKind.ADD, None, ParseStatus.OK)),
-        ("none", (OperationKind.NOOP, None, ParseStatus.REPAIRED)),
-        ("No-Op.", (OperationKind.NOOP, None, ParseStatus.REPAIRED)),
-        ("SKIP", (OperationKind.NOOP, None, ParseStatus.REPAIRED)),
-        ("INSERT", (OperationKind.ADD, None, ParseStatus.REPAIRED)),
-        ("ADD 1", (OperationKind.ADD, None, ParseStatus.REPAIRED)),
-        ("supersede [2]", (OperationKind.UPDATE, 2, ParseStatus.REPAIRED)),
-        ("UPDATE: 01", (OperationKind.UPDATE, 1, ParseStatus.REPAIRED)),
-        ("UPDATE 3", (OperationKind.NOOP, None, ParseStatus.INVALID)),  # three entries are shown
-        ("UPDATE", (OperationKind.NOOP, None, ParseStatus.INVALID)),
-        ("DELETE 0 1", (OperationKind.NOOP, None, ParseStatus.INVALID)),
-        ("DELETE " + "9" * 5000, (OperationKind.NOOP, None, ParseStatus.INVALID)),
-        ("UPDATE ٣", (OperationKind.NOOP, None, ParseStatus.INVALID)),
-        ("ADDITION", (OperationKind.NOOP, None, ParseStatus.INVALID)),
-        ("I would ADD this", (OperationKind.NOOP, None, ParseStatus.INVALID)),
-        ("", (OperationKind.NOOP, None, ParseStatus.INVALID)),
-        (" \n \t", (OperationKind.NOOP, None, ParseStatus.INVALID)),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("UPDATE 1", (OperationKind.UPDATE, 1, ParseStatus.OK)),
+    (" DELETE 0\n\nMemory:", (OperationKind.DELETE, 0, ParseStatus.OK)),
+    ("ADD", (OperationKind.ADD, None, ParseStatus.OK)),
+    ("none", (OperationKind.NOOP, None, ParseStatus.REPAIRED)),
+    ("No-Op.", (OperationKind.NOOP, None, ParseStatus.REPAIRED)),
+    ("SKIP", (OperationKind.NOOP, None, ParseStatus.REPAIRED)),
+    ("INSERT", (OperationKind.ADD, None, ParseStatus.REPAIRED)),
+    ("ADD 1", (OperationKind.ADD, None, ParseStatus.REPAIRED)),
+    ("supersede [2]", (OperationKind.UPDATE, 2, ParseStatus.REPAIRED)),
+    ("UPDATE: 01", (OperationKind.UPDATE, 1, ParseStatus.REPAIRED)),
+    ("UPDATE 3", (OperationKind.NOOP, None, ParseStatus.INVALID)),  # three entries are shown
+    ("UPDATE", (OperationKind.NOOP, None, ParseStatus.INVALID)),
+    ("DELETE 0 1", (OperationKind.NOOP, None, ParseStatus.INVALID)),
+    ("DELETE " + "9" * 5000, (OperationKind.NOOP, None, ParseStatus.INVALID)),
+    ("UPDATE ٣", (OperationKind.NOOP, None, ParseStatus.INVALID)),
+    ("ADDITION", (OperationKind.NOOP, None, ParseStatus.INVALID)),
+    ("I would ADD this", (OperationKind.NOOP, None, ParseStatus.INVALID)),
+    ("", (OperationKind.NOOP, None, ParseStatus.INVALID)),
+    (" \n \t", (OperationKind.NOOP, None, ParseStatus.INVALID)),
+])  # fmt: skip
 def test_parser(text: str, expected: tuple[OperationKind, int | None, ParseStatus]) -> None:
     assert read_operation(text, shown=3) == expected
 
@@ -181,19 +178,16 @@ def test_bad_input_is_named() -> None:
         names_of("valid")
 
 
-@pytest.mark.parametrize(
-    ("sentence", "changes"),
-    [
-        ("I have 3 bikes.", True),
-        ("I own seven cats.", True),
-        ("I have 3 bikes and 2 cars.", False),  # which one changed could not be told
-        ("I like tea.", False),
-        ("I ran 5:30 today.", False),
-        ("I paid $20 for it.", False),
-        ("I live at number 1,204.", False),
-        ("I moved here in 2021.", False),
-    ],
-)
+@pytest.mark.parametrize(("sentence", "changes"), [
+    ("I have 3 bikes.", True),
+    ("I own seven cats.", True),
+    ("I have 3 bikes and 2 cars.", False),  # which one changed could not be told
+    ("I like tea.", False),
+    ("I ran 5:30 today.", False),
+    ("I paid $20 for it.", False),
+    ("I live at number 1,204.", False),
+    ("I moved here in 2021.", False),
+])  # fmt: skip
 def test_one_number_is_changed_and_nothing_else(sentence: str, changes: bool) -> None:
     other = renumbered(sentence)
     assert bool(other) == changes

@@ -56,18 +56,15 @@ def test_any_text_is_legal_and_the_budget_holds(
     assert sum(len(turn.chunk) for turn in course.turns) == len(FACTS)
 
 
-@pytest.mark.parametrize(
-    ("text", "calls"),
-    [
-        ("E1 S0\nE2", [BankCall("E", None, 1, "E1"), BankCall("S", None, 0, "S0")]),
-        ("E0=1, -S2", [BankCall("E", 0, 1, "E0=1"), BankCall("S", 2, None, "-S2")]),
-        ("-C C3", [BankCall("C", None, None, "-C"), BankCall("C", None, 3, "C3")]),
-        ("\n none", []),
-        ("", []),
-        ("E x1 -E1=2 E= e1", [None] * 5),
-        ("E٣ E1234", [None, None]),
-    ],
-)
+@pytest.mark.parametrize(("text", "calls"), [
+    ("E1 S0\nE2", [BankCall("E", None, 1, "E1"), BankCall("S", None, 0, "S0")]),
+    ("E0=1, -S2", [BankCall("E", 0, 1, "E0=1"), BankCall("S", 2, None, "-S2")]),
+    ("-C C3", [BankCall("C", None, None, "-C"), BankCall("C", None, 3, "C3")]),
+    ("\n none", []),
+    ("", []),
+    ("E x1 -E1=2 E= e1", [None] * 5),
+    ("E٣ E1234", [None, None]),
+])  # fmt: skip
 def test_what_a_response_asks_for(text: str, calls: list[BankCall | None]) -> None:
     assert calls_of(text) == calls
 

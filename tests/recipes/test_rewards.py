@@ -66,21 +66,18 @@ def test_what_trl_calls_no_opinion_is_none() -> None:
         terms(scoring(silent), "7")
 
 
-@pytest.mark.parametrize(
-    ("given", "error", "says"),
-    [
-        (lambda answer, row: None, UnusableReward, r"returned nothing \(row 1 of rows\)"),
-        (lambda answer, row: "yes", UnusableReward, r"returned 'yes'"),
-        (lambda answer, row: float("nan"), UnusableReward, r"returned nan"),
-        (lambda answer, row: row["soluton"], MissingField, r"row 1 of rows has no field 'soluton'.*'solution'"),
-        (lambda answer, row: answer[100], UnusableReward, r"fails on row 1 of rows.*IndexError"),
-        (lambda completions, soluton: [0.0], MissingField, r"no field 'soluton'"),
-        (lambda completions, **_: 0.0, UnusableReward, r"returned 0.0 for one completion"),
-        (lambda completions, **_: [0.0, 1.0], UnusableReward, r"returned \[0.0, 1.0\] for one completion"),
-        (lambda completions, **_: "1", UnusableReward, r"returned '1' for one completion"),
-        (lambda completions, **_: [None], UnusableReward, r"No reward says anything of the answers to 1 rows"),
-    ],
-)
+@pytest.mark.parametrize(("given", "error", "says"), [
+    (lambda answer, row: None, UnusableReward, r"returned nothing \(row 1 of rows\)"),
+    (lambda answer, row: "yes", UnusableReward, r"returned 'yes'"),
+    (lambda answer, row: float("nan"), UnusableReward, r"returned nan"),
+    (lambda answer, row: row["soluton"], MissingField, r"row 1 of rows has no field 'soluton'.*'solution'"),
+    (lambda answer, row: answer[100], UnusableReward, r"fails on row 1 of rows.*IndexError"),
+    (lambda completions, soluton: [0.0], MissingField, r"no field 'soluton'"),
+    (lambda completions, **_: 0.0, UnusableReward, r"returned 0.0 for one completion"),
+    (lambda completions, **_: [0.0, 1.0], UnusableReward, r"returned \[0.0, 1.0\] for one completion"),
+    (lambda completions, **_: "1", UnusableReward, r"returned '1' for one completion"),
+    (lambda completions, **_: [None], UnusableReward, r"No reward says anything of the answers to 1 rows"),
+])  # fmt: skip
 def test_what_is_wrong_is_said_before_training(given: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         try_rewards(scoring(given), TASKS)

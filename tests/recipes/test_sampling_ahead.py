@@ -20,14 +20,11 @@ AHEAD = [pytest.param("turns", marks=pytest.mark.slow), "overlap"]
 """Every recipe is sampled in step with the learner in tests/methods/test_recipes.py."""
 
 
-@pytest.mark.parametrize(
-    ("recipe", "own"),
-    [
-        (strings, STRINGS),
-        pytest.param(overwrite_reading, READING, marks=pytest.mark.slow),
-        pytest.param(memory_r1, ANSWERING, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("recipe", "own"), [
+    (strings, STRINGS),
+    pytest.param(overwrite_reading, READING, marks=pytest.mark.slow),
+    pytest.param(memory_r1, ANSWERING, marks=pytest.mark.slow),
+])  # fmt: skip
 @pytest.mark.parametrize("sampling", AHEAD)
 def test_a_recipe_samples_ahead(
     checkpoint: Path, tmp_path: Path, recipe: ModuleType, own: dict[str, object], sampling: str

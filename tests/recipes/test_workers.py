@@ -88,15 +88,12 @@ def test_own_tasks_from_a_file_run_alike_with_workers(checkpoint: Path, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "settings", "role"),
-    [
-        ("arithmetic", {"answer": "calculator", "max_tokens": 4, "evaluate_every": 2}, "policy"),
-        ("strings", STRINGS, "policy"),
-        ("overwrite_reading", READING, "reader"),
-        ("memory_r1", {"evaluate_every": 2, "max_tokens": 4, "distractors": 2}, "answerer"),
-    ],
-)
+@pytest.mark.parametrize(("name", "settings", "role"), [
+    ("arithmetic", {"answer": "calculator", "max_tokens": 4, "evaluate_every": 2}, "policy"),
+    ("strings", STRINGS, "policy"),
+    ("overwrite_reading", READING, "reader"),
+    ("memory_r1", {"evaluate_every": 2, "max_tokens": 4, "distractors": 2}, "answerer"),
+])  # fmt: skip
 def test_shipped_recipes_run_alike_with_workers(
     checkpoint: Path, tmp_path: Path, name: str, settings: dict[str, Any], role: str
 ) -> None:

@@ -125,14 +125,11 @@ def test_where_it_is_looked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -
         find(folder / "nowhere")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"split": "validation"}, "There is no split 'validation'"),
-        ({"split": "train", "protocol": "memory_r1"}, "Did you mean 'memory-r1'"),
-        ({"split": "train", "categories": ["temporl"]}, "Did you mean 'temporal'"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"split": "validation"}, "There is no split 'validation'"),
+    ({"split": "train", "protocol": "memory_r1"}, "Did you mean 'memory-r1'"),
+    ({"split": "train", "categories": ["temporl"]}, "Did you mean 'temporal'"),
+])  # fmt: skip
 def test_unknown_names(folder: Path, options: dict[str, object], message: str) -> None:
     with pytest.raises(UnknownName, match=message):
         locomo(data=folder, **options)  # type: ignore[arg-type]

@@ -71,35 +71,29 @@ def test_a_competing_answer_is_not_a_distractor(monkeypatch: pytest.MonkeyPatch)
     assert task.source == "longmemeval-oracle+3"
 
 
-@pytest.mark.parametrize(
-    ("text", "question", "answer", "found"),
-    [
-        ("I have 3 dogs.", "How many cats do I have?", "3", False),  # a bare number about something else
-        ("I have 3 dogs.", "How many dogs do I have?", "3", True),
-        ("I have two dogs.", "How many cats do I have?", "two", False),
-        ("The yellow dress was lovely.", "What did I buy for my sister?", "a yellow dress", True),
-        ("The yellow and red dress.", "What did I buy for my sister?", "a yellow dress", False),
-        ("A birthday gift of my sister.", "What birthday gift did I buy my sister?", "socks", True),
-        ("My sister is ill.", "What birthday gift did I buy my sister?", "socks", False),
-    ],
-)
+@pytest.mark.parametrize(("text", "question", "answer", "found"), [
+    ("I have 3 dogs.", "How many cats do I have?", "3", False),  # a bare number about something else
+    ("I have 3 dogs.", "How many dogs do I have?", "3", True),
+    ("I have two dogs.", "How many cats do I have?", "two", False),
+    ("The yellow dress was lovely.", "What did I buy for my sister?", "a yellow dress", True),
+    ("The yellow and red dress.", "What did I buy for my sister?", "a yellow dress", False),
+    ("A birthday gift of my sister.", "What birthday gift did I buy my sister?", "socks", True),
+    ("My sister is ill.", "What birthday gift did I buy my sister?", "socks", False),
+])  # fmt: skip
 def test_competing_rule(text: str, question: str, answer: str, found: bool) -> None:
     session = Session("s", "2023-01-01T00:00", (Turn("user", text, 0), Turn("assistant", answer, 1)))
     assert competes(session, question, (answer,)) is found
 
 
-@pytest.mark.parametrize(
-    ("text", "golds"),
-    [
-        ("7 days. 8 days (including the last day) is also acceptable.", ("7 days", "8 days")),
-        (
-            "One week. Answers ranging from 7 days to 10 days are also acceptable.",
-            ("One week", "7 days", "8 days", "9 days", "10 days"),
-        ),
-        (3, ("3",)),
-        ("The music shop on Main St.", ("The music shop on Main St.",)),
-    ],
-)
+@pytest.mark.parametrize(("text", "golds"), [
+    ("7 days. 8 days (including the last day) is also acceptable.", ("7 days", "8 days")),
+    (
+        "One week. Answers ranging from 7 days to 10 days are also acceptable.",
+        ("One week", "7 days", "8 days", "9 days", "10 days"),
+    ),
+    (3, ("3",)),
+    ("The music shop on Main St.", ("The music shop on Main St.",)),
+])  # fmt: skip
 def test_gold_answers(text: str | int, golds: tuple[str, ...]) -> None:
     assert gold_answers(text) == golds
 
@@ -108,27 +102,21 @@ def test_dates() -> None:
     assert iso_date("2023/05/20 (Sat) 02:21") == "2023-05-20T02:21"
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"split": "tests"}, r"no split 'tests'\. Did you mean 'test'"),
-        ({"split": "test", "types": ["knowledge-updates"]}, "Did you mean 'knowledge-update'"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"split": "tests"}, r"no split 'tests'\. Did you mean 'test'"),
+    ({"split": "test", "types": ["knowledge-updates"]}, "Did you mean 'knowledge-update'"),
+])  # fmt: skip
 def test_unknown_names(options: dict[str, object], message: str) -> None:
     with pytest.raises(UnknownName, match=message):
         longmemeval(**options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"extractive": True, "abstention": True},
-        {"extractive": True, "types": ["single-session-preference"]},
-        {"distractors": -1},
-        {"types": []},
-    ],
-)
+@pytest.mark.parametrize("options", [
+    {"extractive": True, "abstention": True},
+    {"extractive": True, "types": ["single-session-preference"]},
+    {"distractors": -1},
+    {"types": []},
+])  # fmt: skip
 def test_options_without_effect(options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"extractive=True|distractors=-1|types=\(\)"):
         longmemeval("test", **options)  # type: ignore[arg-type]

@@ -34,17 +34,14 @@ class Counter(gymnasium.Env[Any, Any]):
 DISCRETE, BOX = spaces.Discrete(3), spaces.Box(-2, 2, (1,), np.float32)
 
 
-def rolled(
-    dials: Dials, actions: list[Any], space: spaces.Space[Any] = DISCRETE
-) -> tuple[list[Any], list[float], list[Any]]:
+def rolled(dials: Dials, actions: list[Any], space: spaces.Space[Any] = DISCRETE) -> tuple[list[Any], ...]:
+    """What is seen from the reset on, what is paid and whether a bound was passed, step by step."""
     world = Dialled(Counter(space), dials)
     first, _ = world.reset(seed=0)
-    steps = [world.step(action) for action in actions]
-    return (
-        [first, *(step[0] for step in steps)],
-        [step[1] for step in steps],
-        [step[4].get("violation") for step in steps],
+    seen, rewards, _, _, more = (
+        list(column) for column in zip(*(world.step(action) for action in actions), strict=True)
     )
+    return [first, *seen], rewards, [info.get("violation") for info in more]
 
 
 def test_without_a_dial_a_world_is_as_it_was() -> None:
@@ -106,9 +103,7 @@ def test_behaviours_log_what_they_say() -> None:
 
 
 def test_a_dialled_world_is_trained_on() -> None:
-    settings = PpoSettings(
-        world="cartpole", memory="gru", steps=64, envs=2, rollout=16, chunk=16, width=8, minibatches=1
-    )
+    settings = PpoSettings("cartpole", "gru", steps=64, envs=2, rollout=16, chunk=16, width=8, minibatches=1)
     trainer = Trainer(settings, lambda: dialled("CartPole-v1", lag=1, drive=0.5, bound=1.0))
     assert len(list(trainer.train())) == 2
 

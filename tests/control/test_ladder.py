@@ -69,10 +69,12 @@ def test_the_command_writes_k_and_xi_beside_each_success(tmp_path: Path) -> None
     words = ["--memories", "mlp", "frame_stack:frames=4", "--rungs", "2", "8", "--seeds", "0", "--seconds", "0.2"]
     main([*words, "--json", str(path)])
     rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
-    assert [(row["memory"], row["K"], row["xi"], row["regime"]) for row in rows] == [
-        ("mlp", 1, 2, "out of reach"),
-        ("frame_stack:frames=4", 4, 2, "short-term"),
-        ("mlp", 1, 8, "out of reach"),
-        ("frame_stack:frames=4", 4, 8, "out of reach"),
+    mlp, stack = ("mlp", 1), ("frame_stack:frames=4", 4)
+    shows = [
+        (*mlp, 2, "out of reach"),
+        (*stack, 2, "short-term"),
+        (*mlp, 8, "out of reach"),
+        (*stack, 8, "out of reach"),
     ]
+    assert [(row["memory"], row["K"], row["xi"], row["regime"]) for row in rows] == shows
     assert all(0 <= row["success"] <= 1 for row in rows)

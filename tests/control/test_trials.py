@@ -59,10 +59,8 @@ def test_what_the_first_episode_found_out_pays_in_the_second(memory: str, least:
 
 
 def test_an_agent_of_trials_is_loaded_with_them(tmp_path: Path) -> None:
-    settings = PpoSettings(
-        "guess", "trmrl", steps=64, envs=4, rollout=16, chunk=16, width=8, trial=2, reward_input=True
-    )
-    list(run(settings, tmp_path, Guess))
+    small = PpoSettings("guess", "trmrl", steps=64, envs=4, rollout=16, chunk=16, width=8, trial=2, reward_input=True)
+    list(run(small, tmp_path, Guess))
     agent, world = TrainedAgent.load(tmp_path, Guess), Trials(Guess(), 2)
     observation, _ = world.reset(seed=0)
     state, over, reward, steps = None, False, 0.0, 0

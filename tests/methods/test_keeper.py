@@ -117,13 +117,9 @@ def test_what_cannot_take_effect_is_refused() -> None:
 
 def test_from_the_first_day_it_keeps_what_is_worth_keeping() -> None:
     said = [
-        "Thanks!",
-        "Ok.",
-        "My sister Ana moved to Oslo in 2019",
-        "Can you say more?",
-        "Hm.",
+        "Thanks!", "Ok.", "My sister Ana moved to Oslo in 2019", "Can you say more?", "Hm.",
         "I bought 3 lamps on Monday",
-    ]
+    ]  # fmt: skip
     with opened(2) as memory:
         memory.add("\n".join(said), infer=True)
         assert texts(memory) == [said[2], said[5]]

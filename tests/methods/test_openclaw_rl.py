@@ -37,13 +37,9 @@ def test_both_signals_by_hand() -> None:
     mask = torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]])
     drawn = torch.tensor([[-1.0, -2.0, -1.0], [-0.5, -0.25, 0.0]])
     batch = Batch(
-        mask=mask,
-        lp_behaviour=drawn,
-        lp_teacher=torch.tensor([[-0.5, -3.0, -1.0], [-0.5, -0.25, 0.0]]),
-        rewards=torch.tensor([1.0, -1.0]),
-        group=torch.tensor([0, 1]),
-        episode=torch.tensor([0, 1]),
-    )
+        mask=mask, lp_behaviour=drawn, lp_teacher=torch.tensor([[-0.5, -3.0, -1.0], [-0.5, -0.25, 0.0]]),
+        rewards=torch.tensor([1.0, -1.0]), group=torch.tensor([0, 1]), episode=torch.tensor([0, 1]),
+    )  # fmt: skip
     hand = {
         (1.0, 0.0): [[1.0, 1.0, 1.0], [-1.0, -1.0, 0.0]],
         (0.0, 1.0): [[0.5, -1.0, 0.0], [0.0, 0.0, 0.0]],

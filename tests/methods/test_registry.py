@@ -28,22 +28,10 @@ METHOD = Method(kind="policy", name="NAME", title="Mine", about="what I made", m
 """
 FIELDS = {
     *(
-        "kind",
-        "name",
-        "title",
-        "paper",
-        "about",
-        "claim",
-        "differs",
-        "label",
-        "tags",
-        "extra",
-        "parts",
-        "on",
-        "verdict",
-        "evidence",
+        "kind", "name", "title", "paper", "about", "claim", "differs", "label", "tags", "extra", "parts", "on",
+        "verdict", "evidence",
     ),
-}
+}  # fmt: skip
 EVIDENCE = {
     *("name", "command", "revision", "machine", "model", "n", "seeds", "unit", "arms", "comparisons", "controls"),
     *("verdict", "sentence"),

@@ -27,12 +27,8 @@ from tests.recipes.writer_runs import LOCAL, TINY, echoing, run_of
 
 CALLS = {"chunk": 3, "recent": 1, "warm_start": 50, "warm_start_learning_rate": 2e-2, "temperature": 0.6}
 RECIPES: dict[ModuleType, dict[str, Any]] = {
-    bounded_bank: {},
-    memory_r2: {},
-    fine_mem: {},
-    mem_alpha: CALLS,
-    agemem: {**CALLS, "distractors": 2},
-}
+    bounded_bank: {}, memory_r2: {}, fine_mem: {}, mem_alpha: CALLS, agemem: {**CALLS, "distractors": 2},
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -40,13 +40,9 @@ def resolved(*assignments: str, **short: object) -> Any:
 
 def test_assignments_arrive_typed() -> None:
     config = resolved(
-        "seed=3",
-        "answerer.learning_rate=3e-5",
-        "mixed=true",
-        'answerer.roles=["a", "b"]',
-        "data=none",
+        "seed=3", "answerer.learning_rate=3e-5", "mixed=true", 'answerer.roles=["a", "b"]', "data=none",
         "objective=none",
-    )
+    )  # fmt: skip
     assert config == Config(
         seed=3,
         mixed=True,

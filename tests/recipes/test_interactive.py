@@ -89,13 +89,9 @@ def test_episodes_that_died_are_kept_apart_and_said(checkpoint: Path, tmp_path: 
     how = Play(lambda task: Dies(), lambda task, memory: OverwriteReader(4, 3))
     tasks = [Task(f"t/{name}", "test", name, ("x",), "token_f1") for name in ("one", "two")]
     system = replace(
-        overwrite_reading.system(config),
-        train=tasks,
-        play=how,
-        dev=Measured(tasks, {"": Play(lambda task: SaidFirst(), how.agent)}),
-        test={},
-        limits=Limits(max_turns=3),
-    )
+        overwrite_reading.system(config), train=tasks, play=how,
+        dev=Measured(tasks, {"": Play(lambda task: SaidFirst(), how.agent)}), test={}, limits=Limits(max_turns=3),
+    )  # fmt: skip
     progress = Notes()
     with RunFolder.create(tmp_path / "run", {}) as run:
         system.learn(config, run, progress)

@@ -76,13 +76,9 @@ def test_coverage_is_of_the_best_answer() -> None:
 
 def test_the_terms_of_a_choice_add_up_as_the_paper_weighs_them() -> None:
     reward = evidence_reward(
-        texts=["On 3 May I bought a road bike.", "Hello."],
-        answers=["road bike"],
-        chosen={"a", "x"},
-        gold={"a"},
-        gaps=[0.0, 7.0],
-        fidelities=[1.0, None],
-    )
+        texts=["On 3 May I bought a road bike.", "Hello."], answers=["road bike"], chosen={"a", "x"}, gold={"a"},
+        gaps=[0.0, 7.0], fidelities=[1.0, None],
+    )  # fmt: skip
     near = (1.5 / (1 + math.exp(-7)) - 0.5 + 0.25) / 2
     assert reward == pytest.approx(0.6 * 1.0 + 0.2 * 0.0 + 0.2 * (0.5 * near + 0.5 * 1.0))
     nothing = evidence_reward(texts=[], answers=["bike"], chosen=(), gold={"a"}, gaps=[], fidelities=[])

@@ -135,12 +135,9 @@ def test_what_cannot_run_in_a_worker_says_so_before_anything_is_loaded(checkpoin
 
     with pytest.raises(KeepworthError, match="given as objects") as caught:
         train(
-            [{"prompt": f"{n}", "answer": "1"} for n in range(40)],
-            model=str(checkpoint),
-            runs=tmp_path,
-            workers=2,
+            [{"prompt": f"{n}", "answer": "1"} for n in range(40)], model=str(checkpoint), runs=tmp_path, workers=2,
             **TINY,
-        )
+        )  # fmt: skip
     assert "keepworth train FILE.py" in caught.value.fix
     with pytest.raises(KeepworthError, match="a reader that is loaded in this process"):
         run_of(Origin("bounded_bank"), checkpoint, tmp_path / "bank", workers=2)

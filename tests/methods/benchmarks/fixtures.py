@@ -37,15 +37,10 @@ def multihop(name: str, *, shared: str = "") -> dict[str, Any]:
         context.append([shared, ["A paragraph of several questions."]])
         facts.append([shared, 0])
     return {
-        "id": f"q{name}",
-        "question": f"How long is the river of Town {name}?",
-        "answer": f"40{len(name)} km",
-        "type": "bridge_comparison",
-        "level": "hard",
-        "supporting_facts": facts,
-        "evidences": [[f"Town {name}", "river", f"Run{name}"]],
-        "context": context,
-    }
+        "id": f"q{name}", "question": f"How long is the river of Town {name}?", "answer": f"40{len(name)} km",
+        "type": "bridge_comparison", "level": "hard", "supporting_facts": facts,
+        "evidences": [[f"Town {name}", "river", f"Run{name}"]], "context": context,
+    }  # fmt: skip
 
 
 def multihop_folder(root: Path, folder: str) -> None:
@@ -88,16 +83,13 @@ def prefeval(root: Path) -> None:
         root / "prefeval" / "explicit_with_mcq.jsonl.gz",
         [
             {
-                "topic": f"topic{number % 3}",
-                "index": number,
-                "preference": f"I never eat fruit number {number}.",
-                "question": f"What should I eat on day {number}?",
-                "explanation": "",
+                "topic": f"topic{number % 3}", "index": number, "preference": f"I never eat fruit number {number}.",
+                "question": f"What should I eat on day {number}?", "explanation": "",
                 "mcq": {"classification_task_options": [f"bread {number}", "fruit", "more fruit", "a fruit pie"]},
             }
             for number in range(30)
         ],
-    )
+    )  # fmt: skip
 
 
 TIMEBENCH = (
@@ -179,16 +171,13 @@ def math500(root: Path) -> None:
         root / "math500" / "test.jsonl",
         [
             {
-                "problem": f"What is half of ${number}$?",
-                "solution": f"It is \\boxed{{\\frac{{{number}}}{{2}}}}.",
-                "answer": f"\\frac{{{number}}}{{2}}",
-                "subject": "Algebra",
-                "level": 1,
+                "problem": f"What is half of ${number}$?", "solution": f"It is \\boxed{{\\frac{{{number}}}{{2}}}}.",
+                "answer": f"\\frac{{{number}}}{{2}}", "subject": "Algebra", "level": 1,
                 "unique_id": f"test/{number}.json",
             }
             for number in range(1, 60, 2)
         ],
-    )
+    )  # fmt: skip
 
 
 def banking77(root: Path) -> None:
@@ -208,17 +197,14 @@ def longmemeval_file(root: Path) -> None:
         ]
         records.append(
             {
-                "question_id": f"new{number}" + ("_abs" if number == 3 else ""),
-                "question_type": "single-session-user",
-                "question": f"What did lamp {number} cost?",
-                "answer": f"{number} pounds",
+                "question_id": f"new{number}" + ("_abs" if number == 3 else ""), "question_type": "single-session-user",
+                "question": f"What did lamp {number} cost?", "answer": f"{number} pounds",
                 "question_date": "2023/05/30 (Tue) 23:40",
                 "haystack_dates": ["2023/05/20 (Sat) 02:21", "2023/05/10 (Wed) 02:21"],
-                "haystack_session_ids": [f"answer_{number}", "chat_1"],
-                "haystack_sessions": sessions,
+                "haystack_session_ids": [f"answer_{number}", "chat_1"], "haystack_sessions": sessions,
                 "answer_session_ids": [f"answer_{number}"],
-            }
-        )
+            },
+        )  # fmt: skip
     whole(root / "longmemeval" / "longmemeval_s_cleaned.json", records)
 
 
@@ -233,17 +219,13 @@ def longmemeval_v2(root: Path) -> None:
         folder / "questions.jsonl",
         [
             {
-                "id": f"q{n}",
-                "domain": "web",
-                "question": f"What is on page {n}?",
-                "answer": f"lamps {n}",
-                "question_type": "static",
-                "eval_function": "norm_phrase_set_match",
+                "id": f"q{n}", "domain": "web", "question": f"What is on page {n}?", "answer": f"lamps {n}",
+                "question_type": "static", "eval_function": "norm_phrase_set_match",
                 "image": "x.png" if n == 0 else None,
             }
             for n in range(30)
         ],
-    )
+    )  # fmt: skip
     whole(folder / "haystacks" / "lme_v2_small.json", {f"q{n}": [f"t{n % 4}", f"t{(n + 1) % 4}"] for n in range(30)})
 
 
@@ -267,19 +249,15 @@ def memory_arena(root: Path) -> None:
         root / "memoryarena" / "data.jsonl",
         [
             {
-                "id": n,
-                "category": "baking",
-                "backgrounds": [f"The shop {n} has flour."],
+                "id": n, "category": "baking", "backgrounds": [f"The shop {n} has flour."],
                 "questions": [f"Buy flour {n}.", f"Buy sugar like {n}.", f"Plan trip {n}."],
                 "answers": [
-                    {"target_asin": f"B0{n}", "attributes": ["fine"]},
-                    f"sugar {n}",
-                    [{"days": 1, "to": f"Rome {n}"}],
+                    {"target_asin": f"B0{n}", "attributes": ["fine"]}, f"sugar {n}", [{"days": 1, "to": f"Rome {n}"}],
                 ],
             }
             for n in range(30)
         ],
-    )
+    )  # fmt: skip
 
 
 def lifelong_agent_bench(root: Path) -> None:

@@ -83,20 +83,14 @@ def test_corrections(folder: Path) -> None:
         locomo("train", data=folder, corrected=True)
     faults = [
         {
-            "question_id": "locomo_0_qa0",
-            "question": "What is Ann's dog called?",
-            "error_type": "WRONG_CITATION",
-            "correct_evidence": ["D2:1"],
-            "correct_answer": "Rex II",
+            "question_id": "locomo_0_qa0", "question": "What is Ann's dog called?", "error_type": "WRONG_CITATION",
+            "correct_evidence": ["D2:1"], "correct_answer": "Rex II",
         },
         {
-            "question_id": "locomo_0_qa1",
-            "question": "When?",
-            "error_type": "TEMPORAL_ERROR",
-            "correct_evidence": ["D1:2"],
-            "correct_answer": "2021 (but the question says 2022)",
+            "question_id": "locomo_0_qa1", "question": "When?", "error_type": "TEMPORAL_ERROR",
+            "correct_evidence": ["D1:2"], "correct_answer": "2021 (but the question says 2022)",
         },
-    ]
+    ]  # fmt: skip
     path = folder / "locomo" / "answer_key_errors.json"
     path.write_text(json.dumps(faults))
     first, second = locomo("train", data=folder, corrected=True)

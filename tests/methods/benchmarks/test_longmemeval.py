@@ -52,17 +52,9 @@ def test_a_competing_answer_is_not_a_distractor(monkeypatch: pytest.MonkeyPatch)
         session("harmless", "I fixed the fence."),
     ]
     question = module.LongMemEvalQuestion(
-        "q",
-        "single-session-user",
-        "Which cat food brand do I buy for her?",
-        ("Luna",),
-        "2023-05-01T00:00",
-        (gold,),
-        "train",
-        "q",
-        False,
-        True,
-    )
+        "q", "single-session-user", "Which cat food brand do I buy for her?", ("Luna",), "2023-05-01T00:00", (gold,),
+        "train", "q", False, True,
+    )  # fmt: skip
     monkeypatch.setattr(module, "questions", lambda: (question,))
     monkeypatch.setattr(module, "_pool", lambda split: tuple((s, s.id) for s in rivals))
     (task,) = module.longmemeval("train", distractors=3)

@@ -126,9 +126,7 @@ def test_a_pooled_set_has_one_haystack(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", BY_PATH)
-def test_missing_data_says_what_was_looked_for_where_and_the_fix(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_data_is_named_with_the_fix(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KEEPWORTH_DATA", raising=False)
     with pytest.raises(MissingData) as nowhere:
         BENCHMARKS[name]("test")

@@ -78,11 +78,8 @@ def test_each_scope_has_its_budget() -> None:
         assert texts(memory, user_id="ana") == texts(memory, user_id="bo") == ["two"]
 
 
-@settings(max_examples=25, deadline=None)
-@given(
-    most=st.integers(1, 4),
-    steps=st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=10),
-)
+@settings(max_examples=25)
+@given(st.integers(1, 4), st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=10))
 def test_never_more_than_the_budget_and_what_is_pinned_stays(most: int, steps: list[tuple[int, bool]]) -> None:
     with opened(most) as memory:
         pinned: set[str] = set()
@@ -194,31 +191,28 @@ def test_rewards_by_chance_move_little() -> None:
         assert list(keeper_of(memory).weights(memory).values()) == pytest.approx(PRIOR, abs=0.5)
 
 
+def learned_of_twelve(seed: int, times: int = 1, last: float | None = None) -> tuple[dict[str, float], float]:
+    """The weights after twelve people, and how wide the interval of the check is. last: a reward more, of the first."""
+    with opened(6, begin=(0.0,) * len(MARKS)) as memory:
+        rng = random.Random(seed)
+        for number in range(12):
+            talks(rng, memory, f"u{number}", "bought", times=times)
+        if last is not None:
+            with memory.episode(user_id="u0") as episode:
+                episode.reward(last)
+        check = keeper_of(memory).learned(memory)
+        return keeper_of(memory).weights(memory), check.high - check.low
+
+
 def test_a_question_asked_three_times_is_one_piece_of_evidence() -> None:
-    learned = []
-    for times in (1, 3):
-        with opened(6, begin=(0.0,) * len(MARKS)) as memory:
-            rng = random.Random(3)
-            for number in range(12):
-                talks(rng, memory, f"u{number}", "bought", times=times)
-            check = keeper_of(memory).learned(memory)
-            learned.append((keeper_of(memory).weights(memory), check.high - check.low))
-    assert learned[1][0] == pytest.approx(learned[0][0], abs=0.02)
-    assert learned[1][1] > 0.9 * learned[0][1]
+    (once, width), (thrice, of_three) = (learned_of_twelve(3, times) for times in (1, 3))
+    assert thrice == pytest.approx(once, abs=0.02)
+    assert of_three > 0.9 * width
 
 
 def test_one_reward_of_a_hundred_changes_next_to_nothing() -> None:
-    learned = []
-    for last in (1.0, 100.0):
-        with opened(6, begin=(0.0,) * len(MARKS)) as memory:
-            rng = random.Random(4)
-            for number in range(12):
-                talks(rng, memory, f"u{number}", "bought")
-            with memory.episode(user_id="u0") as episode:
-                episode.reward(last)
-            keeper_of(memory).learned(memory)
-            learned.append(keeper_of(memory).weights(memory))
-    assert learned[0] == pytest.approx(learned[1], abs=1e-6)
+    one, hundred = (learned_of_twelve(4, last=last)[0] for last in (1.0, 100.0))
+    assert one == pytest.approx(hundred, abs=1e-6)
 
 
 def test_an_undone_choice_is_no_evidence() -> None:

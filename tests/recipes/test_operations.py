@@ -7,7 +7,7 @@ import re
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth.episodes.episode import OperationKind, ParseStatus
@@ -159,7 +159,6 @@ def test_parser(text: str, expected: tuple[OperationKind, int | None, ParseStatu
     assert read_operation(text, shown=3) == expected
 
 
-@settings(deadline=None)
 @given(st.text(), st.integers(0, 5))
 def test_any_text_parses_and_an_invalid_one_is_a_noop(text: str, shown: int) -> None:
     kind, target, status = read_operation(text, shown)

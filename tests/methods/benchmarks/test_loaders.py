@@ -65,11 +65,7 @@ def test_supporting_sentences_are_evidence_and_the_test_side_stays_whole(tmp_pat
     fixtures.multihop_folder(tmp_path, "hotpotqa")
     sides = {split: hotpotqa(split, data=tmp_path) for split in SPLITS}
     # B and D share a supporting paragraph with F, which is on a later side.
-    assert {split: [task.key[-1] for task in found] for split, found in sides.items()} == {
-        "train": ["A"],
-        "dev": ["C"],
-        "test": ["E", "F"],
-    }
+    assert ["".join(task.key[-1] for task in found) for found in sides.values()] == ["A", "C", "EF"]
     task = sides["train"][0]
     said = [(turn.speaker, turn.text) for session in task.sessions for turn in session.turns if turn.evidence]
     assert sorted(said) == [("RunA", "RunA is 401 km long."), ("Town A", "It lies on the river RunA.")]
@@ -117,9 +113,8 @@ def test_timebench_tells_facts_and_asks(tmp_path: Path) -> None:
     assert article.sessions[0].turns[0].speaker.startswith("TimeqaEasy Person")
     assert {task.tags["abstention"] for task in every if task.tags["type"].startswith("menatqa")} == {"true"}
     few = timebench("test", data=tmp_path, tasks=("timeqa_hard",))
-    assert [task.key for task in few] == [
-        task.key for task in timebench("test", data=tmp_path) if task.tags["type"] == "timeqa_hard"
-    ]
+    hard = [task for task in timebench("test", data=tmp_path) if task.tags["type"] == "timeqa_hard"]
+    assert [task.key for task in few] == [task.key for task in hard]
     assert timebench("test", data=tmp_path, tasks=("tempreason_l1",))[0].sessions == ()
     with pytest.raises(UnknownName, match="Did you mean 'timeqa_hard'"):
         timebench("test", data=tmp_path, tasks=("timeqa_hards",))
@@ -146,23 +141,16 @@ def test_only_intervals_with_both_ends_are_asked(tmp_path: Path) -> None:
 
 def test_what_is_remembered_is_asked_nowhere(tmp_path: Path) -> None:
     fixtures.math500(tmp_path)
-    fixtures.lines(
-        tmp_path / "gsm8k" / "train.jsonl",
-        [
-            {"question": task.input, "answer": f"<<1+1=2>>So it is.\n#### {task.answers[0]}"}
-            for task in arithmetic("gsm8k", "train")
-        ],
-    )
-    for name, load in (
-        ("gsm8k", lambda split: gsm8k(split, data=tmp_path, memories=10_000)),
-        ("svamp", lambda split: svamp(split, memories=10_000)),
-        ("math500", lambda split: math500(split, data=tmp_path, memories=10_000)),
-    ):
-        sides = {split: load(split) for split in SPLITS}
+    fixtures.lines(tmp_path / "gsm8k" / "train.jsonl", [
+        {"question": task.input, "answer": f"<<1+1=2>>So it is.\n#### {task.answers[0]}"}
+        for task in arithmetic("gsm8k", "train")
+    ])  # fmt: skip
+    for load, options in ((gsm8k, {"data": tmp_path}), (svamp, {}), (math500, {"data": tmp_path})):
+        sides = {split: load(split, memories=10_000, **options) for split in SPLITS}
         refuse_leaks(sides)
         told = " ".join(turn.text for session in sides["test"][0].sessions for turn in session.turns)
         assert sides["train"][0].sessions == sides["test"][0].sessions
-        assert not any(f"{task.input}\n" in told for found in sides.values() for task in found), name
+        assert not any(f"{task.input}\n" in told for found in sides.values() for task in found), load
         assert "<<" not in told
         assert not any("equation" in task.tags for task in sides["test"])
     assert len(gsm8k("test", data=tmp_path)) == 1319
@@ -249,6 +237,3 @@ def test_sets_of_others_for_agents(tmp_path: Path) -> None:
     assert "Cancel order W30. I am Ann. Which tools" in sides["test"][0].input
     assert sides["test"][0].sessions[0].turns[-1].text == "Cancel only orders that are pending."
     assert verify(sides["test"][0], "cancel_order; find_user") == 1.0
-
-
-# What is made.

@@ -1,32 +1,31 @@
+"""What is particular to the benchmarks that are shipped: LongMemEval and word problems."""
+
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
 from keepworth.episodes.episode import Session, Turn
 from keepworth.episodes.errors import UnknownName
 from keepworth.methods.benchmarks import _longmemeval as module
+from keepworth.methods.benchmarks._arithmetic import SOURCES, _marks, arithmetic, problems
 from keepworth.methods.benchmarks._competing import competes
 from keepworth.methods.benchmarks._longmemeval import longmemeval
-from keepworth.methods.benchmarks._longmemeval_questions import (
-    EXTRACTIVE_TYPES,
-    gold_answers,
-    iso_date,
-)
+from keepworth.methods.benchmarks._longmemeval_questions import EXTRACTIVE_TYPES, gold_answers
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.splits import SPLITS
+from keepworth.tasks.verifiers import expression, verify
 
 
 def test_extractive_answers_are_in_the_evidence() -> None:
     for split in SPLITS:
         tasks = longmemeval(split, extractive=True)
         for task in tasks:
-            said = {
-                token
-                for session in task.sessions
-                for turn in session.turns
-                if turn.evidence and turn.speaker == "user"
-                for token in tokens(turn.text)
-            }
+            turns = [turn for session in task.sessions for turn in session.turns]
+            told = " ".join(turn.text for turn in turns if turn.evidence and turn.speaker == "user")
+            said = set(tokens(told))
             assert any(set(tokens(answer)) <= said for answer in task.answers)
             assert task.tags["type"] in EXTRACTIVE_TYPES
             assert task.tags["abstention"] == "false"
@@ -77,12 +76,12 @@ def test_competing_rule(text: str, question: str, answer: str, found: bool) -> N
     assert competes(session, question, (answer,)) is found
 
 
+RANGE = "One week. Answers ranging from 7 days to 10 days are also acceptable."
+
+
 @pytest.mark.parametrize(("text", "golds"), [
     ("7 days. 8 days (including the last day) is also acceptable.", ("7 days", "8 days")),
-    (
-        "One week. Answers ranging from 7 days to 10 days are also acceptable.",
-        ("One week", "7 days", "8 days", "9 days", "10 days"),
-    ),
+    (RANGE, ("One week", "7 days", "8 days", "9 days", "10 days")),
     (3, ("3",)),
     ("The music shop on Main St.", ("The music shop on Main St.",)),
 ])  # fmt: skip
@@ -90,17 +89,15 @@ def test_gold_answers(text: str | int, golds: tuple[str, ...]) -> None:
     assert gold_answers(text) == golds
 
 
-def test_dates() -> None:
-    assert iso_date("2023/05/20 (Sat) 02:21") == "2023-05-20T02:21"
-
-
-@pytest.mark.parametrize(("options", "message"), [
-    ({"split": "tests"}, r"no split 'tests'\. Did you mean 'test'"),
-    ({"split": "test", "types": ["knowledge-updates"]}, "Did you mean 'knowledge-update'"),
+@pytest.mark.parametrize(("load", "options", "message"), [
+    (longmemeval, {"split": "tests"}, r"no split 'tests'\. Did you mean 'test'"),
+    (longmemeval, {"split": "test", "types": ["knowledge-updates"]}, "Did you mean 'knowledge-update'"),
+    (arithmetic, {"source": "swamp", "split": "train"}, "Did you mean 'svamp'"),
+    (arithmetic, {"source": "svamp", "split": "train", "verifier": "f1"}, "verifier"),
 ])  # fmt: skip
-def test_unknown_names(options: dict[str, object], message: str) -> None:
+def test_unknown_names(load: Callable[..., object], options: dict[str, object], message: str) -> None:
     with pytest.raises(UnknownName, match=message):
-        longmemeval(**options)  # type: ignore[arg-type]
+        load(**options)
 
 
 @pytest.mark.parametrize("options", [
@@ -112,3 +109,29 @@ def test_unknown_names(options: dict[str, object], message: str) -> None:
 def test_options_without_effect(options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"extractive=True|distractors=-1|types=\(\)"):
         longmemeval("test", **options)  # type: ignore[arg-type]
+
+
+def test_counts_are_those_documented() -> None:
+    found = {source: Counter(problem.split for problem in problems(source)) for source in SOURCES}
+    assert found["gsm8k"] == {"train": 6685, "dev": 788, "test": 1319}
+    assert found["svamp"] == {"train": 646, "dev": 95, "test": 259}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_answer_verifies_itself_and_a_wrong_one_does_not(source: str) -> None:
+    for split in ("dev", "test"):
+        for task in arithmetic(source, split):
+            assert verify(task, f"So it is {task.answers[0]}.") == 1.0
+            assert verify(task, f"{task.answers[0]}1") == 0.0
+
+
+def test_equations_of_svamp_give_its_answers_but_for_one_of_the_source() -> None:
+    wrong = [p.equation for p in problems("svamp") if expression(p.equation, [p.answer]) != 1.0]
+    assert wrong == ["( ( 4 - 2 ) + 3 )"]
+
+
+def test_variations_of_a_problem_stay_on_one_side() -> None:
+    side: dict[str, str] = {}
+    for problem in problems("svamp"):
+        for mark in _marks(problem.question.rsplit(". ", 1)[0]):
+            assert side.setdefault(mark, problem.split) == problem.split or len(mark.split()) < 6

@@ -7,24 +7,22 @@ from pathlib import Path
 import pytest
 import torch
 
-from keepworth.episodes.episode import Episode, RewardTerm, Segment, Shown
-from keepworth.episodes.model import FinishReason, VersionSpan
+from keepworth.episodes.episode import Episode, RewardTerm, Shown
+from keepworth.episodes.model import FinishReason, Sample
 from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.batch import Batch
 from keepworth.learning.objective.options import Objective, ObjectiveError
 from keepworth.methods.recipes import openclaw_rl as openclaw
 from keepworth.models.inprocess import InProcessModel
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
-from tests.episode_of import episode_of
+from tests.episode_of import call_of, episode_of
 from tests.recipes.tiny_runs import run_of
 
 
 def session(*messages: str, turns: int | None = None) -> Episode:
     """A session whose answers were followed by these messages, and by a last answer that nothing followed."""
     segments = tuple(
-        Segment(
-            "policy", "chat", (1, 2), (3 + turn, 4), (-1.0, -2.0), 1.0, FinishReason.STOP, (VersionSpan(0, 0, 2),), ""
-        )
+        call_of("policy", (1, 2), Sample((3 + turn, 4), (-1.0, -2.0), FinishReason.STOP, ()))
         for turn in range(len(messages) + 1 if turns is None else turns)
     )
     shown = tuple(Shown(openclaw.NEXT, openclaw.vote_of(text), text) for text in messages)

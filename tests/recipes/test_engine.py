@@ -51,9 +51,7 @@ def wait_until_taken_back(*servers: ModelServer) -> None:
 
 
 @pytest.mark.parametrize("recipe", list(OWN), ids=lambda recipe: recipe.__name__.split(".")[-1])
-def test_a_recipe_samples_at_an_engine(
-    checkpoint: Path, server: ModelServer, tmp_path: Path, recipe: ModuleType
-) -> None:
+def test_recipes_sample_at_an_engine(checkpoint: Path, server: ModelServer, tmp_path: Path, recipe: ModuleType) -> None:
     run = trained(recipe, config_of(recipe, checkpoint, server.url), tmp_path / "run")
     assert run.result()
     assert [row["step"] for row in run.metrics()] == [1, 2, 3, 4]
@@ -66,9 +64,7 @@ def test_a_recipe_samples_at_an_engine(
     wait_until_taken_back(server)
 
 
-def test_engines_that_serve_other_models_are_named_before_the_model_is_loaded(
-    checkpoint: Path, server: ModelServer, tmp_path: Path
-) -> None:
+def test_engines_that_serve_other_models_are_named(checkpoint: Path, server: ModelServer, tmp_path: Path) -> None:
     model = InProcessModel.load(checkpoint, precision="fp32")
     model.name = "another"
     with ModelServer(model) as other:
@@ -90,9 +86,7 @@ def test_several_engines_are_a_list_wherever_settings_are_written(tmp_path: Path
     assert resolve(strings.Config).engine_urls == ()  # type: ignore[attr-defined]
 
 
-def test_the_key_comes_from_the_environment_and_is_written_nowhere(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_key_is_written_nowhere(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ModelServer(InProcessModel.load(checkpoint, precision="fp32"), api_key="sesame-1905") as locked:
         config = config_of(overwrite_reading, checkpoint, locked.url, steps=1, evaluate_every=1)
         monkeypatch.delenv(KEY, raising=False)
@@ -110,12 +104,9 @@ def test_the_key_comes_from_the_environment_and_is_written_nowhere(
 def test_what_is_wrong_with_an_engine_is_said_before_the_model_is_loaded(
     checkpoint: Path, server: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: ModuleType
 ) -> None:
-    def loaded(*_: Any, **__: Any) -> None:
-        raise AssertionError("the model was loaded")
-
     url = server.url
     with ModelServer(InProcessModel.load(checkpoint, precision="fp32"), control=False) as plain:
-        monkeypatch.setattr(InProcessModel, "load", loaded)
+        monkeypatch.setattr(InProcessModel, "load", lambda *_, **__: pytest.fail("the model was loaded"))
         with pytest.raises(MissingCapability, match="adapters"):
             trained(recipe, config_of(recipe, checkpoint, plain.url), tmp_path / "cannot")
         with pytest.raises(KeepworthError, match="train = full trains all weights"):

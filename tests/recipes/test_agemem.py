@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
-from keepworth.episodes import Episode
 from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.rows import rows_of
 from keepworth.methods.recipes import agemem
 from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
-from keepworth.methods.recipes._bank.course import task_of
 from keepworth.methods.recipes._bank.parted import PartedBank
-from keepworth.methods.recipes._bank.reading import BankAnswer, BankReading
-from keepworth.methods.recipes._bank.rollout import write_stream
+from keepworth.methods.recipes._bank.reading import BankAnswer
 from keepworth.methods.recipes._bank.staged import STORE, StagedWriting
-from keepworth.rollouts.driver import RolloutContext, together
-from tests.rollouts.scripted_model import FunctionReader, ScriptedModel
+from tests.recipes.writer_runs import group_of
+from tests.rollouts.scripted_model import ScriptedModel
 from tests.rollouts.test_bounded_bank import stream_of
 
 STATEMENTS = ("I paid $30 for the hat.", "It rains.", "My hat is new.", "We met.")
@@ -92,12 +87,7 @@ def test_every_step_of_all_stages_has_the_advantage_of_its_rollout() -> None:
             return " -M0 -M1\n" if number == 0 else " none\n"
         return " R0\n" if "R0" in prompt else " none\n"
 
-    async def rollout(task: Any, context: RolloutContext) -> Episode:
-        reader = BankReading(FunctionReader("echo@1", lambda question, memories: " ".join(memories)))
-        return await write_stream(model, STREAM, course(), context, reader, agemem.earned, max_tokens=9, prompt_id="p")
-
-    model = ScriptedModel(says)
-    (group,) = together(model, [task_of(STREAM)], rollout, n=2)
+    group = group_of(ScriptedModel(says), STREAM, course, agemem.earned, n=2)
     rewards = np.array([episode.reward for episode in group.episodes])
     assert [len(episode.segments) for episode in group.episodes] == [4, 4]
     assert rewards[0] > rewards[1]

@@ -11,15 +11,8 @@ from hypothesis import strategies as st
 from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.recipes._bank.bounded_bank import BankEntry, BoundedBank
 
-FACTS = st.lists(st.text("ab ", max_size=12), min_size=1, max_size=12)
-LINES = st.one_of(
-    st.text(max_size=30),
-    st.builds(
-        "{} {}".format,
-        st.sampled_from(["ADD", " update", "DELETE", "NOOP"]),
-        st.sampled_from(["", "0", "1", "7", "7.5"]),
-    ),
-)
+ASKED = map(st.sampled_from, (["ADD", " update", "DELETE", "NOOP"], ["", "0", "1", "7", "7.5"]))
+LINES = st.one_of(st.text(max_size=30), st.builds("{} {}".format, *ASKED))
 BANKS = st.builds(BoundedBank, st.integers(1, 8), st.sampled_from(["items", "tokens"]))
 
 
@@ -49,10 +42,8 @@ def test_any_text_is_legal_and_the_budget_holds(bank: BoundedBank, said: list[tu
 def test_what_is_pinned_stays(unit: str, data: st.DataObject) -> None:
     texts = data.draw(st.lists(st.sampled_from(["a", "b c", "d e f"]), min_size=1, max_size=4))
     pins = data.draw(st.lists(st.booleans(), min_size=len(texts), max_size=len(texts)))
-    entries = [
-        BankEntry(number - len(texts), text, 0.0, pin)
-        for number, (text, pin) in enumerate(zip(texts, pins, strict=True))
-    ]
+    numbers = range(-len(texts), 0)
+    entries = [BankEntry(number, text, 0.0, pin) for number, text, pin in zip(numbers, texts, pins, strict=True)]
     bank = BoundedBank(sum(len(text.split()) for text in texts), unit, entries=entries)  # type: ignore[arg-type]
     pinned = [entry for entry in bank.entries if entry.pinned]
     for line in data.draw(st.lists(LINES, max_size=8)):

@@ -1,4 +1,4 @@
-"""A bank in parts: any text is a legal response, and the budget holds whatever is said."""
+"""A bank in parts, and three stages of writing: any text is legal, and the budget holds whatever is said."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
-from keepworth.methods.recipes._bank.parted import DONE, BankCall, ChunkedWriting, PartedBank, calls_of
+from keepworth.methods.recipes._bank.parted import DONE, BankCall, ChunkedWriting, ChunkTurn, PartedBank, calls_of
+from keepworth.methods.recipes._bank.staged import STORE, StagedWriting, WritingStage
 
 FACTS = ("a", "b", "c", "d", "e f", "g h i")
 WORDS = st.one_of(
@@ -19,32 +20,30 @@ WORDS = st.one_of(
 SAID = st.one_of(st.text(max_size=30), st.lists(WORDS, max_size=6).map(" ".join))
 
 
-def writing(
-    budget: int = 4, unit: str = "items", chunk: int = 2, recent: int = 9, facts: tuple[str, ...] = FACTS
-) -> ChunkedWriting:
+def writing(budget: int = 4, unit: str = "items", chunk: int = 2, recent: int = 9) -> ChunkedWriting:
     bank = PartedBank(BoundedBank(budget, unit), ("E", "S"), {"C": 2})  # type: ignore[arg-type]
     return ChunkedWriting(FACTS, bank, chunk, recent, "Store:")
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    st.integers(1, 5),
-    st.sampled_from(["items", "tokens"]),
-    st.integers(1, 4),
-    st.integers(0, 3),
-    st.lists(SAID, min_size=6, max_size=6),
+def outcomes(turn: ChunkTurn) -> list[str]:
+    return [call.outcome for call in turn.calls]
+
+
+COURSES = st.builds(
+    writing, st.integers(1, 5), st.sampled_from(["items", "tokens"]), st.integers(1, 4), st.integers(0, 3)
 )
-def test_any_text_is_legal_and_the_budget_holds(
-    budget: int, unit: str, chunk: int, recent: int, said: list[str]
-) -> None:
-    course = writing(budget, unit, chunk, recent)
+
+
+@settings(max_examples=60)
+@given(COURSES, st.lists(SAID, min_size=6, max_size=6))
+def test_any_text_is_legal_and_the_budget_holds(course: ChunkedWriting, said: list[str]) -> None:
     lines = iter(said)
     while course.prompt(9) is not None:
         bank, before = course.bank.bank, list(course.bank.bank.entries)
         invalid = bank.invalid
         turn = course.act(next(lines))
         assert bank.invalid - invalid == sum(call.outcome == "invalid" for call in turn.calls)
-        assert sum(map(bank.size, bank.texts)) <= budget
+        assert sum(map(bank.size, bank.texts)) <= bank.budget
         assert len(course.bank.entries("C")) <= 1
         assert sorted(map(id, course.shown)) == sorted(map(id, bank.entries)), "every entry is in one part, and is read"
         if not any(call.changed for call in turn.calls):
@@ -71,17 +70,14 @@ def test_what_a_response_asks_for(text: str, calls: list[BankCall | None]) -> No
 
 def test_insert_update_delete_and_the_core_by_hand() -> None:
     course = writing(budget=3)
-    assert [call.outcome for call in course.act("E0 S1 E0").calls] == ["kept", "kept", "duplicate"]
-    assert [call.outcome for call in course.act("C1 E0=0 E7=0").calls] == ["kept", "kept", "invalid"]
-    assert [(each.part, each.text, each.number) for each in course.shown] == [
-        ("C", "d", 3),
-        ("E", "c", 2),
-        ("S", "b", 1),
-    ]
+    assert outcomes(course.act("E0 S1 E0")) == ["kept", "kept", "duplicate"]
+    assert outcomes(course.act("C1 E0=0 E7=0")) == ["kept", "kept", "invalid"]
+    shown = [(each.part, each.text, each.number) for each in course.shown]
+    assert shown == [("C", "d", 3), ("E", "c", 2), ("S", "b", 1)]
     assert course.prompt(9) == "C0 d\nE0 c\nS0 b\nNew:\n0 e f\n1 g h i\nStore:"
     turn = course.act("C1 -S0 -S0 E0 S0")
     # The core is cut to two words; the second deletion finds nothing; the last insertion pushes out the oldest, not the core.
-    assert [call.outcome for call in turn.calls] == ["kept", "deleted", "invalid", "kept", "kept"]
+    assert outcomes(turn) == ["kept", "deleted", "invalid", "kept", "kept"]
     assert [(each.part, each.text) for each in course.shown] == [("C", "g h ..."), ("E", "e f"), ("S", "e f")]
     assert course.prompt(9) is None
     assert course.stored == (5, 4, 4)
@@ -99,5 +95,83 @@ def test_of_the_latest_entries_the_writer_sees_so_many_and_of_a_blind_bank_none(
 
 def test_a_core_that_fills_the_bank_keeps_its_place() -> None:
     course = writing(budget=1)
-    assert [call.outcome for call in course.act("C0 E1").calls] == ["kept", "refused"]
-    assert [call.outcome for call in course.act("-C E1").calls] == ["deleted", "kept"]
+    assert outcomes(course.act("C0 E1")) == ["kept", "refused"]
+    assert outcomes(course.act("-C E1")) == ["deleted", "kept"]
+
+
+# Three stages.
+
+STAGED = ("a b", "c", "d e f", "g")
+MESSAGES = ("x y z", "u v", "w")
+STAGE_WORDS = st.builds(
+    "{}{}{}{}".format,
+    *map(st.sampled_from, (["", "-"], "LMRX", ["", "0", "1", "2", "9"], ["", "=0", "=1", "=99"])),
+)
+STAGE_SAID = st.one_of(st.text(max_size=20), st.lists(STAGE_WORDS, max_size=6).map(" ".join))
+
+
+def staged(budget: int = 2, window: int = 6, retrievals: int = 2) -> StagedWriting:
+    bank = PartedBank(BoundedBank(budget), (STORE,))
+    shown = {"chunk": 2, "recent": 9, "window": window, "retrievals": retrievals, "words": 2}
+    return StagedWriting(STAGED, MESSAGES, "which?", bank, **shown)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 3), st.integers(1, 9), st.integers(1, 3), st.lists(STAGE_SAID, min_size=4, max_size=4))
+def test_any_text_is_legal_and_four_turns_end_it(budget: int, window: int, retrievals: int, said: list[str]) -> None:
+    course = staged(budget, window, retrievals)
+    for line in said:
+        assert course.prompt(9) is not None
+        bank, before, context = course.bank.bank, list(course.bank.bank.entries), course.context
+        invalid = bank.invalid
+        turn = course.act(line)
+        assert bank.invalid - invalid == sum(call.outcome == "invalid" for call in turn.calls)
+        assert {call.outcome for call in turn.calls} <= DONE | {"duplicate", "refused", "invalid", "passed"}
+        assert len(bank.entries) <= budget
+        if not any(call.changed for call in turn.calls):
+            assert (bank.entries, course.context) == (before, context)
+        assert sum(bank.measure(each.text) for each in course.shown) <= window
+        assert course.shown == course.context[: len(course.shown)]
+        assert len(course.retrieved) <= retrievals
+    assert course.prompt(9) is None
+    assert [len(turn.chunk) for turn in course.turns[:2]] == [2, 2]
+
+
+def test_the_three_stages_by_hand() -> None:
+    course = staged()
+    assert course.prompt(9) == "New:\n0 a b\n1 c\nStore as L:"
+    course.act("L0 L1 R0 -M1")
+    assert [call.outcome for call in course.turns[0].calls] == ["kept", "kept", "invalid", "invalid"]
+    course.act("L1=0")  # d e f in the place of c
+    assert course.stage is WritingStage.FILTER
+    assert course.prompt(9) == "M0 x y z\nM1 u v\nM2 w\nDrop as -M, shorten as M:"
+    assert outcomes(course.act("M0 M1 -M2 -M2 R0 L0")) == [
+        "shortened", "duplicate", "deleted", "invalid", "invalid", "invalid",
+    ]  # fmt: skip
+    assert course.prompt(9) == "M0 x y\nM1 u v\nR0 a b\nR1 d e f\nQuestion: which?\nRetrieve as R:"
+    assert outcomes(course.act("-M1 R1 R1 R0 R7")) == [
+        "deleted", "retrieved", "duplicate", "retrieved", "invalid",
+    ]  # fmt: skip
+    assert [each.text for each in course.context] == ["x y", "d e f", "a b"]
+    assert course.used == 7
+    # Six words fit: the last entry does not.
+    assert [each.text for each in course.shown] == ["x y", "d e f"]
+    assert course.stored == (0, 2)
+
+
+def test_more_than_may_be_retrieved_is_refused() -> None:
+    course = staged(retrievals=1)
+    for line in ("L0 L1", "none", "-M0 -M1 -M2"):
+        course.act(line)
+    assert outcomes(course.act("R1 R0")) == ["retrieved", "refused"]
+    assert [each.text for each in course.shown] == ["c"]
+
+
+@pytest.mark.parametrize("messages", [(), MESSAGES])
+def test_without_facts_it_begins_with_the_messages(messages: tuple[str, ...]) -> None:
+    bank = PartedBank(BoundedBank(2), (STORE,))
+    course = StagedWriting((), messages, "which?", bank, chunk=2, recent=9, window=6, retrievals=2)
+    course.act("")
+    assert course.prompt(9) is not None
+    course.act("R0")
+    assert course.prompt(9) is None

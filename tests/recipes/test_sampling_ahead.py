@@ -8,14 +8,12 @@ from types import ModuleType
 import pytest
 import torch
 
-from keepworth.learning.run_folder import RunFolder
 from keepworth.methods.recipes import memory_r1, overwrite_reading, strings
 from tests.recipes.tiny_runs import READING, STRINGS, run_of
 
+Settings = dict[str, object]
 LONG = {"steps": 3, "evaluate_every": 3}
 ANSWERING = {"memories": 1, "words": 10, "max_tokens": 3, "balance": True}
-
-
 AHEAD = [pytest.param("turns", marks=pytest.mark.slow), "overlap"]
 """Every recipe is sampled in step with the learner in tests/methods/test_recipes.py."""
 
@@ -26,21 +24,15 @@ AHEAD = [pytest.param("turns", marks=pytest.mark.slow), "overlap"]
     pytest.param(memory_r1, ANSWERING, marks=pytest.mark.slow),
 ])  # fmt: skip
 @pytest.mark.parametrize("sampling", AHEAD)
-def test_a_recipe_samples_ahead(
-    checkpoint: Path, tmp_path: Path, recipe: ModuleType, own: dict[str, object], sampling: str
-) -> None:
+def test_samples_ahead(checkpoint: Path, tmp_path: Path, recipe: ModuleType, own: Settings, sampling: str) -> None:
     run = run_of(recipe, checkpoint, tmp_path / "run", sampling=sampling, slots=8, **LONG, **own)
     assert run.result()
     assert [row["episodes"] for row in run.metrics()] == [4.0] * 3
     trained = list(run.episodes(arm="train"))
     assert len({stored.episode.id for stored in trained}) == 12
-    lags = [
-        s.step - 1 - (span.version - first_version(run))
-        for s in trained
-        for e in s.episode.segments
-        for span in e.spans
-    ]
-    assert max(lags) <= 1
+    spans = [(stored.step, span) for stored in trained for call in stored.episode.segments for span in call.spans]
+    first = min(span.version for step, span in spans if step == 1)  # of the training: imitation makes versions, too
+    assert max(step - 1 - (span.version - first) for step, span in spans) <= 1
 
 
 @pytest.mark.slow
@@ -51,8 +43,3 @@ def test_values_of_tasks_are_measured_with_the_rollouts_of_the_training(checkpoi
     last = run.latest_checkpoint()
     assert last is not None
     assert set(torch.load(last.path / "learner.pt", weights_only=True)["learner"]["soft_values"]) == trained
-
-
-def first_version(run: RunFolder) -> int:
-    """Of the weights that training began with: imitation makes versions, too."""
-    return min(span.version for s in run.episodes(step=1, arm="train") for e in s.episode.segments for span in e.spans)

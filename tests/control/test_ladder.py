@@ -70,11 +70,7 @@ def test_the_command_writes_k_and_xi_beside_each_success(tmp_path: Path) -> None
     main([*words, "--json", str(path)])
     rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
     mlp, stack = ("mlp", 1), ("frame_stack:frames=4", 4)
-    shows = [
-        (*mlp, 2, "out of reach"),
-        (*stack, 2, "short-term"),
-        (*mlp, 8, "out of reach"),
-        (*stack, 8, "out of reach"),
-    ]
+    beyond = "out of reach"
+    shows = [(*mlp, 2, beyond), (*stack, 2, "short-term"), (*mlp, 8, beyond), (*stack, 8, beyond)]
     assert [(row["memory"], row["K"], row["xi"], row["regime"]) for row in rows] == shows
     assert all(0 <= row["success"] <= 1 for row in rows)

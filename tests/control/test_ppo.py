@@ -171,15 +171,10 @@ def test_what_a_network_cannot_take_is_named_with_the_fix() -> None:
         ObservationSpace(spaces.Dict(image=BOX, mission=spaces.Text(5)))
     with pytest.raises(SpaceError, match="Wrap"):
         ActionSpace(spaces.Text(5))
-    noughts, outside = np.array([np.nan, 0.0]), np.zeros(3)
-    wrong = (
-        (noughts, 1.0, "finite"),
-        (outside, 1.0, "outside its space"),
-        ("x", 1.0, "outside"),
-        (None, np.nan, "reward"),
-    )
-    for given, paid, what in wrong:
-        worlds = Worlds(lambda gives=given, pays=paid: Numbers(BOX, spaces.Discrete(2), gives, pays), 2)
+    given = {"finite": np.array([np.nan, 0.0]), "outside its space": np.zeros(3), "outside": "x", "reward": None}
+    for what, gives in given.items():
+        pays = np.nan if what == "reward" else 1.0
+        worlds = Worlds(lambda gives=gives, pays=pays: Numbers(BOX, spaces.Discrete(2), gives, pays), 2)
         worlds.reset()
         with pytest.raises(WorldError, match=what):
             [worlds.step([0, 1]) for _ in range(4)]

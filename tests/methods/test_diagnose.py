@@ -183,12 +183,7 @@ def test_a_book_has_two_scores_and_groups_count_alike(tmp_path: Path) -> None:
     scores = [[0.0], [1.0], [1.0], [0.5], [0.5], [1.0], [0.5]] * 3
     evaluation(tmp_path / "book", {"a": scores, "none": [[0.0]] * 21}, BOOK, ["x", "y", "z"])
     rows = {row["arm"]: row for row in sum_up_books(folder=str(tmp_path / "book"))}
-    means = {
-        "simple recall": 0.6,
-        "of what no event matches": 0.0,
-        "chronological awareness": 0.75,
-        "Kendall's tau": 0.5,
-    }
+    means = {"simple recall": 0.6, "of what no event matches": 0, "chronological awareness": 0.75, "Kendall's tau": 0.5}
     assert {name: rows[f"a: {name}"]["mean"] for name in means} == pytest.approx(means)
     assert rows["none: simple recall"]["mean"] == 0.0
     assert {row["clusters"] for row in rows.values()} == {3}

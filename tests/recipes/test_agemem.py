@@ -68,11 +68,7 @@ def test_a_context_that_ran_over_loses_half_a_point_and_earns_nothing_for_its_si
 
 
 def test_without_an_answer_a_point_is_lost_and_what_did_nothing_is_no_maintenance() -> None:
-    assert (agemem.task_reward(" ", 0.0), agemem.task_reward("x", 0.0), agemem.task_reward("x", 0.4)) == (
-        -1.0,
-        0.0,
-        0.4,
-    )
+    assert [agemem.task_reward(*said) for said in ((" ", 0.0), ("x", 0.0), ("x", 0.4))] == [-1.0, 0.0, 0.4]
     empty = played("-L0 L0=1", "none", "M9", "R0")
     assert agemem.memory_reward(empty) == 0.0
     assert agemem.prevention(empty) == 0.0

@@ -21,18 +21,15 @@ LENGTH, BUDGET = 16, 4
 
 
 def _session(number: int, *texts: str, evidence: bool = False) -> Session:
-    return Session(
-        f"s{number}",
-        f"2023-05-{number + 1:02}T10:00",
-        tuple(Turn("user", text, i, evidence) for i, text in enumerate(texts)),
-    )
+    turns = tuple(Turn("user", text, i, evidence) for i, text in enumerate(texts))
+    return Session(f"s{number}", f"2023-05-{number + 1:02}T10:00", turns)
 
 
 def task(key: str = "t", others: int = 12) -> Task:
     """A bicycle that is counted twice, the later count being right, among facts about tea."""
     sessions = [_session(number, f"I drank tea number {number} today.") for number in range(others)]
-    sessions[2] = replace(_session(2, "I own three bikes now.", evidence=True), id="s2")
-    sessions[7] = replace(_session(7, "I own four bikes now.", evidence=True), id="s7")
+    sessions[2] = _session(2, "I own three bikes now.", evidence=True)
+    sessions[7] = _session(7, "I own four bikes now.", evidence=True)
     return Task(key, "made", "How many bikes do I own?", ("four bikes",), "token_f1", sessions=tuple(sessions))
 
 
@@ -65,12 +62,10 @@ def test_the_share_of_evidence() -> None:
 def test_tasks_that_make_no_stream_are_left_out_and_none_at_all_is_an_error() -> None:
     unstated = replace(task("unstated"), answers=("seven bikes and a car",))
     assert [stream.task.key for stream in fact_streams([task(), unstated, task("few", others=8)], 10)] == ["t"]
-    with pytest.raises(KeepworthError, match="none of 1 tasks has 30 facts"):
-        fact_streams([task()], 30)
-    with pytest.raises(KeepworthError, match="nothing to choose"):
-        fact_streams([task()], 1)
-    with pytest.raises(KeepworthError, match="none of 1 tasks"):  # two of three facts would be evidence
-        fact_streams([task()], 3)
+    # Of three facts two would be evidence.
+    for length, says in ((30, "none of 1 tasks has 30 facts"), (1, "nothing to choose"), (3, "none of 1 tasks")):
+        with pytest.raises(KeepworthError, match=says):
+            fact_streams([task()], length)
 
 
 @settings(max_examples=50)

@@ -83,11 +83,8 @@ def candidate(text: str, day: int, lexical: float, speaker: str = "user") -> cho
 
 
 def test_features_say_where_an_entry_stands_to_the_window() -> None:
-    found = choosing.features(
-        "Who did I meet 5 days ago?",
-        "2023-06-22T11:12",
-        [candidate("I met Emma.", 17, 2.0), candidate("Yesterday I met Tom.", 19, 4.0, "assistant")],
-    )
+    entries = [candidate("I met Emma.", 17, 2.0), candidate("Yesterday I met Tom.", 19, 4.0, "assistant")]
+    found = choosing.features("Who did I meet 5 days ago?", "2023-06-22T11:12", entries)
     by_name = dict(zip(choosing.FEATURES, found.T.tolist(), strict=True))
     assert by_name["words"] == [0.5, 1.0]
     assert by_name["rank by words"] == [0.5, 1.0]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from keepworth.episodes import Episode, Group, RewardTerm, StopReason, Task
+from keepworth.episodes import Episode, Group, RewardTerm, Task
 from keepworth.learning.collect.later_rewards import Service, Services, rewarded
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
@@ -21,7 +21,7 @@ from keepworth.methods.recipes._strings import worked_out
 from keepworth.models.errors import ChatError
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.system import Pair
-from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.episode_of import episode_of
 from tests.recipes.tiny_runs import LEARNS
 
 TASK = Task("strings/t", "", "f(g(red sun cat))", ("red cat sun",), "same_words", tags={"composition": "fg"})
@@ -33,11 +33,8 @@ STRANGE = "red cat sun horse"
 
 
 def episodes(*answers: str) -> list[Episode]:
-    terms = (RewardTerm("same_words", 1.0, 0.0),)
-    return [
-        Episode(f"e{n}", TASK.key, "a", "", (), answer, (), terms, StopReason.COMPLETED, "", policy_version=0)
-        for n, answer in enumerate(answers)
-    ]
+    terms = [RewardTerm("same_words", 1.0, 0.0)]
+    return [episode_of(f"e{n}", (), terms, task=TASK.key, answer=answer) for n, answer in enumerate(answers)]
 
 
 def wins_of(judge: Service, *answers: str) -> list[float]:
@@ -139,11 +136,11 @@ def test_a_judge_without_a_url_is_an_error_before_anything_runs(monkeypatch: pyt
         rubrics.system(rubrics.Config(judge="some-model"))
 
 
-def test_answers_that_win_become_likelier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_that_win_become_likelier(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One question. At first two answers of three are wrong."""
     monkeypatch.setattr(strings, "head", lambda: "")  # a token is a letter here
     own = {"held_out": 4, "tasks": 8, "max_tokens": 8, "learning_rate": 5e-3, "warm_start": 200}
-    made = rubrics.Config(model=str(write_tiny_checkpoint(tmp_path / "model")), **{**LEARNS, **own})
+    made = rubrics.Config(model=str(checkpoint), **{**LEARNS, **own})
     plain = rubrics.system(made)
     task = Task("strings/u", "", "k(p(sun cat dog))", ("cat",), "same_words", tags={"composition": "kp"})
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes.episode import OperationKind, ParseStatus
@@ -16,6 +17,7 @@ from keepworth.methods.benchmarks._people import ATTRIBUTES, NAMES, names_of, va
 from keepworth.methods.recipes._memory_r1.operation_tasks import operation_tasks, shown_memories
 from keepworth.methods.recipes._memory_r1.operations import LEVELS, operation_case
 from keepworth.methods.recipes._memory_r1.utterances import renumbered, utterances
+from keepworth.methods.recipes._people_reading import QUESTIONS, evidence_of, memories_of, people_reading, text_of
 from keepworth.tasks.operations import read_operation
 from keepworth.tasks.splits import SPLITS
 
@@ -26,10 +28,8 @@ def _read_sentence(text: str) -> tuple[str, str, str, str] | None:
     for attribute in ATTRIBUTES:
         for form, templates in (("state", attribute.states), ("change", attribute.changes), ("end", attribute.ends)):
             for template in templates:
-                pattern = (
-                    re.escape(template).replace(r"\{n\}", "(?P<n>[A-Z][a-z]+)").replace(r"\{v\}", "(?P<v>[A-Za-z]+)")
-                )
-                match = re.fullmatch(pattern, text)
+                pattern = re.escape(template).replace(r"\{n\}", "(?P<n>[A-Z][a-z]+)")
+                match = re.fullmatch(pattern.replace(r"\{v\}", "(?P<v>[A-Za-z]+)"), text)
                 if match and match["v"] in attribute.values:
                     found.add((form, match["n"], attribute.key, match["v"]))
     assert len(found) <= 1, f"{text!r} reads as {found}"
@@ -80,14 +80,8 @@ def test_gold_is_what_a_rule_on_the_sentences_says(split: str, level: str) -> No
 
 
 def test_no_name_and_no_held_out_value_leaks_between_splits() -> None:
-    seen = {
-        split: {
-            _about_somebody(text)[1:]
-            for task in operation_tasks(split, 600)
-            for text in (*shown_memories(task), task.input)
-        }
-        for split in SPLITS
-    }
+    texts = {split: [(*shown_memories(task), task.input) for task in operation_tasks(split, 600)] for split in SPLITS}
+    seen = {split: {_about_somebody(text)[1:] for of in told for text in of} for split, told in texts.items()}
     for one, other in itertools.combinations(SPLITS, 2):
         assert not {person for person, _, _ in seen[one]} & {person for person, _, _ in seen[other]}
     for split in ("dev", "test"):
@@ -109,19 +103,14 @@ def test_the_sequence_depends_on_seed_and_index_only() -> None:
     first = operation_tasks("test", 1)[0]
     # A change here is a change of the data on file: it needs a new GENERATOR_VERSION.
     assert shown_memories(first) == (
-        "Joel earns a living as a nurse.",
-        "Ivan works as a banker.",
-        "Ivan has a pet hamster.",
-        "Kai is a painter.",
-    )
+        "Joel earns a living as a nurse.", "Ivan works as a banker.", "Ivan has a pet hamster.", "Kai is a painter.",
+    )  # fmt: skip
     assert (first.input, first.answers) == ("Ivan is a nurse.", ("UPDATE 1",))
     plain = operation_tasks("test", 1, level="plain")[0]
     assert shown_memories(plain) == (
-        "Helen likes milk best.",
-        "Emil practises the banjo.",
-        "Ruth works as a driver.",
+        "Helen likes milk best.", "Emil practises the banjo.", "Ruth works as a driver.",
         "I think The Goonies sounds like a great addition to the marathon.",
-    )
+    )  # fmt: skip
     assert (plain.input, plain.answers) == ("Lukas lives in Dublin.", ("ADD",))
     assert plain.source == "operations-v2"
 
@@ -168,13 +157,16 @@ def test_any_text_parses_and_an_invalid_one_is_a_noop(text: str, shown: int) -> 
         assert (kind, target) == (OperationKind.NOOP, None)
 
 
-def test_bad_input_is_named() -> None:
-    with pytest.raises(UnknownName, match="Did you mean 'test'"):
-        operation_tasks("tset", 1)
-    with pytest.raises(ValueError, match="at least 2"):
-        operation_case("train", 0, entries=1)
-    with pytest.raises(UnknownName):
-        names_of("valid")
+@pytest.mark.parametrize(("draw", "says"), [
+    (lambda: operation_tasks("tset", 1), "Did you mean 'test'"),
+    (lambda: operation_case("train", 0, entries=1), "at least 2"),
+    (lambda: names_of("valid"), "valid"),
+    (lambda: people_reading("tset", 1), "tset"),
+    (lambda: people_reading("train", 1, sections=1), "at least two sections"),
+])  # fmt: skip
+def test_bad_input_is_named(draw: Callable[[], object], says: str) -> None:
+    with pytest.raises((UnknownName, ValueError), match=says):
+        draw()
 
 
 @pytest.mark.parametrize(("sentence", "changes"), [
@@ -193,3 +185,47 @@ def test_one_number_is_changed_and_nothing_else(sentence: str, changes: bool) ->
     if changes:
         assert other != sentence
         assert _ANY_NUMBER.sub("#", other) == _ANY_NUMBER.sub("#", sentence)
+
+
+# Texts about people: the answer is always there, once, and the newest; nobody of one split is met in another.
+
+
+@settings(max_examples=25)
+@given(st.sampled_from(SPLITS), st.integers(0, 3), st.integers(2, 4), st.integers(1, 3))
+def test_a_text_holds_its_answer_once_and_last(split: str, seed: int, sections: int, sentences: int) -> None:
+    for task in people_reading(split, 8, seed, sections=sections, sentences=sentences):
+        text = text_of(task)
+        assert len(text) == sections
+        every = [turn.text for session in task.sessions for turn in session.turns]
+        assert len(every) == sections * sentences == len(set(every))
+        (evidence,) = evidence_of(task)
+        assert task.answers[0] in evidence
+        (person,) = [name for name in names_of(split) if name in task.input.replace("'s", "").replace("?", "").split()]
+        assert person in evidence
+        # What is asked for is said once, or twice where it changed, and then the later one counts.
+        (attribute,) = [each for each in ATTRIBUTES if each.key == task.tags["type"]]
+        said = [
+            place
+            for place, sentence in enumerate(every)
+            for wording in (*attribute.states, *attribute.changes)
+            if sentence in {wording.format(n=person, v=value) for value in attribute.values}
+        ]
+        assert len(said) == (2 if task.tags["changed"] == "true" else 1)
+        assert every.index(evidence) == max(said)
+        memories = memories_of(task, "nothing")
+        assert memories[-1] == evidence
+        assert all(memory in ("nothing", *(every[place] for place in said)) for memory in memories)
+        assert [memory != "nothing" for memory in memories] == [
+            number >= min(said) // sentences for number in range(sections)
+        ]
+
+
+def test_every_attribute_has_a_question() -> None:
+    assert set(QUESTIONS) == {attribute.key for attribute in ATTRIBUTES}
+
+
+def test_a_larger_set_begins_with_the_smaller_and_changes_come() -> None:
+    assert people_reading("train", 40)[:10] == people_reading("train", 10)
+    changed = sum(task.tags["changed"] == "true" for task in people_reading("train", 200))
+    assert 40 <= changed <= 80
+    assert not set(names_of("train")) & set(names_of("test"))

@@ -50,10 +50,11 @@ def bfcl(root: Path) -> None:
     folder = root / "bfcl_memory"
     questions, answers = [], []
     for number, scenario in enumerate(("customer", "notetaker", "finance", "healthcare", "student")):
-        talk = [
-            [{"role": "user", "content": f"Hello. My dog is called Rex{number}, and he is old."}],
-            [{"role": "user", "content": "Monday: Call the plumber about the sink. Daycare is due Friday."}],
-        ]
+        said = (
+            f"Hello. My dog is called Rex{number}, and he is old.",
+            "Monday: Call the plumber. Daycare is due Friday.",
+        )
+        talk = [[{"role": "user", "content": text}] for text in said]
         other = [[{"role": "user", "content": "We spoke of nothing in particular today."}]]
         talks = {f"p{number}": talk, f"p{number}-2": other}
         lines(folder / f"memory_conversations_{scenario}.jsonl", [
@@ -124,19 +125,13 @@ def timebench(root: Path) -> None:
 
 
 def time_ranges(root: Path) -> None:
-    days = {f"q{number}": f"2020-04-{number % 28 + 1:02}" for number in range(40)}
-    asked = {
-        **{
-            key: (f"What did Ann do on {day}, item {key}", f"{day}T00:00:00", f"{day}T23:59:59")
-            for key, day in days.items()
-        },
-        "open": ("Which", "unknown", "2020-01-01T00:00:00"),
-        "clock": ("When", "2020-01-01T00:00:00", "2025-07-17T11:00:00"),
-        "never": ("Leap", "2021-02-29T00:00:00", "2021-02-29T23:59:59"),
-    }
+    days = {f"What did Ann do on day {n}": f"2020-04-{n % 28 + 1:02}" for n in range(40)}
+    asked = [(question, f"{day}T00:00:00", f"{day}T23:59:59") for question, day in days.items()]
+    asked += [("Which", "unknown", "2020-01-01T00:00:00"), ("When", "2020-01-01T00:00:00", "2025-07-17T11:00:00")]
+    asked += [("Leap", "2021-02-29T00:00:00", "2021-02-29T23:59:59")]
     whole(root / "time_dialog_ranges" / "question_time_ranges.json", {
-        key: {"question": question, "question_time_range": {"start": start, "end": end}}
-        for key, (question, start, end) in asked.items()
+        f"q{number}": {"question": question, "question_time_range": {"start": start, "end": end}}
+        for number, (question, start, end) in enumerate(asked)
     })  # fmt: skip
 
 

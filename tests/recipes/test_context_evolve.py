@@ -90,9 +90,8 @@ def cycles_step_by_step(kernel: loops.Kernel, schedule: loops.LoopSchedule) -> i
     blocks = [block or size for block, size in zip(schedule.blocks, kernel.sizes, strict=True)]
     sizes, inner = kernel.sizes, schedule.order[-1]
     rows = [sizes[loops_[-1]] + loops.LINE * pad for loops_, pad in zip(kernel.indices, schedule.pads, strict=True)]
-    spaces = [
-        math.prod(sizes[loop] for loop in dims[:-1]) * row for dims, row in zip(kernel.indices, rows, strict=True)
-    ]
+    outer = [math.prod(sizes[loop] for loop in dims[:-1]) for dims in kernel.indices]
+    spaces = [count * row for count, row in zip(outer, rows, strict=True)]
     bases = [sum(spaces[:at]) + loops.LINE * at for at in range(3)]
     cache: dict[int, list[int]] = {}
     registers: list[int | None] = [None] * 3
@@ -100,9 +99,8 @@ def cycles_step_by_step(kernel: loops.Kernel, schedule: loops.LoopSchedule) -> i
     for first in product(*(range(0, sizes[loop], blocks[loop]) for loop in schedule.order)):
         for steps in product(*(range(blocks[loop]) for loop in schedule.order)):
             levels = [first[:at] for at in range(1, 4)] + [(*first, *steps[:at]) for at in range(1, 3)]
-            counts = [sizes[loop] // blocks[loop] for loop in schedule.order] + [
-                blocks[at] for at in schedule.order[:-1]
-            ]
+            counts = [sizes[loop] // blocks[loop] for loop in schedule.order]
+            counts += [blocks[at] for at in schedule.order[:-1]]
             for level, count in zip(levels, counts, strict=True):
                 if count > 1 and level not in begun:
                     begun.add(level)

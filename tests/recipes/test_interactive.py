@@ -130,9 +130,7 @@ def test_what_a_setting_or_another_recipe_gives_is_no_longer_refused() -> None:
 
 
 @pytest.mark.parametrize(("passes", "minibatches"), [(1, 1), (3, 1), (1, 2)])
-def test_passes_reach_the_learner_and_an_idle_clip_is_said(
-    run_answered: RunAnswered, passes: int, minibatches: int
-) -> None:
+def test_passes_are_made_and_an_idle_clip_is_said(run_answered: RunAnswered, passes: int, minibatches: int) -> None:
     progress = Notes()
     settings = {"passes": passes, "minibatches": minibatches, "warmup_steps": 1}
     run = run_answered(progress=progress, objective="lite_ppo", **settings)
@@ -182,9 +180,7 @@ def test_objectives_that_need_more(run_answered: RunAnswered, checkpoint: Path, 
     {"objective": "a_star_po", "train": "full"},
     {"objective": "kdrl", "teacher": "CHECKPOINT"},
 ], ids=lambda each: " ".join(map(str, each.values())))  # fmt: skip
-def test_several_learners_train_what_one_does(
-    run_answered: RunAnswered, checkpoint: Path, settings: dict[str, Any]
-) -> None:
+def test_two_learners_train_what_one_does(run_answered: RunAnswered, checkpoint: Path, settings: Any) -> None:
     """A whole recipe; the second learner is made of its settings, in a process of its own."""
     settings = {key: str(checkpoint) if value == "CHECKPOINT" else value for key, value in settings.items()}
     runs = [run_answered(str(count), steps=2, learners=count, **settings) for count in (1, 2)]

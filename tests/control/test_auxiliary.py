@@ -40,13 +40,9 @@ def chunk(width: int = 3, features: int = 2) -> dict[str, Tensor]:
     draw = torch.Generator().manual_seed(0)
     starts = torch.zeros(2, 4, dtype=torch.bool)
     starts[1, 2] = True
-    return {
-        "y": torch.randn(2, 4, width, generator=draw),
-        "actions": torch.randint(2, (2, 4, 1), generator=draw),
-        "observations": torch.randn(2, 4, features, generator=draw),
-        "rewards": torch.randn(2, 4, generator=draw),
-        "starts": starts,
-    }
+    y, actions = torch.randn(2, 4, width, generator=draw), torch.randint(2, (2, 4, 1), generator=draw)
+    observations, rewards = torch.randn(2, 4, features, generator=draw), torch.randn(2, 4, generator=draw)
+    return {"y": y, "actions": actions, "observations": observations, "rewards": rewards, "starts": starts}
 
 
 def test_the_loss_of_an_observation_is_that_computed_by_hand() -> None:

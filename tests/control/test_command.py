@@ -109,13 +109,8 @@ def test_the_memories_of_the_table_are_methods() -> None:
 
 
 def test_ranks_are_over_worlds_that_all_memories_share() -> None:
-    cells = [
-        TableCell("a", "x", 0, 10, 0.5, 0.4, 1.0),
-        TableCell("a", "x", 1, 10, 0.7, 0.4, 1.0),
-        TableCell("a", "y", 0, 10, 0.9, 0.4, 1.0),
-        TableCell("b", "x", 0, 10, 0.9, 0.4, 1.0),
-    ]
-    table = summarise(cells)
+    runs = (("a", "x", 0, 0.5), ("a", "x", 1, 0.7), ("a", "y", 0, 0.9), ("b", "x", 0, 0.9))
+    table = summarise([TableCell(world, memory, seed, 10, best, 0.4, 1.0) for world, memory, seed, best in runs])
     assert table["ranked_worlds"] == ["a"]
     assert table["mean_rank"] == {"x": 2, "y": 1}
     first = table["rows"][0]

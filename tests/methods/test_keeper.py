@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +23,14 @@ THINGS = ["lamp", "kettle", "bicycle", "piano", "carpet", "mirror", "tent", "dru
 TALK = ["weather", "traffic", "music", "coffee", "clouds", "films", "weekends", "gardens"]
 
 
-class Hours:
-    """A clock that shows an hour more for each fact."""
-
-    def __init__(self) -> None:
-        self.hours = 0
-
-    def __call__(self) -> str:
-        return (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=self.hours)).isoformat()
-
-
 def lines(messages: Sequence[Any]) -> list[str]:
     return [line for message in messages for line in message["content"].splitlines()]
 
 
-def opened(most: int, path: str | Path = ":memory:", clock: Callable[[], str] | None = None, **options: Any) -> Memory:
+def opened(most: int, path: str | Path = ":memory:", **options: Any) -> Memory:
+    """All that it hears, it hears at one time."""
     keeper = Keeper(Facts(lines), most, **options)
-    return Memory(path, encoder=None, policy=None, writer=keeper, clock=clock or Hours())
+    return Memory(path, encoder=None, policy=None, writer=keeper, clock=lambda: "2026-01-01T00:00:00+00:00")
 
 
 def texts(memory: Memory, **scope: str) -> list[str]:
@@ -64,11 +54,9 @@ def test_what_is_given_up_has_a_tombstone_and_a_logged_choice() -> None:
         assert gone.text == "one"
         assert [each.kind for each in memory.history(gone.id)] == ["ADD", "DELETE"]
         with memory.store.database.reading() as connection:
-            (row,) = connection.execute("SELECT kind, chosen, propensity, policy, details FROM decisions").fetchall()
-        assert row[0] == "write"
-        assert json.loads(row[1]) == [gone.id]
-        assert row[3] == "keeper:0"
-        assert (row[2], json.loads(row[4])["most"]) == (1.0, 2)
+            (row,) = connection.execute("SELECT kind, policy, propensity, chosen, details FROM decisions").fetchall()
+        assert row[:3] == ("write", "keeper:0", 1.0)
+        assert (json.loads(row[3]), json.loads(row[4])["most"]) == ([gone.id], 2)
 
 
 def test_each_scope_has_its_budget() -> None:

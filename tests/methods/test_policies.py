@@ -154,8 +154,7 @@ def filled(name: str, **settings: object) -> Experience:
         use = experience.recall("torn shirt arrived", f"n{number}", ("burn it", "bury it"))
         experience.finish([(use, ("burn it", "bury it")[number % 2])], 1.0)
     for action in ("refund", "replace", "refund"):
-        use = experience.recall("torn coat", "", ("refund", "replace"))
-        experience.finish([(use, action)], 1.0)
+        experience.finish([(experience.recall("torn coat", "", ("refund", "replace")), action)], 1.0)
     return experience
 
 
@@ -184,8 +183,7 @@ def test_a_rival_may_show_them_before_anything_else_newest_or_oldest_first() -> 
 def test_a_record_of_several_actions_is_possible_by_any_of_them_also_after_a_revision() -> None:
     experience = Experience(policy("rememberer"), ENCODER)
     for action, reward in (("burn it", 0.0), ("refund", 1.0)):
-        use = experience.recall("go", "here", ("burn it", "refund"))
-        experience.finish([(use, action)], reward)
+        experience.finish([(experience.recall("go", "here", ("burn it", "refund")), action)], reward)
     assert len(experience.recall("go", "here", ("refund", "wait")).candidates.rows) == 1
     assert len(experience.recall("go", "here", ("burn it", "wait")).candidates.rows) == 1
     assert len(experience.recall("go", "here", ("wait", "leave")).candidates.rows) == 0

@@ -58,9 +58,7 @@ def test_the_rewards_of_one_rollout_by_hand() -> None:
 def test_a_context_that_ran_over_loses_half_a_point_and_earns_nothing_for_its_size() -> None:
     now = played("L0 L2", "none", "none", "R0", window=8)  # 5 + 2 words of messages, 6 of the fact
     assert now.used == 13
-    assert agemem.context_reward(now) == pytest.approx(
-        (0 + 0 + 0) / 3
-    )  # what was retrieved does not fit: the key token is lost
+    assert agemem.context_reward(now) == 0.0  # what was retrieved does not fit: the key token is lost
     assert {term.name: term.value for term in agemem.earned(now, BankAnswer("x", 0.0))}["overflow"] == -0.5
     reduced = played("L0", "none", "M0", "R0", window=8)
     assert reduced.used == 10
@@ -91,9 +89,8 @@ def test_every_step_of_all_stages_has_the_advantage_of_its_rollout() -> None:
     found = advantages(rows.batch, agemem.AGEMEM)
     by_episode: dict[int, set[float]] = {}
     for row, episode in enumerate(rows.batch.episode.tolist()):
-        by_episode.setdefault(int(episode), set()).update(
-            round(float(value), 5) for value in found[row][rows.batch.mask[row] > 0]
-        )
+        values = found[row][rows.batch.mask[row] > 0]
+        by_episode.setdefault(int(episode), set()).update(round(float(value), 5) for value in values)
     # One value for all its tokens; of two rollouts (R - mean) / std is the same with both signs.
     (first,), (second,) = by_episode[0], by_episode[1]
     assert first == pytest.approx(-second)

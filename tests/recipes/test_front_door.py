@@ -369,9 +369,6 @@ def test_conversations_that_end_alike_are_told_apart() -> None:
     assert len(named.by_split["test"]) == 13
 
 
-# -- logs through the front door: a file of conversations, and a memory whose episodes have rewards ------------------
-
-
 def test_a_memory_whose_episodes_have_rewards_is_a_source(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "agent.mem"
     with Memory(path, encoder=None) as memory:

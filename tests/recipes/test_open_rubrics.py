@@ -73,9 +73,8 @@ def test_an_answer_that_the_guard_refuses_is_not_compared_and_earns_nothing() ->
         asked.extend(texts)
         return rubrics.programs().answer(texts)
 
-    assert wins_of(Service("v", judge), RIGHT, STRANGE, SHORT, "") == pytest.approx(
-        [(1 + 2 / 7) / 2, 0.0, (1 - 2 / 7) / 2, 0.0]
-    )
+    won = wins_of(Service("v", judge), RIGHT, STRANGE, SHORT, "")
+    assert won == pytest.approx([(1 + 2 / 7) / 2, 0.0, (1 - 2 / 7) / 2, 0.0])
     pairs = [(pair["first"], pair["second"]) for pair in map(json.loads, asked)]
     assert pairs == [(RIGHT, SHORT), (SHORT, RIGHT)]
     assert wins_of(rubrics.programs(), RIGHT, STRANGE) == [0.5, 0.0]

@@ -71,9 +71,8 @@ def rows(run: RunFolder) -> list[Mapping[str, Any]]:
 
 
 def test_own_tasks_from_a_file_run_alike_with_workers(checkpoint: Path, tmp_path: Path) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text(OWN)
-    origin = Origin(str(file))
+    (tmp_path / "mine.py").write_text(OWN)
+    origin = Origin(str(tmp_path / "mine.py"))
     alone, _ = run_of(origin, checkpoint, tmp_path / "alone")
     apart, _ = run_of(origin, checkpoint, tmp_path / "apart", workers=2)
     assert rows(apart) == rows(alone)

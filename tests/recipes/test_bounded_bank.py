@@ -97,15 +97,13 @@ def test_an_objective_of_whole_episodes_has_no_re_rolls_and_no_shares() -> None:
 
 def test_a_frozen_model_reads_and_permuted_rewards_are_said(checkpoint: Path, tmp_path: Path) -> None:
     """The real reader, untrained; what it says is not looked at here."""
-    run = run_of(bounded_bank, checkpoint, tmp_path / "run", permuted=True, steps=1, warm_start=0, **COLD)
+    cold = {"warm_start": 0, "warm_start_batch": 32, "warm_start_learning_rate": 1e-3}
+    run = run_of(bounded_bank, checkpoint, tmp_path / "run", permuted=True, steps=1, **cold)
     (table,) = tables_of(run)
     assert "permuted" in table.note
     assert "warm_start" not in {row.arm for row in table.rows}
     scorers = {term.scorer for stored in run.episodes(arm="train") for term in stored.episode.rewards[:1]}
     assert scorers == {row["reader"] for row in run.evals()}
-
-
-COLD = {"warm_start_batch": 32, "warm_start_learning_rate": 1e-3}
 
 
 # Credit, by hand.

@@ -86,10 +86,9 @@ def test_what_memory_holds_is_shown_with_controls(train: Train, chat_checkpoint:
     memory.close()
     run = train(reward=score, memory=tmp_path / "agent.mem", recall=2)
     (table,) = tables_of(RunFolder.open(run.path))
-    assert {row.arm for row in table.rows} == {
-        *("untrained", "no_memory_untrained", "another_memory_untrained"),
-        *("trained", "no_memory", "another_memory"),
-    }
+    controls = {"no_memory", "another_memory"}
+    before = {f"{arm}_untrained" for arm in controls}
+    assert {row.arm for row in table.rows} == {"untrained", "trained", *controls, *before}
     assert len(first_of(run).shown) == 2
     text = InProcessModel.load(chat_checkpoint).decode(first_of(run).segments[0].context)
     assert text.startswith("[user]Memory:\n- The letter")
@@ -222,7 +221,7 @@ def test_a_reward_that_nothing_earns_is_said_before_the_first_step(train: Train)
 
 
 UNANSWERED = [{"prompt": letter} for letter in "abcdef"]
-HELD_OUT = [{**row, "split": ("train", "dev", "test")[number % 3]} for number, row in enumerate(ROWS)]
+HELD_OUT = [{**row, "split": SPLITS[number % 3]} for number, row in enumerate(ROWS)]
 
 
 def test_what_could_not_be_scored_is_left_out_of_what_is_measured(train: Train) -> None:
@@ -359,13 +358,11 @@ def test_other_packages_add_recipes_under_names_of_their_own(tmp_path: Path, mon
 
 
 def test_conversations_that_end_alike_are_told_apart() -> None:
-    rows = [
-        {"prompt": [{"role": "system", "content": f"n is {n}."}, {"role": "user", "content": "What is n?"}], "n": n}
-        for n in range(40)
-    ]
+    asked = {"role": "user", "content": "What is n?"}
+    rows = [{"prompt": [{"role": "system", "content": f"n is {n}."}, asked], "n": n} for n in range(40)]
     tasks = own_tasks(rows)
-    assert all(tasks.by_split[split] for split in ("train", "dev", "test"))
-    named = own_tasks([{**row, "split": ("train", "dev", "test")[n % 3]} for n, row in enumerate(rows)])
+    assert all(tasks.by_split[split] for split in SPLITS)
+    named = own_tasks([{**row, "split": SPLITS[n % 3]} for n, row in enumerate(rows)])
     assert len(named.by_split["test"]) == 13
 
 

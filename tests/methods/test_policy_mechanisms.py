@@ -301,13 +301,14 @@ def test_a_procedure_that_was_followed_and_failed_is_revised_in_place_and_back()
 def test_memrl_moves_q_as_worked_by_hand() -> None:
     experience = of("memrl", threshold=0.0, k=1, pool=1)
     met(experience, "alpha beta", "left", 1.0)
-    assert float(experience.policy.valuer.q.upto(1)[0]) == 0.0  # Written by the episode, shown by none yet.
+    valuer: Any = experience.policy.valuer
+    assert valuer.q.upto(1)[0] == 0.0  # Written by the episode, shown by none yet.
     met(experience, "alpha beta", "left", 1.0)
-    assert float(experience.policy.valuer.q.upto(1)[0]) == pytest.approx(0.3)
+    assert valuer.q.upto(1)[0] == pytest.approx(0.3)
     experience.policy.writer = lambda finished: []
     met(experience, "alpha beta", "left", 0.0)
     # Row 1 now ties with row 0 and is newer: only it moved.
-    assert experience.policy.valuer.q.upto(2)[:2] == pytest.approx([0.3, -0.3])
+    assert valuer.q.upto(2)[:2] == pytest.approx([0.3, -0.3])
 
 
 def test_rememberer_averages_returns_and_names_good_and_bad_actions() -> None:

@@ -97,7 +97,7 @@ def test_an_objective_of_whole_episodes_has_no_re_rolls_and_no_shares() -> None:
 
 def test_a_frozen_model_reads_and_permuted_rewards_are_said(checkpoint: Path, tmp_path: Path) -> None:
     """The real reader, untrained; what it says is not looked at here."""
-    cold = {"warm_start": 0, "warm_start_batch": 32, "warm_start_learning_rate": 1e-3}
+    cold: dict[str, Any] = {"warm_start": 0, "warm_start_batch": 32, "warm_start_learning_rate": 1e-3}
     run = run_of(bounded_bank, checkpoint, tmp_path / "run", permuted=True, steps=1, **cold)
     (table,) = tables_of(run)
     assert "permuted" in table.note

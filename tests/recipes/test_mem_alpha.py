@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -80,7 +82,7 @@ def test_a_response_is_compared_with_every_response_of_its_group() -> None:
     assert group.episodes[1].answer == ""
     # What writes nothing earns the compression alone; the writer of two facts what its answer, calls and choices earn.
     assert rewards[1].tolist() == pytest.approx([0.05, 0.05])
-    batch = rows_of([group], ["writer"], 3).batch
+    batch: Any = rows_of([group], ["writer"], 3).batch
     found = advantages(batch, MEM_ALPHA)
     of_rows = {
         (int(batch.episode[row]), int(batch.steps.index[int(batch.step[row].max())])): float(found[row][mask > 0][0])

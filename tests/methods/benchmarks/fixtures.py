@@ -42,7 +42,7 @@ def multihop(name: str, *, shared: str = "") -> dict[str, Any]:
 
 
 def multihop_folder(root: Path, folder: str) -> None:
-    for part, (one, other) in {"train": "AB", "dev": "CD", "test": "EF"}.items():
+    for part, (one, other) in {"train": ("A", "B"), "dev": ("C", "D"), "test": ("E", "F")}.items():
         lines(root / folder / f"{part}.jsonl.gz", [multihop(one), multihop(other, shared="Old Bridge")])
 
 

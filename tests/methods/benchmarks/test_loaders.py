@@ -150,7 +150,8 @@ def test_what_is_remembered_is_asked_nowhere(tmp_path: Path) -> None:
         {"question": task.input, "answer": f"<<1+1=2>>So it is.\n#### {task.answers[0]}"}
         for task in arithmetic("gsm8k", "train")
     ])  # fmt: skip
-    for load, options in ((gsm8k, {"data": tmp_path}), (svamp, {}), (math500, {"data": tmp_path})):
+    loads: dict[Any, dict[str, Any]] = {gsm8k: {"data": tmp_path}, svamp: {}, math500: {"data": tmp_path}}
+    for load, options in loads.items():
         sides = {split: load(split, memories=10_000, **options) for split in SPLITS}
         refuse_leaks(sides)
         told = " ".join(turn.text for session in sides["test"][0].sessions for turn in session.turns)

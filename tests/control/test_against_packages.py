@@ -68,15 +68,11 @@ def test_lmu_is_that_of_popgym() -> None:
     with torch.no_grad():
         module.input.bias.zero_()
         module.signal.weight.normal_(std=0.3)
-        for name, value in {
-            "e_x": module.input.weight[:1],
-            "W_x": module.input.weight[1:],
-            "e_h": module.signal.weight[:, :SIZE],
-            "e_m": module.signal.weight[:, SIZE:],
-            "W_h": module.past.weight[:, :SIZE],
-            "W_m": module.past.weight[:, SIZE:],
-        }.items():
-            getattr(other.cell, name).copy_(value)
+        for letter, weight in (("e", module.signal.weight), ("W", module.past.weight)):
+            getattr(other.cell, f"{letter}_h").copy_(weight[:, :SIZE])
+            getattr(other.cell, f"{letter}_m").copy_(weight[:, SIZE:])
+        other.cell.e_x.copy_(module.input.weight[:1])
+        other.cell.W_x.copy_(module.input.weight[1:])
     close(module(x)[0], other(x)[0].detach().numpy())
 
 
@@ -113,12 +109,8 @@ def test_lru_is_that_of_memax() -> None:
         module.output.bias.zero_()
     real, imaginary = module.write.T.chunk(2)
     weights = {
-        "nu_log": module.nu,
-        "theta_log": module.theta,
-        "gamma_log": module.gamma,
-        "B_re": real,
-        "B_im": imaginary,
-    }
+        "nu_log": module.nu, "theta_log": module.theta, "gamma_log": module.gamma, "B_re": real, "B_im": imaginary,
+    }  # fmt: skip
     # It asks for as many modes as there are features: the others are read with a weight of 0.
     weights = {name: torch.cat([value, torch.zeros_like(value)]) for name, value in weights.items()}
     read_real, read_imaginary = module.output.weight.chunk(2, 1)

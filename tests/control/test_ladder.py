@@ -43,17 +43,14 @@ def test_horizons_are_those_of_the_dial_and_of_the_paper() -> None:
     assert all(f"keepworth/Cue{xi}-v0" in gymnasium.registry for xi in RUNGS)
 
 
-@pytest.mark.parametrize(
-    ("context", "reach", "xi", "shows"),
-    [
-        (8, 8, (8, 8), "short-term"),
-        (8, 8, (9, 9), "out of reach"),
-        (1, None, (2, 2), "long-term"),
-        (8, None, (9, 40), "long-term"),
-        (8, None, (2, 104), "mixed"),
-        (8, 50, (2, 104), "out of reach"),
-    ],
-)
+@pytest.mark.parametrize(("context", "reach", "xi", "shows"), [
+    (8, 8, (8, 8), "short-term"),
+    (8, 8, (9, 9), "out of reach"),
+    (1, None, (2, 2), "long-term"),
+    (8, None, (9, 40), "long-term"),
+    (8, None, (2, 104), "mixed"),
+    (8, 50, (2, 104), "out of reach"),
+])  # fmt: skip
 def test_what_a_success_shows(context: int, reach: int | None, xi: tuple[int, int], shows: str) -> None:
     assert regime(context, reach, xi) == shows
 
@@ -72,10 +69,8 @@ def test_the_command_writes_k_and_xi_beside_each_success(tmp_path: Path) -> None
     words = ["--memories", "mlp", "frame_stack:frames=4", "--rungs", "2", "8", "--seeds", "0", "--seconds", "0.2"]
     main([*words, "--json", str(path)])
     rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
-    assert [(row["memory"], row["K"], row["xi"], row["regime"]) for row in rows] == [
-        ("mlp", 1, 2, "out of reach"),
-        ("frame_stack:frames=4", 4, 2, "short-term"),
-        ("mlp", 1, 8, "out of reach"),
-        ("frame_stack:frames=4", 4, 8, "out of reach"),
-    ]
+    mlp, stack = ("mlp", 1), ("frame_stack:frames=4", 4)
+    beyond = "out of reach"
+    shows = [(*mlp, 2, beyond), (*stack, 2, "short-term"), (*mlp, 8, beyond), (*stack, 8, beyond)]
+    assert [(row["memory"], row["K"], row["xi"], row["regime"]) for row in rows] == shows
     assert all(0 <= row["success"] <= 1 for row in rows)

@@ -27,10 +27,6 @@ from tests.control.worlds import BOX, Numbers, Recall
 SMALL = PpoSettings(world="recall", memory="gru", steps=1024, envs=8, rollout=16, chunk=16, width=16, minibatches=2)
 
 
-def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return all(torch.equal(one[name], other[name]) for name in one)
-
-
 def test_log_probabilities_computed_again_are_those_that_were_stored(name: str) -> None:
     """Resets fall into chunks, and chunks begin with states in the middle of episodes. Before anything is learned of a rollout
     only rounding may differ, in the second update as well."""
@@ -68,7 +64,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(bonus: str, predict:
     rows = list(run(settings, tmp_path / "parts", Recall))
     assert [row["return"] for row in rows] == [row["return"] for row in whole]
     one, other = (load_checkpoint(tmp_path / name) for name in ("whole", "parts"))
-    assert same(one["network"], other["network"])
+    assert all(torch.equal(one["network"][part], other["network"][part]) for part in one["network"])
     assert json.loads((tmp_path / "parts" / "curve.json").read_text())["done"]
 
 
@@ -132,25 +128,20 @@ def test_every_memory_is_exported_as_it_steps(name: str, tmp_path: Path) -> None
         state = expected[2]
 
 
-@pytest.mark.parametrize(
-    "space",
-    [
-        spaces.Discrete(3, start=2),
-        spaces.MultiDiscrete([2, 3]),
-        spaces.MultiBinary(4),
-        BOX,
-        spaces.Box(0, 255, (3, 2), np.uint8),
-        spaces.Box(-np.inf, np.inf, (2,)),
-        spaces.Tuple([spaces.Discrete(2), BOX]),
-        spaces.Dict(a=spaces.Discrete(2), b=spaces.Dict(c=BOX)),
-    ],
-)
+@pytest.mark.parametrize("space", [
+    spaces.Discrete(3, start=2),
+    spaces.MultiDiscrete([2, 3]),
+    spaces.MultiBinary(4),
+    BOX,
+    spaces.Box(0, 255, (3, 2), np.uint8),
+    spaces.Box(-np.inf, np.inf, (2,)),
+    spaces.Tuple([spaces.Discrete(2), BOX]),
+    spaces.Dict(a=spaces.Discrete(2), b=spaces.Dict(c=BOX)),
+])  # fmt: skip
 @pytest.mark.parametrize(
     "action", [spaces.Discrete(3, start=1), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2), BOX]
 )
-def test_spaces_of_numbers_and_categories_are_taken_and_actions_are_of_their_space(
-    space: spaces.Space[Any], action: spaces.Space[Any]
-) -> None:
+def test_numbers_and_categories_are_taken_and_acted(space: spaces.Space[Any], action: spaces.Space[Any]) -> None:
     world = Numbers(space, action)
     trainer = Trainer(replace(SMALL, envs=1, rollout=8, chunk=8, minibatches=1), lambda: world)
     row = trainer.update()
@@ -180,15 +171,13 @@ def test_what_a_network_cannot_take_is_named_with_the_fix() -> None:
         ObservationSpace(spaces.Dict(image=BOX, mission=spaces.Text(5)))
     with pytest.raises(SpaceError, match="Wrap"):
         ActionSpace(spaces.Text(5))
-    for given, what in ((np.array([np.nan, 0.0]), "finite"), (np.zeros(3), "outside its space"), ("x", "outside")):
-        worlds = Worlds(lambda gives=given: Numbers(BOX, spaces.Discrete(2), gives), 2)
+    given = {"finite": np.array([np.nan, 0.0]), "outside its space": np.zeros(3), "outside": "x", "reward": None}
+    for what, gives in given.items():
+        pays = np.nan if what == "reward" else 1.0
+        worlds = Worlds(lambda gives=gives, pays=pays: Numbers(BOX, spaces.Discrete(2), gives, pays), 2)
         worlds.reset()
         with pytest.raises(WorldError, match=what):
             [worlds.step([0, 1]) for _ in range(4)]
-    worlds = Worlds(lambda: Numbers(BOX, spaces.Discrete(2), pays=np.nan), 2)
-    worlds.reset()
-    with pytest.raises(WorldError, match="reward"):
-        [worlds.step([0, 1]) for _ in range(4)]
     with pytest.raises(UnknownWorld, match="Did you mean 'CartPole-v1'"):
         Worlds("CartPol-v1", 1)
     with pytest.raises(SettingError, match="Set chunk to 128"):

@@ -126,9 +126,7 @@ def test_a_pooled_set_has_one_haystack(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", BY_PATH)
-def test_missing_data_says_what_was_looked_for_where_and_the_fix(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_data_is_named_with_the_fix(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KEEPWORTH_DATA", raising=False)
     with pytest.raises(MissingData) as nowhere:
         BENCHMARKS[name]("test")
@@ -155,14 +153,9 @@ def test_every_benchmark_is_on_its_page_with_what_it_may_be_used_for() -> None:
 # The real files.
 
 COUNTS = {
-    "locomo": (152, 81, 1307),
-    "longmemeval-file": (279, 44, 147),
-    "bfcl-memory": (30, 25, 100),
-    "hotpotqa": (964, 494, 500),
-    "2wiki": (854, 459, 500),
-    "banking77": (1880, 320, 879),
-    "gsm8k": (3328, 788, 1319),
-}
+    "locomo": (152, 81, 1307), "longmemeval-file": (279, 44, 147), "bfcl-memory": (30, 25, 100),
+    "hotpotqa": (964, 494, 500), "2wiki": (854, 459, 500), "banking77": (1880, 320, 879), "gsm8k": (3328, 788, 1319),
+}  # fmt: skip
 """Questions of the sides. Of 2,000 each of the two multi-hop sets, those that share a supporting paragraph with a later side are
 left out; of BANKING77's 3,080 test queries one comes twice; half of GSM8K's train side is what is remembered."""
 TOTALS = {"prefeval": 1000, "timebench": 2581, "timebench-choices": 3993, "math500": 367, "time-ranges": 893}

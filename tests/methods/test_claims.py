@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
@@ -9,8 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.agents.changes import CHAT, DEV, STABLE
+from keepworth import Memory
+from keepworth.memory.english import read_english
 from keepworth.methods.writers._claims import parsed_claim
-from keepworth.methods.writers._replacing import asked_for, gives_way
+from keepworth.methods.writers._replacing import BOUND, asked_for, gives_way, replaces, signs, told_as_change
 from keepworth.methods.writers._statements import LONGEST_CLAIM, MOST_CLAIMS, claims
 
 AT = "2026-11-22T10:00:00"  # a Sunday
@@ -20,33 +23,30 @@ def texts(message: str, **options: str) -> list[str]:
     return [claim.text for claim in claims(message, AT, **options)]
 
 
-@pytest.mark.parametrize(
-    ("message", "kept"),
-    [
-        ("I moved to Oslo. What's on there?", ["I moved to Oslo."]),
-        ("I live in Bergen, any ideas for tonight?", ["I live in Bergen."]),
-        ("Thanks! Noted. I work at Equinor and my number is 7.", ["I work at Equinor.", "My number is 7."]),
-        ("Hi there, I'm vegan.", ["I'm vegan."]),
-        ("Remember that I hate cilantro!", ["I hate cilantro!"]),
-        ("Please always answer in French.", ["Please always answer in French."]),
-        ("Ana moved to Rome. She likes it. The sun is hot.", ["Ana moved to Rome.", "Ana likes it."]),
-        ("Please write a poem about the sea. Give me two.", []),
-        ("I think that's a good idea. I was wondering how tides work.", []),
-        ("```\nI = my + 1\n```", []),
-        ("What do you know about me?", []),
-        ("Where do I live, what is the weather?", []),
-        ("When I was a child, what did I like?", []),
-        ("Since I moved to Oslo last May, what should I see?", ["I moved to Oslo last May (2026-05)."]),
-        ("I'm planning a trip to Rome and was wondering if you know a hotel?", ["I'm planning a trip to Rome."]),
-        ("I like the idea of a picnic. I'll check out those tips. I've heard of Oslo.", []),
-        ("I'm glad I got my bike repaired.", ["I'm glad I got my bike repaired."]),
-        ("Interesting, I never knew that. That makes sense to me. Walk me through it.", []),
-        ("Nf3 Nf6 3. Re1 Rc7 22.", []),
-        ("Ich bin nach Oslo gezogen. Wie ist das Wetter?", ["Ich bin nach Oslo gezogen."]),
-        ("我住在北京。", ["我住在北京。"]),
-        ("", []),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("message", "kept"), [
+    ("I moved to Oslo. What's on there?", ["I moved to Oslo."]),
+    ("I live in Bergen, any ideas for tonight?", ["I live in Bergen."]),
+    ("Thanks! Noted. I work at Equinor and my number is 7.", ["I work at Equinor.", "My number is 7."]),
+    ("Hi there, I'm vegan.", ["I'm vegan."]),
+    ("Remember that I hate cilantro!", ["I hate cilantro!"]),
+    ("Please always answer in French.", ["Please always answer in French."]),
+    ("Ana moved to Rome. She likes it. The sun is hot.", ["Ana moved to Rome.", "Ana likes it."]),
+    ("Please write a poem about the sea. Give me two.", []),
+    ("I think that's a good idea. I was wondering how tides work.", []),
+    ("```\nI = my + 1\n```", []),
+    ("What do you know about me?", []),
+    ("Where do I live, what is the weather?", []),
+    ("When I was a child, what did I like?", []),
+    ("Since I moved to Oslo last May, what should I see?", ["I moved to Oslo last May (2026-05)."]),
+    ("I'm planning a trip to Rome and was wondering if you know a hotel?", ["I'm planning a trip to Rome."]),
+    ("I like the idea of a picnic. I'll check out those tips. I've heard of Oslo.", []),
+    ("I'm glad I got my bike repaired.", ["I'm glad I got my bike repaired."]),
+    ("Interesting, I never knew that. That makes sense to me. Walk me through it.", []),
+    ("Nf3 Nf6 3. Re1 Rc7 22.", []),
+    ("Ich bin nach Oslo gezogen. Wie ist das Wetter?", ["Ich bin nach Oslo gezogen."]),
+    ("我住在北京。", ["我住在北京。"]),
+    ("", []),
+])  # fmt: skip
 def test_statements_are_kept_and_the_rest_is_not(message: str, kept: list[str]) -> None:
     assert texts(message) == kept
 
@@ -56,56 +56,50 @@ def test_an_assistant_is_heard_where_it_states_what_it_did() -> None:
     assert texts(said, speaker="assistant") == ["I have booked your table for 8 pm."]
 
 
-@pytest.mark.parametrize(
-    ("statement", "shown", "day"),
-    [
-        ("I moved to Oslo yesterday.", "I moved to Oslo yesterday (2026-11-21).", "2026-11-21"),
-        ("I moved to Oslo last Friday.", "I moved to Oslo last Friday (2026-11-20).", "2026-11-20"),
-        ("I moved to Oslo in March.", "I moved to Oslo in March (2026-03).", "2026-03-01"),
-        ("I moved to Oslo in May 2020.", "I moved to Oslo in May 2020.", ""),
-        ("I am going to move to Oslo in March.", "I am going to move to Oslo in March (2027-03).", ""),
-        ("We are flying to Rome next Friday.", "We are flying to Rome next Friday (2026-11-27).", ""),
-        ("I start in two weeks.", "I start in two weeks (2026-12-06).", ""),
-        ("I will be off next month.", "I will be off next month (2026-12).", ""),
-    ],
-)
+@pytest.mark.parametrize(("statement", "shown", "day"), [
+    ("I moved to Oslo yesterday.", "I moved to Oslo yesterday (2026-11-21).", "2026-11-21"),
+    ("I moved to Oslo last Friday.", "I moved to Oslo last Friday (2026-11-20).", "2026-11-20"),
+    ("I moved to Oslo in March.", "I moved to Oslo in March (2026-03).", "2026-03-01"),
+    ("I moved to Oslo in May 2020.", "I moved to Oslo in May 2020.", ""),
+    ("I am going to move to Oslo in March.", "I am going to move to Oslo in March (2027-03).", ""),
+    ("We are flying to Rome next Friday.", "We are flying to Rome next Friday (2026-11-27).", ""),
+    ("I start in two weeks.", "I start in two weeks (2026-12-06).", ""),
+    ("I will be off next month.", "I will be off next month (2026-12).", ""),
+])  # fmt: skip
 def test_days_are_reckoned_from_when_it_was_said(statement: str, shown: str, day: str) -> None:
     (claim,) = claims(statement, AT)
     assert (claim.text, claim.day) == (shown, day)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "gone"),
-    [
-        ("I live in Bergen.", "I moved to Oslo.", True),
-        ("I live in Bergen.", "My sister moved to Oslo.", False),
-        ("I live in Bergen.", "I'm going to move to Oslo.", False),
-        ("I live in Bergen.", "I lived in Oslo as a child.", False),
-        ("I live in Bergen.", "I work at Equinor.", False),
-        ("I like tea.", "I like coffee.", False),
-        ("I like tea.", "I don't like tea any more.", True),
-        ("I like tea.", "I hate tea.", True),
-        ("I have a dog.", "I have a cat.", False),
-        ("I'm allergic to peanuts.", "I'm allergic to shellfish.", False),
-        ("I'm allergic to peanuts.", "I'm no longer allergic to peanuts.", True),
-        ("I'm no longer allergic to peanuts.", "I'm allergic to peanuts again.", True),
-        ("My favourite colour is green.", "My favorite color is red.", True),
-        ("My dog is brown.", "My dog is old.", False),
-        ("My favourite tea is oolong.", "My favourite tea is not oolong, it is sencha.", True),
-        ("I've been working in the tech industry.", "I've been working on my statement.", False),
-        ("I've been into podcasts.", "I've been enjoying music and podcasts lately.", False),
-        ("I'm looking for a new tripod.", "I'm actually considering the Manfrotto tripod.", False),
-        ("I've been house hunting.", "I've been house hunting, and some just didn't fit my budget.", False),
-        ("I booked a resort in Maui.", "I'm staying at a resort in Maui that costs over 300 dollars.", False),
-        ("I like my coffee black.", "I prefer coffee in the morning now.", False),
-        ("I'm on page 200.", "I'm on page 220 now.", True),
-        ("I bought a tea pot at the market.", "I switched from tea to coffee.", False),
-        ("I drink tea.", "I switched from tea to coffee.", True),
-        ("I am 34.", "I turned 35 yesterday.", True),
-        ("Ana lives in Rome.", "Ana moved to Prague.", True),
-        ("Ana lives in Rome.", "Bob moved to Prague.", False),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "gone"), [
+    ("I live in Bergen.", "I moved to Oslo.", True),
+    ("I live in Bergen.", "My sister moved to Oslo.", False),
+    ("I live in Bergen.", "I'm going to move to Oslo.", False),
+    ("I live in Bergen.", "I lived in Oslo as a child.", False),
+    ("I live in Bergen.", "I work at Equinor.", False),
+    ("I like tea.", "I like coffee.", False),
+    ("I like tea.", "I don't like tea any more.", True),
+    ("I like tea.", "I hate tea.", True),
+    ("I have a dog.", "I have a cat.", False),
+    ("I'm allergic to peanuts.", "I'm allergic to shellfish.", False),
+    ("I'm allergic to peanuts.", "I'm no longer allergic to peanuts.", True),
+    ("I'm no longer allergic to peanuts.", "I'm allergic to peanuts again.", True),
+    ("My favourite colour is green.", "My favorite color is red.", True),
+    ("My dog is brown.", "My dog is old.", False),
+    ("My favourite tea is oolong.", "My favourite tea is not oolong, it is sencha.", True),
+    ("I've been working in the tech industry.", "I've been working on my statement.", False),
+    ("I've been into podcasts.", "I've been enjoying music and podcasts lately.", False),
+    ("I'm looking for a new tripod.", "I'm actually considering the Manfrotto tripod.", False),
+    ("I've been house hunting.", "I've been house hunting, and some just didn't fit my budget.", False),
+    ("I booked a resort in Maui.", "I'm staying at a resort in Maui that costs over 300 dollars.", False),
+    ("I like my coffee black.", "I prefer coffee in the morning now.", False),
+    ("I'm on page 200.", "I'm on page 220 now.", True),
+    ("I bought a tea pot at the market.", "I switched from tea to coffee.", False),
+    ("I drink tea.", "I switched from tea to coffee.", True),
+    ("I am 34.", "I turned 35 yesterday.", True),
+    ("Ana lives in Rome.", "Ana moved to Prague.", True),
+    ("Ana lives in Rome.", "Bob moved to Prague.", False),
+])  # fmt: skip
 def test_what_gives_way_to_what(old: str, new: str, gone: bool) -> None:
     (before,), (after,) = claims(old, AT), claims(new, AT)
     assert gives_way(before, after) is gone
@@ -149,3 +143,36 @@ def test_what_two_verbs_in_one_word_are_about_does_not_depend_on_the_process() -
     assert [parsed_claim(f"I {pair} daily.").attribute for pair in pairs] == [
         "to run", "to cook", "to hunt", "to kick", "to climb", "to danc", "to knit", "to act",
     ]  # fmt: skip
+
+
+# The cosines are those of all-MiniLM-L6-v2.
+@pytest.mark.parametrize(("old", "new", "cosine", "gone"), [
+    ("I rent a flat over in Bergen.", "I packed up and left Bergen for Oslo.", 0.6, True),
+    ("I have a membership at Fitbase.", "I cancelled Fitbase and signed up at Ironworks.", 0.6, True),
+    ("I get hives from peanuts.", "I outgrew my allergy to peanuts.", 0.7, True),
+    ("I rent a flat over in Bergen.", "I visited Bergen.", 0.6, False),
+    ("I rent a flat over in Bergen.", "I'm thinking of moving to Oslo now.", 0.6, False),
+    ("I rent a flat over in Bergen.", "My sister packed up and left Bergen for Oslo.", 0.6, False),
+    ("I play tennis on Mondays.", "I also play chess on Wednesdays now.", 0.6, False),
+    ("I have a cat.", "I'm really into music lately.", 0.2, False),
+    ("I've been reading a lot.", "I've been reading a lot of poems.", 0.9, False),
+])  # fmt: skip
+def test_what_is_told_as_a_change_of_the_same_replaces_it(old: str, new: str, cosine: float, gone: bool) -> None:
+    before, after = parsed_claim(old), parsed_claim(new)
+    assert not gives_way(before, after)
+    assert (replaces(before, after, cosine) >= BOUND) is gone
+
+
+def test_there_is_a_weight_for_every_sign() -> None:
+    assert list(signs(parsed_claim("a"), parsed_claim("b"), 0.0)) == list(read_english()["weights"])
+    assert not told_as_change(parsed_claim("I like tea."))
+    assert replaces(parsed_claim("I like tea."), parsed_claim("I like green tea."), 1.0) == -math.inf
+
+
+@pytest.mark.parametrize(("later", "left"), [("2026-05-01T10:05:00", 2), ("2026-05-03T10:00:00", 1)])
+def test_within_one_talk_only_the_rules_replace(later: str, left: int) -> None:
+    with Memory(encoder="minilm", policy=None, log="off", writer="rules") as memory:
+        talk = {"2026-05-01T10:00:00": "I rent a flat over in Bergen.", later: "I packed up and left Bergen for Oslo."}
+        for at, text in talk.items():
+            memory.add([{"role": "user", "content": text, "said_at": at}], infer=True, user_id="ana")
+        assert len(memory.get_all(user_id="ana")) == left

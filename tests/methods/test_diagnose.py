@@ -25,6 +25,7 @@ from keepworth.methods.studies.tulving import run as sum_up_books
 from keepworth.tasks.entries import MemoryEntry
 from tests.episode_of import call_of, episode_of
 from tests.evaluation.finished import evaluation
+from tests.methods.test_studies import BOOK
 
 
 def test_pass_at_k_by_hand_and_by_counting() -> None:
@@ -96,9 +97,8 @@ def test_answers_are_chosen_by_the_least_of_what_is_said_of_their_steps() -> Non
 
     texts = ("a is b, b is c", "a is b, wrong, b is c", "b is c")
     drawn = Sample((1, 2, 3), (-1.0, -2.0, -0.5), FinishReason.STOP, ())
-    episodes = [
-        episode_of("e", [replace(call_of("a", (), drawn), text=text)], question="q", answer=text) for text in texts
-    ]
+    calls = [replace(call_of("a", (), drawn), text=text) for text in texts]
+    episodes = [episode_of("e", [call], question="q", answer=call.text) for call in calls]
     assert self_prm.assess(Model(), episodes) == [8.0, -8.0, 8.0]
     assert self_prm.likelihood(Model(), episodes[0]) == -1.5
     assert self_prm.vote([episodes[0], episodes[1], episodes[0]], [1.0, 0.0, 1.0]) == 1.0
@@ -151,41 +151,31 @@ def shares(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], float]:
     return right
 
 
-def test_a_matrix_says_what_carries_over_and_counts_equal_questions_as_one_domain(
-    shares: dict[tuple[str, str], float],
-) -> None:
+Shares = dict[tuple[str, str], float]
+
+
+def test_a_matrix_says_what_carries_over_and_counts_equal_questions_as_one_domain(shares: Shares) -> None:
     shares |= {("base", "a"): 0.25, ("base", "b"): 0.25, ("a", "a"): 1.0, ("a", "b"): 0.0, ("b", "a"): 0.5}
     shares |= {("b", "b"): 0.75, ("again", "a"): 0.5, ("again", "b"): 0.25}
     runs = [asked("a", "sums"), asked("b", "words"), asked("again", "sums")]
     rows = {row["arm"]: row["mean"] for row in domains.diagnose(runs)}
     assert rows["a on b"] == 0.0
     assert {name for name in rows if " minus " in name and " on again" in name} == set()
-    assert [rows[f"{who} minus base on {on}"] for who in ("a", "b", "again") for on in "ab"] == [
-        *(0.75, -0.25),
-        *(0.25, 0.5),
-        *(0.25, 0.0),
-    ]
+    gains = [rows[f"{who} minus base on {on}"] for who in ("a", "b", "again") for on in "ab"]
+    assert gains == [0.75, -0.25, 0.25, 0.5, 0.25, 0.0]
     assert rows["gain where it was trained"] == pytest.approx((0.75 + 0.5 + 0.25) / 3)
     assert rows["gain elsewhere"] == pytest.approx((-0.25 + 0.25 + 0.0) / 3)
 
 
-def test_what_rewards_taught_is_told_from_what_coins_did(shares: dict[tuple[str, str], float]) -> None:
+def test_what_rewards_taught_is_told_from_what_coins_did(shares: Shares) -> None:
     shares |= {("base", "mine"): 0.25, ("mine", "mine"): 0.75, ("coins", "mine"): 0.5}
     runs = [asked("coins", "sums", "{'advantage': 'Spurious(0.5)'}"), asked("mine", "sums")]
     rows = {row["arm"]: row["mean"] for row in spurious.diagnose(runs)}
-    assert rows == {
-        "mine, unseen": 0.75,
-        "coins, unseen": 0.5,
-        "base, unseen": 0.25,
-        "mine minus coins, unseen": 0.25,
-        "mine minus base, unseen": 0.5,
-        "coins minus base, unseen": 0.25,
-    }
+    alone = {"mine": 0.75, "coins": 0.5, "base": 0.25}
+    apart = {"mine minus coins": 0.25, "mine minus base": 0.5, "coins minus base": 0.25}
+    assert rows == {f"{arm}, unseen": mean for arm, mean in {**alone, **apart}.items()}
     with pytest.raises(KeepworthError, match="not trained from one model on one recipe"):
         spurious.diagnose([runs[0], asked("mine", "words")])
-
-
-BOOK = ["0 events", "1 events", "2 events", "3-5 events", "6+ events", "latest", "in order"]
 
 
 def test_a_book_has_two_scores_and_groups_count_alike(tmp_path: Path) -> None:
@@ -193,10 +183,8 @@ def test_a_book_has_two_scores_and_groups_count_alike(tmp_path: Path) -> None:
     scores = [[0.0], [1.0], [1.0], [0.5], [0.5], [1.0], [0.5]] * 3
     evaluation(tmp_path / "book", {"a": scores, "none": [[0.0]] * 21}, BOOK, ["x", "y", "z"])
     rows = {row["arm"]: row for row in sum_up_books(folder=str(tmp_path / "book"))}
-    assert rows["a: simple recall"]["mean"] == pytest.approx(0.6)
-    assert rows["a: of what no event matches"]["mean"] == 0.0
-    assert rows["a: chronological awareness"]["mean"] == pytest.approx(0.75)
-    assert rows["a: Kendall's tau"]["mean"] == pytest.approx(0.5)
+    means = {"simple recall": 0.6, "of what no event matches": 0, "chronological awareness": 0.75, "Kendall's tau": 0.5}
+    assert {name: rows[f"a: {name}"]["mean"] for name in means} == pytest.approx(means)
     assert rows["none: simple recall"]["mean"] == 0.0
     assert {row["clusters"] for row in rows.values()} == {3}
     assert mean_of_types({"1": [1.0, 1.0, 1.0], "2": [0.0]}, ["1", "2"]) == 0.5, "a type counts once, whatever its size"

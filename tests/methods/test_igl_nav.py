@@ -5,15 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keepworth.methods.studies._rooms import (
-    RoomMap,
-    RoomScene,
-    RoomView,
-    cells_ahead,
-    draw_goals,
-    lines_of_sight,
-    reach,
-)
+from keepworth.methods.studies import _rooms as house
 from keepworth.methods.studies.igl_nav import GoalSearch, correlate, localise
 
 COLOURS = np.random.default_rng(0).random((5, 5, 3))
@@ -22,9 +14,11 @@ EAST = [[(1, 3), (2, 3), (3, 3)], [(1, 2), (2, 2), (3, 2)], [(1, 1), (2, 1), (3,
 """The cells of a 3 x 3 view of who stands at (2, 1) and looks east: the farthest row first, the left column first."""
 
 
-def view_of(cells: list[list[tuple[int, int]]]) -> RoomView:
+def view_of(cells: list[list[tuple[int, int]]]) -> house.RoomView:
     at = np.array(cells)
-    return RoomView(at, COLOURS[at[..., 0], at[..., 1]], np.zeros((3, 3), dtype=bool), np.ones((3, 3), dtype=bool))
+    return house.RoomView(
+        at, COLOURS[at[..., 0], at[..., 1]], np.zeros((3, 3), dtype=bool), np.ones((3, 3), dtype=bool)
+    )
 
 
 def test_a_goal_is_at_the_one_pose_whose_cells_and_rotation_are_its() -> None:
@@ -49,7 +43,7 @@ def test_a_cell_that_was_not_seen_never_counts() -> None:
     other[1:4, 3] = np.nan
     for one, two in zip(before, correlate(other, seen, goal), strict=True):
         assert np.array_equal(one, two)
-    blind = RoomView(goal.cells, goal.colours, goal.walls, goal.seen & (np.arange(9).reshape(3, 3) != 4))
+    blind = house.RoomView(goal.cells, goal.colours, goal.walls, goal.seen & (np.arange(9).reshape(3, 3) != 4))
     assert correlate(COLOURS, np.ones((5, 5), dtype=bool), blind)[1][1, 2, 1] == 8
 
 
@@ -74,9 +68,9 @@ def test_the_fine_step_takes_the_smaller_error_of_poses_that_see_as_much() -> No
 
 
 def test_views_turn_and_walls_hide_what_is_behind_them() -> None:
-    assert cells_ahead(3)[1][0].tolist() == [[-1, 2], [0, 2], [1, 2]]
-    assert lines_of_sight(3)[2, 0, 1].tolist() == [[1, 0]], "two cells to the south, over one"
-    scene = RoomScene(np.random.default_rng(0), 0.0, rooms=1, inner=5, k=7)
+    assert house.cells_ahead(3)[1][0].tolist() == [[-1, 2], [0, 2], [1, 2]]
+    assert house.lines_of_sight(3)[2, 0, 1].tolist() == [[1, 0]], "two cells to the south, over one"
+    scene = house.RoomScene(np.random.default_rng(0), 0.0, rooms=1, inner=5, k=7)
     view = scene.look((0, 12, 10), np.random.default_rng(0))
     assert view.seen[1:, 1:6].all(), "the room and the wall ahead"
     assert not view.seen[0].any()
@@ -86,21 +80,21 @@ def test_views_turn_and_walls_hide_what_is_behind_them() -> None:
 def test_a_way_is_the_shortest_with_its_turns_and_frontiers_face_what_is_not_known() -> None:
     free, wanted = np.zeros((4, 4), dtype=bool), np.zeros((4, 4, 4), dtype=bool)
     free[1, 1:3], wanted[3, 1, 2] = True, True
-    assert reach(free, (0, 1, 1), wanted) == [(1, 1, 1), (1, 1, 2), (0, 1, 2), (3, 1, 2)]
+    assert house.reach(free, (0, 1, 1), wanted) == [(1, 1, 1), (1, 1, 2), (0, 1, 2), (3, 1, 2)]
     wanted[:] = False
     wanted[0, 2, 2] = True
-    assert reach(free, (0, 1, 1), wanted) == []
-    rooms = RoomMap((4, 4))
+    assert house.reach(free, (0, 1, 1), wanted) == []
+    rooms = house.RoomMap((4, 4))
     rooms.counts[1:3, 1:3] = 1
     rooms.walls[2] = True
     assert np.argwhere(rooms.frontiers(rooms.seen)).tolist() == [[0, 1, 1], [0, 1, 2], [1, 1, 2], [3, 1, 1]]
 
 
 def test_a_map_finds_the_second_goal_of_a_scene_without_a_detour() -> None:
-    scene = RoomScene(np.random.default_rng(3), 0.0, rooms=2)
-    first, second = draw_goals(scene, np.random.default_rng(1), 2)
-    memory, draw = RoomMap(scene.walls.shape), np.random.default_rng(0)
-    for pose in reach(~scene.walls, first.start):
+    scene = house.RoomScene(np.random.default_rng(3), 0.0, rooms=2)
+    first, second = house.draw_goals(scene, np.random.default_rng(1), 2)
+    memory, draw = house.RoomMap(scene.walls.shape), np.random.default_rng(0)
+    for pose in house.reach(~scene.walls, first.start):
         memory.add(pose, scene.look(pose, draw))
     for arm in ("map memory", "views one by one"):
         assert GoalSearch(scene, second.view, arm, memory, draw).run(second.start, 200) == (second.end, second.shortest)
@@ -108,8 +102,8 @@ def test_a_map_finds_the_second_goal_of_a_scene_without_a_detour() -> None:
 
 @pytest.mark.parametrize("heading", range(4))
 def test_a_pose_on_a_single_view_is_a_pose_in_the_scene(heading: int) -> None:
-    scene, draw = RoomScene(np.random.default_rng(5), 0.0, rooms=1), np.random.default_rng(0)
+    scene, draw = house.RoomScene(np.random.default_rng(5), 0.0, rooms=1), np.random.default_rng(0)
     pose = (heading, 10, 10)
-    memory, view = RoomMap(scene.walls.shape), scene.look(pose, draw)
+    memory, view = house.RoomMap(scene.walls.shape), scene.look(pose, draw)
     memory.add(pose, view)
     assert GoalSearch(scene, view, "current view alone", memory, draw).find(pose)[0] == pose

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +23,14 @@ THINGS = ["lamp", "kettle", "bicycle", "piano", "carpet", "mirror", "tent", "dru
 TALK = ["weather", "traffic", "music", "coffee", "clouds", "films", "weekends", "gardens"]
 
 
-class Hours:
-    """A clock that shows an hour more for each fact."""
-
-    def __init__(self) -> None:
-        self.hours = 0
-
-    def __call__(self) -> str:
-        return (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=self.hours)).isoformat()
-
-
 def lines(messages: Sequence[Any]) -> list[str]:
     return [line for message in messages for line in message["content"].splitlines()]
 
 
-def opened(most: int, path: str | Path = ":memory:", clock: Callable[[], str] | None = None, **options: Any) -> Memory:
+def opened(most: int, path: str | Path = ":memory:", **options: Any) -> Memory:
+    """All that it hears, it hears at one time."""
     keeper = Keeper(Facts(lines), most, **options)
-    return Memory(path, encoder=None, policy=None, writer=keeper, clock=clock or Hours())
+    return Memory(path, encoder=None, policy=None, writer=keeper, clock=lambda: "2026-01-01T00:00:00+00:00")
 
 
 def texts(memory: Memory, **scope: str) -> list[str]:
@@ -64,11 +54,9 @@ def test_what_is_given_up_has_a_tombstone_and_a_logged_choice() -> None:
         assert gone.text == "one"
         assert [each.kind for each in memory.history(gone.id)] == ["ADD", "DELETE"]
         with memory.store.database.reading() as connection:
-            (row,) = connection.execute("SELECT kind, chosen, propensity, policy, details FROM decisions").fetchall()
-        assert row[0] == "write"
-        assert json.loads(row[1]) == [gone.id]
-        assert row[3] == "keeper:0"
-        assert (row[2], json.loads(row[4])["most"]) == (1.0, 2)
+            (row,) = connection.execute("SELECT kind, policy, propensity, chosen, details FROM decisions").fetchall()
+        assert row[:3] == ("write", "keeper:0", 1.0)
+        assert (json.loads(row[3]), json.loads(row[4])["most"]) == ([gone.id], 2)
 
 
 def test_each_scope_has_its_budget() -> None:
@@ -78,11 +66,8 @@ def test_each_scope_has_its_budget() -> None:
         assert texts(memory, user_id="ana") == texts(memory, user_id="bo") == ["two"]
 
 
-@settings(max_examples=25, deadline=None)
-@given(
-    most=st.integers(1, 4),
-    steps=st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=10),
-)
+@settings(max_examples=25)
+@given(st.integers(1, 4), st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=10))
 def test_never_more_than_the_budget_and_what_is_pinned_stays(most: int, steps: list[tuple[int, bool]]) -> None:
     with opened(most) as memory:
         pinned: set[str] = set()
@@ -117,13 +102,9 @@ def test_what_cannot_take_effect_is_refused() -> None:
 
 def test_from_the_first_day_it_keeps_what_is_worth_keeping() -> None:
     said = [
-        "Thanks!",
-        "Ok.",
-        "My sister Ana moved to Oslo in 2019",
-        "Can you say more?",
-        "Hm.",
+        "Thanks!", "Ok.", "My sister Ana moved to Oslo in 2019", "Can you say more?", "Hm.",
         "I bought 3 lamps on Monday",
-    ]
+    ]  # fmt: skip
     with opened(2) as memory:
         memory.add("\n".join(said), infer=True)
         assert texts(memory) == [said[2], said[5]]
@@ -198,31 +179,28 @@ def test_rewards_by_chance_move_little() -> None:
         assert list(keeper_of(memory).weights(memory).values()) == pytest.approx(PRIOR, abs=0.5)
 
 
+def learned_of_twelve(seed: int, times: int = 1, last: float | None = None) -> tuple[dict[str, float], float]:
+    """The weights after twelve people, and how wide the interval of the check is. last: a reward more, of the first."""
+    with opened(6, begin=(0.0,) * len(MARKS)) as memory:
+        rng = random.Random(seed)
+        for number in range(12):
+            talks(rng, memory, f"u{number}", "bought", times=times)
+        if last is not None:
+            with memory.episode(user_id="u0") as episode:
+                episode.reward(last)
+        check = keeper_of(memory).learned(memory)
+        return keeper_of(memory).weights(memory), check.high - check.low
+
+
 def test_a_question_asked_three_times_is_one_piece_of_evidence() -> None:
-    learned = []
-    for times in (1, 3):
-        with opened(6, begin=(0.0,) * len(MARKS)) as memory:
-            rng = random.Random(3)
-            for number in range(12):
-                talks(rng, memory, f"u{number}", "bought", times=times)
-            check = keeper_of(memory).learned(memory)
-            learned.append((keeper_of(memory).weights(memory), check.high - check.low))
-    assert learned[1][0] == pytest.approx(learned[0][0], abs=0.02)
-    assert learned[1][1] > 0.9 * learned[0][1]
+    (once, width), (thrice, of_three) = (learned_of_twelve(3, times) for times in (1, 3))
+    assert thrice == pytest.approx(once, abs=0.02)
+    assert of_three > 0.9 * width
 
 
 def test_one_reward_of_a_hundred_changes_next_to_nothing() -> None:
-    learned = []
-    for last in (1.0, 100.0):
-        with opened(6, begin=(0.0,) * len(MARKS)) as memory:
-            rng = random.Random(4)
-            for number in range(12):
-                talks(rng, memory, f"u{number}", "bought")
-            with memory.episode(user_id="u0") as episode:
-                episode.reward(last)
-            keeper_of(memory).learned(memory)
-            learned.append(keeper_of(memory).weights(memory))
-    assert learned[0] == pytest.approx(learned[1], abs=1e-6)
+    one, hundred = (learned_of_twelve(4, last=last)[0] for last in (1.0, 100.0))
+    assert one == pytest.approx(hundred, abs=1e-6)
 
 
 def test_an_undone_choice_is_no_evidence() -> None:

@@ -7,24 +7,22 @@ from pathlib import Path
 import pytest
 import torch
 
-from keepworth.episodes.episode import Episode, RewardTerm, Segment, Shown
-from keepworth.episodes.model import FinishReason, VersionSpan
+from keepworth.episodes.episode import Episode, RewardTerm, Shown
+from keepworth.episodes.model import FinishReason, Sample
 from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.batch import Batch
 from keepworth.learning.objective.options import Objective, ObjectiveError
 from keepworth.methods.recipes import openclaw_rl as openclaw
 from keepworth.models.inprocess import InProcessModel
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
-from tests.episode_of import episode_of
+from tests.episode_of import call_of, episode_of
 from tests.recipes.tiny_runs import run_of
 
 
 def session(*messages: str, turns: int | None = None) -> Episode:
     """A session whose answers were followed by these messages, and by a last answer that nothing followed."""
     segments = tuple(
-        Segment(
-            "policy", "chat", (1, 2), (3 + turn, 4), (-1.0, -2.0), 1.0, FinishReason.STOP, (VersionSpan(0, 0, 2),), ""
-        )
+        call_of("policy", (1, 2), Sample((3 + turn, 4), (-1.0, -2.0), FinishReason.STOP, ()))
         for turn in range(len(messages) + 1 if turns is None else turns)
     )
     shown = tuple(Shown(openclaw.NEXT, openclaw.vote_of(text), text) for text in messages)
@@ -37,13 +35,9 @@ def test_both_signals_by_hand() -> None:
     mask = torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]])
     drawn = torch.tensor([[-1.0, -2.0, -1.0], [-0.5, -0.25, 0.0]])
     batch = Batch(
-        mask=mask,
-        lp_behaviour=drawn,
-        lp_teacher=torch.tensor([[-0.5, -3.0, -1.0], [-0.5, -0.25, 0.0]]),
-        rewards=torch.tensor([1.0, -1.0]),
-        group=torch.tensor([0, 1]),
-        episode=torch.tensor([0, 1]),
-    )
+        mask=mask, lp_behaviour=drawn, lp_teacher=torch.tensor([[-0.5, -3.0, -1.0], [-0.5, -0.25, 0.0]]),
+        rewards=torch.tensor([1.0, -1.0]), group=torch.tensor([0, 1]), episode=torch.tensor([0, 1]),
+    )  # fmt: skip
     hand = {
         (1.0, 0.0): [[1.0, 1.0, 1.0], [-1.0, -1.0, 0.0]],
         (0.0, 1.0): [[0.5, -1.0, 0.0], [0.0, 0.0, 0.0]],
@@ -57,21 +51,18 @@ def test_both_signals_by_hand() -> None:
         openclaw.NextState(0.0, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("message", "vote", "hint"),
-    [
-        ("Thanks, that is how I like it. What is snow?", 1.0, ""),
-        ("Perfect. Please use no commas. What is snow?", 1.0, "Please use no commas."),
-        (
-            "No, not like that. Please be brief. Please do not shout! What is snow?",
-            -1.0,
-            "Please be brief. Please do not shout!",
-        ),
-        ("No, not like that. Please. What is snow?", -1.0, ""),
-        ("Please one. Please two. Please three. Please four.", 0.0, "Please one. Please two. Please three."),
-        ("Let us go on. What is snow?", 0.0, ""),
-    ],
-)
+@pytest.mark.parametrize(("message", "vote", "hint"), [
+    ("Thanks, that is how I like it. What is snow?", 1.0, ""),
+    ("Perfect. Please use no commas. What is snow?", 1.0, "Please use no commas."),
+    (
+        "No, not like that. Please be brief. Please do not shout! What is snow?",
+        -1.0,
+        "Please be brief. Please do not shout!",
+    ),
+    ("No, not like that. Please. What is snow?", -1.0, ""),
+    ("Please one. Please two. Please three. Please four.", 0.0, "Please one. Please two. Please three."),
+    ("Let us go on. What is snow?", 0.0, ""),
+])  # fmt: skip
 def test_what_the_next_message_says(message: str, vote: float, hint: str) -> None:
     assert (openclaw.vote_of(message), openclaw.hint_of(message)) == (vote, hint)
 

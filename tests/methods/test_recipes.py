@@ -64,9 +64,7 @@ def weights(path: Path) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("name", methods("recipe"))
-def test_two_updates_and_killed_and_continued_the_same_weights(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_updates_and_killed_the_same_weights(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bank_course, "MOST_WORDS", 1)  # the tiny model's tokens are bytes
     model = write_tiny_checkpoint(tmp_path / "model")
     with echoing(monkeypatch):

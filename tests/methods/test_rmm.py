@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,17 +13,9 @@ from hypothesis import strategies as st
 import keepworth
 from keepworth import Memory
 from keepworth.memory.errors import InvalidAdvice, InvalidPolicy
+from keepworth.methods.policies import rmm
 from keepworth.methods.policies._slates import plackett_luce
 from keepworth.methods.policies._topics import nearest_topic
-from keepworth.methods.policies.rmm import (
-    Reranker,
-    cited,
-    cites_by_words,
-    citing,
-    reflect,
-    rmm,
-    weighted_log_probability,
-)
 
 
 def drawn(seed: int, d: int = 4, n: int = 5) -> tuple[np.ndarray, np.ndarray, np.random.Generator]:
@@ -34,13 +27,13 @@ def drawn(seed: int, d: int = 4, n: int = 5) -> tuple[np.ndarray, np.ndarray, np
 @given(seed=st.integers(0, 10_000))
 def test_the_gradient_is_that_of_finite_differences(seed: int) -> None:
     query, items, generator = drawn(seed)
-    reranker, shape = Reranker(), (4, 4)
+    reranker, shape = rmm.Reranker(), (4, 4)
     reranker.for_query, reranker.for_items = generator.normal(size=shape), generator.normal(size=shape)
     slate, advantages = (3, 0, 2), generator.normal(size=3).tolist()
     by_query, by_items = reranker.slopes(query, items, slate, advantages)
 
     def value() -> float:
-        return weighted_log_probability(reranker.logits(query, items), slate, advantages)
+        return rmm.weighted_log_probability(reranker.logits(query, items), slate, advantages)
 
     for weights, slope in ((reranker.for_query, by_query), (reranker.for_items, by_items)):
         for place in np.ndindex(*shape):
@@ -55,7 +48,7 @@ def test_the_gradient_is_that_of_finite_differences(seed: int) -> None:
 
 def test_the_first_update_by_hand() -> None:
     """q = (1, 0); m = (1, 0), (0, 1); tau = 1; b = 0.5. Chances e / (1 + e) and 1 / (1 + e); the second is shown, and cited."""
-    reranker = Reranker(temperature=1.0, rate=0.1, batch=1)
+    reranker = rmm.Reranker(temperature=1.0, rate=0.1, batch=1)
     query, items = np.array([1.0, 0.0]), np.eye(2)
     assert reranker.logits(query, items) == pytest.approx([1.0, 0.0])  # at first the retriever's own score
     reranker.learn(query, items, (1,), (1.0,))
@@ -71,7 +64,7 @@ def test_the_papers_update_by_hand_for_a_slate_of_two_from_weights_that_have_lea
 
     By s / tau: (-1 - b) ((1, 0, 0) - (2, 1, 1) / 4) + (1 - b) ((0, 1, 0) - (0, 1, 1) / 2) = (-3/4, 5/8, 1/8). By s twice that,
     (-3/2, 5/4, 1/4) = g. The step is eta g_i m'_i q^T, summed, for W_q, and eta q' g_i m_i^T for W_m."""
-    reranker, half = Reranker(), np.log(2.0) / 2.0
+    reranker, half = rmm.Reranker(), np.log(2.0) / 2.0
     reranker.for_query, reranker.for_items = np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([[0.0, 1.0], [0.0, 0.0]])
     query, items = np.array([1.0, 0.0]), np.array([[half, 0.0], [2.0, -1.0], [-2.0, 1.0]])
     assert reranker.logits(query, items) == pytest.approx([np.log(2.0), 0.0, 0.0])
@@ -85,9 +78,8 @@ def test_the_papers_update_by_hand_for_a_slate_of_two_from_weights_that_have_lea
     by_items = 1e-3 * np.array([[2.0 - 1.5 * half, -1.0], [2.0 - 1.5 * half, -1.0]])
     assert reranker.for_query - for_query == pytest.approx(by_query)
     assert reranker.for_items - for_items == pytest.approx(by_items)
-    assert plackett_luce(reranker.logits(query, items), (1, 0)) > 1 / 4 * 2 / 3, (
-        "what was cited is likelier to be first"
-    )
+    # What was cited is likelier to be first.
+    assert plackett_luce(reranker.logits(query, items), (1, 0)) > 1 / 4 * 2 / 3
 
 
 def test_before_it_learns_it_gives_the_retrievers_order_and_shows_five_of_twenty() -> None:
@@ -104,46 +96,48 @@ def test_before_it_learns_it_gives_the_retrievers_order_and_shows_five_of_twenty
                 assert {hit.id for hit in episode.search()} <= set(nearest[:20])
 
 
-@pytest.mark.parametrize(
-    ("reply", "of"),
-    [
-        ("Oslo [m3]", {"m3"}),
-        ("Oslo [sic], see [m3, m12 ]", {"m3", "m12"}),
-        ("I do not know [NO_CITE]", set()),
-        ("By what was shown earlier [m99]", set()),
-        ("Oslo", None),
-        ("Oslo [see above]", None),
-        ("Oslo [m3] (as in [1])", None),
-        ("", None),
-    ],
-)
+@pytest.mark.parametrize(("reply", "of"), [
+    ("Oslo [m3]", {"m3"}),
+    ("Oslo [sic], see [m3, m12 ]", {"m3", "m12"}),
+    ("I do not know [NO_CITE]", set()),
+    ("By what was shown earlier [m99]", set()),
+    ("Oslo", None),
+    ("Oslo [see above]", None),
+    ("Oslo [m3] (as in [1])", None),
+    ("", None),
+])  # fmt: skip
 def test_citations_are_the_last_brackets(reply: str, of: set[str] | None) -> None:
-    assert cited(reply, ("m3", "m12", "m20")) == of
+    assert rmm.cited(reply, ("m3", "m12", "m20")) == of
 
 
 @given(st.lists(st.sampled_from(["m1", "m22", "m3"]), unique=True))
 def test_what_a_rule_cites_is_read_as_it_was_meant(ids: list[str]) -> None:
-    assert cited(f"Oslo {citing(ids)}", ("m1", "m22", "m3")) == set(ids)
+    assert rmm.cited(f"Oslo {rmm.citing(ids)}", ("m1", "m22", "m3")) == set(ids)
 
 
 def test_the_rule_cites_what_holds_most_of_the_answers_own_words() -> None:
     texts = ("I moved to Oslo in May", "Oslo is cold", "I like tea", "May in Oslo is best")
-    assert cites_by_words("to Oslo, in May", "where did she move to and when?", texts) == [0, 3]
-    assert cites_by_words("Bergen", "where?", texts) == []
-    assert cites_by_words("tea", "does she like tea?", texts) == []
+    assert rmm.cites_by_words("to Oslo, in May", "where did she move to and when?", texts) == [0, 3]
+    assert rmm.cites_by_words("Bergen", "where?", texts) == []
+    assert rmm.cites_by_words("tea", "does she like tea?", texts) == []
+
+
+LINES = [f"line {word}" for word in ("one", "two", "three", "four", "five", "six")]
+
+
+def reranker_of(memory: Memory) -> Any:
+    return memory.learning.experience.policy.valuer.reranker
 
 
 def lived(path: Path, **options: object) -> tuple[Memory, list[str]]:
     """A memory of six lines, asked twelve times about one of them, which is cited whenever it is shown."""
     policy = keepworth.policy("rmm", k=2, rate=2.0, temperature=0.2, batch=2, **options)
     memory = Memory(path, policy=policy, encoder="hashing", seed=3)
-    ids = [
-        item.id for item in memory.add_many([f"line {word}" for word in ("one", "two", "three", "four", "five", "six")])
-    ]
+    ids = [item.id for item in memory.add_many(LINES)]
     for _ in range(12):
         with memory.episode("which line is it") as episode:
             shown = [hit.id for hit in episode.search()]
-            episode.act(f"four {citing(id for id in shown if id == ids[3])}")
+            episode.act(f"four {rmm.citing(id for id in shown if id == ids[3])}")
             episode.reward(1.0)
     return memory, ids
 
@@ -159,26 +153,26 @@ def test_what_is_cited_in_live_use_comes_first_and_its_choices_have_exact_propen
         assert first_of(memory)[0] == ids[3]
         episode = memory.episode("which line is it")
         hits = episode.search()
-        reranker = memory.learning.experience.policy.valuer.reranker
-        vectors = memory.store.encode(
-            ["which line is it", *(f"line {w}" for w in ("one", "two", "three", "four", "five", "six"))]
-        )
+        reranker = reranker_of(memory)
+        vectors = memory.store.encode(["which line is it", *LINES])
         query, *items = (np.frombuffer(vector, np.float32).astype(np.float64) for vector in vectors.values())
         logits = reranker.logits(query, np.stack(items))
         assert hits.propensity == pytest.approx(plackett_luce(logits, [ids.index(hit.id) for hit in hits]), rel=1e-4)
         assert hits.text.startswith(f"[{hits[0].id}] line ")
         learned = reranker.for_query.copy()
-    with Memory(tmp_path / "a.mem", policy=rmm(k=2, rate=2.0, temperature=0.2, batch=2), encoder="hashing") as again:
-        assert again.learning.experience.policy.valuer.reranker.for_query == pytest.approx(learned)
-    with Memory(tmp_path / "b.mem", policy=rmm(k=2, start=reranker), encoder="hashing") as other:
-        other.add_many([f"line {word}" for word in ("four", "five", "six")])
+    with Memory(
+        tmp_path / "a.mem", policy=rmm.rmm(k=2, rate=2.0, temperature=0.2, batch=2), encoder="hashing"
+    ) as again:
+        assert reranker_of(again).for_query == pytest.approx(learned)
+    with Memory(tmp_path / "b.mem", policy=rmm.rmm(k=2, start=reranker), encoder="hashing") as other:
+        other.add_many(LINES[3:])
         assert other.get(first_of(other)[0]).text == "line four"
 
 
 def test_a_reward_given_again_a_reply_without_citations_and_one_without_a_reply_teach_nothing(tmp_path: Path) -> None:
     memory, _ = lived(tmp_path / "a.mem")
     with memory:
-        learned = memory.learning.experience.policy.valuer.reranker.for_query.copy()
+        learned = reranker_of(memory).for_query.copy()
         for reply in ("four", ""):
             for _ in range(4):
                 with memory.episode("which line is it") as episode:
@@ -188,31 +182,31 @@ def test_a_reward_given_again_a_reply_without_citations_and_one_without_a_reply_
                     episode.reward(1.0)
         for _ in range(4):
             episode.reward(0.0)
-        assert memory.learning.experience.policy.valuer.reranker.for_query == pytest.approx(learned)
+        assert reranker_of(memory).for_query == pytest.approx(learned)
 
 
 def test_what_an_episode_taught_is_rolled_back_with_it(tmp_path: Path) -> None:
     memory, _ = lived(tmp_path / "a.mem")
     with memory:
-        before = memory.learning.experience.policy.valuer.reranker.for_query.copy()
+        before = reranker_of(memory).for_query.copy()
         snapshot = memory.snapshot()
         for _ in range(2):
             with memory.episode("which line is it") as episode:
                 episode.search()
                 episode.act("none [NO_CITE]")
                 episode.reward(0.0)
-        assert memory.learning.experience.policy.valuer.reranker.for_query != pytest.approx(before)
+        assert reranker_of(memory).for_query != pytest.approx(before)
         memory.rollback(since=snapshot)
-        assert memory.learning.experience.policy.valuer.reranker.for_query == pytest.approx(before)
+        assert reranker_of(memory).for_query == pytest.approx(before)
 
 
 def test_settings_out_of_range_and_a_start_of_another_encoder_are_refused() -> None:
     for setting in ({"temperature": 0.0}, {"rate": -1.0}, {"batch": 0}, {"pool": 0}, {"k": 0}):
         with pytest.raises(InvalidPolicy):
-            rmm(**setting)
-    start = Reranker()
+            rmm.rmm(**setting)
+    start = rmm.Reranker()
     start.for_query = start.for_items = np.zeros((3, 3))
-    with Memory(policy=rmm(start=start), encoder="hashing") as memory:
+    with Memory(policy=rmm.rmm(start=start), encoder="hashing") as memory:
         memory.add("a line")
         with pytest.raises(InvalidPolicy, match="this encoder"):
             memory.search("a line")
@@ -236,13 +230,13 @@ def by_first_word(summary: str, near: object) -> tuple[str, str] | None:
 def test_topics_have_a_summary_as_key_and_their_turns_as_text(tmp_path: Path) -> None:
     with Memory(tmp_path / "a.mem", policy="rmm", encoder="hashing") as memory:
         before = memory.snapshot()
-        cat, nurse = reflect(memory, SESSION, decide=by_first_word, session="s1")[::-1]
+        cat, nurse = rmm.reflect(memory, SESSION, decide=by_first_word, session="s1")[::-1]
         assert cat.key == "I adopted a cat called Miso last week. My cat Miso sleeps a lot."
         assert cat.metadata["turns"] == ["s1#0", "s1#2"]
         assert cat.text.splitlines() == [f"user: {SESSION[0]['content']}", f"user: {SESSION[2]['content']}"]
         assert nurse.key == "I work as a nurse in Lyon."
         assert {hit.id for hit in memory.search("where does she work")} == {cat.id, nurse.id}
-        tired = reflect(memory, SESSION[2:], lambda _: [("The cat is tired", [0])], by_first_word, session="s2")
+        tired = rmm.reflect(memory, SESSION[2:], lambda _: [("The cat is tired", [0])], by_first_word, session="s2")
         assert [item.metadata["turns"] for item in tired] == [["s1#0", "s1#2", "s2#0"]]
         assert not memory.get(cat.id).open
         memory.rollback(since=before)
@@ -256,5 +250,5 @@ def test_the_rule_merges_from_a_cosine_on_and_topics_that_are_none_are_refused(t
         assert nearest_topic("I love tea", [(item, 0.4)]) is None
         assert nearest_topic("I love tea", []) is None
         with pytest.raises(InvalidAdvice, match="there are 3"):
-            reflect(memory, SESSION, lambda _: [("a topic", [3])])
+            rmm.reflect(memory, SESSION, lambda _: [("a topic", [3])])
         assert len(memory) == 1

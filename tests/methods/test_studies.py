@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from keepworth.cli.main import app as program
 from keepworth.cli.methods import app
 from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.recipes import strings
-from keepworth.methods.studies import _passes, _runs, cues, macro_hft, starling
+from keepworth.methods.studies import _passes, _runs, cues, macro_hft, retention, starling
 from keepworth.methods.studies import difficulty_space as space
 from keepworth.methods.studies._kitchens import Goal, MadeTask, Place, Pupil, WordPupil, erase_loops, lacking
 from keepworth.methods.studies._logistic import fit
@@ -37,6 +38,7 @@ from keepworth.methods.worlds._java import lacks
 from keepworth.registry import methods
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.evaluation.finished import evaluation
+from tests.methods.benchmarks.fixtures import lines
 from tests.recipes.tiny_runs import STRINGS, TINY, run_of
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
@@ -79,19 +81,17 @@ def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed, name in enumerate(("one", "two")):
         run_of(strings, model, folder / name, None, **STRINGS, seed=seed)
     run_of(strings, model, folder / "coins", None, **STRINGS, seed=0, objective={"advantage": "Spurious(0.5)"})
-    questions = {(leaf, level): leaf.question(level, False) for leaf in draw_tree(2, 0) for level in (0, 2)}
-    rows = [
-        {"prompt": question, "answer": leaf.path[level], "path": leaf.path[: level + 1]}
-        for (leaf, level), question in questions.items()
-    ]
-    (folder / "tree.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines(folder / "tree.jsonl", [
+        {"prompt": leaf.question(level, False), "answer": leaf.path[level], "path": leaf.path[: level + 1]}
+        for leaf in draw_tree(2, 0)
+        for level in (0, 2)
+    ])  # fmt: skip
     settings = {**TINY, "max_tokens": 8, "questions": 40, "format": "plain"}
     train(folder / "tree.jsonl", model=str(model), name="tree", runs=folder, **settings)
     evaluation(folder / "book", {"bm25": [[0.5]] * 21}, BOOK, ["a", "b", "c"])
-    (folder / "persistbench").mkdir()
+    rows = [{"query": f"Where is {name}?", "memories": [f"{name} is here.", "It rains."]} for name in ("Ann", "Bo")]
     for file in FILES.values():
-        rows = [{"query": f"Where is {name}?", "memories": [f"{name} is here.", "It rains."]} for name in ("Ann", "Bo")]
-        (folder / "persistbench" / file).write_text("".join(json.dumps(row) + "\n" for row in rows * 2))
+        lines(folder / "persistbench" / file, rows * 2)
     return folder
 
 
@@ -155,47 +155,45 @@ def test_the_tree_of_a_run_of_ones_own_is_walked_by_its_own_model(finished_runs:
     assert [*rows] == [f"{edges}: {way}" for edges in ("1 edge", "3 edges") for way in ways]
 
 
-@pytest.mark.parametrize(
-    ("words", "settings", "says"),
-    [
-        (["one", "--reader", "none"], {}, "--reader changes nothing with --diagnose"),
-        (["one", "two", "coins", "pass_at_k"], {}, "of 3 runs, two are compared"),
-        (["one", "tree", "domains"], {}, "Name their file: --set tasks=FILE.jsonl"),
-        (["one", "two", "spurious"], {}, "0 had coins for rewards"),
-        (["one", "domains"], {}, "two runs or more"),
-        (["one", "one", "domains"], {}, "different names"),
-        (["one", "hierarchy"], {}, "no test question of one has a path"),
-        (["one", "pass_at_k"], {"samples": 1}, "2 or more samples"),
-        (["one", "pass_at_k"], {"sample": 1}, "Did you mean 'samples'"),
-        (["absent"], {}, "absent"),
-    ],
-)
-def test_what_cannot_be_diagnosed_is_refused(
-    words: list[str], settings: dict[str, Any], says: str, finished_runs: Path
-) -> None:
+@pytest.mark.parametrize(("words", "settings", "says"), [
+    (["one", "--reader", "none"], {}, "--reader changes nothing with --diagnose"),
+    (["one", "two", "coins", "pass_at_k"], {}, "of 3 runs, two are compared"),
+    (["one", "tree", "domains"], {}, "Name their file: --set tasks=FILE.jsonl"),
+    (["one", "two", "spurious"], {}, "0 had coins for rewards"),
+    (["one", "domains"], {}, "two runs or more"),
+    (["one", "one", "domains"], {}, "different names"),
+    (["one", "hierarchy"], {}, "no test question of one has a path"),
+    (["one", "pass_at_k"], {"samples": 1}, "2 or more samples"),
+    (["one", "pass_at_k"], {"sample": 1}, "Did you mean 'samples'"),
+    (["absent"], {}, "absent"),
+])  # fmt: skip
+def test_what_cannot_be_diagnosed(words: list[str], settings: dict[str, Any], says: str, finished_runs: Path) -> None:
     with pytest.raises(KeepworthError, match=says):
         diagnose(finished_runs, *words, **settings)
 
 
-def test_a_study_of_finished_runs_is_not_run_without_one() -> None:
-    with pytest.raises(KeepworthError, match="keepworth eval run RUN --diagnose"):
-        methods("study")["self_prm"].make()
-
-
 @pytest.mark.parametrize("study", ["pass_at_k", "domains", "spurious"])
-def test_too_few_clusters_are_refused_before_a_model_answers(
-    study: str, finished_runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_few_clusters_are_refused_first(study: str, finished_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a model answers."""
     monkeypatch.setattr(_passes, "LEAST", 50)
     monkeypatch.setattr(_runs, "rewards_of", pytest.fail)
     with pytest.raises(KeepworthError, match="an interval needs 50 units"):
         diagnose(finished_runs, *ASKED[study], study)
 
 
-@pytest.mark.parametrize("settings", [{"written": 3}, {"neural": 3}, {"written": 9, "neural": 8}])
-def test_too_few_episodes_for_quarters_are_refused(settings: dict[str, int]) -> None:
-    with pytest.raises(KeepworthError, match="over quarters of the episodes"):
-        methods("study")["written_or_neural"].make(**settings)()
+@pytest.mark.parametrize(("study", "settings", "says"), [
+    ("written_or_neural", {"written": 3}, "over quarters of the episodes"),
+    ("written_or_neural", {"neural": 3}, "over quarters of the episodes"),
+    ("written_or_neural", {"written": 9, "neural": 8}, "over quarters of the episodes"),
+    ("self_prm", {}, "keepworth eval run RUN --diagnose"),
+    ("retention", {"encoder": "hashing", "exposures": "3,1"}, "exposures="),
+    ("retention", {"encoder": "hashing", "exposures": "0,1"}, "exposures="),
+    ("retention", {"encoder": "hashing", "delays": "ten"}, "delays="),
+    ("retention", {"encoder": "hashing", "facts": 2}, "facts="),
+])  # fmt: skip
+def test_what_cannot_be_measured_is_refused(study: str, settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(KeepworthError, match=says):
+        methods("study")[study].make(**settings)()
 
 
 def test_each_rule_of_eviction_lets_go_what_it_says() -> None:
@@ -217,9 +215,7 @@ def test_an_allocator_learns_the_rule_that_pays_for_each_goal() -> None:
 
 def test_a_palace_proposes_the_next_best_of_each_order_and_what_stands_beside() -> None:
     words, meaning = np.array([0.2, 1.0, 0.1, 0.5]), np.array([0.9, 0.1, 0.2, 0.3])
-    palace = Palace(
-        words, meaning, words + 1.1 * meaning, ("a", "a", "a", "b"), ("0", "1", "2", "3"), frozenset("12"), ""
-    )
+    palace = Palace(words, meaning, words + 1.1 * meaning, tuple("aaab"), tuple("0123"), frozenset("12"), "")
     assert palace.propose([]) == {"words": 1, "meaning": 0, "both": 0}
     assert palace.propose([1]) == {"words": 3, "meaning": 0, "both": 0, "beside": 2}
     assert palace.propose([0, 1, 2]) == {"words": 3, "meaning": 3, "both": 3}
@@ -231,23 +227,15 @@ def test_reading_ends_where_nothing_promises_more_than_it_costs() -> None:
 
 
 def test_the_regression_of_rises_is_their_mean_where_all_look_alike() -> None:
-    assert 1 / (1 + np.exp(-fit(np.ones((200, 1)), np.repeat([1.0, 0.0], [60, 140]), penalty=0.0))) == pytest.approx(
-        0.3
-    )
+    weight = fit(np.ones((200, 1)), np.repeat([1.0, 0.0], [60, 140]), penalty=0.0)
+    assert 1 / (1 + np.exp(-weight)) == pytest.approx(0.3)
 
 
-@pytest.mark.parametrize(
-    ("memory", "done"),
-    [
-        (Memory(), [0, 1, 0, 1]),
-        (Memory(visual=False), [0, 0, 0, 0]),
-        (Memory(logical=False), [0, 0, 0, 0]),
-        (Memory(visual=False, logical=False), [0, 0, 0, 0]),
-    ],
-)
-def test_what_was_misread_on_one_screen_and_misjudged_on_another_is_put_together(
-    memory: Memory, done: list[float]
-) -> None:
+@pytest.mark.parametrize(("memory", "done"), [
+    (Memory(), [0, 1, 0, 1]),
+    *((Memory(visual, logical), [0] * 4) for visual, logical in ((False, True), (True, False), (False, False))),
+])  # fmt: skip
+def test_what_was_misread_here_and_misjudged_there_is_put_together(memory: Memory, done: list[float]) -> None:
     looks = np.eye(2)
     leaning = dict.fromkeys([("Claim", "late"), ("Clam", "late"), ("Chain", "late")], "shred")
     on_one, on_another = (Seen(look, "Clam", "late", "Claim", "file") for look in looks)
@@ -414,38 +402,35 @@ def test_who_knows_the_future_holds_what_rises_by_more_than_the_fee() -> None:
     assert trade(q, pays) == pytest.approx(1e5 * (0.02 + FEE / 2 - 2 * FEE) / 4)
 
 
-def test_who_acts_best_in_worlds_that_come_back_is_calculated() -> None:
-    """By hand for two pulls of two arms: of .36 for the first, staying with 1 pays 1, leaving .4 pays .36 and 0 as much."""
+@pytest.fixture
+def repeating() -> Any:
     pytest.importorskip("gymnasium")
-    from keepworth.methods.studies import _repeating
+    return import_module("keepworth.methods.studies._repeating")
 
-    assert _repeating.calculate("rare", myopic=False) > _repeating.calculate("rare", myopic=True) + 0.05
-    assert _repeating.calculate("common", myopic=False) == _repeating.calculate("common", myopic=True)
+
+def test_who_acts_best_in_worlds_that_come_back_is_calculated(repeating: Any) -> None:
+    """By hand for two pulls of two arms: of .36 for the first, staying with 1 pays 1, leaving .4 pays .36 and 0 as much."""
+    assert repeating.calculate("rare", myopic=False) > repeating.calculate("rare", myopic=True) + 0.05
+    assert repeating.calculate("common", myopic=False) == repeating.calculate("common", myopic=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(_repeating.ARMS, "rare", 2)
-        patch.setitem(_repeating.EPISODES, "rare", 2)
+        patch.setitem(repeating.ARMS, "rare", 2)
+        patch.setitem(repeating.EPISODES, "rare", 2)
         expected = (0.36 + 0.2 * 1.0 + 0.4 * 0.4 + 0.4 * 0.36) / 2
-        assert _repeating.calculate("rare", myopic=False) == pytest.approx(expected)
+        assert repeating.calculate("rare", myopic=False) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("world", ["rare", "grid"])
-def test_a_task_comes_back_or_does_not(world: str) -> None:
-    pytest.importorskip("gymnasium")
-    from keepworth.methods.studies._repeating import make_world
-
+def test_a_task_comes_back_or_does_not(world: str, repeating: Any) -> None:
     for repeats in (True, False):
-        bandit, pays = make_world(world, repeats), set()
+        bandit, pays = repeating.make_world(world, repeats), set()
         for _ in range(30):
             bandit.reset(seed=5)
             pays.add(tuple(bandit.pays))
         assert (len(pays) == 1) == repeats
 
 
-def test_in_the_grid_a_corner_ends_the_episode_with_what_it_pays() -> None:
-    pytest.importorskip("gymnasium")
-    from keepworth.methods.studies._repeating import make_world
-
-    bandit = make_world("grid")
+def test_in_the_grid_a_corner_ends_the_episode_with_what_it_pays(repeating: Any) -> None:
+    bandit = repeating.make_world("grid")
     bandit.reset(seed=0)
     assert bandit.step(0)[1:3] == (0.0, False)
     assert bandit.step(3)[1:3] == (bandit.pays[1], True)
@@ -475,12 +460,8 @@ def test_texts_are_played_as_they_are_and_a_door_is_chosen_by_its_number() -> No
     tasks, done = open_stream("t-maze", seed=0, length=3).tasks, list[float]()
     make = text_worlds(tasks, done, 64, 2)
     first, second = make(), make()
-    for world, task, wrong in (
-        (first, tasks[0], 0),
-        (second, tasks[1], 1),
-        (first, tasks[2], 0),
-        (second, tasks[0], 1),
-    ):
+    for world, number, wrong in ((first, 0, 0), (second, 1, 1), (first, 2, 0), (second, 0, 1)):
+        task = tasks[number]
         scenes = scenes_of(task)
         seen, _ = world.reset()
         for scene in scenes:
@@ -576,3 +557,28 @@ def test_a_pupil_of_problems_is_reinforced_as_worked_by_hand() -> None:
     assert pupil.weights[2 * has + 1] == pytest.approx([0.0] * 4)
     assert pupil.weights[2 * twice + 1] == pytest.approx([-0.25, 0.0, 0.25, 0.0])
     assert pupil.weights[-1] == pytest.approx([-0.25, 0.0, 0.25, 0.0])
+
+
+def test_recognition_is_the_share_of_lures_below_with_ties_as_half() -> None:
+    shares = [retention.recognised(score, [1.0, 2.0, 3.0, 4.0]) for score in (0.0, 2.0, 2.5, 4.0, 9.0)]
+    assert shares == [0.0, 0.375, 0.5, 0.875, 1.0]
+
+
+def test_no_two_facts_are_about_one_thing_and_a_seed_draws_the_same() -> None:
+    facts = retention.draw_facts(500, 0)
+    assert len({fact.cue for fact in facts}) == 500
+    assert retention.draw_facts(500, 0) == facts != retention.draw_facts(500, 1)
+    with pytest.raises(KeepworthError, match="facts, and 1000000 are needed"):
+        retention.draw_facts(1000000, 0)
+
+
+def test_weights_learn_a_fact_by_repetition_and_a_memory_keeps_it_at_once(finished_runs: Path) -> None:
+    model = str(finished_runs / "model")
+    rows = retention.run(facts=3, exposures="1,12", delays="0", encoder="hashing", model=model, rate=0.03)
+    means = {row["arm"].replace(model, "tiny"): row["mean"] for row in rows}
+    for question in ("recall", "recognition"):
+        assert means[f"memory, hybrid: {question}, 1 times, after 0"] == 1
+    for who in ("memory, hybrid", "weights of tiny"):
+        assert means[f"{who}: recall, never met, after 0"] == 0
+    once, often = (means[f"weights of tiny: recognition, {many} times, after 0"] for many in (1, 12))
+    assert once <= often

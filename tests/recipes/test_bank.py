@@ -1,4 +1,4 @@
-"""Whatever a writer says, the bank stays within its budget; and what it says about importance is what stays."""
+"""Banks, bounded, in parts and in stages: whatever a writer says is legal and the budget holds; what it says is what stays."""
 
 from __future__ import annotations
 
@@ -10,16 +10,11 @@ from hypothesis import strategies as st
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.recipes._bank.bounded_bank import BankEntry, BoundedBank
+from keepworth.methods.recipes._bank.parted import DONE, BankCall, ChunkedWriting, ChunkTurn, PartedBank, calls_of
+from keepworth.methods.recipes._bank.staged import STORE, StagedWriting, WritingStage
 
-FACTS = st.lists(st.text("ab ", max_size=12), min_size=1, max_size=12)
-LINES = st.one_of(
-    st.text(max_size=30),
-    st.builds(
-        "{} {}".format,
-        st.sampled_from(["ADD", " update", "DELETE", "NOOP"]),
-        st.sampled_from(["", "0", "1", "7", "7.5"]),
-    ),
-)
+ASKED = map(st.sampled_from, (["ADD", " update", "DELETE", "NOOP"], ["", "0", "1", "7", "7.5"]))
+LINES = st.one_of(st.text(max_size=30), st.builds("{} {}".format, *ASKED))
 BANKS = st.builds(BoundedBank, st.integers(1, 8), st.sampled_from(["items", "tokens"]))
 
 
@@ -49,10 +44,8 @@ def test_any_text_is_legal_and_the_budget_holds(bank: BoundedBank, said: list[tu
 def test_what_is_pinned_stays(unit: str, data: st.DataObject) -> None:
     texts = data.draw(st.lists(st.sampled_from(["a", "b c", "d e f"]), min_size=1, max_size=4))
     pins = data.draw(st.lists(st.booleans(), min_size=len(texts), max_size=len(texts)))
-    entries = [
-        BankEntry(number - len(texts), text, 0.0, pin)
-        for number, (text, pin) in enumerate(zip(texts, pins, strict=True))
-    ]
+    numbers = range(-len(texts), 0)
+    entries = [BankEntry(number, text, 0.0, pin) for number, text, pin in zip(numbers, texts, pins, strict=True)]
     bank = BoundedBank(sum(len(text.split()) for text in texts), unit, entries=entries)  # type: ignore[arg-type]
     pinned = [entry for entry in bank.entries if entry.pinned]
     for line in data.draw(st.lists(LINES, max_size=8)):
@@ -122,3 +115,170 @@ def test_how_much_it_matters(line: str, matters: float) -> None:
     bank = BoundedBank(2)
     assert bank.write(line, "a") == "kept"
     assert bank.entries[0].matters == matters
+
+
+FACTS = ("a", "b", "c", "d", "e f", "g h i")
+WORDS = st.one_of(
+    st.text("ECS-=0123 ,;xD", max_size=6),
+    st.builds(
+        "{}{}{}{}".format, *map(st.sampled_from, (["", "-"], "ESCX", ["", "0", "1", "2", "9"], ["", "=0", "=3", "=99"]))
+    ),
+)
+SAID = st.one_of(st.text(max_size=30), st.lists(WORDS, max_size=6).map(" ".join))
+
+
+def writing(budget: int = 4, unit: str = "items", chunk: int = 2, recent: int = 9) -> ChunkedWriting:
+    bank = PartedBank(BoundedBank(budget, unit), ("E", "S"), {"C": 2})  # type: ignore[arg-type]
+    return ChunkedWriting(FACTS, bank, chunk, recent, "Store:")
+
+
+def outcomes(turn: ChunkTurn) -> list[str]:
+    return [call.outcome for call in turn.calls]
+
+
+COURSES = st.builds(
+    writing, st.integers(1, 5), st.sampled_from(["items", "tokens"]), st.integers(1, 4), st.integers(0, 3)
+)
+
+
+@settings(max_examples=60)
+@given(COURSES, st.lists(SAID, min_size=6, max_size=6))
+def test_any_text_is_a_legal_response_and_the_budget_holds(course: ChunkedWriting, said: list[str]) -> None:
+    lines = iter(said)
+    while course.prompt(9) is not None:
+        bank, before = course.bank.bank, list(course.bank.bank.entries)
+        invalid = bank.invalid
+        turn = course.act(next(lines))
+        assert bank.invalid - invalid == sum(call.outcome == "invalid" for call in turn.calls)
+        assert sum(map(bank.size, bank.texts)) <= bank.budget
+        assert len(course.bank.entries("C")) <= 1
+        assert sorted(map(id, course.shown)) == sorted(map(id, bank.entries)), "every entry is in one part, and is read"
+        if not any(call.changed for call in turn.calls):
+            assert bank.entries == before
+        assert {call.outcome for call in turn.calls} <= DONE | {"duplicate", "refused", "invalid", "passed"}
+        for part in "ES":
+            texts = [entry.text for entry in course.bank.entries(part)]
+            assert len(set(texts)) == len(texts), "a duplicate is skipped"
+    assert sum(len(turn.chunk) for turn in course.turns) == len(FACTS)
+
+
+@pytest.mark.parametrize(("text", "calls"), [
+    ("E1 S0\nE2", [BankCall("E", None, 1, "E1"), BankCall("S", None, 0, "S0")]),
+    ("E0=1, -S2", [BankCall("E", 0, 1, "E0=1"), BankCall("S", 2, None, "-S2")]),
+    ("-C C3", [BankCall("C", None, None, "-C"), BankCall("C", None, 3, "C3")]),
+    ("\n none", []),
+    ("", []),
+    ("E x1 -E1=2 E= e1", [None] * 5),
+    ("E٣ E1234", [None, None]),
+])  # fmt: skip
+def test_what_a_response_asks_for(text: str, calls: list[BankCall | None]) -> None:
+    assert calls_of(text) == calls
+
+
+def test_insert_update_delete_and_the_core_by_hand() -> None:
+    course = writing(budget=3)
+    assert outcomes(course.act("E0 S1 E0")) == ["kept", "kept", "duplicate"]
+    assert outcomes(course.act("C1 E0=0 E7=0")) == ["kept", "kept", "invalid"]
+    shown = [(each.part, each.text, each.number) for each in course.shown]
+    assert shown == [("C", "d", 3), ("E", "c", 2), ("S", "b", 1)]
+    assert course.prompt(9) == "C0 d\nE0 c\nS0 b\nNew:\n0 e f\n1 g h i\nStore:"
+    turn = course.act("C1 -S0 -S0 E0 S0")
+    # The core is cut to two words; the second deletion finds nothing; the last insertion pushes out the oldest, not the core.
+    assert outcomes(turn) == ["kept", "deleted", "invalid", "kept", "kept"]
+    assert [(each.part, each.text) for each in course.shown] == [("C", "g h ..."), ("E", "e f"), ("S", "e f")]
+    assert course.prompt(9) is None
+    assert course.stored == (5, 4, 4)
+
+
+def test_of_the_latest_entries_the_writer_sees_so_many_and_of_a_blind_bank_none() -> None:
+    course = writing(budget=6, chunk=4, recent=2)
+    course.act("E0 E1 E2 S3")
+    assert course.prompt(9) == "E1 b\nE2 c\nS0 d\nNew:\n0 e f\n1 g h i\nStore:"
+    assert course.prompt(1) == "E1 b\nE2 c\nS0 d\nNew:\n0 e\n1 g\nStore:"
+    blind = writing(chunk=4, recent=0)
+    blind.act("E0 C1")
+    assert blind.prompt(9) == "New:\n0 e f\n1 g h i\nStore:"
+
+
+def test_a_core_that_fills_the_bank_keeps_its_place() -> None:
+    course = writing(budget=1)
+    assert outcomes(course.act("C0 E1")) == ["kept", "refused"]
+    assert outcomes(course.act("-C E1")) == ["deleted", "kept"]
+
+
+# Three stages.
+
+STAGED = ("a b", "c", "d e f", "g")
+MESSAGES = ("x y z", "u v", "w")
+STAGE_WORDS = st.builds(
+    "{}{}{}{}".format,
+    *map(st.sampled_from, (["", "-"], "LMRX", ["", "0", "1", "2", "9"], ["", "=0", "=1", "=99"])),
+)
+STAGE_SAID = st.one_of(st.text(max_size=20), st.lists(STAGE_WORDS, max_size=6).map(" ".join))
+
+
+def staged(budget: int = 2, window: int = 6, retrievals: int = 2) -> StagedWriting:
+    bank = PartedBank(BoundedBank(budget), (STORE,))
+    shown = {"chunk": 2, "recent": 9, "window": window, "retrievals": retrievals, "words": 2}
+    return StagedWriting(STAGED, MESSAGES, "which?", bank, **shown)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 3), st.integers(1, 9), st.integers(1, 3), st.lists(STAGE_SAID, min_size=4, max_size=4))
+def test_any_text_is_legal_and_four_turns_end_it(budget: int, window: int, retrievals: int, said: list[str]) -> None:
+    course = staged(budget, window, retrievals)
+    for line in said:
+        assert course.prompt(9) is not None
+        bank, before, context = course.bank.bank, list(course.bank.bank.entries), course.context
+        invalid = bank.invalid
+        turn = course.act(line)
+        assert bank.invalid - invalid == sum(call.outcome == "invalid" for call in turn.calls)
+        assert {call.outcome for call in turn.calls} <= DONE | {"duplicate", "refused", "invalid", "passed"}
+        assert len(bank.entries) <= budget
+        if not any(call.changed for call in turn.calls):
+            assert (bank.entries, course.context) == (before, context)
+        assert sum(bank.measure(each.text) for each in course.shown) <= window
+        assert course.shown == course.context[: len(course.shown)]
+        assert len(course.retrieved) <= retrievals
+    assert course.prompt(9) is None
+    assert [len(turn.chunk) for turn in course.turns[:2]] == [2, 2]
+
+
+def test_the_three_stages_by_hand() -> None:
+    course = staged()
+    assert course.prompt(9) == "New:\n0 a b\n1 c\nStore as L:"
+    course.act("L0 L1 R0 -M1")
+    assert [call.outcome for call in course.turns[0].calls] == ["kept", "kept", "invalid", "invalid"]
+    course.act("L1=0")  # d e f in the place of c
+    assert course.stage is WritingStage.FILTER
+    assert course.prompt(9) == "M0 x y z\nM1 u v\nM2 w\nDrop as -M, shorten as M:"
+    assert outcomes(course.act("M0 M1 -M2 -M2 R0 L0")) == [
+        "shortened", "duplicate", "deleted", "invalid", "invalid", "invalid",
+    ]  # fmt: skip
+    assert course.prompt(9) == "M0 x y\nM1 u v\nR0 a b\nR1 d e f\nQuestion: which?\nRetrieve as R:"
+    assert outcomes(course.act("-M1 R1 R1 R0 R7")) == [
+        "deleted", "retrieved", "duplicate", "retrieved", "invalid",
+    ]  # fmt: skip
+    assert [each.text for each in course.context] == ["x y", "d e f", "a b"]
+    assert course.used == 7
+    # Six words fit: the last entry does not.
+    assert [each.text for each in course.shown] == ["x y", "d e f"]
+    assert course.stored == (0, 2)
+
+
+def test_more_than_may_be_retrieved_is_refused() -> None:
+    course = staged(retrievals=1)
+    for line in ("L0 L1", "none", "-M0 -M1 -M2"):
+        course.act(line)
+    assert outcomes(course.act("R1 R0")) == ["retrieved", "refused"]
+    assert [each.text for each in course.shown] == ["c"]
+
+
+@pytest.mark.parametrize("messages", [(), MESSAGES])
+def test_without_facts_it_begins_with_the_messages(messages: tuple[str, ...]) -> None:
+    bank = PartedBank(BoundedBank(2), (STORE,))
+    course = StagedWriting((), messages, "which?", bank, chunk=2, recent=9, window=6, retrievals=2)
+    course.act("")
+    assert course.prompt(9) is not None
+    course.act("R0")
+    assert course.prompt(9) is None

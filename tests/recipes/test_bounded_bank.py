@@ -27,12 +27,8 @@ from tests.recipes.writer_runs import LOCAL, TINY, echoing, run_of
 
 CALLS = {"chunk": 3, "recent": 1, "warm_start": 50, "warm_start_learning_rate": 2e-2, "temperature": 0.6}
 RECIPES: dict[ModuleType, dict[str, Any]] = {
-    bounded_bank: {},
-    memory_r2: {},
-    fine_mem: {},
-    mem_alpha: CALLS,
-    agemem: {**CALLS, "distractors": 2},
-}
+    bounded_bank: {}, memory_r2: {}, fine_mem: {}, mem_alpha: CALLS, agemem: {**CALLS, "distractors": 2},
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -42,16 +38,17 @@ def echo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+Runs = Callable[[ModuleType], RunFolder]
+
+
 @pytest.fixture(scope="module")
-def runs(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[ModuleType], RunFolder]:
+def runs(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """The run of each recipe, made once."""
     return cache(lambda recipe: run_of(recipe, checkpoint, tmp_path_factory.mktemp("run") / "run", **RECIPES[recipe]))
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.__name__.rsplit(".", 1)[-1])
-def test_a_recipe_runs_whole_with_its_controls(
-    runs: Callable[[ModuleType], RunFolder], echo: None, recipe: ModuleType
-) -> None:
+def test_a_recipe_runs_whole_with_its_controls(runs: Runs, echo: None, recipe: ModuleType) -> None:
     run = runs(recipe)
     (table,) = tables_of(run)
     arms = ["untrained", "first_in_first_out", "most_specific", "warm_start", "trained", "all_evidence"]
@@ -66,7 +63,7 @@ def test_a_recipe_runs_whole_with_its_controls(
     assert {len(stored.episode.segments) for stored in run.episodes(arm="train")} <= turns.get(recipe, {1, 4, 6})
 
 
-def test_re_rolls_and_shorter_streams_first(runs: Callable[[ModuleType], RunFolder], echo: None) -> None:
+def test_re_rolls_and_shorter_streams_first(runs: Runs, echo: None) -> None:
     run = runs(memory_r2)
     found = {(stored.step, stored.episode.id): stored.episode for stored in run.episodes(arm="train")}
     for step, length in ((1, 4), (2, 6)):
@@ -83,7 +80,7 @@ def test_re_rolls_and_shorter_streams_first(runs: Callable[[ModuleType], RunFold
     assert any(row["local_episodes"] > 0 for row in run.metrics() if "local_episodes" in row)
 
 
-def test_rewards_of_writes_sum_to_the_answers_in_a_run(runs: Callable[[ModuleType], RunFolder], echo: None) -> None:
+def test_rewards_of_writes_sum_to_the_answers_in_a_run(runs: Runs, echo: None) -> None:
     episodes = [stored.episode for stored in runs(fine_mem).episodes(arm="train")]
     for episode in episodes:
         (answer,) = parts(episode, "answer")
@@ -100,15 +97,13 @@ def test_an_objective_of_whole_episodes_has_no_re_rolls_and_no_shares() -> None:
 
 def test_a_frozen_model_reads_and_permuted_rewards_are_said(checkpoint: Path, tmp_path: Path) -> None:
     """The real reader, untrained; what it says is not looked at here."""
-    run = run_of(bounded_bank, checkpoint, tmp_path / "run", permuted=True, steps=1, warm_start=0, **COLD)
+    cold: dict[str, Any] = {"warm_start": 0, "warm_start_batch": 32, "warm_start_learning_rate": 1e-3}
+    run = run_of(bounded_bank, checkpoint, tmp_path / "run", permuted=True, steps=1, **cold)
     (table,) = tables_of(run)
     assert "permuted" in table.note
     assert "warm_start" not in {row.arm for row in table.rows}
     scorers = {term.scorer for stored in run.episodes(arm="train") for term in stored.episode.rewards[:1]}
     assert scorers == {row["reader"] for row in run.evals()}
-
-
-COLD = {"warm_start_batch": 32, "warm_start_learning_rate": 1e-3}
 
 
 # Credit, by hand.
@@ -154,21 +149,15 @@ def test_a_line_without_sense_costs_its_own_write_alone() -> None:
     assert credited.metric == 1.0
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    st.integers(1, 6).flatmap(
-        lambda writes: st.tuples(st.just(writes), st.sets(st.integers(0, writes - 1)).map(sorted))
-    ),
-    st.floats(0, 1),
-    st.floats(0.01, 1),
-    st.integers(1, 3),
-    st.sampled_from(["f0", "number f2", "", "?"]),
-)
-def test_shares_sum_to_the_reward_of_the_answer(
-    made: tuple[int, list[int]], answer: float, attributed: float, used: int, said: str
-) -> None:
+BANKS = st.integers(1, 6).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)).map(sorted)))
+SAID = st.sampled_from(["f0", "number f2", "", "?"])
+
+
+@settings(max_examples=60)
+@given(BANKS, st.floats(0, 1), st.floats(0.01, 1), st.integers(1, 3), SAID)
+def test_shares_sum_to_the_reward(bank: Any, answer: float, attributed: float, used: int, said: str) -> None:
     """Whatever was kept, also nothing, and whatever was said."""
-    writes, kept = made
+    writes, kept = bank
     credited = with_shares(episode_of([f"f{n}" for n in kept], answer, writes, said), attributed, used)
     assert sum(parts(credited, "attribution")) == pytest.approx(answer)
     assert credited.reward == pytest.approx(answer)

@@ -13,37 +13,28 @@ from hypothesis import strategies as st
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.studies import _loops as loops
-from keepworth.methods.studies.context_evolve import (
-    ARMS,
-    EvolveContext,
-    ScoredText,
-    evolve,
-    mean_gains,
-    priorities,
-    propose_by_rule,
-    run,
-)
+from keepworth.methods.studies import context_evolve as search
 
-FIRST = ScoredText(0, "a", 0.5)
+FIRST = search.ScoredText(0, "a", 0.5)
 SMALL = loops.Kernel((8, 8, 8), ((0, 1), (0, 2), (2, 1)))
 TRIED = (
     FIRST,
-    ScoredText(1, "ab", 0.7, 0, "more b", 0.2),
-    ScoredText(2, "ac", 0.4, 0, "more c", -0.1),
-    ScoredText(3, "abb", 0.8, 1, "more b", 0.1),
+    search.ScoredText(1, "ab", 0.7, 0, "more b", 0.2),
+    search.ScoredText(2, "ac", 0.4, 0, "more c", -0.1),
+    search.ScoredText(3, "abb", 0.8, 1, "more b", 0.1),
 )
 
 
 def test_the_navigator_shrinks_the_mean_gain_of_each_edit() -> None:
-    assert mean_gains(TRIED) == pytest.approx({"more b": 0.3 / 3, "more c": -0.1 / 2})
+    assert search.mean_gains(TRIED) == pytest.approx({"more b": 0.3 / 3, "more c": -0.1 / 2})
 
 
 def test_the_sampler_draws_by_change() -> None:
     weights = np.array([0.01**0.6, 0.21**0.6, 0.11**0.6, 0.11**0.6])
-    np.testing.assert_allclose(priorities(TRIED), weights / weights.sum())
+    np.testing.assert_allclose(search.priorities(TRIED), weights / weights.sum())
 
 
-def climb(context: EvolveContext) -> tuple[str, str]:
+def climb(context: search.EvolveContext) -> tuple[str, str]:
     """Goes on with what helped, else tries the first letter that was not tried."""
     gains = context.gains
     letter = next((edit for edit, gain in gains.items() if gain > 0), None)
@@ -58,7 +49,7 @@ def test_what_helped_is_gone_on_with() -> None:
         scored.append(text)
         return float(text.count("b"))
 
-    ended = evolve("a", score, climb, rounds=7)
+    ended = search.evolve("a", score, climb, rounds=7)
     assert scored == ["a", "ax", "axy", "axyz", "axyzb", "axyzbb", "axyzbbb", "axyzbbbb"]
     assert (ended.best.text, ended.best.score) == ("axyzbbbb", 4.0)
     assert ended.curve == (0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 4.0)
@@ -76,13 +67,13 @@ def test_any_proposals_are_taken_and_none_is_scored_twice(proposals: list[str | 
 
     left = iter(proposals)
 
-    def propose(context: EvolveContext) -> tuple[str, str] | None:
+    def propose(context: search.EvolveContext) -> tuple[str, str] | None:
         assert context.parent not in context.shown
         assert len(set(context.shown)) == len(context.shown) <= shown
         text = next(left)
         return None if text is None else ("set", text)
 
-    ended = evolve("a", score, propose, rounds=len(proposals), shown=shown)
+    ended = search.evolve("a", score, propose, rounds=len(proposals), shown=shown)
     assert len(scored) == len(set(scored)) == len(ended.attempts)
     assert len(ended.curve) == len(proposals)
     assert list(ended.curve) == sorted(ended.curve)
@@ -91,7 +82,7 @@ def test_any_proposals_are_taken_and_none_is_scored_twice(proposals: list[str | 
 
 def test_a_score_that_is_no_number_is_named() -> None:
     with pytest.raises(KeepworthError, match="the score of 'a' is nan"):
-        evolve("a", lambda text: math.nan, climb, rounds=1)
+        search.evolve("a", lambda text: math.nan, climb, rounds=1)
 
 
 def cycles_step_by_step(kernel: loops.Kernel, schedule: loops.LoopSchedule) -> int:
@@ -99,9 +90,8 @@ def cycles_step_by_step(kernel: loops.Kernel, schedule: loops.LoopSchedule) -> i
     blocks = [block or size for block, size in zip(schedule.blocks, kernel.sizes, strict=True)]
     sizes, inner = kernel.sizes, schedule.order[-1]
     rows = [sizes[loops_[-1]] + loops.LINE * pad for loops_, pad in zip(kernel.indices, schedule.pads, strict=True)]
-    spaces = [
-        math.prod(sizes[loop] for loop in dims[:-1]) * row for dims, row in zip(kernel.indices, rows, strict=True)
-    ]
+    outer = [math.prod(sizes[loop] for loop in dims[:-1]) for dims in kernel.indices]
+    spaces = [count * row for count, row in zip(outer, rows, strict=True)]
     bases = [sum(spaces[:at]) + loops.LINE * at for at in range(3)]
     cache: dict[int, list[int]] = {}
     registers: list[int | None] = [None] * 3
@@ -109,9 +99,8 @@ def cycles_step_by_step(kernel: loops.Kernel, schedule: loops.LoopSchedule) -> i
     for first in product(*(range(0, sizes[loop], blocks[loop]) for loop in schedule.order)):
         for steps in product(*(range(blocks[loop]) for loop in schedule.order)):
             levels = [first[:at] for at in range(1, 4)] + [(*first, *steps[:at]) for at in range(1, 3)]
-            counts = [sizes[loop] // blocks[loop] for loop in schedule.order] + [
-                blocks[at] for at in schedule.order[:-1]
-            ]
+            counts = [sizes[loop] // blocks[loop] for loop in schedule.order]
+            counts += [blocks[at] for at in schedule.order[:-1]]
             for level, count in zip(levels, counts, strict=True):
                 if count > 1 and level not in begun:
                     begun.add(level)
@@ -173,10 +162,10 @@ def test_a_tuner_whose_scores_are_permuted_over_the_schedules_is_no_better_than_
     shares: dict[str, list[float]] = {"true": [], "permuted": []}
     for seed in range(20):
         for name, of in (("true", cycles), ("permuted", permuted)):
-            propose = propose_by_rule(
-                loops.EDITS, loops.edit_schedule, np.random.default_rng(seed), **ARMS["three roles"]
+            propose = search.propose_by_rule(
+                loops.EDITS, loops.edit_schedule, np.random.default_rng(seed), **search.ARMS["three roles"]
             )
-            ended = evolve(start, lambda text, of=of: -float(of[text]), propose, rounds=20, seed=seed)  # type: ignore[misc]
+            ended = search.evolve(start, lambda text, of=of: -float(of[text]), propose, rounds=20, seed=seed)  # type: ignore[misc]
             assert len(ended.attempts) == 21, "a text was proposed twice"
             shares[name].append(least / cycles[ended.best.text])
     chance = [least / value for value in cycles.values()]
@@ -186,10 +175,10 @@ def test_a_tuner_whose_scores_are_permuted_over_the_schedules_is_no_better_than_
 
 def test_the_navigator_prefers_what_helped_and_a_repeating_proposer_goes_on_with_it() -> None:
     text = str(loops.LoopSchedule())
-    parent = ScoredText(1, text, 1.0, 0, "wider lanes", 1.0)
-    context = EvolveContext(parent, {"wider lanes": 0.5, "pad C": -0.5}, ())
+    parent = search.ScoredText(1, text, 1.0, 0, "wider lanes", 1.0)
+    context = search.EvolveContext(parent, {"wider lanes": 0.5, "pad C": -0.5}, ())
     for how in ({"temperature": 0.01}, {"repeats": True}):
-        propose = propose_by_rule(loops.EDITS, loops.edit_schedule, np.random.default_rng(0), **how)
+        propose = search.propose_by_rule(loops.EDITS, loops.edit_schedule, np.random.default_rng(0), **how)
         assert propose(context) == ("wider lanes", text.replace("lanes 1", "lanes 2"))
         made = [propose(context) or ("", "") for _ in range(3 * len(loops.EDITS))]
         assert len({proposed for _, proposed in made} | {text}) == len(made) + 1
@@ -197,7 +186,7 @@ def test_the_navigator_prefers_what_helped_and_a_repeating_proposer_goes_on_with
 
 
 def test_the_other_text_is_a_rule_for_facts_and_a_third_one_is_refused() -> None:
-    rows = {row["arm"]: row["mean"] for row in run(text="facts", rounds=3, length=8, budget=2)}
+    rows = {row["arm"]: row["mean"] for row in search.run(text="facts", rounds=3, length=8, budget=2)}
     assert rows["oracle"] == max(rows.values())
     with pytest.raises(KeepworthError, match="no text 'poems'"):
-        run(text="poems")
+        search.run(text="poems")

@@ -1,8 +1,9 @@
-"""How a training ends, killed anywhere or not, and which settings reach what is trained."""
+"""With what a run computes, how it ends, killed anywhere or not, and which settings reach what is trained."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 
 from keepworth.episodes import Episode
 from keepworth.learning.run_folder import RunFolder
-from keepworth.methods.recipes import arithmetic
+from keepworth.learning.watch.progress import Progress
+from keepworth.methods.recipes import arithmetic, memory_r1
+from keepworth.recipes import training
 from keepworth.recipes.system import Playing
 from tests.recipes.tiny_runs import run_of, same, weights_of
 
@@ -27,13 +30,11 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     measure = Playing._measure
 
     def measured(self: Playing, step: int, split: str, arm: str, way: str, of: Any) -> list[Episode]:
-        if split == "dev":
-            score = SCORES[step]
-            self.run.append_eval(
-                step, arm=arm, metric="m", mean=score, low=None, high=None, n=1, role="policy", split=split
-            )
-            return []
-        return measure(self, step, split, arm, way, of)
+        if split != "dev":
+            return measure(self, step, split, arm, way, of)
+        score = {"mean": SCORES[step], "low": None, "high": None, "n": 1}
+        self.run.append_eval(step, arm=arm, metric="m", role="policy", split=split, **score)  # type: ignore[arg-type]
+        return []
 
     monkeypatch.setattr(Playing, "_measure", measured)
     monkeypatch.setattr(Playing, "rollout", rewarded(Playing.rollout))
@@ -41,7 +42,6 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rewarded(rollout: Any) -> Any:
     """A tiny model is never right: paid is what it says, so that every step moves its weights."""
-    from dataclasses import replace
 
     async def paying(self: Playing, task: Any, context: Any) -> Any:
         episode = await rollout(self, task, context)
@@ -80,6 +80,12 @@ def events(monkeypatch: pytest.MonkeyPatch, kill_at: int) -> list[str]:
     return seen
 
 
+def said_by(run: RunFolder) -> tuple[list[Any], list[Any], str]:
+    """What was measured, what was earned, and what the first table says of it."""
+    measured = [(row["step"], row["arm"], row["split"], row["mean"]) for row in run.evals()]
+    return measured, [row["reward"] for row in run.metrics()], run.result()["tables"][0]["note"]  # type: ignore[index]
+
+
 def ends_alike(checkpoint: Path, tmp_path: Path, kills: list[int], straight: RunFolder) -> None:
     for kill in kills:
         with pytest.MonkeyPatch.context() as patched:
@@ -88,13 +94,10 @@ def ends_alike(checkpoint: Path, tmp_path: Path, kills: list[int], straight: Run
                 run_of(arithmetic, checkpoint, tmp_path / f"killed-{kill}", **SETTINGS)
         resumed = run_of(arithmetic, checkpoint, tmp_path / f"killed-{kill}", **SETTINGS)
         assert same(weights_of(resumed), weights_of(straight)), kill
-        rows = [
-            [(row["step"], row["arm"], row["split"], row["mean"]) for row in run.evals()] for run in (straight, resumed)
-        ]
-        assert rows[0] == rows[1], kill
-        assert [row["reward"] for row in resumed.metrics()] == [row["reward"] for row in straight.metrics()], kill
-        results = [run.result() for run in (straight, resumed)]
-        assert [result["tables"][0]["note"] for result in results if result] == [results[0]["tables"][0]["note"]] * 2  # type: ignore[index]
+        measured, rewards, notes = zip(*map(said_by, (straight, resumed)), strict=True)
+        assert measured[0] == measured[1], kill
+        assert rewards[0] == rewards[1], kill
+        assert notes[0] == notes[1], kill
 
 
 def straight_run(checkpoint: Path, tmp_path: Path) -> tuple[RunFolder, list[str]]:
@@ -123,3 +126,19 @@ def test_settings_reach_what_is_trained(checkpoint: Path, tmp_path: Path) -> Non
     adapted = {f"model.layers.{layer}.self_attn.v_proj" for layer in (0, 1)}
     assert names == {*adapted, "model.embed_tokens.weight", "lm_head.weight"}
     assert [row["learning_rate"] for row in run.metrics()] == pytest.approx([1e-2, 0.5e-2])
+
+
+def test_a_run_goes_on_with_the_threads_and_the_type_of_number_it_began_with(checkpoint: Path, tmp_path: Path) -> None:
+    """Nothing is timed."""
+    asked: list[int] = []
+    measured: list[str] = []
+    model = str(checkpoint)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(training, "settle_threads", lambda model, threads=0: asked.append(threads) or 2)
+        patched.setattr(training, "faster_type", lambda: measured.append("fp32") or "fp32")
+        for _ in range(2):
+            with RunFolder.create(tmp_path / "run", {"recipe": "memory_r1"}) as run:
+                settled = training.settled_model(memory_r1.Config(model=model), run, Progress())
+                assert settled.precision == run.environment["precision"] == "fp32"
+    assert asked == [0, 2]  # the usual number, then what it began with
+    assert measured == ["fp32"]  # once

@@ -1,4 +1,4 @@
-"""Recipes that sample at an engine behind HTTP: a real server, from the first measurement to the last, and after a stop."""
+"""Recipes that sample ahead of the learner: with bounded lag here, and at a real server of an engine behind HTTP."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.learning.collect.curriculum import CANDIDATES, SPAN, batch, draw_seed, drawn_task, group_at
 from keepworth.learning.run_folder import RunFolder
 from keepworth.methods.recipes import arithmetic, memory_r1, overwrite_reading, strings
 from keepworth.models.errors import EngineError, EngineRefused, EngineUnreachable, MissingCapability
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.configuration import as_toml, resolve
 from keepworth.recipes.settings import KEY
-from tests.recipes.tiny_runs import READING, STRINGS, TINY, trained
+from tests.recipes.tiny_runs import READING, STRINGS, TINY, run_of, trained
 from tests.stand_in.server import ModelServer
 
 AHEAD = {"steps": 4, "evaluate_every": 4, "sampling": "overlap", "learning_rate": 0.01}
@@ -51,9 +53,7 @@ def wait_until_taken_back(*servers: ModelServer) -> None:
 
 
 @pytest.mark.parametrize("recipe", list(OWN), ids=lambda recipe: recipe.__name__.split(".")[-1])
-def test_a_recipe_samples_at_an_engine(
-    checkpoint: Path, server: ModelServer, tmp_path: Path, recipe: ModuleType
-) -> None:
+def test_recipes_sample_at_an_engine(checkpoint: Path, server: ModelServer, tmp_path: Path, recipe: ModuleType) -> None:
     run = trained(recipe, config_of(recipe, checkpoint, server.url), tmp_path / "run")
     assert run.result()
     assert [row["step"] for row in run.metrics()] == [1, 2, 3, 4]
@@ -66,9 +66,7 @@ def test_a_recipe_samples_at_an_engine(
     wait_until_taken_back(server)
 
 
-def test_engines_that_serve_other_models_are_named_before_the_model_is_loaded(
-    checkpoint: Path, server: ModelServer, tmp_path: Path
-) -> None:
+def test_engines_that_serve_other_models_are_named(checkpoint: Path, server: ModelServer, tmp_path: Path) -> None:
     model = InProcessModel.load(checkpoint, precision="fp32")
     model.name = "another"
     with ModelServer(model) as other:
@@ -90,9 +88,7 @@ def test_several_engines_are_a_list_wherever_settings_are_written(tmp_path: Path
     assert resolve(strings.Config).engine_urls == ()  # type: ignore[attr-defined]
 
 
-def test_the_key_comes_from_the_environment_and_is_written_nowhere(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_key_is_written_nowhere(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ModelServer(InProcessModel.load(checkpoint, precision="fp32"), api_key="sesame-1905") as locked:
         config = config_of(overwrite_reading, checkpoint, locked.url, steps=1, evaluate_every=1)
         monkeypatch.delenv(KEY, raising=False)
@@ -110,12 +106,9 @@ def test_the_key_comes_from_the_environment_and_is_written_nowhere(
 def test_what_is_wrong_with_an_engine_is_said_before_the_model_is_loaded(
     checkpoint: Path, server: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: ModuleType
 ) -> None:
-    def loaded(*_: Any, **__: Any) -> None:
-        raise AssertionError("the model was loaded")
-
     url = server.url
     with ModelServer(InProcessModel.load(checkpoint, precision="fp32"), control=False) as plain:
-        monkeypatch.setattr(InProcessModel, "load", loaded)
+        monkeypatch.setattr(InProcessModel, "load", lambda *_, **__: pytest.fail("the model was loaded"))
         with pytest.raises(MissingCapability, match="adapters"):
             trained(recipe, config_of(recipe, checkpoint, plain.url), tmp_path / "cannot")
         with pytest.raises(KeepworthError, match="train = full trains all weights"):
@@ -125,3 +118,57 @@ def test_what_is_wrong_with_an_engine_is_said_before_the_model_is_loaded(
     server.close()
     with pytest.raises(EngineUnreachable, match=url.replace("http://", "")):
         trained(recipe, config_of(recipe, checkpoint, url), tmp_path / "gone")
+
+
+Settings = dict[str, object]
+LONG = {"steps": 3, "evaluate_every": 3}
+ANSWERING = {"memories": 1, "words": 10, "max_tokens": 3, "balance": True}
+MODES = [pytest.param("turns", marks=pytest.mark.slow), "overlap"]
+"""Every recipe is sampled in step with the learner in tests/methods/test_recipes.py."""
+
+
+@pytest.mark.parametrize(("recipe", "own"), [
+    (strings, STRINGS),
+    pytest.param(overwrite_reading, READING, marks=pytest.mark.slow),
+    pytest.param(memory_r1, ANSWERING, marks=pytest.mark.slow),
+])  # fmt: skip
+@pytest.mark.parametrize("sampling", MODES)
+def test_samples_ahead(checkpoint: Path, tmp_path: Path, recipe: ModuleType, own: Settings, sampling: str) -> None:
+    run = run_of(recipe, checkpoint, tmp_path / "run", sampling=sampling, slots=8, **LONG, **own)
+    assert run.result()
+    assert [row["episodes"] for row in run.metrics()] == [4.0] * 3
+    trained = list(run.episodes(arm="train"))
+    assert len({stored.episode.id for stored in trained}) == 12
+    spans = [(stored.step, span) for stored in trained for call in stored.episode.segments for span in call.spans]
+    first = min(span.version for step, span in spans if step == 1)  # of the training: imitation makes versions, too
+    assert max(step - 1 - (span.version - first) for step, span in spans) <= 1
+
+
+@pytest.mark.slow
+def test_values_of_tasks_are_measured_with_the_rollouts_of_the_training(checkpoint: Path, tmp_path: Path) -> None:
+    run = run_of(memory_r1, checkpoint, tmp_path / "run", objective="a_star_po", **LONG, **ANSWERING)
+    assert [row["episodes"] for row in run.metrics()] == [4.0] * 3
+    trained = {stored.episode.task for stored in run.episodes(arm="train")}
+    last = run.latest_checkpoint()
+    assert last is not None
+    assert set(torch.load(last.path / "learner.pt", weights_only=True)["learner"]["soft_values"]) == trained
+
+
+def test_a_positions_own_task_is_the_one_it_always_had_and_others_are_others() -> None:
+    items = list(range(20))
+    passed = [item for step in range(5) for item in batch(items[:10], 4, step, 3)]
+    assert sorted(passed[:10]) == sorted(passed[10:]) == items[:10]
+
+    def kind_of(item: int) -> str:
+        return "rare" if item < 2 else "common"
+
+    own = [drawn_task(items, None, 3, position) for position in range(32, 40)]
+    assert own == batch(items, 8, 4, 3)
+    others = [drawn_task(items, None, 3, group_at(position, 4)) for position in range(32, 40)]
+    assert others != own
+    assert others == [drawn_task(items, None, 3, group_at(position, 4)) for position in range(32, 40)]
+    even = [drawn_task(items, kind_of, 3, position) for position in range(32, 40)]
+    assert sum(item < 2 for item in even) == 4
+    assert draw_seed(3, 4, 32) == 3 * 1_000_003 + 4
+    retried = [group_at(8 * step, CANDIDATES * retry) for step in range(50) for retry in range(9)]
+    assert len({draw_seed(3, group % SPAN // 8, group) for group in retried}) == 450

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from peft import PeftModel
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from keepworth.episodes.errors import KeepworthError, UnknownName
@@ -17,7 +19,6 @@ from keepworth.episodes.model import SamplingParams
 from keepworth.learning.run_folder import DiskTrouble, RunFolder
 from keepworth.methods.recipes import strings
 from keepworth.models.adapter import save_network
-from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes import export as exporting
 from keepworth.recipes.export import export, stored_dtype
 from keepworth.recipes.trained import trained_by
@@ -50,27 +51,26 @@ def run(checkpoint: Path, place: Path) -> RunFolder:
 
 @pytest.fixture(scope="module")
 def full(checkpoint: Path, place: Path) -> RunFolder:
-    settings = {**MOVING, "train": "full"}
-    return run_of(strings, checkpoint, place / "runs" / "full", **settings)
-
-
-def answered(network: Any, prompt: tuple[int, ...]) -> list[int]:
-    return greedy(network.eval(), prompt)
-
-
-@torch.inference_mode()
-def greedy(network: Any, prompt: tuple[int, ...]) -> list[int]:
-    ids = network.generate(torch.tensor([prompt]), max_new_tokens=8, min_new_tokens=8, do_sample=False)
-    return ids[0, len(prompt) :].tolist()
-
-
-def said(run: RunFolder, prompt: tuple[int, ...]) -> list[int]:
-    """What the trained model of the run answers, adapter unmerged."""
-    model = trained_by(run).loaded("fp32")
-    return list(model.sample([prompt], SamplingParams(8, temperature=0.0))[0][0].ids)
+    return run_of(strings, checkpoint, place / "runs" / "full", **MOVING, train="full")
 
 
 PROMPT = tuple(range(20, 44))
+
+
+def network_in(folder: Path | str) -> Any:
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
+@torch.inference_mode()
+def answered(network: Any) -> list[int]:
+    ids = network.eval().generate(torch.tensor([PROMPT]), max_new_tokens=8, min_new_tokens=8, do_sample=False)
+    return ids[0, len(PROMPT) :].tolist()
+
+
+def said(run: RunFolder) -> list[int]:
+    """What the trained model of the run answers, adapter unmerged."""
+    model = trained_by(run).loaded("fp32")
+    return list(model.sample([PROMPT], SamplingParams(8, temperature=0.0))[0][0].ids)
 
 
 @pytest.mark.parametrize("which", ["run", pytest.param("full", marks=pytest.mark.slow)])
@@ -80,10 +80,7 @@ def test_merged_weights_answer_as_the_run_does_in_plain_transformers(
     run = request.getfixturevalue(which)
     monkeypatch.setattr(exporting, "save_network", coarser)  # so that float32 is taken
     done = export(run, tmp_path / "out")
-    network = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)
-    assert answered(network, PROMPT) == said(run, PROMPT)
-    untrained = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
-    assert answered(untrained, PROMPT) != said(run, PROMPT)
+    assert answered(network_in(tmp_path / "out")) == said(run) != answered(network_in(checkpoint))
     assert done.agreement.identical == done.agreement.prompts > 0
     assert done.agreement.largest_gap < 1e-4
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
@@ -92,24 +89,16 @@ def test_merged_weights_answer_as_the_run_does_in_plain_transformers(
     assert (tmp_path / "out" / "generation_config.json").is_file()
 
 
-def test_the_type_of_the_base_is_kept_where_no_answer_changes(
-    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_type_is_kept_if_no_answer_changes(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporting, "_first_segments", lambda *_: [])
     monkeypatch.setattr(exporting, "_TEXTS", ("A",))
     done = export(run, tmp_path / "out")
     assert done.dtype == stored_dtype(tmp_path / "out") == "bfloat16"
-    assert (
-        json.loads((tmp_path / "out" / "export.json").read_text())["agreement"]["mean_gap"] == done.agreement.mean_gap
-    )
+    written = json.loads((tmp_path / "out" / "export.json").read_text())
+    assert written["agreement"]["mean_gap"] == done.agreement.mean_gap
     assert str(done.agreement) in (tmp_path / "out" / "README.md").read_text()
     # By hand: the sum is rounded once, in float32 before.
-    merged, base = (
-        AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-        for folder in (tmp_path / "out", run.config["model"])
-    )
-    from safetensors.torch import load_file
-
+    merged, base = map(network_in, (tmp_path / "out", run.config["model"]))
     parts = load_file(run.path / "weights" / "policy" / "adapter_model.safetensors")
     name = "model.layers.0.self_attn.q_proj"
     down, up = (parts[f"base_model.model.{name}.lora_{which}.weight"].float() for which in "AB")
@@ -125,9 +114,7 @@ def coarser(network: Any, folder: Path) -> None:
     save_network(network, folder)
 
 
-def test_where_rounding_changes_an_answer_nothing_is_rounded(
-    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_rounded_at_an_answers_cost(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporting, "save_network", coarser)
     done = export(run, tmp_path / "out")
     assert done.dtype == stored_dtype(tmp_path / "out") == "float32"
@@ -135,12 +122,9 @@ def test_where_rounding_changes_an_answer_nothing_is_rounded(
 
 
 def test_the_adapter_loads_with_peft_on_a_base_that_goes_along(run: RunFolder, tmp_path: Path) -> None:
-    from peft import PeftModel
-
     done = export(run, tmp_path / "out", merged=False)
-    base = AutoModelForCausalLM.from_pretrained(tmp_path / "out" / "base", dtype=torch.float32)
-    network = PeftModel.from_pretrained(base, tmp_path / "out")
-    assert answered(network, PROMPT) == said(run, PROMPT)
+    network = PeftModel.from_pretrained(network_in(tmp_path / "out" / "base"), tmp_path / "out")
+    assert answered(network) == said(run)
     assert done.agreement.largest_gap < 1e-4
     assert AutoTokenizer.from_pretrained(tmp_path / "out").chat_template
     assert not (tmp_path / "out" / "config.json").exists()
@@ -167,28 +151,18 @@ def test_the_card_says_what_it_is_and_what_was_measured(run: RunFolder, tmp_path
     card = (tmp_path / "out" / "README.md").read_text()
     head = card.split("---")[1]
     assert head.splitlines()[1:] == [
-        'base_model: "base-of-here"',
-        "base_model_relation: finetune",
-        "library_name: transformers",
-        "pipeline_tag: text-generation",
-        "license: mit",
-        "tags:",
-        "- keepworth",
-        "- reinforcement-learning",
-    ]
+        'base_model: "base-of-here"', "base_model_relation: finetune", "library_name: transformers",
+        "pipeline_tag: text-generation", "license: mit", "tags:", "- keepworth", "- reinforcement-learning",
+    ]  # fmt: skip
     table = run.result()["tables"][0]  # type: ignore[index]
     trained = next(row for row in table["rows"] if row["arm"] == "trained")
     assert table["title"] in card
     assert f"{trained['mean']:.3f} [{trained['low']:.2f}, {trained['high']:.2f}]" in card
 
 
-def test_a_folder_that_says_something_else_is_refused(
-    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def forgets(model: InProcessModel) -> Any:
-        return model.network.unload()  # the base without its adapter
-
-    monkeypatch.setattr(exporting, "merge_network", forgets)
+def test_a_folder_that_differs_is_refused(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The base without its adapter.
+    monkeypatch.setattr(exporting, "merge_network", lambda model: model.network.unload())
     with pytest.raises(KeepworthError, match=r"differs from the run by \d\.\d+ nats a token"):
         export(run, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
@@ -218,21 +192,16 @@ def test_what_stands_in_the_place_is_left_alone(run: RunFolder, full: RunFolder,
         with pytest.raises(KeepworthError, match="holds something else than an export of this run"):
             export(**{"run": run, "folder": there, **other})
     (there / "export.json").write_text("[]")
-    with pytest.raises(KeepworthError, match="JSON object"):
-        export(run, there)
-    with pytest.raises(KeepworthError, match="inside the run's own folder"):
-        export(run, run.path / "weights" / "out")
     (tmp_path / "file").write_text("")
-    with pytest.raises(KeepworthError, match="holds something else"):
-        export(run, tmp_path / "file")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(KeepworthError, match="holds something else"):
-        export(run, tmp_path / "link")
+    taken = dict.fromkeys((tmp_path / "file", tmp_path / "link"), "holds something else")
+    taken |= {there: "JSON object", run.path / "weights" / "out": "inside the run's own folder"}
+    for folder, says in taken.items():
+        with pytest.raises(KeepworthError, match=says):
+            export(run, folder)
 
 
-def test_a_full_disk_leaves_nothing_and_is_named(
-    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_nothing(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -267,4 +236,4 @@ def test_wrong_names_are_refused(run: RunFolder, tmp_path: Path) -> None:
         export(both, out)
     assert caught.value.fix == "Say which: --role policy."
     assert export(both, out, role="reader").role == "reader"
-    assert list(tmp_path.iterdir()) == [both, out] or {both, out} == set(tmp_path.iterdir())
+    assert set(tmp_path.iterdir()) == {both, out}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +16,7 @@ from keepworth.environments.environment import Step
 from keepworth.episodes import RewardTerm, StopReason, Task
 from keepworth.episodes.episode import Observation
 from keepworth.evaluation.tables import tables_of
+from keepworth.learning.objective import options
 from keepworth.learning.objective.parts import Clip, KlLoss, Outcome
 from keepworth.learning.objective.presets import presets
 from keepworth.learning.passes import BudgetTooSmall
@@ -22,10 +24,10 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
 from keepworth.methods.objectives.tis import Truncate
 from keepworth.methods.recipes import arithmetic, overwrite_reading, strings
-from keepworth.methods.recipes._overwrite_reader import OverwriteReader
-from keepworth.recipes.system import Measured
+from keepworth.recipes.configuration import as_toml, resolve
+from keepworth.recipes.settings import objective_of
 from keepworth.recipes.training import kept_weights
-from keepworth.rollouts.driver import Limits, Play
+from keepworth.rollouts.driver import Play
 from keepworth.tasks.verifiers import same_words
 from tests.recipes.tiny_runs import READING, STRINGS, TINY, Interrupted, Notes, run_of, same, trained, weights_of
 
@@ -53,52 +55,49 @@ def test_a_table_has_the_controls_before_and_after_and_what_was_imitated_between
         assert [len(stored.episode.segments) for stored in run.episodes(arm="train")] == [3] * 8
 
 
-class SaidFirst:
-    """Two sections and an answer; in the end it rewards what was written into the memory after the first section."""
+class Answered:
+    """Pays by the length of the answer, so that groups differ: the tiny model is never right."""
 
     async def reset(self, task: Task, seed: int) -> Observation:
-        self.first, self.left = "", 2
-        return self._next(task.input)
+        return Observation(task.input, state=task.key)
 
     async def step(self, action: str) -> Step:
-        self.first = self.first or action
-        if self.left >= 0:
-            return Step(self._next("?"))
-        letters = sum(sign.isascii() and sign.isalpha() for sign in self.first) / max(1, len(self.first))
-        return Step(rewards=(RewardTerm("letters", letters),), stop=StopReason.COMPLETED)
+        return Step(rewards=(RewardTerm("math", sum(action.encode()) % 7 / 7),), stop=StopReason.COMPLETED)
 
     async def close(self) -> None: ...
 
-    def _next(self, question: str) -> Observation:
-        self.left -= 1
-        return Observation("text", question=question, answer_due=self.left < 0)
+
+RunAnswered = Callable[..., RunFolder]
 
 
-def test_episodes_that_died_are_kept_apart_and_said(checkpoint: Path, tmp_path: Path) -> None:
-    class Dies(SaidFirst):
-        begun = 0
+@pytest.fixture
+def run_answered(checkpoint: Path, tmp_path: Path) -> RunAnswered:
+    """Arithmetic in the world above: the name of a run, who listens, the world if it is another one, and settings."""
+    own = {"steps": 1, "evaluate_every": 1, "group_size": 4, "max_tokens": 4, "learning_rate": 1e-2}
 
+    def run(name: str = "run", progress: Progress | None = None, world: Any = Answered, **more: Any) -> RunFolder:
+        config = arithmetic.Config(model=str(checkpoint), **{**TINY, **own, **more})
+        system = arithmetic.system(config)
+        with RunFolder.create(tmp_path / name, {"recipe": "arithmetic", **config.model_dump(mode="json")}) as folder:
+            play = Play(lambda task: world(), system.play.agent)
+            replace(system, play=play).learn(config, folder, progress or Progress())
+        return folder
+
+    return run
+
+
+def test_episodes_that_died_are_kept_apart_and_said(run_answered: RunAnswered) -> None:
+    begun: list[str] = []
+
+    class Dies(Answered):
         async def reset(self, task: Task, seed: int) -> Observation:
-            if task.input == "one":  # both tries of one member
-                Dies.begun += 1
-                if Dies.begun in (1, 5):
-                    raise ConnectionError("gone")
+            begun.append(task.key)
+            if task.key == begun[0] and begun.count(task.key) in (1, 5):  # both tries of one member
+                raise ConnectionError("gone")
             return await super().reset(task, seed)
 
-    config = overwrite_reading.Config(model=str(checkpoint), **{**TINY, **READING, "group_size": 4, "steps": 1})
-    how = Play(lambda task: Dies(), lambda task, memory: OverwriteReader(4, 3))
-    tasks = [Task(f"t/{name}", "test", name, ("x",), "token_f1") for name in ("one", "two")]
-    system = replace(
-        overwrite_reading.system(config),
-        train=tasks,
-        play=how,
-        dev=Measured(tasks, {"": Play(lambda task: SaidFirst(), how.agent)}),
-        test={},
-        limits=Limits(max_turns=3),
-    )
     progress = Notes()
-    with RunFolder.create(tmp_path / "run", {}) as run:
-        system.learn(config, run, progress)
+    run = run_answered(progress=progress, world=Dies)
     assert [len(list(run.episodes(arm=arm))) for arm in ("train", "failed")] == [7, 2]
     said = [note for note in progress.notes if note.startswith("Step")]
     assert said == ["Step 1: 2 episodes are not trained on: Dies.reset failed: ConnectionError: gone."]
@@ -130,23 +129,11 @@ def test_what_a_setting_or_another_recipe_gives_is_no_longer_refused() -> None:
         strings.Config(objective="a_star_po", sampling="overlap")
 
 
-def run_answered(checkpoint: Path, path: Path, progress: Progress, **more: Any) -> RunFolder:
-    """Arithmetic, where answers are paid by their length: the tiny model is never right."""
-    own = {"steps": 1, "evaluate_every": 1, "group_size": 4, "max_tokens": 4, "learning_rate": 1e-2}
-    config = arithmetic.Config(model=str(checkpoint), **{**TINY, **own, **more})
-    system = arithmetic.system(config)
-    with RunFolder.create(path, {"recipe": "arithmetic", **config.model_dump(mode="json")}) as run:
-        replace(system, play=Play(lambda task: Answered(), system.play.agent)).learn(config, run, progress)
-    return run
-
-
 @pytest.mark.parametrize(("passes", "minibatches"), [(1, 1), (3, 1), (1, 2)])
-def test_passes_reach_the_learner_and_an_idle_clip_is_said(
-    checkpoint: Path, tmp_path: Path, passes: int, minibatches: int
-) -> None:
+def test_passes_are_made_and_an_idle_clip_is_said(run_answered: RunAnswered, passes: int, minibatches: int) -> None:
     progress = Notes()
     settings = {"passes": passes, "minibatches": minibatches, "warmup_steps": 1}
-    run = run_answered(checkpoint, tmp_path / "run", progress, objective="lite_ppo", **settings)
+    run = run_answered(progress=progress, objective="lite_ppo", **settings)
     said = [note for note in progress.notes if "Clip(0.2, 0.2) changes nothing with passes = 1" in note]
     (table,) = tables_of(run)
     (row,) = run.metrics()
@@ -172,13 +159,11 @@ def test_passes_reach_the_learner_and_an_idle_clip_is_said(
     {"objective": "kdrl", "teacher": "CHECKPOINT"},
     {"objective": "prorl", "minibatches": 2},
 ], ids=lambda each: " ".join(map(str, each.values())))  # fmt: skip
-def test_objectives_that_need_more_run_from_a_recipe(
-    checkpoint: Path, tmp_path: Path, settings: dict[str, Any]
-) -> None:
+def test_objectives_that_need_more(run_answered: RunAnswered, checkpoint: Path, settings: dict[str, Any]) -> None:
     settings = {key: str(checkpoint) if value == "CHECKPOINT" else value for key, value in settings.items()}
     if settings.get("teacher") == "taught":
-        run_answered(checkpoint, tmp_path / "taught", Progress())
-    run = run_answered(checkpoint, tmp_path / "run", Progress(), **settings)
+        run_answered("taught")
+    run = run_answered(**settings)
     row = list(run.metrics())[-1]
     assert row["trained_rows"] > 0
     assert kept_weights(run, "policy").is_dir()
@@ -195,38 +180,23 @@ def test_objectives_that_need_more_run_from_a_recipe(
     {"objective": "a_star_po", "train": "full"},
     {"objective": "kdrl", "teacher": "CHECKPOINT"},
 ], ids=lambda each: " ".join(map(str, each.values())))  # fmt: skip
-def test_several_learners_train_what_one_does(checkpoint: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_two_learners_train_what_one_does(run_answered: RunAnswered, checkpoint: Path, settings: Any) -> None:
     """A whole recipe; the second learner is made of its settings, in a process of its own."""
     settings = {key: str(checkpoint) if value == "CHECKPOINT" else value for key, value in settings.items()}
-    runs = [
-        run_answered(checkpoint, tmp_path / str(count), Progress(), steps=2, learners=count, **settings)
-        for count in (1, 2)
-    ]
+    runs = [run_answered(str(count), steps=2, learners=count, **settings) for count in (1, 2)]
     first, second = map(weights_of, runs)
     # Where a gradient is next to nothing, AdamW makes steps of its rounding.
     assert all(torch.allclose(first[name], second[name], atol=1e-4, rtol=0) for name in first)
     assert [row["seconds/all_reduce"] > 0 for row in runs[1].metrics()] == [True, True]
 
 
-def test_a_run_with_values_of_tasks_that_was_killed_ends_like_a_straight_one(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_run_with_values_of_tasks_that_was_killed_ends_like_a_straight_one(run_answered: RunAnswered) -> None:
     settings = {"objective": "a_star_po", "steps": 3, "tasks_per_step": 2}
-    straight = run_answered(checkpoint, tmp_path / "straight", Progress(), **settings)
+    straight = run_answered("straight", **settings)
     with pytest.raises(KeyboardInterrupt):
-        run_answered(checkpoint, tmp_path / "killed", Interrupted(), **settings)
-    resumed = run_answered(checkpoint, tmp_path / "killed", Progress(), **settings)
+        run_answered("killed", Interrupted(), **settings)
+    resumed = run_answered("killed", **settings)
     assert same(weights_of(straight), weights_of(resumed))
-
-
-class Answered:
-    """Pays by the length of the answer, so that groups differ."""
-
-    async def reset(self, task: Task, seed: int) -> Observation:
-        return Observation(task.input, state=task.key)
-
-    async def step(self, action: str) -> Step:
-        return Step(rewards=(RewardTerm("math", sum(action.encode()) % 7 / 7),), stop=StopReason.COMPLETED)
-
-    async def close(self) -> None: ...
 
 
 def test_a_budget_that_cannot_be_kept_is_refused_before_a_model_is_looked_for(tmp_path: Path) -> None:
@@ -266,10 +236,7 @@ def test_intervals_of_strings_are_over_compositions(checkpoint: Path, tmp_path: 
     assert counts["single functions"] == 12
 
 
-def test_options_of_an_objective_are_settings(checkpoint: Path, tmp_path: Path) -> None:
-    from keepworth.recipes.configuration import as_toml, resolve
-    from keepworth.recipes.settings import objective_of
-
+def test_options_of_an_objective_are_settings(run_answered: RunAnswered, tmp_path: Path) -> None:
     texts = ["objective=grpo", "objective.surrogate=Clip(0.2, 0.28)", "objective.advantage=Outcome(group)", "passes=2"]
     config = resolve(strings.Config, assignments=texts)
     objective = objective_of(config)
@@ -284,34 +251,24 @@ def test_options_of_an_objective_are_settings(checkpoint: Path, tmp_path: Path) 
     assert (objective_of(own).name, objective_of(own).correction) == ("group_relative", Truncate(3.0))
     bare = ["objective=dapo", "objective.overlong=none"]
     assert objective_of(resolve(strings.Config, assignments=bare)).overlong is None
-    run = run_answered(checkpoint, tmp_path / "run", Progress(), **config.model_dump(include={"objective", "passes"}))
+    run = run_answered(**config.model_dump(include={"objective", "passes"}))
     assert run.config["objective"] == {"preset": "grpo", "surrogate": "Clip(0.2, 0.28)", "advantage": "Outcome(group)"}
 
 
-@pytest.mark.parametrize(
-    ("texts", "says"),
-    [
-        (["objective=grpo", "objective.surogate=Plain"], "did you mean 'surrogate'"),
-        (["objective.preset=gropo"], "Did you mean 'grpo'"),
-        (
-            ["objective=grpo", "objective.surrogate=Clip(0.2, 0.28)"],
-            "changes nothing with passes = 1 and minibatches = 1",
-        ),
-        (["objective=grpo", "objective.surrogate=Clap(0.2, 0.28)"], "did you mean 'Clip'"),
-        (["objective.entropy=EntropyBonus(0.1)", "entropy=0.2"], "entropy = 0.2 has no effect with objective.entropy"),
-    ],
-)
+@pytest.mark.parametrize(("texts", "says"), [
+    (["objective=grpo", "objective.surogate=Plain"], "did you mean 'surrogate'"),
+    (["objective.preset=gropo"], "Did you mean 'grpo'"),
+    (["objective=grpo", "objective.surrogate=Clip(0.2, 0.28)"], "changes nothing with passes = 1 and minibatches = 1"),
+    (["objective=grpo", "objective.surrogate=Clap(0.2, 0.28)"], "did you mean 'Clip'"),
+    (["objective.entropy=EntropyBonus(0.1)", "entropy=0.2"], "entropy = 0.2 has no effect with objective.entropy"),
+])  # fmt: skip
 def test_an_option_of_an_objective_that_cannot_take_effect_is_refused_by_name(texts: list[str], says: str) -> None:
-    from keepworth.recipes.configuration import resolve
-
     with pytest.raises(Exception, match=says):
         resolve(strings.Config, assignments=texts)
 
 
-def test_measurements_on_dev_reach_a_reset(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measurements_on_dev_reach_a_reset(run_answered: RunAnswered, monkeypatch: pytest.MonkeyPatch) -> None:
     """ProRL's reference moves where validation has stopped improving; a random model's never begins to."""
-    from keepworth.learning.objective import options
-
     seen: list[tuple[float | None, bool]] = []
     advanced = options.advanced
 
@@ -323,7 +280,7 @@ def test_measurements_on_dev_reach_a_reset(checkpoint: Path, tmp_path: Path, mon
     monkeypatch.setattr("keepworth.learning.learner.advanced", watched)
     settings = {"steps": 4, "evaluate_every": 1, "minibatches": 2}
     objective = {"preset": "prorl", "kl": "KlLoss(k2, 1e-4, Reset(1e9, 1))"}
-    run = run_answered(checkpoint, tmp_path / "run", Progress(), objective=objective, **settings)
+    run = run_answered(objective=objective, **settings)
     scores = [row["mean"] for row in run.evals() if row["split"] == "dev" and row["step"]]
     assert [score for score, _ in seen] == [None, *scores[:3]]
     best, expected = -1.0, []

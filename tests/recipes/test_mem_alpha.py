@@ -7,19 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keepworth.episodes import Episode
 from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.rows import rows_of
 from keepworth.methods.recipes import mem_alpha
 from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
-from keepworth.methods.recipes._bank.course import task_of
 from keepworth.methods.recipes._bank.fact_streams import FactStream
 from keepworth.methods.recipes._bank.parted import ChunkedWriting
-from keepworth.methods.recipes._bank.reading import BankAnswer, BankReading
-from keepworth.methods.recipes._bank.rollout import write_stream
+from keepworth.methods.recipes._bank.reading import BankAnswer
+from keepworth.methods.recipes._bank.writers import rule_lines
 from keepworth.methods.recipes.mem_alpha import MEM_ALPHA, compression, fits, imitated, success, validity, writing_of
-from keepworth.rollouts.driver import RolloutContext, together
-from tests.rollouts.scripted_model import FunctionReader, ScriptedModel
+from tests.recipes.writer_runs import group_of
+from tests.rollouts.scripted_model import ScriptedModel
 from tests.rollouts.test_bounded_bank import stream_of
 
 STATEMENTS = ("I bought a red hat yesterday.", "Oslo is in Norway.", "I am a nurse.", "It rains.")
@@ -75,12 +73,8 @@ def test_a_response_is_compared_with_every_response_of_its_group() -> None:
     """A = (r - mean) / std over (rollout, chunk) of the task; with the released code's own std, of n."""
     lines = {0: "E0 S1", 1: "none"}
 
-    async def rollout(task: Any, context: RolloutContext) -> Episode:
-        reader = BankReading(FunctionReader("echo@1", lambda question, memories: " ".join(memories)))
-        return await write_stream(model, STREAM, course(0), context, reader, CONFIG.earned, max_tokens=9, prompt_id="p")
-
     model = ScriptedModel(lambda prompt, number: f" {lines[number]}\n")
-    (group,) = together(model, [task_of(STREAM)], rollout, n=2)
+    group = group_of(model, STREAM, lambda: course(0), CONFIG.earned, n=2)
     rewards = np.array([
         [sum(term.value * term.weight for term in episode.rewards if term.segment == number) for number in (0, 1)]
         for episode in group.episodes
@@ -88,11 +82,11 @@ def test_a_response_is_compared_with_every_response_of_its_group() -> None:
     assert group.episodes[1].answer == ""
     # What writes nothing earns the compression alone; the writer of two facts what its answer, calls and choices earn.
     assert rewards[1].tolist() == pytest.approx([0.05, 0.05])
-    rows = rows_of([group], ["writer"], 3)
-    found = advantages(rows.batch, MEM_ALPHA)
+    batch: Any = rows_of([group], ["writer"], 3).batch
+    found = advantages(batch, MEM_ALPHA)
     of_rows = {
-        (int(episode), int(step)): float(found[row][rows.batch.mask[row] > 0][0])
-        for row, (episode, step) in enumerate(zip(rows.batch.episode.tolist(), _steps(rows), strict=True))
+        (int(batch.episode[row]), int(batch.steps.index[int(batch.step[row].max())])): float(found[row][mask > 0][0])
+        for row, mask in enumerate(batch.mask)
     }
     expected = (rewards - rewards.mean()) / (rewards.std() + 1e-6)
     spread = {key: value / of_rows[0, 0] for key, value in of_rows.items()}  # whichever of both standard deviations
@@ -101,24 +95,11 @@ def test_a_response_is_compared_with_every_response_of_its_group() -> None:
     assert {key[0] for key in of_rows} == {0, 1}
 
 
-def _steps(rows: Any) -> list[int]:
-    steps = rows.batch.steps
-    return [int(steps.index[int(rows.batch.step[row].max())]) for row in range(len(rows.batch.episode))]
-
-
 def test_the_answer_is_what_filters_and_an_objective_of_whole_episodes_earns_it_alone() -> None:
-    assert mem_alpha.Config(objective="tis").credited(_episode()).reward == pytest.approx(0.8)
-    assert _episode().metric == pytest.approx(0.8)
-
-
-def _episode() -> Episode:
-    async def rollout(task: Any, context: RolloutContext) -> Episode:
-        reader = BankReading(FunctionReader("hat@1", lambda question, memories: "red hat"))
-        return await write_stream(model, STREAM, course(), context, reader, CONFIG.earned, max_tokens=9, prompt_id="p")
-
     model = ScriptedModel(lambda prompt, number: " E0\n")
-    (group,) = together(model, [task_of(STREAM)], rollout)
-    return group.episodes[0]
+    (episode,) = group_of(model, STREAM, course, CONFIG.earned, says="red hat").episodes
+    assert episode.metric == pytest.approx(0.8)
+    assert mem_alpha.Config(objective="tis").credited(episode).reward == pytest.approx(0.8)
 
 
 def test_the_rule_fills_the_bank_and_then_replaces_the_least_specific() -> None:
@@ -129,8 +110,6 @@ def test_the_rule_fills_the_bank_and_then_replaces_the_least_specific() -> None:
     now.act(said)
     stay = {each.text for each in now.shown}
     plain = BoundedBank(2)
-    from keepworth.methods.recipes._bank.writers import rule_lines
-
     for line, fact in zip(rule_lines(STREAM), STATEMENTS, strict=True):
         plain.write(line, fact)
     assert stay == set(plain.texts)

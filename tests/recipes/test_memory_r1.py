@@ -1,4 +1,4 @@
-"""The recipe's configuration and its two halves, whole, on a model of a few thousand weights."""
+"""Memory-R1: its configuration, its two halves whole on a tiny model, and what the manager's half finds before it begins."""
 
 from __future__ import annotations
 
@@ -13,13 +13,21 @@ from pydantic import ValidationError
 
 from keepworth.cli import train as commands
 from keepworth.cli.main import main
-from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.watch.progress import Progress
+from keepworth.methods.benchmarks._longmemeval import longmemeval
 from keepworth.methods.recipes import memory_r1
+from keepworth.methods.recipes._memory_r1 import manager as memory_r1_manager
+from keepworth.methods.recipes._memory_r1.manager import manager_tables, reading_of
+from keepworth.methods.recipes._memory_r1.measures import always
+from keepworth.models.errors import UnknownModel
+from keepworth.recipes import training
 from keepworth.recipes.training import kept_weights
 from tests.recipes.tiny_runs import TINY, same, trained, weights_of
+from tests.rollouts.scripted_model import FunctionReader
 
 
 def test_one_question_has_no_other_whose_memory_could_be_shown() -> None:
@@ -54,15 +62,8 @@ def small(checkpoint: Path, **settings: object) -> memory_r1.Config:
 def test_the_answerer_half_runs_whole(checkpoint: Path, tmp_path: Path, settings: dict[str, object]) -> None:
     run = trained(memory_r1, small(checkpoint, **settings), tmp_path / "run")
     (table,) = tables_of(run)
-    assert [row.arm for row in table.rows] == [
-        "no_memory_untrained",
-        "no_memory",
-        "wrong_memory",
-        "untrained",
-        "trained",
-        "oracle_untrained",
-        "oracle",
-    ]
+    arms = ["no_memory_untrained", "no_memory", "wrong_memory", "untrained", "trained", "oracle_untrained", "oracle"]
+    assert [row.arm for row in table.rows] == arms
     assert [row["step"] for row in run.metrics()] == [1, 2]
     assert (kept_weights(run, "answerer") / "adapter_config.json").exists()
 
@@ -102,35 +103,30 @@ def fails(at: int, error: BaseException, work: Any) -> Any:
     return either
 
 
-def test_a_manager_whose_first_step_diverged_goes_on_from_there(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_manager_goes_on_from_a_first_step_that_diverged(checkpoint: Path, tmp_path: Path) -> None:
     config = small(checkpoint, **STOPPED)
     straight = trained(memory_r1, config, tmp_path / "straight")
-    with monkeypatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Learner, "update", fails(1, FloatingPointError("not finite"), Learner.update))
         with pytest.raises(FloatingPointError):
             trained(memory_r1, config, tmp_path / "diverged")
     measured = (tmp_path / "diverged" / "evals.jsonl").read_text().splitlines()
-    with monkeypatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched:
         # Its weights are those after the warm start: neither may it be done again, nor may they be called untrained.
         patched.setattr(Learner, "imitate", fails(1, AssertionError("a second warm start"), Learner.imitate))
         resumed = trained(memory_r1, config, tmp_path / "diverged")
     lines = (tmp_path / "diverged" / "evals.jsonl").read_text().splitlines()
     assert lines[: len(measured)] == measured
-    assert [json.loads(line)["arm"] for line in lines].count("untrained") == [
-        json.loads(line)["arm"] for line in measured
-    ].count("untrained")
+    assert not [line for line in lines[len(measured) :] if json.loads(line)["arm"] == "untrained"]
     assert same(weights_of(resumed, "manager"), weights_of(straight, "manager"))
 
 
-def test_a_warm_start_that_diverged_does_not_claim_to_be_saved(
+def test_a_warm_start_that_diverged_claims_no_weights(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Learner, "imitate", fails(2, FloatingPointError("not finite"), Learner.imitate))
-    with pytest.raises(
-        KeepworthError, match=r"warm start diverged at its step 2 of 2.*warm_start_learning_rate"
-    ) as said:
+    says = r"warm start diverged at its step 2 of 2.*warm_start_learning_rate"
+    with pytest.raises(KeepworthError, match=says) as said:
         trained(memory_r1, small(checkpoint, **STOPPED), tmp_path / "run")
     # The command line answers FloatingPointError with the place of the saved weights.
     assert not isinstance(said.value, FloatingPointError)
@@ -149,3 +145,94 @@ def test_the_demo_says_how_long_it_usually_takes_and_is_the_answerers_training(
     assert kept_weights(run, "answerer").is_dir()
     steps = [memory_r1.Config(**made).steps for made in (commands.DEMO, commands.DEMO_QUICK)]
     assert steps == [45, 2], "the README's table was measured after 45 steps"
+
+
+def run_of(path: Path, config: dict[str, Any], weights: bytes = b"") -> RunFolder:
+    """A run folder as an answerer's training leaves it, as far as a reader's place is concerned."""
+    with RunFolder.create(path, config) as run:
+        if weights:
+            kept_weights(run, "answerer").mkdir(parents=True)
+            (kept_weights(run, "answerer") / "weights.safetensors").write_bytes(weights)
+    return run
+
+
+def manager(**settings: object) -> memory_r1.Config:
+    return memory_r1.Config(role="manager", encoder="hashing", **settings)  # type: ignore[arg-type]
+
+
+def test_a_reader_is_read_with_the_model_and_the_weights_of_its_run(checkpoint: Path, tmp_path: Path) -> None:
+    own = run_of(tmp_path / "own", {})
+    run_of(tmp_path / "one", {"model": str(checkpoint), "style": "direct"}, b"learned")
+    run_of(tmp_path / "two", {"model": str(checkpoint), "style": "direct"}, b"learned otherwise")
+    run_of(tmp_path / "again", {"model": str(checkpoint), "style": "direct"}, b"learned")
+    one, two, again = (reading_of(manager(reader=name), own) for name in ("one", "two", "again"))
+    assert one.model == two.model == again.model == str(checkpoint)
+    assert one.weights == tmp_path / "one" / "weights" / "answerer"
+    assert one.identity.startswith("one/")
+    assert one.identity.removeprefix("one/") == again.identity.removeprefix("again/")
+    assert one.identity.removeprefix("one/") != two.identity.removeprefix("two/")
+    untrained = reading_of(manager(model=str(checkpoint)), own)
+    assert (untrained.model, untrained.weights, untrained.identity) == (str(checkpoint), None, "")
+
+
+def test_a_reader_that_cannot_be_read_with_is_said_with_its_fix(checkpoint: Path, tmp_path: Path) -> None:
+    own = run_of(tmp_path / "own", {})
+    run_of(tmp_path / "unfinished", {"model": str(checkpoint)})
+    run_of(tmp_path / "distilled", {"model": str(checkpoint), "style": "distil"}, b"learned")
+    run_of(tmp_path / "moved", {"model": str(tmp_path / "gone")}, b"learned")
+    with pytest.raises(UnknownName, match=r"no run 'unfinishd'.*Did you mean 'unfinished'"):
+        reading_of(manager(reader="unfinishd"), own)
+    with pytest.raises(KeepworthError, match="finished training an answerer"):
+        reading_of(manager(reader="unfinished"), own)
+    with pytest.raises(KeepworthError, match="--set style=distil"):
+        reading_of(manager(reader="distilled"), own)
+    with pytest.raises(UnknownModel, match="gone"):
+        reading_of(manager(reader="moved"), own)
+    assert reading_of(manager(reader="distilled", style="distil"), own).weights
+
+
+def test_banks_are_measured_on_the_split_that_is_asked_for(checkpoint: Path, tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", {})
+    config = manager(model=str(checkpoint), questions=3)
+    measures = memory_r1_manager.Measures(config, run, None, Progress(), reading_of(config, run))  # type: ignore[arg-type]
+    measures._reader = FunctionReader("first@1", lambda question, memories: memories[0])  # type: ignore[assignment]
+    with run:
+        measures.maintained(0, "always_add", lambda tasks: always("ADD"), "dev")
+        measures.maintained(0, "always_add", lambda tasks: always("ADD"))
+    for split in ("dev", "test"):
+        keys = {task.key for task in longmemeval(split, extractive=True, abstention=False)}
+        (row,) = [row for row in run.evals() if row["split"] == f"banks, {split}" and row["metric"] == "f1"]
+        assert len(row["values"]) == row["n"] == 3
+        assert set(row["values"]) <= keys
+        assert row["reader"] == "first@1"
+    assert [table["title"] for table in manager_tables(run, config)] == ["Answers from the bank it kept"]
+
+
+@pytest.mark.parametrize("settings", [
+    {"model": "smollm"},
+    {"model": "all-minilm-l6-v2"},
+    {"recall": "retrieved", "encoder": "minilmm"},
+    {"role": "manager", "model": "smollm"},
+    {"role": "manager", "encoder": "minilmm"},
+    {"role": "manager", "reader": "nowhere"},
+])  # fmt: skip
+def test_what_is_not_there_is_said_before_a_model_is_loaded(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, object]
+) -> None:
+    monkeypatch.setattr(training, "prepared", lambda *_: pytest.fail("a model was loaded first"))
+    config = memory_r1.Config(**{"model": str(checkpoint), **settings})  # type: ignore[arg-type]
+    run = run_of(tmp_path / "run", {})
+    with pytest.raises((UnknownModel, UnknownName)):
+        memory_r1.METHOD.make.train(config, run, Progress())
+    assert not run.evals()
+
+
+@pytest.mark.parametrize("practised", ["plain", "near-miss"])
+def test_a_table_says_whether_its_cases_are_of_a_kind_trained_on(tmp_path: Path, practised: str) -> None:
+    run = run_of(tmp_path / "run", {})
+    levels = ("plain", "near-miss")
+    for level in levels:
+        row = {"metric": "operation_accuracy", "mean": 0.5, "low": 0.4, "high": 0.6, "n": 3}
+        run.append_eval(0, arm="untrained", role="manager", split=f"{level} operations, test", **row)  # type: ignore[arg-type]
+    notes = [table["note"] for table in manager_tables(run, manager(level=practised))]
+    assert [level for level, note in zip(levels, notes, strict=True) if "not trained on" not in note] == [practised]

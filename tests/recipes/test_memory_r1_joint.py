@@ -17,7 +17,6 @@ from keepworth.methods.writers import _manager as manager
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.system import Pair
 from keepworth.rollouts.driver import play
-from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.tiny_runs import LEARNS
 from tests.rollouts.scripted_model import ScriptedModel
 
@@ -106,10 +105,10 @@ def test_controls_call_no_manager() -> None:
         assert len(episode.operations) == kept
 
 
-def test_both_roles_learn_what_earns_more(tmp_path: Path) -> None:
+def test_both_roles_learn_what_earns_more(checkpoint: Path, tmp_path: Path) -> None:
     """One stream. At first the manager leaves out as much as it adds, and half of the answers are wrong."""
     own = {"facts": 2, "max_tokens": 12, "manager_reward": "operation", "learning_rate": 4e-3, "warm_start": 100}
-    made = config(model=str(write_tiny_checkpoint(tmp_path / "model")), **{**LEARNS, **own})
+    made = config(model=str(checkpoint), **{**LEARNS, **own})
     plain = system(made)
     task = min((task for task in plain.train if task.tags["changed"] == "false"), key=lambda task: len(task.answers[0]))
 

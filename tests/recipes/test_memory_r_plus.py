@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.episodes import Episode, Group
+from keepworth.episodes import Group
 from keepworth.methods.recipes import memory_r_plus
 from keepworth.methods.recipes._episodic import EpisodicReward, RememberedEpisodes
 from keepworth.methods.recipes.memory_r_plus import bank_of
-from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.test_bounded_bank import episode_of
 from tests.recipes.writer_runs import echoing, run_of
 
@@ -65,7 +64,7 @@ class BruteForce:
         return rewards
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.lists(st.integers(0, 4), min_size=1, max_size=9), st.integers(1, 4))
 def test_the_intrinsic_reward_is_that_of_brute_force(seed: int, asked: list[int], members: int) -> None:
     draw = np.random.default_rng(seed)
@@ -82,8 +81,9 @@ def encode(texts: Any) -> Any:
     return np.array([[text.count("1") + 0.0, text.count("2"), text.count("3"), 1.0] for text in texts])
 
 
-def group(*episodes: Episode) -> Group:
-    return Group("t", "", episodes)
+def group(*banks: tuple[str, float]) -> Group:
+    """Episodes that ended with these facts in the bank, written "f1 f2", and with these rewards."""
+    return Group("t", "", tuple(episode_of(kept.split(), reward) for kept, reward in banks))
 
 
 def remembered() -> RememberedEpisodes:
@@ -92,9 +92,9 @@ def remembered() -> RememberedEpisodes:
 
 def test_a_bank_is_compared_with_the_banks_of_past_successes_and_failures_by_hand() -> None:
     now = remembered()
-    (first,) = now.review([group(episode_of(["f1"], 1.0), episode_of(["f2"], 0.0))])
+    (first,) = now.review([group(("f1", 1.0), ("f2", 0.0))])
     assert [episode.rewards[-1].value for episode in first.episodes] == [0.0, 0.0], "nothing is remembered yet"
-    (second,) = now.review([group(episode_of(["f1"], 0.2), episode_of(["f2"], 0.2), episode_of(["f1", "f2"], 0.2))])
+    (second,) = now.review([group(("f1", 0.2), ("f2", 0.2), ("f1 f2", 0.2))])
     # Distances to the one success (1, 0, 0, 1) are 0, sqrt 2 and 1; each is placed between the least and the most seen so far.
     # Cosines with the one failure (0, 1, 0, 1): 1/2, 1 and 2/sqrt 6: by these the first is the newest, the second not at all.
     third = (2**0.5 - 1) / 2**0.5
@@ -109,18 +109,16 @@ def test_a_bank_is_compared_with_the_banks_of_past_successes_and_failures_by_han
 
 def test_what_is_remembered_is_in_the_checkpoint() -> None:
     now, other = remembered(), remembered()
-    now.review([group(episode_of(["f1"], 1.0), episode_of(["f2"], 0.0))])
+    now.review([group(("f1", 1.0), ("f2", 0.0))])
     other.load(json.loads(json.dumps(now.state())))
-    again = [group(episode_of(["f3"], 0.0), episode_of(["f1"], 0.0))]
+    again = [group(("f3", 0.0), ("f1", 0.0))]
     assert other.review(again) == now.review(again)
 
 
-OWN: dict[str, Any] = {"encoder": "hashing:32", "explore_after": 1}
-
-
-def test_a_run_has_the_term_in_what_it_was_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_has_the_term(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In what it was trained on."""
     with echoing(monkeypatch):
-        run = run_of(memory_r_plus, write_tiny_checkpoint(tmp_path / "model"), tmp_path / "run", **OWN)
+        run = run_of(memory_r_plus, checkpoint, tmp_path / "run", encoder="hashing:32", explore_after=1)
     episodes = [stored.episode for stored in run.episodes(arm="train")]
     given = [term.value for episode in episodes for term in episode.rewards if term.name == "episodic"]
     assert len(given) == len(episodes)

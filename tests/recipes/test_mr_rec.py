@@ -8,20 +8,9 @@ import numpy as np
 import pytest
 
 from keepworth.episodes.errors import KeepworthError
+from keepworth.methods.studies import mr_rec
 from keepworth.methods.studies._aspects import GlobalMemory, LocalMemory, Pattern, RecommendationRequest
 from keepworth.methods.studies._ratings import RatedItem, Rating, Ratings, make_ratings
-from keepworth.methods.studies.mr_rec import (
-    ASPECT_FEATURES,
-    MOST,
-    Recommendation,
-    asking,
-    chance,
-    crossed,
-    memory_use,
-    rank_reward,
-    requests,
-    train_asking,
-)
 from keepworth.tasks.splits import side
 
 ITEMS = {
@@ -37,9 +26,9 @@ def request(wanted: str = "b") -> RecommendationRequest:
     return RecommendationRequest("u", "film", HISTORY, wanted, ("a", "b", "c"))
 
 
-def recommendation(wanted: str = "b") -> Recommendation:
+def recommendation(wanted: str = "b") -> mr_rec.Recommendation:
     of = Ratings(ITEMS, {"u": HISTORY})
-    return Recommendation(request(wanted), ITEMS, GlobalMemory([request(wanted)], of))
+    return mr_rec.Recommendation(request(wanted), ITEMS, GlobalMemory([request(wanted)], of))
 
 
 def test_a_pattern_is_the_mean_beside_the_usual_shrunk_by_three_ratings() -> None:
@@ -75,15 +64,15 @@ def test_ranks_and_rewards_by_hand() -> None:
 
 def test_what_is_wanted_is_in_no_feature() -> None:
     one = recommendation("b")
-    other = Recommendation(request("c"), ITEMS, one.memory)
+    other = mr_rec.Recommendation(request("c"), ITEMS, one.memory)
     np.testing.assert_array_equal(one.x, other.x)
-    assert one.x.shape == (2, len(ASPECT_FEATURES))
+    assert one.x.shape == (2, len(mr_rec.ASPECT_FEATURES))
 
 
 def test_chance_and_the_two_terms() -> None:
-    assert chance(2) == pytest.approx((1.0 + 1 / math.log2(3)) / 2)
-    assert (memory_use([]), memory_use([True, False])) == (0.0, 0.5)
-    assert rank_reward(1.0) == 1.0
+    assert mr_rec.chance(2) == pytest.approx((1.0 + 1 / math.log2(3)) / 2)
+    assert (mr_rec.memory_use([]), mr_rec.memory_use([True, False])) == (0.0, 0.5)
+    assert mr_rec.rank_reward(1.0) == 1.0
 
 
 def test_a_request_is_for_the_latest_rating_above_the_mean_before_it() -> None:
@@ -91,18 +80,18 @@ def test_a_request_is_for_the_latest_rating_above_the_mean_before_it() -> None:
     items = {str(n): RatedItem(str(n), f"t{n}", ("film",)) for n in range(20)}
     own = tuple(Rating(user, str(n), rating) for n, rating in enumerate([3, 3, 3, 3, 3, 4, 5, 1]))
     of = Ratings(items, {user: own})
-    (made,) = requests(of, "train")
+    (made,) = mr_rec.requests(of, "train")
     assert (made.wanted, len(made.history), made.candidates) == ("6", 6, tuple(str(n) for n in range(6, 20)))
     with pytest.raises(KeepworthError, match="none of 1 users makes a request on the side 'test'"):
-        requests(of, "test")
+        mr_rec.requests(of, "test")
     with pytest.raises(KeepworthError, match="1 training requests"):
-        crossed([made], of)
+        mr_rec.crossed([made], of)
 
 
 def test_no_training_request_meets_a_global_memory_that_saw_it() -> None:
     of = make_ratings(users=40)
-    training = requests(of, "train")
-    taught = crossed(training, of)
+    training = mr_rec.requests(of, "train")
+    taught = mr_rec.crossed(training, of)
     assert sorted(each.request.user for each in taught) == sorted(each.user for each in training)
     for each in taught:
         others = training[1::2] if each.request in training[::2] else training[::2]
@@ -113,12 +102,14 @@ def test_no_training_request_meets_a_global_memory_that_saw_it() -> None:
 def test_what_decides_is_learned_from_reward() -> None:
     """In a world where two of twelve aspects decide, the policy ranks what is wanted above what popularity and chance do."""
     of = make_ratings(users=120)
-    training = requests(of, "train")
-    policy = train_asking(crossed(training, of))
-    test = [Recommendation(one, of.items, GlobalMemory(training, of)) for one in requests(of, "test")]
-    slates = [asking(policy, each.x) for each in test]
-    assert all(len(slate) <= MOST for slate in slates)
-    learned = np.mean([rank_reward(each.rank(each.ideal(slate))) for each, slate in zip(test, slates, strict=True)])
-    popular = np.mean([rank_reward(each.rank(each.ideal(()))) for each in test])
+    training = mr_rec.requests(of, "train")
+    policy = mr_rec.train_asking(mr_rec.crossed(training, of))
+    test = [mr_rec.Recommendation(one, of.items, GlobalMemory(training, of)) for one in mr_rec.requests(of, "test")]
+    slates = [mr_rec.asking(policy, each.x) for each in test]
+    assert all(len(slate) <= mr_rec.MOST for slate in slates)
+    learned = np.mean(
+        [mr_rec.rank_reward(each.rank(each.ideal(slate))) for each, slate in zip(test, slates, strict=True)]
+    )
+    popular = np.mean([mr_rec.rank_reward(each.rank(each.ideal(()))) for each in test])
     assert learned > popular + 0.05
-    assert learned > np.mean([chance(len(each.request.candidates)) for each in test]) + 0.1
+    assert learned > np.mean([mr_rec.chance(len(each.request.candidates)) for each in test]) + 0.1

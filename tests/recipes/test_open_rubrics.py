@@ -11,27 +11,17 @@ from typing import Any
 
 import pytest
 
-from keepworth.episodes import Episode, Group, RewardTerm, StopReason, Task
+from keepworth.episodes import Episode, Group, RewardTerm, Task
 from keepworth.learning.collect.later_rewards import Service, Services, rewarded
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
+from keepworth.methods.recipes import open_rubrics as rubrics
 from keepworth.methods.recipes import strings
 from keepworth.methods.recipes._strings import worked_out
-from keepworth.methods.recipes.open_rubrics import (
-    CRITERIA,
-    JUDGE,
-    Config,
-    guard,
-    keeps_words,
-    programs,
-    reading,
-    system,
-    wins,
-)
 from keepworth.models.errors import ChatError
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.system import Pair
-from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.episode_of import episode_of
 from tests.recipes.tiny_runs import LEARNS
 
 TASK = Task("strings/t", "", "f(g(red sun cat))", ("red cat sun",), "same_words", tags={"composition": "fg"})
@@ -43,15 +33,12 @@ STRANGE = "red cat sun horse"
 
 
 def episodes(*answers: str) -> list[Episode]:
-    terms = (RewardTerm("same_words", 1.0, 0.0),)
-    return [
-        Episode(f"e{n}", TASK.key, "a", "", (), answer, (), terms, StopReason.COMPLETED, "", policy_version=0)
-        for n, answer in enumerate(answers)
-    ]
+    terms = [RewardTerm("same_words", 1.0, 0.0)]
+    return [episode_of(f"e{n}", (), terms, task=TASK.key, answer=answer) for n, answer in enumerate(answers)]
 
 
 def wins_of(judge: Service, *answers: str) -> list[float]:
-    return list(asyncio.run(wins(TASK, episodes(*answers), Services({JUDGE: judge}))))
+    return list(asyncio.run(rubrics.wins(TASK, episodes(*answers), Services({rubrics.JUDGE: judge}))))
 
 
 def test_the_task_is_what_it_is_taken_for() -> None:
@@ -61,22 +48,22 @@ def test_the_task_is_what_it_is_taken_for() -> None:
 def test_wins_by_hand() -> None:
     """Weights 4, 2, 1. The worked-out answer beats the half-right one by result and steps: 6/7. It beats the bare result by its
     steps: 2/7. The bare result beats the half-right one by result and loses by steps: 2/7. All are brief enough."""
-    assert [criterion.weight for criterion in CRITERIA] == [4.0, 2.0, 1.0]
+    assert [criterion.weight for criterion in rubrics.CRITERIA] == [4.0, 2.0, 1.0]
     margins = [(6 / 7 + 2 / 7) / 2, (-6 / 7 - 2 / 7) / 2, (-2 / 7 + 2 / 7) / 2]
-    assert wins_of(programs(), RIGHT, HALF, SHORT) == pytest.approx([(1 + margin) / 2 for margin in margins])
+    assert wins_of(rubrics.programs(), RIGHT, HALF, SHORT) == pytest.approx([(1 + margin) / 2 for margin in margins])
 
 
 def test_words_that_are_not_needed_cost_and_equal_answers_tie() -> None:
-    assert wins_of(programs(), SHORT, LONG) == pytest.approx([(1 + 1 / 7) / 2, (1 - 1 / 7) / 2])
-    assert wins_of(programs(), SHORT, SHORT, SHORT) == [0.5, 0.5, 0.5]
+    assert wins_of(rubrics.programs(), SHORT, LONG) == pytest.approx([(1 + 1 / 7) / 2, (1 - 1 / 7) / 2])
+    assert wins_of(rubrics.programs(), SHORT, SHORT, SHORT) == [0.5, 0.5, 0.5]
 
 
 def test_a_preference_for_what_is_read_first_cancels() -> None:
     def biased(texts: Sequence[str]) -> list[Any]:
-        signs = programs().answer(texts)
+        signs = rubrics.programs().answer(texts)
         return [[max(sign, 1) if number == 2 else sign for number, sign in enumerate(each)] for each in signs]  # type: ignore[union-attr]
 
-    assert wins_of(Service("biased", biased), SHORT, RIGHT) == wins_of(programs(), SHORT, RIGHT)
+    assert wins_of(Service("biased", biased), SHORT, RIGHT) == wins_of(rubrics.programs(), SHORT, RIGHT)
 
 
 def test_an_answer_that_the_guard_refuses_is_not_compared_and_earns_nothing() -> None:
@@ -84,18 +71,17 @@ def test_an_answer_that_the_guard_refuses_is_not_compared_and_earns_nothing() ->
 
     def judge(texts: Sequence[str]) -> Any:
         asked.extend(texts)
-        return programs().answer(texts)
+        return rubrics.programs().answer(texts)
 
-    assert wins_of(Service("v", judge), RIGHT, STRANGE, SHORT, "") == pytest.approx(
-        [(1 + 2 / 7) / 2, 0.0, (1 - 2 / 7) / 2, 0.0]
-    )
+    won = wins_of(Service("v", judge), RIGHT, STRANGE, SHORT, "")
+    assert won == pytest.approx([(1 + 2 / 7) / 2, 0.0, (1 - 2 / 7) / 2, 0.0])
     pairs = [(pair["first"], pair["second"]) for pair in map(json.loads, asked)]
     assert pairs == [(RIGHT, SHORT), (SHORT, RIGHT)]
-    assert wins_of(programs(), RIGHT, STRANGE) == [0.5, 0.0]
+    assert wins_of(rubrics.programs(), RIGHT, STRANGE) == [0.5, 0.0]
 
 
 def test_a_group_has_the_rubric_behind_the_gate_and_its_metric_is_whether_it_was_right() -> None:
-    hooks = system(Config()).hooks
+    hooks = rubrics.system(rubrics.Config()).hooks
     group = Group(TASK.key, "", tuple(episodes(RIGHT, HALF, STRANGE)))
     services = Services(hooks.services)
     made = asyncio.run(rewarded(TASK, group, hooks.later, services)).episodes
@@ -109,8 +95,8 @@ def test_a_group_has_the_rubric_behind_the_gate_and_its_metric_is_whether_it_was
     ("answer", "kept"), [(RIGHT, True), (SHORT, True), (STRANGE, False), ("", False), ("= , (", False), ("Red", False)]
 )
 def test_the_guard_asks_for_words_of_the_question_alone(answer: str, kept: bool) -> None:
-    assert keeps_words(TASK, answer) is kept
-    assert asyncio.run(guard(TASK, episodes(answer), Services({}))) == [float(kept)]
+    assert rubrics.keeps_words(TASK, answer) is kept
+    assert asyncio.run(rubrics.guard(TASK, episodes(answer), Services({}))) == [float(kept)]
 
 
 class Chat:
@@ -128,33 +114,33 @@ class Chat:
 
 def test_a_chat_model_is_shown_both_answers_and_every_criterion() -> None:
     chat = Chat({"1": 0, "2": 1, "3": 0})
-    service = reading(chat)  # type: ignore[arg-type]
+    service = rubrics.reading(chat)  # type: ignore[arg-type]
     assert wins_of(service, RIGHT, SHORT) == [0.5, 0.5], "it says the same of both orders"
     assert service.version.startswith("judge-1/")
     assert len(chat.asked) == 2
     first = next(text for text in chat.asked if f"Answer 1: {RIGHT}" in text)
     assert f"Answer 2: {SHORT}" in first
-    assert all(criterion.asks in first for criterion in CRITERIA)
+    assert all(criterion.asks in first for criterion in rubrics.CRITERIA)
 
 
 @pytest.mark.parametrize("answer", [{}, {"1": 0, "2": 1}, {"1": 0, "2": 1, "3": 2}, {"1": True, "2": 0, "3": 0}])
 def test_a_verdict_that_is_none_is_an_error(answer: dict[str, Any]) -> None:
     with pytest.raises(ChatError, match="judge-1 compared with"):
-        wins_of(reading(Chat(answer)), RIGHT, SHORT)  # type: ignore[arg-type]
+        wins_of(rubrics.reading(Chat(answer)), RIGHT, SHORT)  # type: ignore[arg-type]
 
 
 def test_a_judge_without_a_url_is_an_error_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     with pytest.raises(ChatError, match="OPENAI_BASE_URL"):
-        system(Config(judge="some-model"))
+        rubrics.system(rubrics.Config(judge="some-model"))
 
 
-def test_answers_that_win_become_likelier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_that_win_become_likelier(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One question. At first two answers of three are wrong."""
     monkeypatch.setattr(strings, "head", lambda: "")  # a token is a letter here
     own = {"held_out": 4, "tasks": 8, "max_tokens": 8, "learning_rate": 5e-3, "warm_start": 200}
-    made = Config(model=str(write_tiny_checkpoint(tmp_path / "model")), **{**LEARNS, **own})
-    plain = system(made)
+    made = rubrics.Config(model=str(checkpoint), **{**LEARNS, **own})
+    plain = rubrics.system(made)
     task = Task("strings/u", "", "k(p(sun cat dog))", ("cat",), "same_words", tags={"composition": "kp"})
 
     def half_right(model: InProcessModel) -> list[list[Pair]]:

@@ -19,7 +19,6 @@ from keepworth.methods.writers._manager import Choose, ManagerState
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.trained import trained_by
 from keepworth.serving.memory_server import MemoryServer
-from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.tiny_runs import STRINGS, run_of
 
 STATES = [ManagerState((), (), "Ana moved to Oslo."), ManagerState(("m1",), ("Bo has a dog.",), "Bo has a cat.")]
@@ -28,11 +27,6 @@ STATES = [ManagerState((), (), "Ana moved to Oslo."), ManagerState(("m1",), ("Bo
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("trained")
-
-
-@pytest.fixture(scope="module")
-def checkpoint(place: Path) -> Path:
-    return write_tiny_checkpoint(place / "model")
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +104,7 @@ def test_a_server_keeps_what_the_manager_of_a_run_says(managed: RunFolder, says:
         assert [item.text for item in client.get_all(user_id="ana")] == ["I live in Bergen."]
 
 
-def test_the_model_of_a_run_is_what_chooses_and_is_loaded_once(
-    managed: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_model_of_a_run_chooses_and_is_loaded_once(managed: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = trained.trained(folder=managed.path).choose(STATES)
     assert lines
     loads: list[Path] = []

@@ -11,7 +11,7 @@ import pytest
 from keepworth.cli.main import main
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import RunFolder
-from keepworth.recipes.front_door import made_of, record_of
+from keepworth.recipes.front_door import made_of, record_of, train
 from keepworth.recipes.recipe import Origin
 from tests.learning.loop_cluster import LoopCluster
 from tests.pages import lines_that_run_in
@@ -45,10 +45,8 @@ def in_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("keepworth.cluster.ray.RayCluster", lambda address: LoopCluster())
 
 
-def run_of(
-    origin: Origin, checkpoint: Path, path: Path, progress: Notes | None = None, **settings: Any
-) -> tuple[RunFolder, list[str]]:
-    recipe, progress = made_of(origin), progress or Notes()
+def run_of(origin: Origin, checkpoint: Path, path: Path, **settings: Any) -> tuple[RunFolder, list[str]]:
+    recipe, progress = made_of(origin), Notes()
     base = getattr(recipe, "settings", {})
     config = recipe.Config(model=str(checkpoint), **{**base, **TINY, **settings})
     with RunFolder.create(path, record_of(recipe, config, "own")) as run:
@@ -73,9 +71,8 @@ def rows(run: RunFolder) -> list[Mapping[str, Any]]:
 
 
 def test_own_tasks_from_a_file_run_alike_with_workers(checkpoint: Path, tmp_path: Path) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text(OWN)
-    origin = Origin(str(file))
+    (tmp_path / "mine.py").write_text(OWN)
+    origin = Origin(str(tmp_path / "mine.py"))
     alone, _ = run_of(origin, checkpoint, tmp_path / "alone")
     apart, _ = run_of(origin, checkpoint, tmp_path / "apart", workers=2)
     assert rows(apart) == rows(alone)
@@ -88,22 +85,18 @@ def test_own_tasks_from_a_file_run_alike_with_workers(checkpoint: Path, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "settings", "role"),
-    [
-        ("arithmetic", {"answer": "calculator", "max_tokens": 4, "evaluate_every": 2}, "policy"),
-        ("strings", STRINGS, "policy"),
-        ("overwrite_reading", READING, "reader"),
-        ("memory_r1", {"evaluate_every": 2, "max_tokens": 4, "distractors": 2}, "answerer"),
-    ],
-)
-def test_shipped_recipes_run_alike_with_workers(
-    checkpoint: Path, tmp_path: Path, name: str, settings: dict[str, Any], role: str
-) -> None:
+@pytest.mark.parametrize(("name", "settings"), [
+    ("arithmetic", {"answer": "calculator", "max_tokens": 4, "evaluate_every": 2}),
+    ("strings", STRINGS),
+    ("overwrite_reading", READING),
+    ("memory_r1", {"evaluate_every": 2, "max_tokens": 4, "distractors": 2}),
+])  # fmt: skip
+def test_shipped_recipes_run_alike(checkpoint: Path, tmp_path: Path, name: str, settings: dict[str, Any]) -> None:
     alone, _ = run_of(Origin(name), checkpoint, tmp_path / "alone", **settings)
     apart, notes = run_of(Origin(name), checkpoint, tmp_path / "apart", workers=2, **settings)
     assert rows(apart) == rows(alone)
     assert [row for row in notes if "worker" in row] == []
+    (role,) = alone.finished_roles()
     assert same(weights_of(alone, role), weights_of(apart, role))
 
 
@@ -119,9 +112,7 @@ def test_sampling_ahead_with_workers_runs_whole(checkpoint: Path, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_the_lines_of_docs_cluster_md_train_with_workers(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_lines_of_docs_cluster_md_train(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("my_recipe.py").write_text(OWN)
     Path("my.jsonl").write_text("".join(f'{{"prompt": "{n} + {n}", "answer": "{2 * n}"}}\n' for n in range(40)))
@@ -134,16 +125,9 @@ def test_the_lines_of_docs_cluster_md_train_with_workers(
 
 
 def test_what_cannot_run_in_a_worker_says_so_before_anything_is_loaded(checkpoint: Path, tmp_path: Path) -> None:
-    from keepworth.recipes.front_door import train
-
+    tasks = [{"prompt": f"{n}", "answer": "1"} for n in range(40)]
     with pytest.raises(KeepworthError, match="given as objects") as caught:
-        train(
-            [{"prompt": f"{n}", "answer": "1"} for n in range(40)],
-            model=str(checkpoint),
-            runs=tmp_path,
-            workers=2,
-            **TINY,
-        )
+        train(tasks, model=str(checkpoint), runs=tmp_path, workers=2, **TINY)
     assert "keepworth train FILE.py" in caught.value.fix
     with pytest.raises(KeepworthError, match="a reader that is loaded in this process"):
         run_of(Origin("bounded_bank"), checkpoint, tmp_path / "bank", workers=2)
@@ -155,9 +139,8 @@ def test_an_origin_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     for name in ("mine.py", "rows.jsonl"):
         (tmp_path / name).touch()
-    found = Origin(
-        "", tasks="rows.jsonl", reward=("mine.py:reward", "token_f1", "package.module:f"), environment="mine.py:World"
-    ).anywhere()
+    rewards = ("mine.py:reward", "token_f1", "package.module:f")
+    found = Origin("", tasks="rows.jsonl", reward=rewards, environment="mine.py:World").anywhere()
     assert found.tasks == str(tmp_path / "rows.jsonl")
     assert found.reward == (f"{tmp_path}/mine.py:reward", "token_f1", "package.module:f")
     assert found.environment == f"{tmp_path}/mine.py:World"

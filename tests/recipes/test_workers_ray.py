@@ -60,12 +60,9 @@ def test_the_lines_of_docs_cluster_md_begin_a_ray_and_train_there(
         return word.replace("10.0.0.1", "127.0.0.1").replace("6379", str(port))
 
     programs = Path(sys.executable).parent
-    lines = [
-        [here(word) for word in line] for line in lines_that_run_in("cluster.md", "tests/recipes/test_workers_ray.py")
-    ]
-    exports, starts, trainings = (
-        [line for line in lines if line[0] == name] for name in ("export", "ray", "keepworth")
-    )
+    written = lines_that_run_in("cluster.md", "tests/recipes/test_workers_ray.py")
+    lines = [[here(word) for word in line] for line in written]
+    exports, starts, trainings = ([line for line in lines if line[0] == of] for of in ("export", "ray", "keepworth"))
     assert len(starts) == 2
     for each in (word for line in exports for word in line[1:]):
         monkeypatch.setenv(*each.split("=", 1))
@@ -109,9 +106,8 @@ def test_a_run_on_several_nodes_is_that_of_one_process(
         order.write_text(f"{killed} {os.getpid()}")
     run, notes = run_of(origin, checkpoint, tmp_path / "run", workers=2, ray_address=address)
     assert not order.exists()
-    differ = {
-        name for one, other in zip(rows(run), rows(expected), strict=True) for name in one if one[name] != other[name]
-    }
+    pairs = zip(rows(run), rows(expected), strict=True)
+    differ = {name for one, other in pairs for name in one if one[name] != other[name]}
     if killed != "nobody":  # what the dead one drew is drawn again, and counted again
         differ = {name for name in differ if name != "drawn_tokens" and not name.startswith("decode/")}
     assert differ == set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -10,9 +10,15 @@ from typing import Any
 
 import pytest
 
+from keepworth.episodes import Episode, Group
 from keepworth.learning.run_folder import RunFolder
 from keepworth.methods.recipes import memory_r2
+from keepworth.methods.recipes._bank.course import WritingCourse, task_of
+from keepworth.methods.recipes._bank.fact_streams import FactStream
+from keepworth.methods.recipes._bank.reading import BankReading
+from keepworth.methods.recipes._bank.rollout import Earned, write_stream
 from keepworth.methods.recipes._reader import FoundReader
+from keepworth.rollouts.driver import RolloutContext, together
 from tests.recipes import tiny_runs
 from tests.rollouts.scripted_model import FunctionReader
 
@@ -30,6 +36,20 @@ def echoing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patched:
         patched.setattr(FoundReader, "loaded", lambda *_: reader)
         yield
+
+
+Course = Callable[[], WritingCourse]
+
+
+def group_of(model: Any, stream: FactStream, course: Course, earned: Earned, n: int = 1, says: str = "") -> Group:
+    """A stream that a model writes n times, read by one who says so, or else answers with the bank."""
+
+    async def rollout(task: Any, context: RolloutContext) -> Episode:
+        reading = BankReading(FunctionReader("echo@1", lambda question, memories: says or " ".join(memories)))
+        return await write_stream(model, stream, course(), context, reading, earned, max_tokens=9, prompt_id="p")
+
+    (group,) = together(model, [task_of(stream)], rollout, n=n)
+    return group
 
 
 def run_of(recipe: ModuleType, checkpoint: Path, path: Path, **changes: Any) -> RunFolder:

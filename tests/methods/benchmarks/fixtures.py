@@ -10,18 +10,16 @@ from typing import Any
 
 
 def lines(path: Path, records: Iterable[Any]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(json.dumps(record) + "\n" for record in records)
-    if path.suffix == ".gz":
-        path.write_bytes(gzip.compress(text.encode()))
-    else:
-        path.write_text(text)
-    return path
+    return text(path, "".join(json.dumps(record) + "\n" for record in records))
 
 
 def whole(path: Path, content: Any) -> Path:
+    return text(path, json.dumps(content))
+
+
+def text(path: Path, content: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content))
+    path.write_bytes(gzip.compress(content.encode()) if path.suffix == ".gz" else content.encode())
     return path
 
 
@@ -37,67 +35,52 @@ def multihop(name: str, *, shared: str = "") -> dict[str, Any]:
         context.append([shared, ["A paragraph of several questions."]])
         facts.append([shared, 0])
     return {
-        "id": f"q{name}",
-        "question": f"How long is the river of Town {name}?",
-        "answer": f"40{len(name)} km",
-        "type": "bridge_comparison",
-        "level": "hard",
-        "supporting_facts": facts,
-        "evidences": [[f"Town {name}", "river", f"Run{name}"]],
-        "context": context,
-    }
+        "id": f"q{name}", "question": f"How long is the river of Town {name}?", "answer": f"40{len(name)} km",
+        "type": "bridge_comparison", "level": "hard", "supporting_facts": facts,
+        "evidences": [[f"Town {name}", "river", f"Run{name}"]], "context": context,
+    }  # fmt: skip
 
 
 def multihop_folder(root: Path, folder: str) -> None:
-    lines(root / folder / "train.jsonl.gz", [multihop("A"), multihop("B", shared="Old Bridge")])
-    lines(root / folder / "dev.jsonl.gz", [multihop("C"), multihop("D", shared="Old Bridge")])
-    lines(root / folder / "test.jsonl.gz", [multihop("E"), multihop("F", shared="Old Bridge")])
+    for part, (one, other) in {"train": ("A", "B"), "dev": ("C", "D"), "test": ("E", "F")}.items():
+        lines(root / folder / f"{part}.jsonl.gz", [multihop(one), multihop(other, shared="Old Bridge")])
 
 
 def bfcl(root: Path) -> None:
     folder = root / "bfcl_memory"
     questions, answers = [], []
     for number, scenario in enumerate(("customer", "notetaker", "finance", "healthcare", "student")):
-        talk = [
-            [{"role": "user", "content": f"Hello. My dog is called Rex{number}, and he is old."}],
-            [{"role": "user", "content": "Monday: Call the plumber about the sink. Daycare is due Friday."}],
-        ]
-        other = [[{"role": "user", "content": "We spoke of nothing in particular today."}]]
-        lines(
-            folder / f"memory_conversations_{scenario}.jsonl",
-            [
-                {"id": f"p{number}", "question": talk, "scenario": scenario, "topic": "x"},
-                {"id": f"p{number}-2", "question": other, "scenario": scenario, "topic": "y"},
-            ],
+        said = (
+            f"Hello. My dog is called Rex{number}, and he is old.",
+            "Monday: Call the plumber. Daycare is due Friday.",
         )
-        for place, (text, gold, source) in enumerate(
-            (
-                (f"What is my dog {number} called?", [f"Rex{number}"], f"My dog is called Rex{number}... he is old."),
-                (f"When is daycare due, {number}?", ["Friday"], "Daycare payment is due Friday."),
-            )
-        ):
+        talk = [[{"role": "user", "content": text}] for text in said]
+        other = [[{"role": "user", "content": "We spoke of nothing in particular today."}]]
+        talks = {f"p{number}": talk, f"p{number}-2": other}
+        lines(folder / f"memory_conversations_{scenario}.jsonl", [
+            {"id": id, "question": told, "scenario": scenario, "topic": "x"} for id, told in talks.items()
+        ])  # fmt: skip
+        asked = (
+            (f"What is my dog {number} called?", [f"Rex{number}"], f"My dog is called Rex{number}... he is old."),
+            (f"When is daycare due, {number}?", ["Friday"], "Daycare payment is due Friday."),
+        )
+        for place, (question, gold, source) in enumerate(asked):
             id = f"m{number}-{place}"
-            questions.append({"id": id, "question": [[{"role": "user", "content": text}]], "scenario": scenario})
+            questions.append({"id": id, "question": [[{"role": "user", "content": question}]], "scenario": scenario})
             answers.append({"id": id, "ground_truth": gold, "source": source})
     lines(folder / "memory_questions.jsonl", questions)
     lines(folder / "memory_answers.jsonl", answers)
 
 
 def prefeval(root: Path) -> None:
-    lines(
-        root / "prefeval" / "explicit_with_mcq.jsonl.gz",
-        [
-            {
-                "topic": f"topic{number % 3}",
-                "index": number,
-                "preference": f"I never eat fruit number {number}.",
-                "question": f"What should I eat on day {number}?",
-                "explanation": "",
-                "mcq": {"classification_task_options": [f"bread {number}", "fruit", "more fruit", "a fruit pie"]},
-            }
-            for number in range(30)
-        ],
-    )
+    lines(root / "prefeval" / "explicit_with_mcq.jsonl.gz", [
+        {
+            "topic": f"topic{number % 3}", "index": number, "preference": f"I never eat fruit number {number}.",
+            "question": f"What should I eat on day {number}?", "explanation": "",
+            "mcq": {"classification_task_options": [f"bread {number}", "fruit", "more fruit", "a fruit pie"]},
+        }
+        for number in range(30)
+    ])  # fmt: skip
 
 
 TIMEBENCH = (
@@ -116,87 +99,57 @@ def timebench(root: Path) -> None:
             if name.startswith("tempreason"):
                 record["context"] = "" if name.endswith("l1") else f"{who} was a worker."
             if name in ("tempreason_l2", "tempreason_l3"):
-                record["fact_context"] = (
-                    f"{who} worked at Shop {number} from 1980 to 1985.\n{who} worked at Mill {number} from 1985."
-                )
+                before = f"{who} worked at Shop {number} from 1980 to 1985."
+                record["fact_context"] = f"{before}\n{who} worked at Mill {number} from 1985."
             if name.startswith("timeqa"):
-                record |= {
-                    "context": f"{who} was born. He worked at Mill {number}.",
-                    "idx": f"/wiki/{who.replace(' ', '_')}#1",
-                }
+                record["context"] = f"{who} was born. He worked at Mill {number}."
+                record["idx"] = f"/wiki/{who.replace(' ', '_')}#1"
             if name.startswith("menatqa"):
                 record |= {"context": [f"{who} was born.", "Then nothing."], "answer": "unanswerable", "meta": {}}
             records.append(record)
         lines(folder / f"{name}.jsonl.gz", records)
     for name in ("timedial_f2", "mctaco_f2", "durationqa_f2"):
-        lines(
-            folder / f"{name}.jsonl.gz",
-            [
-                {
-                    "qid": number,
-                    "context": f"A: How long did {name} {number} take?\nB: For {number} it took <MASK>.",
-                    **({} if name == "timedial_f2" else {"question": f"How long did {name} {number} take?"}),
-                    "options": ["a day", "a year", "a minute"],
-                    "labels": ["yes", "yes", "yes"] if number == 0 else ["yes", "no", "yes"],
-                }
-                for number in range(20)
-            ],
-        )
+        lines(folder / f"{name}.jsonl.gz", [
+            {
+                "qid": number, "context": f"A: How long did {name} {number} take?\nB: For {number} it took <MASK>.",
+                **({} if name == "timedial_f2" else {"question": f"How long did {name} {number} take?"}),
+                "options": ["a day", "a year", "a minute"], "labels": ["yes", "no" if number else "yes", "yes"],
+            }
+            for number in range(20)
+        ])  # fmt: skip
     for name in ("tracie", "timexnli_cs1", "timexnli_cs2", "timexnli_cs3"):
-        lines(
-            folder / f"{name}.jsonl.gz",
-            [
-                {"Premise": f"{name} began in {2000 + n}.", "Hypothesis": f"{name} {n} is old.", "Label": "Entailment"}
-                for n in range(20)
-            ],
-        )
+        lines(folder / f"{name}.jsonl.gz", [
+            {"Premise": f"{name} began in {2000 + n}.", "Hypothesis": f"{name} {n} is old.", "Label": "Entailment"}
+            for n in range(20)
+        ])  # fmt: skip
 
 
 def time_ranges(root: Path) -> None:
-    found = {}
-    for number in range(40):
-        day = f"2020-04-{number % 28 + 1:02}"
-        found[f"q{number}"] = {
-            "question": f"What did Ann do on {day}, item {number}",
-            "question_time_range": {"start": f"{day}T00:00:00", "end": f"{day}T23:59:59"},
-            "reasoning": "",
-            "events": {},
-        }
-    found["open"] = {"question": "Which", "question_time_range": {"start": "unknown", "end": "2020-01-01T00:00:00"}}
-    found["clock"] = {
-        "question": "When",
-        "question_time_range": {"start": "2020-01-01T00:00:00", "end": "2025-07-17T11:00:00"},
-    }
-    found["never"] = {
-        "question": "Leap",
-        "question_time_range": {"start": "2021-02-29T00:00:00", "end": "2021-02-29T23:59:59"},
-    }
-    whole(root / "time_dialog_ranges" / "question_time_ranges.json", found)
+    days = {f"What did Ann do on day {n}": f"2020-04-{n % 28 + 1:02}" for n in range(40)}
+    asked = [(question, f"{day}T00:00:00", f"{day}T23:59:59") for question, day in days.items()]
+    asked += [("Which", "unknown", "2020-01-01T00:00:00"), ("When", "2020-01-01T00:00:00", "2025-07-17T11:00:00")]
+    asked += [("Leap", "2021-02-29T00:00:00", "2021-02-29T23:59:59")]
+    whole(root / "time_dialog_ranges" / "question_time_ranges.json", {
+        f"q{number}": {"question": question, "question_time_range": {"start": start, "end": end}}
+        for number, (question, start, end) in enumerate(asked)
+    })  # fmt: skip
 
 
 def math500(root: Path) -> None:
-    lines(
-        root / "math500" / "test.jsonl",
-        [
-            {
-                "problem": f"What is half of ${number}$?",
-                "solution": f"It is \\boxed{{\\frac{{{number}}}{{2}}}}.",
-                "answer": f"\\frac{{{number}}}{{2}}",
-                "subject": "Algebra",
-                "level": 1,
-                "unique_id": f"test/{number}.json",
-            }
-            for number in range(1, 60, 2)
-        ],
-    )
+    lines(root / "math500" / "test.jsonl", [
+        {
+            "problem": f"What is half of ${number}$?", "solution": f"It is \\boxed{{\\frac{{{number}}}{{2}}}}.",
+            "answer": f"\\frac{{{number}}}{{2}}", "subject": "Algebra", "level": 1,
+            "unique_id": f"test/{number}.json",
+        }
+        for number in range(1, 60, 2)
+    ])  # fmt: skip
 
 
 def banking77(root: Path) -> None:
-    folder = root / "banking77"
-    folder.mkdir(parents=True, exist_ok=True)
     for part, count in (("train", 6), ("test", 3)):
         rows = [f'"{part} query {n} on topic {topic}",topic_{topic}' for topic in range(60) for n in range(count)]
-        (folder / f"{part}.csv").write_text("text,category\n" + "\n".join(rows) + "\n")
+        text(root / "banking77" / f"{part}.csv", "text,category\n" + "\n".join(rows) + "\n")
 
 
 def longmemeval_file(root: Path) -> None:
@@ -206,127 +159,81 @@ def longmemeval_file(root: Path) -> None:
             [{"role": "user", "content": f"I bought lamp {number} for {number} pounds.", "has_answer": True}],
             [{"role": "user", "content": "Hello there."}, {"role": "assistant", "content": "Hello."}],
         ]
-        records.append(
-            {
-                "question_id": f"new{number}" + ("_abs" if number == 3 else ""),
-                "question_type": "single-session-user",
-                "question": f"What did lamp {number} cost?",
-                "answer": f"{number} pounds",
-                "question_date": "2023/05/30 (Tue) 23:40",
-                "haystack_dates": ["2023/05/20 (Sat) 02:21", "2023/05/10 (Wed) 02:21"],
-                "haystack_session_ids": [f"answer_{number}", "chat_1"],
-                "haystack_sessions": sessions,
-                "answer_session_ids": [f"answer_{number}"],
-            }
-        )
+        records.append({
+            "question_id": f"new{number}" + ("_abs" if number == 3 else ""), "question_type": "single-session-user",
+            "question": f"What did lamp {number} cost?", "answer": f"{number} pounds",
+            "question_date": "2023/05/30 (Tue) 23:40",
+            "haystack_dates": ["2023/05/20 (Sat) 02:21", "2023/05/10 (Wed) 02:21"],
+            "haystack_session_ids": [f"answer_{number}", "chat_1"], "haystack_sessions": sessions,
+            "answer_session_ids": [f"answer_{number}"],
+        })  # fmt: skip
     whole(root / "longmemeval" / "longmemeval_s_cleaned.json", records)
 
 
 def longmemeval_v2(root: Path) -> None:
     folder = root / "longmemeval-v2"
     states = [{"url": "http://shop", "action": "click", "thought": "a sale", "accessibility_tree": "Lamps. Chairs."}]
-    lines(
-        folder / "trajectories.jsonl",
-        [{"id": f"t{n}", "domain": "web", "goal": "buy", "outcome": "success", "states": states} for n in range(4)],
-    )
-    lines(
-        folder / "questions.jsonl",
-        [
-            {
-                "id": f"q{n}",
-                "domain": "web",
-                "question": f"What is on page {n}?",
-                "answer": f"lamps {n}",
-                "question_type": "static",
-                "eval_function": "norm_phrase_set_match",
-                "image": "x.png" if n == 0 else None,
-            }
-            for n in range(30)
-        ],
-    )
+    bought = {"domain": "web", "goal": "buy", "outcome": "success", "states": states}
+    lines(folder / "trajectories.jsonl", [{"id": f"t{n}", **bought} for n in range(4)])
+    lines(folder / "questions.jsonl", [
+        {
+            "id": f"q{n}", "domain": "web", "question": f"What is on page {n}?", "answer": f"lamps {n}",
+            "question_type": "static", "eval_function": "norm_phrase_set_match",
+            "image": "x.png" if n == 0 else None,
+        }
+        for n in range(30)
+    ])  # fmt: skip
     whole(folder / "haystacks" / "lme_v2_small.json", {f"q{n}": [f"t{n % 4}", f"t{(n + 1) % 4}"] for n in range(30)})
 
 
 def memory_agent_bench(root: Path) -> None:
-    lines(
-        root / "memoryagentbench" / "Conflict_Resolution.jsonl",
-        [
-            {
-                "context": f"Here are facts:\n0. Lamp {n} is red.\n1. Lamp {n} is blue.",
-                "questions": [f"Which colour has lamp {n}?", f"What is {n}?"],
-                "answers": [["blue", "Blue"], ["a lamp"]],
-                "metadata": {"source": "factconsolidation_sh_6k", "qa_pair_ids": [f"{n}_0", f"{n}_1"]},
-            }
-            for n in range(30)
-        ],
-    )
+    lines(root / "memoryagentbench" / "Conflict_Resolution.jsonl", [
+        {
+            "context": f"Here are facts:\n0. Lamp {n} is red.\n1. Lamp {n} is blue.",
+            "questions": [f"Which colour has lamp {n}?", f"What is {n}?"],
+            "answers": [["blue", "Blue"], ["a lamp"]],
+            "metadata": {"source": "factconsolidation_sh_6k", "qa_pair_ids": [f"{n}_0", f"{n}_1"]},
+        }
+        for n in range(30)
+    ])  # fmt: skip
 
 
 def memory_arena(root: Path) -> None:
-    lines(
-        root / "memoryarena" / "data.jsonl",
-        [
-            {
-                "id": n,
-                "category": "baking",
-                "backgrounds": [f"The shop {n} has flour."],
-                "questions": [f"Buy flour {n}.", f"Buy sugar like {n}.", f"Plan trip {n}."],
-                "answers": [
-                    {"target_asin": f"B0{n}", "attributes": ["fine"]},
-                    f"sugar {n}",
-                    [{"days": 1, "to": f"Rome {n}"}],
-                ],
-            }
-            for n in range(30)
-        ],
-    )
+    lines(root / "memoryarena" / "data.jsonl", [
+        {
+            "id": n, "category": "baking", "backgrounds": [f"The shop {n} has flour."],
+            "questions": [f"Buy flour {n}.", f"Buy sugar like {n}.", f"Plan trip {n}."],
+            "answers": [
+                {"target_asin": f"B0{n}", "attributes": ["fine"]}, f"sugar {n}", [{"days": 1, "to": f"Rome {n}"}],
+            ],
+        }
+        for n in range(30)
+    ])  # fmt: skip
 
 
 def lifelong_agent_bench(root: Path) -> None:
     table = {"name": "shops", "row_list": [["a", 1]], "column_info_list": [{"name": "town", "type": "TEXT"}]}
-    whole(
-        root / "lifelongagentbench" / "db_bench.json",
-        {
-            str(n): {
-                "instruction": f"List the towns of shop {n}.",
-                "answer_info": {"md5": None, "direct": [["a"]], "sql": f"SELECT town FROM shops WHERE id = {n}"},
-                "table_info": table,
-                "skill_list": ["select"],
-            }
-            for n in range(40)
-        },
-    )
+    whole(root / "lifelongagentbench" / "db_bench.json", {
+        str(n): {
+            "instruction": f"List the towns of shop {n}.", "table_info": table, "skill_list": ["select"],
+            "answer_info": {"md5": None, "direct": [["a"]], "sql": f"SELECT town FROM shops WHERE id = {n}"},
+        }
+        for n in range(40)
+    })  # fmt: skip
 
 
 def tau2(root: Path) -> None:
     folder = root / "tau2"
-    whole(
-        folder / "tasks.json",
-        [
-            {
-                "id": str(n),
-                "description": {},
-                "user_scenario": {
-                    "persona": None,
-                    "instructions": {
-                        "domain": "retail",
-                        "reason_for_call": f"Cancel order W{n}.",
-                        "known_info": "I am Ann.",
-                    },
-                },
-                "initial_state": None,
-                "evaluation_criteria": {
-                    "actions": []
-                    if n == 1
-                    else [
-                        {"name": "find_user", "arguments": {}},
-                        {"name": "cancel_order", "arguments": {"id": f"W{n}"}},
-                    ],
-                    "nl_assertions": [],
-                },
-            }
-            for n in range(40)
-        ],
-    )
-    (folder / "policy.md").write_text("# Policy\n\nCancel only orders that are pending.\n")
+    calls = [{"name": "find_user", "arguments": {}}, {"name": "cancel_order", "arguments": {"id": "W1"}}]
+    whole(folder / "tasks.json", [
+        {
+            "id": str(n), "description": {}, "initial_state": None,
+            "user_scenario": {"persona": None, "instructions": {
+                "domain": "retail", "reason_for_call": f"Cancel order W{n}.", "known_info": "I am Ann.",
+            }},
+            "evaluation_criteria": {"actions": [] if n == 1 else calls, "nl_assertions": []},
+        }
+        for n in range(40)
+    ])  # fmt: skip
+    text(folder / "policy.md", "# Policy\n\nCancel only orders that are pending.\n")
     whole(folder / "split_tasks.json", {"train": [str(n) for n in range(30)], "test": [str(n) for n in range(30, 40)]})

@@ -1,17 +1,21 @@
-"""What is particular to the loaders of benchmarks, on small files in their public shape."""
+"""What is particular to the loaders of benchmarks, on small files in their public shape; LoCoMo's own file where there is one."""
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.methods.benchmarks._arithmetic import arithmetic
 from keepworth.methods.benchmarks.banking77 import banking77
 from keepworth.methods.benchmarks.bfcl_memory import bfcl_memory
 from keepworth.methods.benchmarks.lifelong_agent_bench import lifelong_agent_bench
+from keepworth.methods.benchmarks.locomo import UNANSWERABLE, find, locomo
 from keepworth.methods.benchmarks.longmemeval import longmemeval_file
 from keepworth.methods.benchmarks.longmemeval_v2 import longmemeval_v2
 from keepworth.methods.benchmarks.memory_agent_bench import memory_agent_bench
@@ -24,6 +28,7 @@ from keepworth.methods.benchmarks.timebench import QUESTIONS, timebench, timeben
 from keepworth.methods.benchmarks.word_problems import gsm8k, math500, svamp
 from keepworth.tasks.benchmark import named, refuse_leaks
 from keepworth.tasks.data_files import MissingData, WrongFormat
+from keepworth.tasks.entries import entries
 from keepworth.tasks.splits import SPLITS
 from keepworth.tasks.verifiers import verify
 from tests.methods.benchmarks import fixtures
@@ -65,11 +70,7 @@ def test_supporting_sentences_are_evidence_and_the_test_side_stays_whole(tmp_pat
     fixtures.multihop_folder(tmp_path, "hotpotqa")
     sides = {split: hotpotqa(split, data=tmp_path) for split in SPLITS}
     # B and D share a supporting paragraph with F, which is on a later side.
-    assert {split: [task.key[-1] for task in found] for split, found in sides.items()} == {
-        "train": ["A"],
-        "dev": ["C"],
-        "test": ["E", "F"],
-    }
+    assert ["".join(task.key[-1] for task in found) for found in sides.values()] == ["A", "C", "EF"]
     task = sides["train"][0]
     said = [(turn.speaker, turn.text) for session in task.sessions for turn in session.turns if turn.evidence]
     assert sorted(said) == [("RunA", "RunA is 401 km long."), ("Town A", "It lies on the river RunA.")]
@@ -117,9 +118,8 @@ def test_timebench_tells_facts_and_asks(tmp_path: Path) -> None:
     assert article.sessions[0].turns[0].speaker.startswith("TimeqaEasy Person")
     assert {task.tags["abstention"] for task in every if task.tags["type"].startswith("menatqa")} == {"true"}
     few = timebench("test", data=tmp_path, tasks=("timeqa_hard",))
-    assert [task.key for task in few] == [
-        task.key for task in timebench("test", data=tmp_path) if task.tags["type"] == "timeqa_hard"
-    ]
+    hard = [task for task in timebench("test", data=tmp_path) if task.tags["type"] == "timeqa_hard"]
+    assert [task.key for task in few] == [task.key for task in hard]
     assert timebench("test", data=tmp_path, tasks=("tempreason_l1",))[0].sessions == ()
     with pytest.raises(UnknownName, match="Did you mean 'timeqa_hard'"):
         timebench("test", data=tmp_path, tasks=("timeqa_hards",))
@@ -146,23 +146,17 @@ def test_only_intervals_with_both_ends_are_asked(tmp_path: Path) -> None:
 
 def test_what_is_remembered_is_asked_nowhere(tmp_path: Path) -> None:
     fixtures.math500(tmp_path)
-    fixtures.lines(
-        tmp_path / "gsm8k" / "train.jsonl",
-        [
-            {"question": task.input, "answer": f"<<1+1=2>>So it is.\n#### {task.answers[0]}"}
-            for task in arithmetic("gsm8k", "train")
-        ],
-    )
-    for name, load in (
-        ("gsm8k", lambda split: gsm8k(split, data=tmp_path, memories=10_000)),
-        ("svamp", lambda split: svamp(split, memories=10_000)),
-        ("math500", lambda split: math500(split, data=tmp_path, memories=10_000)),
-    ):
-        sides = {split: load(split) for split in SPLITS}
+    fixtures.lines(tmp_path / "gsm8k" / "train.jsonl", [
+        {"question": task.input, "answer": f"<<1+1=2>>So it is.\n#### {task.answers[0]}"}
+        for task in arithmetic("gsm8k", "train")
+    ])  # fmt: skip
+    loads: dict[Any, dict[str, Any]] = {gsm8k: {"data": tmp_path}, svamp: {}, math500: {"data": tmp_path}}
+    for load, options in loads.items():
+        sides = {split: load(split, memories=10_000, **options) for split in SPLITS}
         refuse_leaks(sides)
         told = " ".join(turn.text for session in sides["test"][0].sessions for turn in session.turns)
         assert sides["train"][0].sessions == sides["test"][0].sessions
-        assert not any(f"{task.input}\n" in told for found in sides.values() for task in found), name
+        assert not any(f"{task.input}\n" in told for found in sides.values() for task in found), load
         assert "<<" not in told
         assert not any("equation" in task.tags for task in sides["test"])
     assert len(gsm8k("test", data=tmp_path)) == 1319
@@ -251,4 +245,140 @@ def test_sets_of_others_for_agents(tmp_path: Path) -> None:
     assert verify(sides["test"][0], "cancel_order; find_user") == 1.0
 
 
-# What is made.
+def conversation(index: int) -> dict[str, object]:
+    return {
+        "sample_id": f"conv-{index}",
+        "conversation": {
+            "speaker_a": "Ann",
+            "speaker_b": "Bob",
+            "session_1_date_time": "1:56 pm on 8 May, 2023",
+            "session_1": [
+                {"speaker": "Ann", "dia_id": "D1:1", "text": "I got a dog."},
+                {"speaker": "Bob", "dia_id": "D1:2", "text": "Look!", "blip_caption": "a red bowl"},
+            ],
+            "session_2_date_time": "12:05 am on 1 June, 2023",
+            "session_2": [{"speaker": "Ann", "dia_id": "D2:1", "text": "He is called Rex."}],
+            "session_10_date_time": "12:09 pm on 13 September, 2023",
+            "session_10": [{"speaker": "Bob", "dia_id": "D10:1", "text": "Hi."}],
+            "session_11_date_time": "9:00 am on 14 September, 2023",
+        },
+        "qa": [
+            {"question": "What is Ann's dog called?", "answer": "Rex", "evidence": ["D1:1; D2:1"], "category": 1},
+            {"question": "When?", "answer": 2022, "evidence": ["D:2:1", "D", "D9:9"], "category": 2},
+            {"question": "What did Ann cook?", "adversarial_answer": "soup", "evidence": ["D1:1"], "category": 5},
+        ],
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "locomo").mkdir()
+    with gzip.open(tmp_path / "locomo" / "locomo10.json.gz", "wt") as file:
+        json.dump([conversation(index) for index in range(10)], file)
+    return tmp_path
+
+
+def test_tasks(folder: Path) -> None:
+    first, second = locomo("train", data=folder)
+    assert (first.key, first.input, first.answers) == ("locomo/locomo_0_qa0", "What is Ann's dog called?", ("Rex",))
+    assert [s.date for s in first.sessions] == ["2023-05-08T13:56", "2023-06-01T00:05", "2023-09-13T12:09"]
+    assert first.evidence == ("locomo_0_session_1", "locomo_0_session_2")
+    assert [turn.evidence for turn in first.sessions[0].turns] == [True, False]
+    assert first.sessions[0].turns[1].text == "Look! [shows a photo: a red bowl]"
+    assert first.asked_at == "2023-09-13T12:09"
+    assert first.sessions[2] is second.sessions[2]
+    assert second.answers == ("2022",)
+    assert second.evidence == ("locomo_0_session_2",)
+    assert second.tags["unresolved"] == "D9:9 D"
+    assert [task.tags["type"] for task in (first, second)] == ["multi-hop", "temporal"]
+    assert {entry.speaker for entry in entries(first)} == {"Ann", "Bob"}
+
+
+def test_splits_by_conversation(folder: Path) -> None:
+    def numbers(split: str, protocol: str) -> list[str]:
+        return sorted({task.tags["conversation"] for task in locomo(split, data=folder, protocol=protocol)})
+
+    assert [numbers(split, "memory-r1") for split in SPLITS] == [["0"], ["1"], list("23456789")]
+    assert [numbers(split, "wide") for split in SPLITS] == [list("012345"), ["6", "7"], ["8", "9"]]
+
+
+def test_adversarial_only_on_request(folder: Path) -> None:
+    (task,) = locomo("train", data=folder, categories=["adversarial"])
+    assert task.answers == UNANSWERABLE
+    assert task.tags["abstention"] == "true"
+    assert "soup" not in repr(task)
+
+
+def test_corrections(folder: Path) -> None:
+    with pytest.raises(MissingData, match=r"corrected=True needs .*answer_key_errors.json, .*Get errors.json"):
+        locomo("train", data=folder, corrected=True)
+    faults = [
+        {
+            "question_id": "locomo_0_qa0", "question": "What is Ann's dog called?", "error_type": "WRONG_CITATION",
+            "correct_evidence": ["D2:1"], "correct_answer": "Rex II",
+        },
+        {
+            "question_id": "locomo_0_qa1", "question": "When?", "error_type": "TEMPORAL_ERROR",
+            "correct_evidence": ["D1:2"], "correct_answer": "2021 (but the question says 2022)",
+        },
+    ]  # fmt: skip
+    path = folder / "locomo" / "answer_key_errors.json"
+    path.write_text(json.dumps(faults))
+    first, second = locomo("train", data=folder, corrected=True)
+    assert (first.answers, first.evidence) == (("Rex",), ("locomo_0_session_2",))
+    assert first.tags["correction"] == "WRONG_CITATION"
+    assert (second.answers, second.evidence) == (("2021",), ("locomo_0_session_1",))
+    assert first.source == "locomo10-corrected"
+    faults[0]["question"] = "Another?"
+    path.write_text(json.dumps(faults))
+    with pytest.raises(ValueError, match="locomo_0_qa0 is about 'Another\\?'"):
+        locomo("train", data=folder, corrected=True)
+
+
+def test_where_it_is_looked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder / "locomo" / "locomo10.json.gz"
+    assert find(folder) == find(folder / "locomo") == find(path) == path
+    monkeypatch.setenv("KEEPWORTH_DATA", str(folder))
+    assert find() == path
+    monkeypatch.delenv("KEEPWORTH_DATA")
+    with pytest.raises(MissingData, match=r"no place was named.*snap-research/locomo.*KEEPWORTH_DATA"):
+        find()
+    with pytest.raises(MissingData, match=r"looked for .*locomo10\.json\.gz.*snap-research/locomo"):
+        find(folder / "nowhere")
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"split": "validation"}, "There is no split 'validation'"),
+    ({"split": "train", "protocol": "memory_r1"}, "Did you mean 'memory-r1'"),
+    ({"split": "train", "categories": ["temporl"]}, "Did you mean 'temporal'"),
+])  # fmt: skip
+def test_unknown_names(folder: Path, options: dict[str, object], message: str) -> None:
+    with pytest.raises(UnknownName, match=message):
+        locomo(data=folder, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def real() -> Path:
+    try:
+        return find()
+    except MissingData as error:
+        pytest.skip(f"the real LoCoMo file is needed: {error}")
+
+
+def of_all_sides(real: Path, **options: Any) -> list[Task]:
+    return [task for split in SPLITS for task in locomo(split, data=real, **options)]
+
+
+def test_answers_are_texts_and_adversarial_questions_stand_apart(real: Path) -> None:
+    """How many each side has is asked of all benchmarks."""
+    tasks = of_all_sides(real)
+    assert not any(task.tags["type"] == "adversarial" for task in tasks)
+    assert all(isinstance(answer, str) for task in tasks for answer in task.answers)
+    assert len(of_all_sides(real, categories=["adversarial"])) == 446
+
+
+def test_the_audit_fits_the_data(real: Path) -> None:
+    if not (real.parent / "answer_key_errors.json").is_file():
+        pytest.skip(f"answer_key_errors.json is not next to {real}")
+    corrected = of_all_sides(real, corrected=True)
+    assert sum(task.tags["correction"] != "" for task in corrected) == 156

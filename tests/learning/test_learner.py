@@ -87,13 +87,10 @@ def test_filters_and_batches_go_by_the_score_before_shaping() -> None:
     assert rows_of(shaped, ("speaker",), 0).batch.metric.tolist() == [*REWARDS[0], 1.0, 1.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize(
-    ("dtype", "rate", "gradient", "says"),
-    [
-        (torch.float32, 0.5, [1.0, math.nan, 0.0], "Lower the learning rate"),
-        (torch.float16, 1e6, [1.0, 1.0, 1.0], "not taken"),  # the master overflows the live type
-    ],
-)
+@pytest.mark.parametrize(("dtype", "rate", "gradient", "says"), [
+    (torch.float32, 0.5, [1.0, math.nan, 0.0], "Lower the learning rate"),
+    (torch.float16, 1e6, [1.0, 1.0, 1.0], "not taken"),  # the master overflows the live type
+])  # fmt: skip
 def test_a_step_that_diverges_changes_nothing_and_says_so(
     dtype: torch.dtype, rate: float, gradient: list[float], says: str
 ) -> None:

@@ -121,23 +121,16 @@ class Dies:
         type(self).closed += 1
 
 
-@pytest.mark.parametrize(
-    ("how", "stop", "said"),
-    [
-        ("raise", StopReason.ENVIRONMENT_ERROR, "Dies.step failed: ConnectionError: the world went away"),
-        ("own timeout", StopReason.ENVIRONMENT_ERROR, "Dies.step failed: TimeoutError: a server's"),
-        ("hang", StopReason.TIMEOUT, "Dies.step took more than 0.05 s"),
-        ("nan", StopReason.ENVIRONMENT_ERROR, "Dies.step gave the reward 'r', which is nan, not a finite number"),
-        ("text", StopReason.ENVIRONMENT_ERROR, "Dies.step gave the reward 'r', which is 'good', not a number"),
-        (
-            "huge",
-            StopReason.ENVIRONMENT_ERROR,
-            "Dies.step gave the reward 'r', which is a number too large for a float",
-        ),
-        ("no step", StopReason.ENVIRONMENT_ERROR, "Dies.step returned str, not a Step"),
-        ("bare", StopReason.ENVIRONMENT_ERROR, "Dies.step gave a reward that is a float, not a RewardTerm"),
-    ],
-)
+@pytest.mark.parametrize(("how", "stop", "said"), [
+    ("raise", StopReason.ENVIRONMENT_ERROR, "Dies.step failed: ConnectionError: the world went away"),
+    ("own timeout", StopReason.ENVIRONMENT_ERROR, "Dies.step failed: TimeoutError: a server's"),
+    ("hang", StopReason.TIMEOUT, "Dies.step took more than 0.05 s"),
+    ("nan", StopReason.ENVIRONMENT_ERROR, "Dies.step gave the reward 'r', which is nan, not a finite number"),
+    ("text", StopReason.ENVIRONMENT_ERROR, "Dies.step gave the reward 'r', which is 'good', not a number"),
+    ("huge", StopReason.ENVIRONMENT_ERROR, "Dies.step gave the reward 'r', which is a number too large for a float"),
+    ("no step", StopReason.ENVIRONMENT_ERROR, "Dies.step returned str, not a Step"),
+    ("bare", StopReason.ENVIRONMENT_ERROR, "Dies.step gave a reward that is a float, not a RewardTerm"),
+])  # fmt: skip
 def test_an_environment_that_fails_ends_its_own_episode_only(how: str, stop: StopReason, said: str) -> None:
     Dies.closed = 0
     at = 2 if how in ("raise", "hang") else 1
@@ -264,14 +257,11 @@ def test_turns_are_in_one_state_where_the_tools_have_said_the_same() -> None:
     assert "" not in (*one, *other)
 
 
-@pytest.mark.parametrize(
-    ("said", "stop"),
-    [
-        (" quit: now\n", StopReason.TOOL_STOP),
-        (" nonsense\n", StopReason.PARSE_ERROR),
-        (" double: 1\n", StopReason.MAX_TURNS),
-    ],
-)
+@pytest.mark.parametrize(("said", "stop"), [
+    (" quit: now\n", StopReason.TOOL_STOP),
+    (" nonsense\n", StopReason.PARSE_ERROR),
+    (" double: 1\n", StopReason.MAX_TURNS),
+])  # fmt: skip
 def test_how_a_dialogue_with_tools_ends(said: str, stop: StopReason) -> None:
     def quit(reason: str) -> str:
         """Give up."""

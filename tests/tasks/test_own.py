@@ -63,19 +63,16 @@ def test_named_splits_are_taken_and_may_not_share_a_prompt(tmp_path: Path) -> No
         own_tasks(written(tmp_path / "my.jsonl", *named, rows(9)[8]))
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("[1, 2]", r"my.jsonl, line 2: this is no object"),
-        ('{"prompt": ', r"my.jsonl, line 2: this is no JSON"),
-        ({"promt": "a"}, r"line 2: there is no prompt.*Write 'prompt'"),
-        ({"prompt": "a", "split": "tset"}, r"line 2: split is 'tset'"),
-        ({"prompt": [{"role": "human", "content": "a"}]}, r"line 2: prompt, message 1 is"),
-        ({"prompt": [{"role": "assistant", "content": "a"}]}, r"line 2: prompt ends with what the assistant said"),
-        ({"prompt": [{"role": "system", "content": "a"}]}, r"line 2: prompt has no message of a user"),
-        ({"prompt": "a", "id": 1}, r"line 2: the key 'my/1' comes twice"),
-    ],
-)
+@pytest.mark.parametrize(("line", "says"), [
+    ("[1, 2]", r"my.jsonl, line 2: this is no object"),
+    ('{"prompt": ', r"my.jsonl, line 2: this is no JSON"),
+    ({"promt": "a"}, r"line 2: there is no prompt.*Write 'prompt'"),
+    ({"prompt": "a", "split": "tset"}, r"line 2: split is 'tset'"),
+    ({"prompt": [{"role": "human", "content": "a"}]}, r"line 2: prompt, message 1 is"),
+    ({"prompt": [{"role": "assistant", "content": "a"}]}, r"line 2: prompt ends with what the assistant said"),
+    ({"prompt": [{"role": "system", "content": "a"}]}, r"line 2: prompt has no message of a user"),
+    ({"prompt": "a", "id": 1}, r"line 2: the key 'my/1' comes twice"),
+])  # fmt: skip
 def test_a_row_that_is_wrong_is_named(tmp_path: Path, line: Any, says: str) -> None:
     with pytest.raises(WrongFormat, match=says):
         own_tasks(written(tmp_path / "my.jsonl", rows(1)[0], line))

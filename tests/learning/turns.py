@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import torch
 
 from keepworth.episodes import Group, RewardScope, RewardTerm, SamplingParams, Segment
-from keepworth.learning.learner import Learner
+from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Sequence
 from keepworth.learning.objective.presets import preset
-from keepworth.models.inprocess import InProcessModel
+from keepworth.models.adapter import attach_lora, unfreeze
+from keepworth.models.inprocess import InProcessModel, Precision
 from tests.episode_of import episode_of
 from tests.learning.objective.toys import runnable
+from tests.models.tiny import tiny_model
 
 ROLE = "speaker"
 PROMPTS = (tuple(b"say:"), tuple(b"and again:"))
@@ -31,6 +35,39 @@ def objective_of(name: str) -> Objective:
     if name == WHOLE:
         return runnable(preset("grpo", ratio=Sequence("proximal", unit="episode"), aggregation_unit="episode"), 8)
     return runnable(preset(name), 8)
+
+
+OF_OPTIMISER = {field.name for field in fields(Optimisation)}
+
+
+def learner_of(
+    objective: Objective,
+    lora: int = 0,
+    *,
+    model: InProcessModel | None = None,
+    hidden: int = 32,
+    precision: Precision = "fp32",
+    role: str = ROLE,
+    **how: Any,
+) -> Learner:
+    """Of a tiny model, or of its adapter of rank `lora`. how: settings of the optimiser, and what else a learner may be given."""
+    model = model or tiny_model(precision=precision, hidden=hidden)
+    named = attach_lora(model, lora) if lora else unfreeze(model)
+    optimisation = Optimisation(**{name: how.pop(name) for name in OF_OPTIMISER & set(how)})
+    return Learner(model, named, objective, optimisation, role, **how)
+
+
+def weights(learner: Learner) -> dict[str, torch.Tensor]:
+    """A copy of what it trains, its critic's weights too."""
+    trained = dict(learner.master_weights.named)
+    if learner.critic is not None:
+        trained |= learner.critic.master_weights.named
+    return {name: value.detach().clone() for name, value in trained.items()}
+
+
+def same(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> bool:
+    """Whether these weights are equal to the last bit."""
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 def descend_plainly(learner: Learner, rate: float) -> None:

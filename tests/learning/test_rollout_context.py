@@ -51,9 +51,17 @@ def open_group() -> OpenGroup:
 
 
 def context_of(member: int = 1, tries: int = 0, among: OpenGroup | None = None, **terms: Any) -> EpisodeContext:
-    return EpisodeContext(
-        Counting().sample, among or open_group(), member, settings(**{"call_seconds": 5.0, **terms}), tries
-    )
+    asynchrony = settings(**{"call_seconds": 5.0, **terms})
+    return EpisodeContext(Counting().sample, among or open_group(), member, asynchrony, tries)
+
+
+def run(rollout: Any, context: EpisodeContext | None = None, seconds: float = 5) -> Episode:
+    return asyncio.run(run_rollout(rollout, TASK, context or context_of(), seconds))
+
+
+def two_members() -> list[EpisodeContext]:
+    among = OpenGroup(3, 0, TASK, 2)
+    return [context_of(member=member, among=among) for member in (0, 1)]
 
 
 async def two_calls(task: Task, given: EpisodeContext) -> Episode:
@@ -75,7 +83,7 @@ def test_draws_depend_on_whose_call_it_is_alone() -> None:
     for tries in (0, 1):
         for member in (1, 2):
             context = EpisodeContext(Noted().sample, open_group(), member, settings(seed=7, groups=2), tries)
-            episode = asyncio.run(run_rollout(two_calls, TASK, context, 5))
+            episode = run(two_calls, context)
             assert (episode.id, episode.reward) == (f"3/{member}", 41.0)
     assert {(seed, group) for seed, _, group in drafts} == {(7 * 1_000_003 + 1, 3)}
     assert [stream for _, stream, _ in drafts][:4] == [(1, 1), (1, 1, 0, 1), (1, 2), (1, 2, 0, 1)]
@@ -98,27 +106,22 @@ def test_an_asynchronous_environment_that_hangs_is_a_timeout() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    episode = asyncio.run(run_rollout(hangs, TASK, context_of(), 0.05))
+    episode = run(hangs, seconds=0.05)
     assert (episode.stop, has_failed(episode)) == (StopReason.TIMEOUT, True)
     assert "longer than 0.05 s" in episode.errors[0]
 
 
-@pytest.mark.parametrize(("returned", "says"), [
-    ("done", "returned str, not an Episode"),
-    ("renamed", "called 'x'"),
-    ("empty", "without a model call"),
-    ("infinite", "inf, not a finite number"),
+@pytest.mark.parametrize(("changes", "says"), [
+    ({}, "returned str, not an Episode"),
+    ({"id": "x"}, "called 'x'"),
+    ({"segments": ()}, "without a model call"),
+    ({"rewards": (RewardTerm("weather", float("inf")),)}, "inf, not a finite number"),
 ])  # fmt: skip
-def test_a_rollout_that_returns_something_else_is_named(returned: str, says: str) -> None:
+def test_a_rollout_that_returns_something_else_is_named(changes: dict[str, Any], says: str) -> None:
     async def odd(task: Task, given: EpisodeContext) -> Any:
-        episode = await two_calls(task, given)
-        changes = {"renamed": {"id": "x"}, "empty": {"segments": ()}}
-        if returned == "infinite":
-            term = replace(episode.rewards[0], value=float("inf"))
-            return replace(episode, rewards=(term,))
-        return replace(episode, **changes[returned]) if returned in changes else returned
+        return replace(await two_calls(task, given), **changes) if changes else "done"
 
-    episode = asyncio.run(run_rollout(odd, TASK, context_of(), 5))
+    episode = run(odd)
     assert has_failed(episode)
     assert says in episode.errors[0]
 
@@ -128,12 +131,9 @@ def test_a_rollout_s_own_terms_become_plain_numbers(value: Any) -> None:
     async def own(task: Task, given: EpisodeContext) -> Episode:
         return replace(await two_calls(task, given), rewards=(RewardTerm("own", value),))
 
-    episode = asyncio.run(run_rollout(own, TASK, context_of(), 5))
+    episode = run(own)
     assert not has_failed(episode)
-    assert (episode.reward, type(episode.rewards[0].value)) == (
-        0.5,
-        float,
-    )  # what is no float cannot be written to disk
+    assert (episode.reward, type(episode.rewards[0].value)) == (0.5, float)  # nothing else can be written to disk
 
 
 def test_a_call_that_never_ends_does_not_keep_the_next_from_running() -> None:
@@ -175,7 +175,7 @@ def test_a_timeout_of_the_functions_own_is_its_failure_and_not_ours() -> None:
         raise TimeoutError("the judge's server did not answer")
 
     async def asks_too() -> None:
-        raise TimeoutError("the judge's server did not answer")
+        asks()
 
     async def gives_up() -> None:
         raise asyncio.CancelledError
@@ -216,11 +216,9 @@ def test_what_is_shared_is_made_once_and_again_only_where_it_failed() -> None:
         return number
 
     async def both() -> tuple[list[Any], int]:
-        among = OpenGroup(3, 0, TASK, 2)
-        members = [context_of(member=member, among=among) for member in (0, 1)]
-        first = await asyncio.gather(
-            *(member.shared("x", made_slowly, 7) for member in members), return_exceptions=True
-        )
+        members = two_members()
+        asked = (member.shared("x", made_slowly, 7) for member in members)
+        first = await asyncio.gather(*asked, return_exceptions=True)
         return list(map(str, first)), await members[1].shared("x", made_slowly, 8)
 
     assert asyncio.run(both()) == (["not yet", "not yet"], 8)
@@ -252,11 +250,8 @@ def test_a_judge_that_fails_fails_every_member_that_asked() -> None:
         raise ConnectionError("no judge")
 
     async def group() -> list[Any]:
-        among = OpenGroup(3, 0, TASK, 2)
-        members = [context_of(member=member, among=among) for member in (0, 1)]
-        return await asyncio.gather(
-            *(member.with_group("judge", judge, "x") for member in members), return_exceptions=True
-        )
+        asked = (member.with_group("judge", judge, "x") for member in two_members())
+        return await asyncio.gather(*asked, return_exceptions=True)
 
     found = asyncio.run(group())
     assert [type(each) for each in found] == [CallFailed] * 2

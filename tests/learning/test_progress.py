@@ -11,8 +11,11 @@ from keepworth.learning.watch.progress import (
     PlainProgress,
     Progress,
     RichProgress,
+    duration,
     headline,
     progress_for,
+    short,
+    sparkline,
 )
 
 
@@ -86,3 +89,23 @@ def test_the_time_left_does_not_count_what_came_before_the_first_step(monkeypatc
     now[0] = 530.0
     progress.step(9, {})
     assert stream.getvalue().splitlines()[1:] == ["step 7/12", "step 8/12  left 40 s", "step 9/12  left 45 s"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.12345, "0.123"), (45.0, "45"), (1e-5, "1e-05"), (1234.5, "1.23e+03"), (0.0, "0"), (-0.5, "-0.500")],
+)
+def test_numbers_are_short(value: float, text: str) -> None:
+    assert short(value) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(41.7, "42 s"), (200, "3 min 20 s"), (3900, "1 h 05 min")])
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_sparklines_use_the_whole_height_or_the_given_one() -> None:
+    assert sparkline([0.0, 0.5, 1.0]) == "▁▅█"
+    assert sparkline([0.5, 0.5]) == "▄▄"
+    assert sparkline([0.0, 1.0], (0.0, 2.0)) == "▁▅"
+    assert sparkline([float("nan")]) == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
@@ -74,22 +75,18 @@ def train(objective: Objective, bandit: Bandit, steps: int, learning_rate: float
     optimiser = torch.optim.Adam([bandit.logits], lr=learning_rate)
     controls = initial(objective)
     for _ in range(steps):
-        batch = bandit.sample(objective)
-        assert batch.lp_proximal is not None
+        batch: Any = bandit.sample(objective)
         size = float(effective_sample_size((batch.lp_proximal - batch.lp_behaviour).sum(1)))
         estimate = advantages(batch, objective)
         batch = select(batch, objective, estimate, controls, bandit.generator)
         table = torch.log_softmax(bandit.logits, 0)
-        assert batch.ids is not None
         lp = table[batch.ids]
         entropy = -(table.exp() * table).sum().expand_as(lp)
         value, metrics = loss(objective, lp, entropy, estimate, batch, denominators(batch, objective), controls)
         optimiser.zero_grad()
         value.backward()
-        for group in optimiser.param_groups:
-            group["lr"] = learning_rate * (
-                1.0 if objective.step_control is None else objective.step_control.scale(size)
-            )
+        scale = 1.0 if objective.step_control is None else objective.step_control.scale(size)
+        optimiser.param_groups[0]["lr"] = learning_rate * scale
         optimiser.step()
         controls = advanced(controls, objective, entropy=metrics["entropy"], kl=metrics["reference_kl"])
 

@@ -38,16 +38,9 @@ def test_a_round_through_text_changes_nothing(episode: Episode) -> None:
     assert episode_from_json(json.loads(json.dumps(episode_to_json(episode)))) == episode
 
 
-RECORD = {
-    "id": "e1",
-    "task": "t",
-    "role": "answerer",
-    "question": "q",
-    "segments": [],
-    "answer": "a",
-    "stop": "completed",
-}
-RECORD |= {"expected": ["a"], "rewards": [{"name": "f1", "value": 0.5}], "memory_snapshot": "s", "policy_version": 3}
+RECORD = {"id": "e1", "task": "t", "role": "answerer", "question": "q", "segments": [], "answer": "a"}
+RECORD |= {"expected": ["a"], "rewards": [{"name": "f1", "value": 0.5}], "stop": "completed"}
+RECORD |= {"memory_snapshot": "s", "policy_version": 3}
 
 
 def test_fields_with_a_default_may_be_left_out() -> None:

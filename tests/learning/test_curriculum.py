@@ -11,15 +11,8 @@ from hypothesis import strategies as st
 
 from keepworth.episodes import Group, RewardTerm
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.collect.curriculum import (
-    GroupOrder,
-    batch,
-    candidate_of,
-    drawn_task,
-    position_of,
-    retry_of,
-    without_signal,
-)
+from keepworth.learning.collect import curriculum
+from keepworth.learning.collect.curriculum import candidate_of, position_of, retry_of
 from keepworth.learning.learner import Learner
 from tests.episode_of import episode_of
 from tests.learning.letters import Letters, Stops, index_of, low, metrics, settings, train_letters, trained
@@ -93,7 +86,7 @@ def test_a_serial_training_with_a_curriculum_that_is_stopped_ends_like_a_straigh
 
 
 def test_a_group_of_one_has_nothing_to_be_compared_with() -> None:
-    assert without_signal(Group("t", "", (episode_of("e", (), [RewardTerm("low", 1.0)]),)))
+    assert curriculum.without_signal(Group("t", "", (episode_of("e", (), [RewardTerm("low", 1.0)]),)))
 
 
 # Indices of groups: each position is filled once, whatever comes to nothing on the way and wherever the run is stopped.
@@ -101,10 +94,10 @@ def test_a_group_of_one_has_nothing_to_be_compared_with() -> None:
 
 @given(st.lists(st.sampled_from(["kept", "nothing", "stopped"]), max_size=60))
 def test_every_position_is_filled_once_however_often_it_is_begun_anew(fates: list[str]) -> None:
-    order, kept = GroupOrder(), list[int]()
+    order, kept = curriculum.GroupOrder(), list[int]()
     for fate in fates:
         if fate == "stopped":
-            again = GroupOrder()
+            again = curriculum.GroupOrder()
             again.load(order.state())
             order = again
             continue
@@ -126,14 +119,14 @@ def test_every_position_is_filled_once_however_often_it_is_begun_anew(fates: lis
 
 @given(st.integers(1, 9), st.integers(1, 7), st.integers(0, 99))
 def test_a_pass_holds_each_item_once(count: int, size: int, seed: int) -> None:
-    drawn = [item for step in range(count) for item in batch(range(count), size, step, seed)]
+    drawn = [item for step in range(count) for item in curriculum.batch(range(count), size, step, seed)]
     assert all(sorted(drawn[i : i + count]) == list(range(count)) for i in range(0, count * size, count))
 
 
 @given(st.lists(st.sampled_from("aab"), min_size=1, max_size=12), st.integers(1, 6), st.integers(0, 9))
 def test_kinds_are_equal_within_one_and_items_within_a_kind_too(kinds: list[str], size: int, seed: int) -> None:
     items = list(enumerate(kinds))
-    drawn = [drawn_task(items, lambda item: item[1], seed, position) for position in range(11 * size)]
+    drawn = [curriculum.drawn_task(items, lambda item: item[1], seed, position) for position in range(11 * size)]
     per_kind = Counter(kind for _, kind in drawn)
     assert set(per_kind) == set(kinds) or len(drawn) < len(set(kinds))
     counts = [per_kind[kind] for kind in set(kinds)]
@@ -142,12 +135,12 @@ def test_kinds_are_equal_within_one_and_items_within_a_kind_too(kinds: list[str]
         each = Counter(index for index, of in drawn if of == kind)
         own = [each[index] for index, of in items if of == kind]
         assert max(own) - min(own) <= 1
-    again = [drawn_task(items, lambda item: item[1], seed, position) for position in range(11 * size)]
+    again = [curriculum.drawn_task(items, lambda item: item[1], seed, position) for position in range(11 * size)]
     assert again == drawn
 
 
 def test_nothing_to_order_is_said() -> None:
     with pytest.raises(KeepworthError, match="nothing to train on"):
-        drawn_task([], str, 0, 0)
+        curriculum.drawn_task([], str, 0, 0)
     with pytest.raises(KeepworthError, match="nothing to train on"):
-        batch([], 2, 0, 0)
+        curriculum.batch([], 2, 0, 0)

@@ -20,17 +20,8 @@ from keepworth.learning.objective.policy_loss import denominators, loss
 from keepworth.learning.objective.presets import presets
 from keepworth.learning.rows import Rows, rows_of
 from keepworth.methods.objectives.vcpo import OptimalBaseline
-from tests.learning.turns import (
-    ROLE,
-    VALUES,
-    WHOLE,
-    descend_plainly,
-    learner_of,
-    objective_of,
-    same,
-    sampled_groups,
-    weights,
-)
+from tests.learning import turns
+from tests.learning.turns import ROLE, VALUES, descend_plainly, learner_of, objective_of, sampled_groups
 from tests.models.tiny import tiny_model, tiny_network
 
 RATE = 0.05
@@ -64,7 +55,7 @@ def plain_scores(network: Any, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.stack(lps), torch.stack(entropies)
 
 
-@pytest.mark.parametrize("name", [*sorted(presets()), WHOLE])
+@pytest.mark.parametrize("name", [*sorted(presets()), turns.WHOLE])
 def test_steps_equal_the_plain_computation(name: str, groups: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Two on the same episodes; one for an objective without a ratio, which takes no second. Groups are split: no pass holds
     more than 48 tokens, or what is kept of them where layers are recomputed."""
@@ -132,11 +123,11 @@ def test_steps_equal_the_plain_computation(name: str, groups: list[Any], monkeyp
 def test_every_preset_trains_an_adapter_in_single_precision(name: str) -> None:
     objective = objective_of(name)
     learner = learner_of(objective, 2, **extras(objective, "fp32"))
-    before = weights(learner)
+    before = turns.weights(learner)
     metrics = learner.update(sampled_groups(learner.model))
     assert metrics["mismatch_max"] < 1e-5  # recomputed log-probabilities are the sampled ones
     assert all(torch.isfinite(torch.tensor(value)) for value in metrics.values())
-    assert not same(before, weights(learner))
+    assert not turns.same(before, turns.weights(learner))
     assert all(value.grad is None for value in learner.model.network.parameters())
 
 

@@ -15,15 +15,8 @@ import pytest
 import torch
 
 from keepworth.episodes import Episode, FinishReason, RewardTerm, Sample, SamplingParams, StopReason, Task, VersionSpan
-from keepworth.learning.collect.groups import (
-    CallFailed,
-    CallTimedOut,
-    EpisodeContext,
-    OpenGroup,
-    failed_episode,
-    has_failed,
-    run_rollout,
-)
+from keepworth.learning.collect import groups
+from keepworth.learning.collect.groups import CallFailed, CallTimedOut, EpisodeContext, OpenGroup
 from keepworth.learning.collect.partial_sample import PartialSample
 from tests.episode_of import call_of, episode_of
 from tests.learning.letters import settings
@@ -56,7 +49,7 @@ def context_of(member: int = 1, tries: int = 0, among: OpenGroup | None = None, 
 
 
 def run(rollout: Any, context: EpisodeContext | None = None, seconds: float = 5) -> Episode:
-    return asyncio.run(run_rollout(rollout, TASK, context or context_of(), seconds))
+    return asyncio.run(groups.run_rollout(rollout, TASK, context or context_of(), seconds))
 
 
 def two_members() -> list[EpisodeContext]:
@@ -107,7 +100,7 @@ def test_an_asynchronous_environment_that_hangs_is_a_timeout() -> None:
         raise AssertionError
 
     episode = run(hangs, seconds=0.05)
-    assert (episode.stop, has_failed(episode)) == (StopReason.TIMEOUT, True)
+    assert (episode.stop, groups.has_failed(episode)) == (StopReason.TIMEOUT, True)
     assert "longer than 0.05 s" in episode.errors[0]
 
 
@@ -122,7 +115,7 @@ def test_a_rollout_that_returns_something_else_is_named(changes: dict[str, Any],
         return replace(await two_calls(task, given), **changes) if changes else "done"
 
     episode = run(odd)
-    assert has_failed(episode)
+    assert groups.has_failed(episode)
     assert says in episode.errors[0]
 
 
@@ -132,7 +125,7 @@ def test_a_rollout_s_own_terms_become_plain_numbers(value: Any) -> None:
         return replace(await two_calls(task, given), rewards=(RewardTerm("own", value),))
 
     episode = run(own)
-    assert not has_failed(episode)
+    assert not groups.has_failed(episode)
     assert (episode.reward, type(episode.rewards[0].value)) == (0.5, float)  # nothing else can be written to disk
 
 
@@ -238,7 +231,7 @@ def test_a_group_is_judged_at_once_without_those_who_are_done() -> None:
         late = [asyncio.ensure_future(members[i].with_group("judge", judge, "x" * i)) for i in (2, 1)]
         await asyncio.sleep(0.01)
         assert among.waiting == 2
-        among.end(0, failed_episode(TASK, "3/0", StopReason.TIMEOUT, "it hung"))
+        among.end(0, groups.failed_episode(TASK, "3/0", StopReason.TIMEOUT, "it hung"))
         return [await each for each in late]
 
     assert asyncio.run(group()) == [2, 1]

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.run_folder import RunConflict, RunFolder, episode_files, find_run
+from keepworth.recipes.front_door import track_of
 from tests.learning.run_folders import CONFIG, episode, measure, save
 
 
@@ -237,3 +238,23 @@ def test_a_killed_process_leaves_a_folder_that_continues(tmp_path: Path) -> None
             last = checkpoint.step
             assert [row["step"] for row in run.metrics()] == list(range(1, last + 1))
             assert (checkpoint.path / "2.bin").read_bytes() == bytes([last % 256]) * 4096
+
+
+def test_a_function_receives_the_numbers_of_each_step(tmp_path: Path) -> None:
+    rows: list[tuple[int, Mapping[str, float]]] = []
+    with RunFolder.create(tmp_path / "run", {}) as run:
+        run.track = lambda step, numbers: rows.append((step, dict(numbers)))
+        run.append_metrics(1, {"reward": 0.5, "role": "policy", "loss": float("inf")})
+        run.append_metrics(2, {"reward": 0.75})
+    assert [(step, numbers["reward"]) for step, numbers in rows] == [(1, 0.5), (2, 0.75)]
+    assert all("loss" not in numbers and "role" not in numbers for _, numbers in rows)
+
+
+def test_a_function_is_named_by_its_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def log(step, numbers):\n    return step\n")
+    function = track_of(f"{tmp_path}/mine.py:log")
+    assert callable(function)
+    assert function(3, {}) == 3
+    assert track_of("") is None
+    with pytest.raises(KeepworthError, match="tensorboard"):
+        track_of("tensorboard")

@@ -15,7 +15,7 @@ from keepworth.learning.objective.parts import Sequence
 from keepworth.learning.objective.presets import preset
 from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.models.inprocess import InProcessModel, Precision
-from tests.episode_of import episode_of
+from tests.episode_of import call_of, episode_of
 from tests.learning.objective.toys import runnable
 from tests.models.tiny import tiny_model
 
@@ -77,11 +77,8 @@ def descend_plainly(learner: Learner, rate: float) -> None:
     weights.learning_rate = rate
 
 
-def segment(
-    context: tuple[int, ...], sample: Any, state: str = "", role: str = ROLE, seconds: float | None = None
-) -> Segment:
-    drawn = (sample.ids, sample.logprobs, 1.0, sample.finish, sample.spans)
-    return Segment(role, "p", context, *drawn, "", state=state, seconds=seconds)
+def segment(context: tuple[int, ...], sample: Any, state: str = "", seconds: float | None = None) -> Segment:
+    return call_of(ROLE, context, sample, state=state, seconds=seconds)
 
 
 def sampled_groups(model: InProcessModel, size: int = 4, seed: int = 0) -> list[Group]:
@@ -93,24 +90,16 @@ def sampled_groups(model: InProcessModel, size: int = 4, seed: int = 0) -> list[
         second = [drawn[0] for drawn in model.sample(follow, SamplingParams(2, seed=seed + 10 + number))]
         anew = [REWRITTEN + sample.ids[:1] for sample in second]
         third = [drawn[0] for drawn in model.sample(anew, SamplingParams(2, seed=seed + 20 + number))]
-        episodes = tuple(
-            episode_of(
-                f"{number}/{j}",
-                [
-                    segment(prompt, first[j], "start", seconds=1.0),
-                    segment(follow[j], second[j], f"said {first[j].ids[0] % 2}", seconds=2.0 + j),
-                    segment(anew[j], third[j]),
-                ],
-                [
-                    RewardTerm("task", REWARDS[number][j]),
-                    RewardTerm("turn", 0.1 * j, scope=RewardScope.SEGMENT, segment=1),
-                    RewardTerm("episodic", 0.0),
-                ],
-                task=f"kind{number}/{number}",
-                role=ROLE,
-                parent="0/0" if number else "",
-            )
-            for j in range(size)
-        )
-        groups.append(Group(f"kind{number}/{number}", "", episodes))
+        episodes = []
+        for j in range(size):
+            calls = [
+                segment(prompt, first[j], "start", seconds=1.0),
+                segment(follow[j], second[j], f"said {first[j].ids[0] % 2}", seconds=2.0 + j),
+                segment(anew[j], third[j]),
+            ]
+            of_turn = RewardTerm("turn", 0.1 * j, scope=RewardScope.SEGMENT, segment=1)
+            rewards = [RewardTerm("task", REWARDS[number][j]), of_turn, RewardTerm("episodic", 0.0)]
+            where = {"task": f"kind{number}/{number}", "role": ROLE, "parent": "0/0" if number else ""}
+            episodes.append(episode_of(f"{number}/{j}", calls, rewards, **where))
+        groups.append(Group(f"kind{number}/{number}", "", tuple(episodes)))
     return groups

@@ -11,23 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from keepworth.learning.objective import parts
+from keepworth.learning.objective import parts, policy_loss
 from keepworth.learning.objective.advantage import advantages, select
 from keepworth.learning.objective.batch import Batch
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Gae, OverlongMask, Whitened
-from keepworth.learning.objective.policy_loss import (
-    aggregate,
-    correction,
-    denominators,
-    effective_sample_size,
-    k2,
-    k3,
-    log_ratio,
-    loss,
-    row_weights,
-    value_loss,
-)
+from keepworth.learning.objective.policy_loss import denominators, k2, k3, loss, value_loss
 from keepworth.learning.objective.presets import preset, varied
 from keepworth.methods.objectives.a_star_po import Regression, SoftValue
 from keepworth.methods.objectives.cispo import Cispo
@@ -111,19 +100,19 @@ def test_sequence_ratio() -> None:
     mask = doubles([[1.0, 1, 0], [1, 1, 1]])
     zeros = torch.zeros_like(lp)
     batch = Batch(mask, zeros, torch.zeros(2), torch.zeros(2), torch.zeros(2))  # two rows of one episode
-    got = log_ratio(lp, zeros, batch, parts.Sequence())
+    got = policy_loss.log_ratio(lp, zeros, batch, parts.Sequence())
     torch.testing.assert_close(got.detach()[0], doubles([0.3, 0.3, 0.0]))
     (grad,) = torch.autograd.grad(got[0, 0].exp(), lp)
     expected = doubles([[math.exp(0.3) / 2] * 2 + [0.0], [0.0] * 3])
     torch.testing.assert_close(grad, expected)
-    both = log_ratio(lp, zeros, batch, parts.Sequence(unit="episode"))
+    both = policy_loss.log_ratio(lp, zeros, batch, parts.Sequence(unit="episode"))
     torch.testing.assert_close(both.detach()[1, 0], torch.tensor(0.9 / 5, dtype=torch.float64))
 
 
 def _correction(chosen: object, log_rho: list[list[float]]) -> tuple[Tensor, Tensor]:
     gap = doubles(log_rho)
     batch = bandit_batch([0.0] * len(gap), mask=torch.ones_like(gap), lp_behaviour=0 * gap, lp_proximal=0 * gap)
-    weight, keep = correction(varied(GRPO, correction=chosen), gap.requires_grad_(True), batch)
+    weight, keep = policy_loss.correction(varied(GRPO, correction=chosen), gap.requires_grad_(True), batch)
     assert not weight.requires_grad
     assert not keep.requires_grad
     return weight, keep
@@ -144,8 +133,8 @@ def test_sequence_corrections() -> None:
 
 
 def test_effective_sample_size() -> None:
-    assert float(effective_sample_size(torch.full((5,), 3.0))) == pytest.approx(1.0)
-    assert float(effective_sample_size(torch.tensor([50.0, 0.0, 0.0, 0.0]))) == pytest.approx(0.25)
+    assert float(policy_loss.effective_sample_size(torch.full((5,), 3.0))) == pytest.approx(1.0)
+    assert float(policy_loss.effective_sample_size(torch.tensor([50.0, 0.0, 0.0, 0.0]))) == pytest.approx(0.25)
 
 
 AGGREGATIONS = ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "constant"]
@@ -160,10 +149,10 @@ def test_aggregation_fixture(mode: str, both: float, first: float) -> None:
     batch = bandit_batch([1.0, 0.0])
     wide = Batch(mask, mask * 0, batch.rewards, batch.group, batch.episode)
     objective = Objective(aggregation=mode, length_budget=8 if mode == "constant" else None)
-    weights = row_weights(wide, objective, denominators(wide, objective))
-    assert float(aggregate(mask, weights, mask)) == pytest.approx(both)
+    weights = policy_loss.row_weights(wide, objective, denominators(wide, objective))
+    assert float(policy_loss.aggregate(mask, weights, mask)) == pytest.approx(both)
     only = doubles([[1.0], [0.0]]) * mask
-    assert float(aggregate(only, weights, mask)) == pytest.approx(first)
+    assert float(policy_loss.aggregate(only, weights, mask)) == pytest.approx(first)
 
 
 def test_an_episode_of_two_rows_is_one_sequence_unless_said_otherwise() -> None:
@@ -173,7 +162,9 @@ def test_an_episode_of_two_rows_is_one_sequence_unless_said_otherwise() -> None:
     batch = Batch(mask, mask * 0, torch.zeros(3), torch.zeros(3, dtype=torch.long), ids)
     for unit, expected in (("episode", [1 / 8, 1 / 8, 1 / 4]), ("row", [1 / 3, 1 / 9, 1 / 6])):
         objective = Objective(aggregation="seq-mean-token-mean", aggregation_unit=unit)
-        assert row_weights(batch, objective, denominators(batch, objective)).tolist() == pytest.approx(expected)
+        assert policy_loss.row_weights(batch, objective, denominators(batch, objective)).tolist() == pytest.approx(
+            expected
+        )
 
 
 def test_the_denominator_counts_what_was_drawn_or_what_was_kept() -> None:

@@ -19,11 +19,7 @@ from tests.sources import SOURCE, files, nodes
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-DISTRIBUTIONS = {
-    "mem0": "mem0ai",
-    "langgraph": "langgraph-checkpoint-sqlite",
-    "agents": "openai-agents",
-}
+DISTRIBUTIONS = {"mem0": "mem0ai", "langgraph": "langgraph-checkpoint-sqlite", "agents": "openai-agents"}
 OPTIONAL = {module for name, extra in EXTRAS.items() if name != "dev" for module in extra.modules} | {"onnx"}
 
 
@@ -51,14 +47,11 @@ def test_what_is_always_installed_is_light() -> None:
 
 def test_what_is_missing_is_named_with_its_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name in ("scipy", "torch") else object())
-    with pytest.raises(
-        MissingExtra, match=r"^keepworth eval needs torch and scipy, which are not installed\."
-    ) as found:
+    needed = r"^keepworth eval needs torch and scipy, which are not installed\."
+    with pytest.raises(MissingExtra, match=needed) as found:
         require("train", "keepworth eval")
     assert isinstance(found.value, KeepworthError)
-    assert isinstance(found.value, ImportError), (
-        "so that `try: import ... except ImportError` works around our modules too"
-    )
+    assert isinstance(found.value, ImportError), "or `try: import ... except ImportError` would not work around us"
     assert str(found.value).endswith('pip install "keepworth[train]"')
     with pytest.raises(MissingExtra, match=r"^An interval needs scipy, which is not installed\."):
         require("train", "An interval", "scipy")

@@ -22,61 +22,13 @@ from keepworth.methods.recipes import _answerer as answerer
 from keepworth.methods.writers import _manager as manager
 from tests.memory.stub_encoder import WordEncoder
 
-PIECES = st.sampled_from(
-    [
-        *(
-            "\n",
-            "\r",
-            "\x0b",
-            "\x1c",
-            "\x85",
-            "\u2028",
-            "\u2029",
-            "\x1b[2J",
-            "\x00",
-            "\u202e",
-            "\u200b",
-            "\ud800",
-            " ",
-            "  ",
-        ),
-        *(
-            "- ",
-            "- (worked) ",
-            "- (failed) ",
-            "(WORKED)",
-            "（worked）",
-            "(wor\u200bked)",
-            ": it worked",
-            ": it failed",
-            "\n- x",
-        ),
-        *(
-            "<|im_start|>system",
-            "<|im_end|>",
-            "<|im_\u200bend|>",
-            "</s>",
-            "<s>",
-            "[INST]",
-            "[/INST]",
-            "<<SYS>>",
-            "<turn|>",
-        ),
-        *(
-            "<end_of_turn>",
-            "<｜User｜>",
-            "<\u202e|x|>",
-            "Question: ",
-            "Answer:",
-            "[0] ",
-            "Operation:",
-            "1. ",
-            " | ",
-            "; ",
-        ),
-        *("What was tried before in similar situations:", "Encouraged: ", "refund", "-> wire 1000 EUR", "torn shirt"),
-    ]
-)
+PIECES = st.sampled_from([
+    "\n", "\r", "\x0b", "\x1c", "\x85", "\u2028", "\u2029", "\x1b[2J", "\x00", "\u202e", "\u200b", "\ud800", " ", "  ",
+    "- ", "- (worked) ", "- (failed) ", "(WORKED)", "（worked）", "(wor\u200bked)", ": it worked", ": it failed", "\n- x",
+    "<|im_start|>system", "<|im_end|>", "<|im_\u200bend|>", "</s>", "<s>", "[INST]", "[/INST]", "<<SYS>>", "<turn|>",
+    "<end_of_turn>", "<｜User｜>", "<\u202e|x|>", "Question: ", "Answer:", "[0] ", "Operation:", "1. ", " | ", "; ",
+    "What was tried before in similar situations:", "Encouraged: ", "refund", "-> wire 1000 EUR", "torn shirt",
+])  # fmt: skip
 TEXTS = st.lists(PIECES | st.text(max_size=5), max_size=8).map("".join)
 TOKENS = re.compile(r"<\|[^<>]*\|?>|<[^<>]*\|>|</?[\w.]+>|\[/?[A-Z_]{2,}\]|<｜[^<>]*｜>")
 QUERY = Query("q", None, 0, 0)  # type: ignore[arg-type]
@@ -86,16 +38,9 @@ def item(text: str, good: bool = True, **data: object) -> Item:
     return Item("m1", text, key="k", metadata={"do": ("a",), "avoid": (), "good": good, **data})
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Ana moved to Oslo.",
-        "a -> b: it worked",
-        "x < y and y > z",
-        "Ana <ana@x.org>, [1], [sic]",
-        "naïve café 日本語 👩‍👩‍👧",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "Ana moved to Oslo.", "a -> b: it worked", "x < y and y > z", "Ana <ana@x.org>, [1], [sic]", "naïve café 日本語 👩‍👩‍👧",
+])  # fmt: skip
 def test_ordinary_text_comes_out_as_it_is(text: str) -> None:
     assert as_line(text) == as_text(text) == text
 

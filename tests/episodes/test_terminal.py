@@ -26,11 +26,8 @@ STYLING = re.compile(r"\x1b\[[0-9;]*m")
 
 def obeyed(text: str) -> list[str]:
     """What of `text` a terminal would not just show."""
-    return [
-        c
-        for c in text
-        if (unicodedata.category(c) in ("Cc", "Cs") and c != "\n") or c in TURNING or c in "\u2028\u2029"
-    ]
+    controls = (c for c in text if unicodedata.category(c) in ("Cc", "Cs") and c != "\n")
+    return [*controls, *(c for c in text if c in TURNING + "\u2028\u2029")]
 
 
 def everywhere(text: str) -> Group:

@@ -19,7 +19,7 @@ from keepworth.learning.shares import Shares
 from keepworth.models.adapter import unfreeze
 from tests.learning.letters import OBJECTIVE, Letters, settings, train_letters
 from tests.learning.objective.toys import runnable
-from tests.learning.turns import ROLE
+from tests.learning.turns import ROLE, weights
 from tests.models.tiny import tiny_model
 
 
@@ -59,13 +59,6 @@ def train(folder: Path, steps: int, count: int) -> Learner:
     """A training of letters, begun or continued, by so many learners."""
     learner = leading("letters", count)
     return train_letters(folder, steps, settings(mode="serial"), Letters(), checkpoint_every=1, learner=learner)
-
-
-def weights(learner: Learner) -> dict[str, torch.Tensor]:
-    found = {name: value.detach().clone() for name, value in learner.master_weights.named.items()}
-    if learner.critic is not None:
-        found |= {name: value.detach().clone() for name, value in learner.critic.master_weights.named.items()}
-    return found
 
 
 if __name__ == "__main__":  # a controller that can be killed

@@ -13,15 +13,14 @@ from keepworth.learning.collect.asynchrony import Asynchrony, Staleness
 from keepworth.learning.collect.curriculum import candidate_of, position_of
 from keepworth.learning.collect.groups import EpisodeContext
 from keepworth.learning.collect.pipeline import Pipeline
-from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.learner import Learner
 from keepworth.learning.objective.parts import GroupStd, Outcome
 from keepworth.learning.objective.presets import preset, varied
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
 from keepworth.learning.watch.progress import Progress
-from keepworth.models.adapter import unfreeze
 from tests.episode_of import call_of, episode_of
-from tests.models.tiny import tiny_model
+from tests.learning.turns import learner_of
 
 OBJECTIVE = varied(preset("areal"), advantage=Outcome("group", GroupStd()))
 
@@ -67,12 +66,34 @@ class Letters:
         self.measured.append(step)
 
 
+def press() -> None:
+    raise KeyboardInterrupt
+
+
 class Stops(Letters):
-    """As if somebody pressed Ctrl-C at the first measurement after the beginning."""
+    """As if somebody pressed Ctrl-C at the measurements after the beginning. at_step: what happens there instead."""
+
+    def __init__(self, *given: Any, at_step: Callable[[], None] = press, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.at_step = at_step
 
     def evaluate(self, step: int) -> None:
         if step:
-            raise KeyboardInterrupt
+            self.at_step()
+
+
+def trained(folder: Path, arm: str = "train") -> list[tuple[int, Episode]]:
+    """Step and episode of all that was trained; of all that failed, where that is the arm."""
+    return [(stored.step, stored.episode) for stored in RunFolder.open(folder).episodes(arm=arm)]
+
+
+def failed(folder: Path) -> list[Episode]:
+    return [episode for _, episode in trained(folder, "failed")]
+
+
+def index_of(episode: Episode) -> int:
+    """Of its group."""
+    return int(episode.id.split("/")[0])
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
@@ -109,14 +130,13 @@ def train_letters(
     checkpoint_every: int = 2,
     learner: Learner | None = None,
     evaluate_every: int = 100,
+    progress: Progress = Progress(),  # noqa: B008
     **hooks: Any,
 ) -> Learner:
     """Train in `folder`, or continue what is there. hooks: what else the pipeline is given."""
-    if learner is None:
-        model = tiny_model(hidden=16)
-        learner = Learner(model, unfreeze(model), OBJECTIVE, Optimisation(learning_rate=1e-2), "speaker")
+    learner = learner or learner_of(OBJECTIVE, hidden=16, learning_rate=1e-2)
     letters = letters or Letters()
     with RunFolder.create(folder, {"steps": steps}, clock=lambda: 0.0) as run:
         collector = Pipeline(run, learner, letters, asynchrony, **hooks)
-        train(run, learner, collector, Schedule(steps, evaluate_every, checkpoint_every), Progress(), "letters")
+        train(run, learner, collector, Schedule(steps, evaluate_every, checkpoint_every), progress, "letters")
     return learner

@@ -12,16 +12,8 @@ CONFIG = {"seed": 0, "learning": {"rate": 1e-4, "steps": 45}}
 
 
 def episode(name: str, reward: float = 0.5, role: str = "answerer") -> Episode:
-    return episode_of(
-        name,
-        (),
-        [RewardTerm("f1", reward)],
-        role=role,
-        question="who?",
-        answer="Ada",
-        expected=("Ada",),
-        memory_snapshot="s",
-    )
+    more = {"question": "who?", "answer": "Ada", "expected": ("Ada",), "memory_snapshot": "s"}
+    return episode_of(name, (), [RewardTerm("f1", reward)], role=role, **more)
 
 
 def save(run: RunFolder, step: int, text: str = "weights") -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -19,8 +19,8 @@ from keepworth.learning.objective.presets import preset
 from keepworth.learning.passes import MicroBatch
 from keepworth.learning.rows import rows_of
 from keepworth.methods.objectives.archer import Utterance
-from keepworth.models.adapter import attach_lora, save_trained, unfreeze
-from tests.learning.turns import ROLE, sampled_groups
+from keepworth.models.adapter import attach_lora, save_trained
+from tests.learning.turns import ROLE, learner_of, same, sampled_groups
 from tests.models.tiny import tiny_model, tiny_network
 
 
@@ -52,11 +52,9 @@ def known_by_prompt(model: Any, seed: int) -> list[Group]:
 
 @pytest.mark.parametrize("adapter", [True, False])
 def test_it_learns_returns_without_moving_the_policy(adapter: bool, tmp_path: Any) -> None:
-    model = tiny_model(hidden=32)
-    named = attach_lora(model, 2) if adapter else unfreeze(model)
-    settings = CriticSettings(learning_rate=2e-2, warmup=30)
     objective = preset("ppo", advantage=Gae(0.95, scale=Whitened()))
-    learner = Learner(model, named, objective, Optimisation(), ROLE, critic=settings)
+    learner = learner_of(objective, 2 if adapter else 0, critic=CriticSettings(learning_rate=2e-2, warmup=30))
+    model, named = learner.model, learner.master_weights.named
     before = {name: value.detach().clone() for name, value in named.items()}
     first = model.score([(1, 2, 3)], [[(4, 5)]])
     measured = [learner.update(known_by_prompt(model, step)) for step in range(30)]
@@ -72,18 +70,15 @@ def test_it_learns_returns_without_moving_the_policy(adapter: bool, tmp_path: An
 
 
 def test_a_truncated_answer_is_worth_what_its_end_is_worth_where_asked() -> None:
-    model = tiny_model(hidden=32)
-    objective = preset("ppo", advantage=Gae(0.95, scale=Whitened(), value_clip=0.2, bootstrap=True))
-    learner = Learner(model, attach_lora(model, 2), objective, Optimisation(), ROLE)
-    assert learner.critic is not None
-    torch.nn.init.normal_(learner.critic.head.weight)
-    rows = rows_of(sampled_groups(model), [ROLE], 0)
-    batch = learner.critic.valued(rows, [MicroBatch(tuple(range(rows.batch.shape[0])))]).batch
-    assert batch.bootstrap is not None
+    learner = learner_of(preset("ppo", advantage=Gae(0.95, scale=Whitened(), value_clip=0.2, bootstrap=True)), 2)
+    critic: Any = learner.critic
+    torch.nn.init.normal_(critic.head.weight)
+    rows = rows_of(sampled_groups(learner.model), [ROLE], 0)
+    batch: Any = critic.valued(rows, [MicroBatch(tuple(range(rows.batch.shape[0])))]).batch
     assert any(rows.cut)
     last = {int(episode): row for row, episode in enumerate(batch.episode)}
     with torch.no_grad():
-        ends = learner.critic.read(rows, list(last.values())).ends[0]
+        ends = critic.read(rows, list(last.values())).ends[0]
     for end, (episode, row) in zip(ends, last.items(), strict=True):
         expected = end.float() if rows.cut[row] else torch.zeros(())
         torch.testing.assert_close(batch.bootstrap[batch.episode == episode][0].float(), expected, atol=1e-6, rtol=0)
@@ -98,14 +93,11 @@ BY_TURN = preset("ppo", kl=None, advantage=Gae(0.9, 0.9, Whitened(), level="turn
 def test_values_of_utterances_are_read_behind_their_last_token_and_before_their_first() -> None:
     model = tiny_model(precision="fp64", hidden=32)
     rows = rows_of(sampled_groups(model), [ROLE], 0)
-    critic = Critic(model, CriticSettings(), advantage=Utterance())
+    critic: Any = Critic(model, CriticSettings(), advantage=Utterance())
     chosen = [3, 0, 5]
     reading = critic.read(rows, chosen)
-    assert reading.actions is not None
-    assert critic.action_head is not None
     body = tiny_network(attn="sdpa", precision="fp64", hidden=32).get_decoder()
-    step = rows.batch.step
-    assert step is not None
+    step: Any = rows.batch.step
     for line, row in enumerate(chosen):
         ids = rows.contexts[row] + rows.answers[row]
         hidden = body(input_ids=torch.tensor([ids])).last_hidden_state[0]
@@ -122,15 +114,12 @@ def test_values_of_utterances_are_read_behind_their_last_token_and_before_their_
 def test_a_step_of_an_utterance_critic_by_hand() -> None:
     """At first the averages are the weights themselves: its loss is a mean over model calls of squared gaps to
     r + discount V(next) and to Q; after it the averages have gone a tenth of the way."""
-    model = tiny_model(precision="fp64", hidden=32)
-    rows = rows_of(sampled_groups(model), [ROLE], 0, merge=False)
-    learner = Learner(model, attach_lora(model, 2), ARCHER, Optimisation(), ROLE)
-    critic, batch = learner.critic, rows.batch
-    assert critic is not None
-    assert batch.steps is not None
+    learner = learner_of(ARCHER, 2, precision="fp64")
+    rows = rows_of(sampled_groups(learner.model), [ROLE], 0, merge=False)
+    critic: Any = learner.critic
+    batch: Any = rows.batch
     parts = [MicroBatch((0, 1, 2, 3)), MicroBatch(tuple(range(4, batch.shape[0])))]
     reading = critic.read(rows, range(batch.shape[0]))
-    assert reading.actions is not None
     expected = 0.0
     for head in range(2):
         states, actions = reading.states[head, :, 0].tolist(), reading.actions[head, :, 0].tolist()
@@ -146,19 +135,15 @@ def test_a_step_of_an_utterance_critic_by_hand() -> None:
     for name, value in critic.state()["averages"].items():
         moved = critic.state()["master_weights"][name]
         torch.testing.assert_close(value, 0.9 * start[name] + 0.1 * moved)
-        assert torch.equal(
-            critic.master_weights.named[name].detach(), moved.to(critic.master_weights.named[name].dtype)
-        )
+        named = critic.master_weights.named[name].detach()
+        assert torch.equal(named, moved.to(named.dtype))
     assert any(not torch.equal(start[name], value) for name, value in critic.state()["averages"].items())
 
 
 def test_earlier_episodes_teach_an_utterance_critic_its_actions_alone() -> None:
-    model = tiny_model(hidden=32)
-    learner = Learner(model, unfreeze(model), ARCHER, Optimisation(), ROLE, critic=CriticSettings(replay=16))
-    critic = learner.critic
-    assert critic is not None
-    critic.remember(rows_of(sampled_groups(model), [ROLE], 0, merge=False))
-    assert critic.action_head is not None
+    learner = learner_of(ARCHER, critic=CriticSettings(replay=16))
+    critic: Any = learner.critic
+    critic.remember(rows_of(sampled_groups(learner.model), [ROLE], 0, merge=False))
     states, actions = critic.head.weight.detach().clone(), critic.action_head.weight.detach().clone()
     critic.replay(learner.passes.split, ARCHER)
     assert torch.equal(critic.head.weight, states)
@@ -167,30 +152,20 @@ def test_earlier_episodes_teach_an_utterance_critic_its_actions_alone() -> None:
 
 def test_a_replay_lets_go_of_the_oldest_and_is_large_enough_for_one_update() -> None:
     model = tiny_model(hidden=32)
-
-    def learner_with(replay: int) -> Learner:
-        settings = CriticSettings(replay=replay, warmup=9)
-        own = tiny_model(hidden=32)
-        return Learner(own, unfreeze(own), BY_TURN, Optimisation(), ROLE, critic=settings)
-
-    learner = learner_with(17)  # an update has 8 episodes
-    assert learner.critic is not None
+    large, small = (learner_of(BY_TURN, critic=CriticSettings(replay=replay, warmup=9)) for replay in (17, 7))
+    critic: Any = large.critic
     steps = []
     for seed in range(4):
-        learner.update(sampled_groups(model, seed=seed))
-        steps.append(learner.critic.steps)
-    assert steps == [1, 3, 6, 9]
-    assert len(learner.critic.past) == 2
+        large.update(sampled_groups(model, seed=seed))  # an update has 8 episodes
+        steps.append(critic.steps)
+    assert (steps, len(critic.past)) == ([1, 3, 6, 9], 2)
     with pytest.raises(ValueError, match=r"replay = 7 holds less than the 8 episodes of one update.*Set it to as many"):
-        learner_with(7).update(sampled_groups(model))
+        small.update(sampled_groups(model))
 
 
 def test_a_frozen_critic_gives_advice_as_it_is_and_has_learned_before() -> None:
-    model = tiny_model(hidden=32)
-    settings = CriticSettings(learning_rate=2e-2, warmup=2, frozen=True)
-    learner = Learner(model, attach_lora(model, 2), BY_TURN, Optimisation(), ROLE, critic=settings)
-    critic = learner.critic
-    assert critic is not None
+    learner = learner_of(BY_TURN, 2, critic=CriticSettings(learning_rate=2e-2, warmup=2, frozen=True))
+    model, critic = learner.model, cast(Any, learner.critic)
     for seed in range(2):
         assert learner.update(sampled_groups(model, seed=seed))["value_loss"] > 0
     warm = {name: value.clone() for name, value in critic.state()["master_weights"].items()}
@@ -198,14 +173,11 @@ def test_a_frozen_critic_gives_advice_as_it_is_and_has_learned_before() -> None:
     assert "value_loss" not in measured
     assert measured["gradient_norm"] > 0
     assert all(torch.equal(warm[name], value) for name, value in critic.state()["master_weights"].items())
-    other = tiny_model(hidden=32)
-    bare = CriticSettings(frozen=True)
-    follower = Learner(other, attach_lora(other, 2), BY_TURN, Optimisation(), ROLE, critic=bare)
+    follower = learner_of(BY_TURN, 2, critic=CriticSettings(frozen=True))
     with pytest.raises(ValueError, match=r"The critic is frozen and has learned nothing.*Set warmup"):
-        follower.update(sampled_groups(other))
-    assert follower.critic is not None
-    follower.critic.load(critic.state())
-    assert follower.update(sampled_groups(other))["gradient_norm"] > 0
+        follower.update(sampled_groups(follower.model))
+    cast(Any, follower.critic).load(critic.state())
+    assert follower.update(sampled_groups(follower.model))["gradient_norm"] > 0
 
 
 @pytest.mark.parametrize(("objective", "settings"), [
@@ -216,8 +188,7 @@ def test_a_run_that_goes_on_from_its_file_has_the_same_weights(
     objective: Objective, settings: CriticSettings, tmp_path: Path
 ) -> None:
     def run(stop: int) -> dict[str, torch.Tensor]:
-        model = tiny_model(hidden=32)
-        learner = Learner(model, attach_lora(model, 2), objective, Optimisation(), ROLE, critic=settings)
+        learner = learner_of(objective, 2, critic=settings)
         for step in range(4):
             if step == stop:
                 torch.save(learner.state(), tmp_path / "state")
@@ -225,15 +196,10 @@ def test_a_run_that_goes_on_from_its_file_has_the_same_weights(
                 fresh = attach_lora(model, 2, seed=5)
                 learner = Learner(model, fresh, objective, Optimisation(), ROLE, critic=settings)
                 learner.load(torch.load(tmp_path / "state", weights_only=True))
-            learner.update(sampled_groups(model, seed=step))
-        assert learner.critic is not None
-        return {
-            **dict(model.network.state_dict()),
-            **learner.critic.state()["averages"],
-            **learner.critic.head.state_dict(),
-        }
+            learner.update(sampled_groups(learner.model, seed=step))
+        critic: Any = learner.critic
+        return learner.model.network.state_dict() | critic.state()["averages"] | critic.head.state_dict()
 
     straight = run(-1)
     for stop in (1, 3):
-        resumed = run(stop)
-        assert all(torch.equal(straight[name], resumed[name]) for name in straight)
+        assert same(straight, run(stop))

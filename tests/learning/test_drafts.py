@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -15,7 +17,6 @@ from keepworth.learning.collect.partial_sample import PartialSample
 from keepworth.learning.replica import Replica
 from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.models.errors import ContextOverflow, DeliveryFailed
-from keepworth.models.inprocess import InProcessModel
 from tests.models.tiny import tiny_model
 
 PROMPTS = [tuple(b"a"), tuple(b"hello there, " * 4), tuple(b"one two three")]
@@ -23,18 +24,7 @@ STOPS = frozenset(range(60))
 MODEL = tiny_model(precision="fp64")
 
 
-def drafts(
-    max_tokens: int, n: int, *, temperature: float = 1.0, stop_ids: frozenset[int] = STOPS
-) -> list[PartialSample]:
-    params = SamplingParams(max_tokens, temperature=temperature, seed=7, stop_ids=stop_ids)
-    return [PartialSample(prompt, params, (i, j)) for i, prompt in enumerate(PROMPTS) for j in range(n)]
-
-
-def drafts_of(model: InProcessModel, slots: int | None = 32) -> DraftBatch:
-    return DraftBatch(model, slots=slots)
-
-
-def run(batch: DraftBatch, made: list[PartialSample], interrupt_every: int = 0) -> list[PartialSample]:
+def run(batch: DraftBatch, made: Iterable[PartialSample] = (), interrupt_every: int = 0) -> list[PartialSample]:
     for each in made:
         batch.add(each)
     finished: list[PartialSample] = []
@@ -48,11 +38,12 @@ def run(batch: DraftBatch, made: list[PartialSample], interrupt_every: int = 0) 
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
 @pytest.mark.parametrize(("slots", "interrupt_every"), [(32, 0), (4, 0), (5, 2), (1, 3), (None, 0)])
 def test_draws_what_the_model_draws(slots: int | None, interrupt_every: int, temperature: float) -> None:
-    made = drafts(11, 3, temperature=temperature)
-    finished = run(drafts_of(MODEL, slots), made, interrupt_every)
-    assert {id(each) for each in finished} == {id(each) for each in made}
     params = SamplingParams(11, n=3, temperature=temperature, seed=7, stop_ids=STOPS)
-    expected = [sample for own in MODEL.sample(PROMPTS, params) for sample in own]
+    own = replace(params, n=1)
+    made = [PartialSample(prompt, own, (i, j)) for i, prompt in enumerate(PROMPTS) for j in range(3)]
+    finished = run(DraftBatch(MODEL, slots=slots), made, interrupt_every)
+    assert {id(each) for each in finished} == {id(each) for each in made}
+    expected = [sample for samples in MODEL.sample(PROMPTS, params) for sample in samples]
     assert any(each.finish is FinishReason.STOP for each in expected)
     for draft, sample in zip(made, expected, strict=True):
         ours = draft.sample()
@@ -62,13 +53,9 @@ def test_draws_what_the_model_draws(slots: int | None, interrupt_every: int, tem
 
 @pytest.mark.parametrize("slots", [None, 32])
 def test_a_prompt_that_a_group_shares_is_read_once(slots: int | None) -> None:
-    batch = drafts_of(MODEL, slots)
-    params = SamplingParams(3, seed=7)
-    for i in range(2):  # two groups of the same task: each is its own
-        for j in range(4):
-            batch.add(PartialSample(PROMPTS[0], params, (i, j), group=i))
-    while batch.busy:
-        batch.step()
+    batch, params = DraftBatch(MODEL, slots=slots), SamplingParams(3, seed=7)
+    # Two groups of the same task: each is its own.
+    run(batch, (PartialSample(PROMPTS[0], params, (i, j), group=i) for i in range(2) for j in range(4)))
     assert (batch.read, batch.steps, batch.drawn) == (2 * len(PROMPTS[0]), 3, 8 * 3)
 
 
@@ -82,7 +69,7 @@ def test_a_prompt_that_a_group_shares_is_read_once(slots: int | None) -> None:
 def test_every_draft_ends_once_with_spans_that_cover_it(
     slots: int, lengths: list[int], pauses: set[int], removed: int
 ) -> None:
-    batch = drafts_of(MODEL, slots)
+    batch = DraftBatch(MODEL, slots=slots)
     version = MODEL.version
     made = [PartialSample(PROMPTS[i % 3], SamplingParams(n, seed=i), (i,)) for i, n in enumerate(lengths)]
     for each in made:
@@ -111,7 +98,7 @@ def test_every_draft_ends_once_with_spans_that_cover_it(
 
 
 def test_what_cannot_be_sampled_is_refused() -> None:
-    batch = drafts_of(MODEL)
+    batch = DraftBatch(MODEL, slots=32)
     with pytest.raises(ContextOverflow, match="past the 512"):
         batch.add(PartialSample((1,) * 500, SamplingParams(13), (0,)))
     with pytest.raises(ValueError, match="at least one token"):
@@ -136,7 +123,7 @@ def test_an_interrupted_draft_goes_on_under_the_new_weights(lora: bool) -> None:
     learner = tiny_model(precision="fp64")
     named = attach_lora(learner, 4) if lora else unfreeze(learner)
     replica = Replica(learner, named)
-    batch = drafts_of(replica.model)
+    batch = DraftBatch(replica.model, slots=32)
     draft = PartialSample(PROMPTS[1], SamplingParams(10, seed=3), (0, 0))
     batch.add(draft)
     for _ in range(4):
@@ -151,8 +138,7 @@ def test_an_interrupted_draft_goes_on_under_the_new_weights(lora: bool) -> None:
     learner.version = 1
     receipt = replica.publish(replica.outgoing())
     assert (receipt.version, receipt.probe_gap) == (1, pytest.approx(0.0, abs=1e-12))
-    while batch.busy:
-        batch.step()
+    run(batch)
     sample = draft.sample()
     assert sample.spans == (VersionSpan(0, 0, 4), VersionSpan(1, 4, 10))
     (after,) = learner.score([draft.prompt], [[sample.ids]])

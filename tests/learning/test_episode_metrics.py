@@ -3,51 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.episodes import (
-    Episode,
-    FinishReason,
-    Group,
-    Operation,
-    OperationKind,
-    ParseStatus,
-    RewardTerm,
-    Segment,
-    StopReason,
-    VersionSpan,
-)
-from keepworth.episodes.episode import MemoryEvent, Shown
+from keepworth.episodes import Episode, FinishReason, Group, RewardTerm, Segment, StopReason, VersionSpan
+from keepworth.episodes.episode import MemoryEvent, Operation, OperationKind, ParseStatus, Shown
 from keepworth.learning.watch.metrics import _at, episode_metrics, source_of
 from tests.episode_of import episode_of
 
 SHOWN = (Shown("m1", 0.5, "a memory"),)
 
 
-def episode(
-    reward: float,
-    tokens: int = 2,
-    *,
-    task: str = "a/1",
-    version: int = 0,
-    stop: StopReason = StopReason.COMPLETED,
-    shown: tuple[Shown, ...] = (),
-    operations: tuple[MemoryEvent, ...] = (),
-) -> Episode:
+def episode(reward: float, tokens: int = 2, *, task: str = "a/1", version: int = 0, **more: Any) -> Episode:
     spans = (VersionSpan(version, 0, tokens),)
     segment = Segment("r", "p", (1, 2, 3), (7,) * tokens, (0.0,) * tokens, 1.0, FinishReason.STOP, spans, "")
     rewards = RewardTerm("f1", reward), RewardTerm("format", 1.0, 0.0)
-    more = {
-        "task": task,
-        "role": "r",
-        "stop": stop,
-        "policy_version": version,
-        "shown": shown,
-        "operations": operations,
-    }
+    more |= {"task": task, "role": "r", "policy_version": version}
     return episode_of("same", [segment], rewards, **more)  # nothing may depend on ids being different
 
 
@@ -65,26 +39,22 @@ def test_a_reward_that_may_be_silent_has_its_mean_over_what_it_spoke_of() -> Non
 
 
 def test_rewards_lengths_and_endings() -> None:
-    found = episode_metrics(
-        [of(episode(1.0, 2), episode(0.0, 6, stop=StopReason.MAX_TOKENS), episode(0.5, 4, stop=StopReason.TIMEOUT))]
-    )
+    cut, late = episode(0.0, 6, stop=StopReason.MAX_TOKENS), episode(0.5, 4, stop=StopReason.TIMEOUT)
+    found = episode_metrics([of(episode(1.0, 2), cut, late)])
     assert found["reward"] == pytest.approx(0.5)
     assert found["reward/format"] == 1.0
     assert found["tokens"] == 3 + 12  # one prompt, shared
     assert (found["drawn_tokens"], found["response_length"], found["response_length/p95"]) == (12, 4, 6)
     assert (found["response_length/right"], found["response_length/wrong"]) == (3, 6)
-    assert found["stop/max_tokens"] == pytest.approx(1 / 3)
-    assert found["stop/timeout"] == pytest.approx(1 / 3)
+    assert found["stop/max_tokens"] == found["stop/timeout"] == pytest.approx(1 / 3)
     assert found["stop/parse_error"] == 0
     assert "stop/aborted" not in found
 
 
 def test_sources_are_taken_apart() -> None:
-    found = episode_metrics(
-        [of(episode(1.0), episode(1.0)), of(episode(0.0, 4, task="b/1"), episode(1.0, 8, task="b/1"))]
-    )
-    assert found["source/a/zero_variance_groups"] == 1
-    assert found["source/b/zero_variance_groups"] == 0
+    other = of(episode(0.0, 4, task="b/1"), episode(1.0, 8, task="b/1"))
+    found = episode_metrics([of(episode(1.0), episode(1.0)), other])
+    assert (found["source/a/zero_variance_groups"], found["source/b/zero_variance_groups"]) == (1, 0)
     assert (found["source/a/reward"], found["source/b/reward"]) == (1, 0.5)
     assert found["source/b/response_length"] == 6
     assert source_of("plain") == ""
@@ -92,8 +62,7 @@ def test_sources_are_taken_apart() -> None:
 
 def test_lag_is_that_of_the_oldest_token() -> None:
     fresh, stale = episode(1.0, version=5), episode(0.0, version=3)
-    found = episode_metrics([of(fresh, stale)], version=5)
-    assert found["lag_p95"] == 2
+    assert episode_metrics([of(fresh, stale)], version=5)["lag_p95"] == 2
 
 
 def test_memory_reads_writes_and_what_they_went_with() -> None:

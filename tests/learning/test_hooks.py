@@ -19,19 +19,18 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import FinishReason, VersionSpan
 from keepworth.learning.collect.groups import Again, EpisodeContext
 from keepworth.learning.collect.sources import Sources
-from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.learner import Learner
 from keepworth.learning.mixture import Falling, Imitation, MixedLoss, OtherLoss, Preference
 from keepworth.learning.objective.options import ObjectiveError
 from keepworth.learning.objective.presets import preset
 from keepworth.learning.rows import Texts
-from keepworth.learning.run_folder import RunFolder
 from keepworth.methods.recipes.dart import SuccessPool
 from keepworth.methods.recipes.datamind import Demonstrations
-from keepworth.models.adapter import unfreeze
 from keepworth.models.inprocess import InProcessModel
 from keepworth.rollouts.driver import Play, Variation, playing
 from tests.episode_of import call_of, episode_of
-from tests.learning.letters import Letters, settings, train_letters
+from tests.learning.letters import Letters, settings, train_letters, trained
+from tests.learning.turns import learner_of, same, weights
 from tests.models.tiny import tiny_model
 from tests.rollouts.scripted_model import ScriptedModel
 
@@ -104,24 +103,22 @@ def test_the_learner_scores_what_nobody_scored() -> None:
     """An update on stripped log-probabilities is that on the right ones."""
     moved = []
     for strip in (False, True):
-        model = tiny_model(hidden=16)
-        learner = Learner(model, unfreeze(model), preset("tis"), Optimisation(learning_rate=1e-2), "speaker")
-        prompt = tuple(b"letters")
-        samples = model.sample([prompt], SamplingParams(4, n=4, seed=1))[0]
-        learner.update([group_of("letters/0", prompt, samples, strip)])
-        moved.append([value.detach().clone() for value in learner.master_weights.named.values()])
-    assert all(torch.allclose(one, other, atol=1e-6) for one, other in zip(*moved, strict=True))
+        learner = learner_of(preset("tis"), hidden=16, learning_rate=1e-2)
+        learner.update([group_of("letters/0", sampled_by(learner, 4, seed=1), strip)])
+        moved.append(weights(learner))
+    torch.testing.assert_close(*moved, atol=1e-6, rtol=1e-5)
 
 
-def group_of(task: str, prompt: tuple[int, ...], samples: Sequence[Sample], strip: bool = False) -> Group:
-    return Group(
-        task,
-        "",
-        tuple(
-            played_of(f"{number}", task, prompt, sample, float(number % 2), strip)
-            for number, sample in enumerate(samples)
-        ),
-    )
+PROMPT = tuple(b"letters")
+
+
+def sampled_by(learner: Learner, count: int, seed: int) -> list[Sample]:
+    return learner.model.sample([PROMPT], SamplingParams(4, n=count, seed=seed))[0]
+
+
+def group_of(task: str, samples: Sequence[Sample], strip: bool = False) -> Group:
+    made = (played_of(f"{j}", task, PROMPT, sample, float(j % 2), strip) for j, sample in enumerate(samples))
+    return Group(task, "", tuple(made))
 
 
 def played_of(
@@ -157,11 +154,9 @@ def test_a_group_may_be_sampled_again_and_a_killed_run_repeats_it(tmp_path: Path
             if step == 2:
                 raise KeyboardInterrupt
 
-    def train(folder: str, letters: Letters) -> list[torch.Tensor]:
-        learner = train_letters(
-            tmp_path / folder, 3, settings(mode=mode), letters, 1, regroup=regroup, evaluate_every=1
-        )
-        return [value.detach() for value in learner.master_weights.named.values()]
+    def train(folder: str, letters: Letters) -> dict[str, torch.Tensor]:
+        how = {"regroup": regroup, "evaluate_every": 1}
+        return weights(train_letters(tmp_path / folder, 3, settings(mode=mode), letters, 1, **how))
 
     straight = train("straight", Guided())
     with pytest.raises(KeyboardInterrupt):
@@ -169,7 +164,7 @@ def test_a_group_may_be_sampled_again_and_a_killed_run_repeats_it(tmp_path: Path
     continued = train("continued", Guided())
     assert set(sizes) == {2}
     if mode == "serial":
-        assert all(one.equal(other) for one, other in zip(straight, continued, strict=True))
+        assert same(straight, continued)
 
 
 def test_a_group_that_is_turned_down_makes_room_for_another(tmp_path: Path) -> None:
@@ -201,17 +196,13 @@ def test_one_rollout_may_make_the_whole_group(tmp_path: Path) -> None:
         begun = await context.sample(prompt, SamplingParams(2, temperature=1.0))
         ends = [await context.sample((*prompt, *begun.ids), SamplingParams(2, temperature=1.0)) for _ in range(2)]
         first = played_of("", task.key, prompt, begun, 0.0).segments[0]
-        return [
-            replace(
-                played_of("", task.key, (*prompt, *begun.ids), end, float(number)),
-                segments=(first, *played_of("", task.key, (*prompt, *begun.ids), end, 0.0).segments),
-            )
-            for number, end in enumerate(ends)
-        ]
+        grown = [played_of("", task.key, (*prompt, *begun.ids), end, float(j)) for j, end in enumerate(ends)]
+        return [replace(episode, segments=(first, *episode.segments)) for episode in grown]
 
     train_letters(tmp_path, 1, settings(mode="serial"), group_rollout=tree)
-    ids = [stored.episode.id for stored in RunFolder.open(tmp_path).episodes(arm="train")]
-    assert ids == [f"{index}/{member}" for index in range(4) for member in range(2)]
+    assert [episode.id for _, episode in trained(tmp_path)] == [
+        f"{index}/{member}" for index in range(4) for member in range(2)
+    ]
 
 
 # -- sources ------------------------------------------------------------------------------------------------------------
@@ -232,12 +223,8 @@ def test_over_many_steps_a_source_has_its_share_of_the_groups(share: float) -> N
     sources = Sources([source], tiny_model(hidden=16))
     counts = []
     for step in range(40):
-        taken = [
-            group
-            for group in sources.mix(groups("x", "y", "z"), step)[0]
-            if group.episodes[0].origin == "demonstrations"
-        ]
-        counts.append(len(taken))
+        mixed = sources.mix(groups("x", "y", "z"), step)[0]
+        counts.append(sum(group.episodes[0].origin == "demonstrations" for group in mixed))
     assert sum(counts) / (sum(counts) + 120) == pytest.approx(share, abs=0.01)
     assert max(counts) - min(counts) <= 1
 
@@ -288,17 +275,12 @@ def test_token_weights_of_imitation_by_hand() -> None:
 
 
 def learner_with(mixture: MixedLoss | None, rate: float = 1e-2) -> Learner:
-    model = tiny_model(hidden=16)
-    return Learner(
-        model, unfreeze(model), preset("reinforce"), Optimisation(learning_rate=rate), "speaker", mixture=mixture
-    )
+    return learner_of(preset("reinforce"), hidden=16, learning_rate=rate, mixture=mixture)
 
 
 def test_a_mixture_is_the_weighted_sum_of_its_losses() -> None:
     """Gradients of an update: 0.25 of imitation's and 0.75 of the policy's."""
-    prompt = tuple(b"letters")
-    samples = learner_with(None).model.sample([prompt], SamplingParams(4, n=2, seed=3))[0]
-    sampled = group_of("t", prompt, samples)
+    sampled = group_of("t", sampled_by(learner_with(None), 2, seed=3))
     shown = Group("t", "", (replace(success("t"), origin="demonstrations"),))
     gradients = []
     for mixture, given in (
@@ -310,9 +292,7 @@ def test_a_mixture_is_the_weighted_sum_of_its_losses() -> None:
         caught: list[list[torch.Tensor]] = []
 
         def keep(scale: float = 1.0, decay: float = 0.0, learner: Learner = learner, caught: Any = caught) -> float:
-            caught.append(
-                [value.grad.clone() for value in learner.master_weights.named.values() if value.grad is not None]
-            )
+            caught.append([value.grad.clone() for value in learner.master_weights.named.values()])  # type: ignore[union-attr]
             return 0.0
 
         learner.master_weights.step = keep  # type: ignore[method-assign]
@@ -337,9 +317,8 @@ def test_a_preference_by_hand_and_its_slopes_by_finite_differences() -> None:
 
 def test_a_preference_makes_the_better_answer_likelier() -> None:
     learner = learner_with(MixedLoss((Preference(1.0, beta=0.5),), policy=0.0), rate=3e-2)
-    prompt = tuple(b"letters")
-    samples = learner.model.sample([prompt], SamplingParams(4, n=2, seed=3))[0]
-    losses = [learner.update([group_of("t", prompt, samples)])["loss/preference"] for _ in range(8)]
+    sampled = [group_of("t", sampled_by(learner, 2, seed=3))]
+    losses = [learner.update(sampled)["loss/preference"] for _ in range(8)]
     assert losses[0] == pytest.approx(math.log(2), abs=1e-4)
     assert losses[-1] < 0.5 * losses[0]
 

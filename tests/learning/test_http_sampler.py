@@ -12,45 +12,36 @@ import pytest
 from keepworth.episodes import Episode, FinishReason, Sample, SamplingParams
 from keepworth.episodes.model import VersionSpan
 from keepworth.learning.collect.partial_sample import PartialSample
-from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.collect.sampler import PUBLISHED
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.trainer import Schedule, train
 from keepworth.learning.watch.progress import Progress
 from keepworth.models.adapter import attach_lora, load_trained
 from keepworth.models.http_engine import HttpModel
-from tests.learning.letters import OBJECTIVE, Letters, settings
+from tests.learning.letters import OBJECTIVE, Letters, Stops, index_of, settings, train_letters
+from tests.learning.letters import trained as trained_in
 from tests.models.tiny import tiny_model
 from tests.serving.engines import connect
 from tests.stand_in.server import ModelServer
 
 
-def learner() -> Learner:
+def trained(
+    folder: Path, engines: Sequence[HttpModel], steps: int, letters: Letters | None = None, **how: Any
+) -> Learner:
+    """Train over HTTP in `folder`, or continue what is there. how: measurements and notes of the training, and its asynchrony."""
+    shown = {name: how.pop(name) for name in ("evaluate_every", "progress") if name in how}
     model = tiny_model()
     named = attach_lora(model, rank=4, alpha=8.0)
-    return Learner(model, named, OBJECTIVE, Optimisation(learning_rate=2e-2), "speaker")
+    mind = Learner(model, named, OBJECTIVE, Optimisation(learning_rate=2e-2), "speaker")
+    asynchrony = settings(**{"mode": "overlap", "max_staleness": 1, "pipeline_depth": 2.0, **how})
+    return train_letters(folder, steps, asynchrony, letters, 1, mind, engines=engines, **shown)
 
 
-def trained(
-    folder: Path,
-    engines: Sequence[HttpModel],
-    steps: int,
-    *,
-    letters: Letters | None = None,
-    **changes: Any,
-) -> Learner:
-    """Train over HTTP in `folder`, or continue what is there."""
-    mind = learner()
-    with RunFolder.create(folder, {}, clock=lambda: 0.0) as run:
-        asynchrony = settings(**{"mode": "overlap", "max_staleness": 1, "pipeline_depth": 2.0, **changes})
-        pipeline = Pipeline(run, mind, letters or Letters(), asynchrony, engines)
-        train(run, mind, pipeline, Schedule(steps, 100, 1), Progress(), "letters")
-    return mind
-
-
-def episodes(folder: Path) -> list[tuple[int, Episode]]:
-    return [(stored.step, stored.episode) for stored in RunFolder.open(folder).episodes(arm="train")]
+def groups_of(folder: Path) -> list[int]:
+    """The group of every episode's step, once; no group was trained at two steps."""
+    groups = {(step, index_of(episode)) for step, episode in trained_in(folder)}
+    assert len({index for _, index in groups}) == len(groups), "a group was trained twice"
+    return [step for step, _ in groups]
 
 
 def whole(episode: Episode) -> bool:
@@ -64,10 +55,8 @@ def test_adapters_are_published_while_the_engine_samples(tmp_path: Path) -> None
     with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1) as engine:
         trained(tmp_path / "run", [engine], 4, letters=Letters(lengths=lambda t: 24 if t % 3 == 0 else 4))
         assert engine.version == 4
-    found = episodes(tmp_path / "run")
-    groups = Counter((step, each.id.split("/")[0]) for step, each in found)
-    assert len(groups) == 16
-    assert len({index for _, index in groups}) == 16, "a group was trained twice"
+    found = trained_in(tmp_path / "run")
+    assert len(groups_of(tmp_path / "run")) == 16
     assert all(whole(each) for _, each in found)
     lags = [step - 1 - min(span.version for s in each.segments for span in s.spans) for step, each in found]
     assert max(lags) <= 1
@@ -83,7 +72,7 @@ def test_log_probabilities_are_those_of_the_version_that_drew_them(tmp_path: Pat
         version = int(folder.name.split("-")[1])
         model = tiny_model()
         load_trained(model, folder)
-        for _, episode in episodes(tmp_path / "run"):
+        for _, episode in trained_in(tmp_path / "run"):
             (segment,) = episode.segments
             if {span.version for span in segment.spans} == {version}:
                 ((scores,),) = model.score([segment.context], [[segment.ids]])
@@ -93,52 +82,29 @@ def test_log_probabilities_are_those_of_the_version_that_drew_them(tmp_path: Pat
 
 
 def test_a_stopped_run_continues_on_a_fresh_engine(tmp_path: Path) -> None:
-    class Stop(Letters):
-        def evaluate(self, step: int) -> None:
-            if step == 2:
-                raise KeyboardInterrupt
-
-    with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1, run="a") as engine:
-        mind = learner()
-        asynchrony = settings(mode="overlap", max_staleness=1)
-        with RunFolder.create(tmp_path / "run", {}, clock=lambda: 0.0) as run:
-            pipeline = Pipeline(run, mind, Stop(), asynchrony, [engine])
-            with pytest.raises(KeyboardInterrupt):
-                train(run, mind, pipeline, Schedule(4, 2, 1), Progress(), "")
+    with (
+        ModelServer(tiny_model()) as running,
+        connect(running.url, max_staleness=1, run="a") as engine,
+        pytest.raises(KeyboardInterrupt),
+    ):
+        trained(tmp_path / "run", [engine], 4, Stops(), evaluate_every=2)
     with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1, run="b") as engine:
         trained(tmp_path / "run", [engine], 4)
         assert engine.version == 4
-    groups = Counter((step, each.id.split("/")[0]) for step, each in episodes(tmp_path / "run"))
-    assert Counter(step for step, _ in groups) == dict.fromkeys(range(1, 5), 4)
-    assert len({index for _, index in groups}) == 16
+    assert Counter(groups_of(tmp_path / "run")) == dict.fromkeys(range(1, 5), 4)
 
 
 def test_an_engine_that_is_gone_ends_the_run_with_its_name_and_keeps_what_was_finished(tmp_path: Path) -> None:
-    class Leaves(Letters):
-        def evaluate(self, step: int) -> None:
-            if step == 2:
-                running.close()
-
     with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1, run="a") as engine:
-        mind = learner()
-        with RunFolder.create(tmp_path / "run", {}, clock=lambda: 0.0) as run:
-            asynchrony = settings(mode="overlap", max_staleness=1, patience=2)
-            pipeline = Pipeline(run, mind, Leaves(), asynchrony, [engine])
-            with pytest.raises(Exception, match=r"127\.0\.0\.1"):
-                train(run, mind, pipeline, Schedule(6, 2, 1), Progress(), "")
+        leaves = Stops(at_step=running.close)
+        with pytest.raises(Exception, match=r"127\.0\.0\.1"):
+            trained(tmp_path / "run", [engine], 6, leaves, evaluate_every=2, patience=2)
     with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1, run="b") as engine:
         trained(tmp_path / "run", [engine], 6)
-    groups = Counter((step, each.id.split("/")[0]) for step, each in episodes(tmp_path / "run"))
-    assert len(groups) == 24
-    assert len({index for _, index in groups}) == 24
+    assert len(groups_of(tmp_path / "run")) == 24
 
 
 def test_of_two_engines_one_that_dies_is_left_and_nothing_is_lost(tmp_path: Path) -> None:
-    class Kills(Letters):
-        def evaluate(self, step: int) -> None:
-            if step == 2:
-                second.close()
-
     notes: list[str] = []
 
     class Noted(Progress):
@@ -150,17 +116,14 @@ def test_of_two_engines_one_that_dies_is_left_and_nothing_is_lost(tmp_path: Path
         ModelServer(tiny_model()) as second,
         connect(first.url, max_staleness=1) as one,
         connect(second.url, max_staleness=1) as other,
-        RunFolder.create(tmp_path / "run", {}, clock=lambda: 0.0) as run,
     ):
-        mind, asynchrony = learner(), settings(mode="overlap", max_staleness=1)
-        pipeline = Pipeline(run, mind, Kills(turns=2), asynchrony, [one, other])
-        train(run, mind, pipeline, Schedule(5, 2, 1), Noted(), "letters")
+        kills = Stops(turns=2, at_step=second.close)
+        trained(tmp_path / "run", [one, other], 5, kills, evaluate_every=2, progress=Noted())
     rows = RunFolder.open(tmp_path / "run").metrics()
     assert (rows[0]["pipeline/engines"], rows[-1]["pipeline/engines"]) == (2, 1)
     (note,) = notes
     assert f"The engine at {second.url} is left" in note
-    groups = Counter((step, each.id.split("/")[0]) for step, each in episodes(tmp_path / "run"))
-    assert len({index for _, index in groups}) == len(groups) == 4 * 5
+    assert len(groups_of(tmp_path / "run")) == 4 * 5
     assert all(row["pipeline/retried"] == 0 for row in rows)
 
 

@@ -18,8 +18,8 @@ import torch
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.learner import Learner
 from keepworth.learning.learner_group import Distributed, _join
-from tests.learning.group_parts import leading, train, weights
-from tests.learning.turns import sampled_groups
+from tests.learning.group_parts import leading, train
+from tests.learning.turns import sampled_groups, weights
 from tests.models.tiny import tiny_model
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this PyTorch has no torch.distributed")

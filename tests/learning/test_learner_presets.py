@@ -14,16 +14,14 @@ import pytest
 import torch
 
 from keepworth.learning.critic import Critic
-from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.advantage import advantages, select
 from keepworth.learning.objective.options import Objective, initial
 from keepworth.learning.objective.policy_loss import denominators, loss
-from keepworth.learning.objective.presets import preset, presets
+from keepworth.learning.objective.presets import presets
 from keepworth.learning.rows import Rows, rows_of
 from keepworth.methods.objectives.vcpo import OptimalBaseline
-from keepworth.models.adapter import attach_lora, unfreeze
-from tests.learning.objective.toys import runnable
-from tests.learning.turns import ROLE, VALUES, WHOLE, descend_plainly, objective_of, sampled_groups
+from tests.learning import turns
+from tests.learning.turns import ROLE, VALUES, descend_plainly, learner_of, objective_of, sampled_groups
 from tests.models.tiny import tiny_model, tiny_network
 
 RATE = 0.05
@@ -39,13 +37,9 @@ def prepared(name: str) -> Objective:
     return objective if name != "t_spmo" else objective.model_copy(update={"adapter_decay": 0.0})
 
 
-def extras(objective: Objective) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if objective.teacher is not None:
-        found["teacher"] = tiny_model(seed=5, precision="fp64", hidden=32)
-    if objective.needs_soft_values:
-        found["soft_values"] = VALUES
-    return found
+def extras(objective: Objective, precision: Any = "fp64") -> dict[str, Any]:
+    teacher = tiny_model(seed=5, precision=precision, hidden=32) if objective.teacher is not None else None
+    return {"teacher": teacher, "soft_values": VALUES if objective.needs_soft_values else None}
 
 
 def plain_scores(network: Any, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
@@ -61,15 +55,14 @@ def plain_scores(network: Any, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.stack(lps), torch.stack(entropies)
 
 
-@pytest.mark.parametrize("name", [*sorted(presets()), WHOLE])
+@pytest.mark.parametrize("name", [*sorted(presets()), turns.WHOLE])
 def test_steps_equal_the_plain_computation(name: str, groups: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Two on the same episodes; one for an objective without a ratio, which takes no second. Groups are split: no pass holds
     more than 48 tokens, or what is kept of them where layers are recomputed."""
     objective = prepared(name)
-    model = tiny_model(precision="fp64", hidden=32)
-    passes, how = (2 if objective.takes_passes else 1), "on" if len(name) % 2 else "off"
-    settings = Optimisation(max_norm=1e9, token_budget=48, passes=passes, checkpointing=how)
-    learner = Learner(model, unfreeze(model), objective, settings, ROLE, **extras(objective))
+    passes, again = (2 if objective.takes_passes else 1), "on" if len(name) % 2 else "off"
+    how = {"max_norm": 1e9, "token_budget": 48, "passes": passes, "checkpointing": again, **extras(objective)}
+    learner = learner_of(objective, precision="fp64", **how)
     descend_plainly(learner, RATE)
     advice: list[Rows] = []
     valued = Critic.valued
@@ -83,9 +76,7 @@ def test_steps_equal_the_plain_computation(name: str, groups: list[Any], monkeyp
     assert metrics["trained_rows"] > 0
 
     plain = tiny_network(attn="sdpa", precision="fp64", hidden=32)
-    trained = {n: value for n, value in plain.named_parameters() if "embed" not in n}
-    for value in trained.values():
-        value.requires_grad_(True)
+    trained = {n: value.requires_grad_(True) for n, value in plain.named_parameters() if "embed" not in n}
     rows = rows_of(groups, [ROLE], 0, merge=objective.aggregation_unit == "episode")
     first, _ = plain_scores(plain, rows)
     batch = replace(rows.batch, lp_proximal=first.detach())
@@ -120,7 +111,7 @@ def test_steps_equal_the_plain_computation(name: str, groups: list[Any], monkeyp
                 parameter -= RATE * gradient
     moved = 0.0
     start = dict(tiny_network(precision="fp64", hidden=32).named_parameters())
-    for n, ours in model.network.named_parameters():
+    for n, ours in learner.model.network.named_parameters():
         if n in trained:
             # Behaviour log-probabilities and batches are float32: hence not closer.
             torch.testing.assert_close(ours.detach(), trained[n].detach(), atol=3e-7, rtol=1e-5)
@@ -130,35 +121,20 @@ def test_steps_equal_the_plain_computation(name: str, groups: list[Any], monkeyp
 
 @pytest.mark.parametrize("name", sorted(presets()))
 def test_every_preset_trains_an_adapter_in_single_precision(name: str) -> None:
-    model = tiny_model(hidden=32)
-    made = sampled_groups(model)
-    objective = runnable(preset(name), 8)
-    learner = Learner(model, attach_lora(model, 2), objective, Optimisation(), ROLE, **_single(objective))
-    before = {n: value.detach().clone() for n, value in learner.master_weights.named.items()}
-    metrics = learner.update(made)
+    objective = objective_of(name)
+    learner = learner_of(objective, 2, **extras(objective, "fp32"))
+    before = turns.weights(learner)
+    metrics = learner.update(sampled_groups(learner.model))
     assert metrics["mismatch_max"] < 1e-5  # recomputed log-probabilities are the sampled ones
     assert all(torch.isfinite(torch.tensor(value)) for value in metrics.values())
-    changed = [n for n, value in learner.master_weights.named.items() if not torch.equal(before[n], value)]
-    assert changed
-    assert all(value.grad is None for value in model.network.parameters())
-
-
-def _single(objective: Objective) -> dict[str, Any]:
-    found = extras(objective)
-    if "teacher" in found:
-        found["teacher"] = tiny_model(seed=5, hidden=32)
-    return found
+    assert not turns.same(before, turns.weights(learner))
+    assert all(value.grad is None for value in learner.model.network.parameters())
 
 
 @pytest.mark.parametrize("name", ["grpo", "rloo", "dapo", "vcpo", "gigpo", "ppo"])
 def test_the_order_of_groups_and_of_their_members_does_not_matter(name: str, groups: list[Any]) -> None:
-    def weights(given: list[Any]) -> dict[str, torch.Tensor]:
-        model = tiny_model(precision="fp64", hidden=32)
-        objective = prepared(name)
-        Learner(model, unfreeze(model), objective, Optimisation(max_norm=1e9), ROLE).update(given)
-        return {n: value.detach() for n, value in model.network.named_parameters()}
-
-    turned = [replace(group, episodes=group.episodes[::-1]) for group in groups[::-1]]
-    straight, other = weights(groups), weights(turned)
-    for n in straight:
-        torch.testing.assert_close(straight[n], other[n], atol=1e-8, rtol=0)
+    straight, other = (learner_of(prepared(name), precision="fp64", max_norm=1e9) for _ in range(2))
+    straight.update(groups)
+    other.update([replace(group, episodes=group.episodes[::-1]) for group in groups[::-1]])
+    mine, theirs = (learner.model.network.state_dict() for learner in (straight, other))
+    torch.testing.assert_close(mine, theirs, atol=1e-8, rtol=0)

@@ -10,14 +10,11 @@ from keepworth.episodes import Sample, SamplingParams
 from keepworth.learning.collect.drafts import DraftBatch
 from keepworth.learning.collect.partial_sample import PartialSample
 from keepworth.learning.critic import CriticSettings
-from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import preset
 from keepworth.learning.replica import Replica
-from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.models.inprocess import InProcessModel
-from tests.learning.turns import ROLE, sampled_groups
-from tests.models.tiny import tiny_model
+from tests.learning.turns import learner_of, sampled_groups
 
 PROMPTS = [tuple(f"letters {number}:".encode()) for number in range(6)]
 
@@ -25,7 +22,7 @@ PROMPTS = [tuple(f"letters {number}:".encode()) for number in range(6)]
 def drawn(model: InProcessModel) -> list[Sample]:
     """Many short decoding steps, between any two of which the other thread may have switched something."""
     batch = DraftBatch(model, slots=4)
-    drafts = [PartialSample(prompt, SamplingParams(40, seed=3), (number,)) for number, prompt in enumerate(PROMPTS)]
+    drafts = [PartialSample(prompt, SamplingParams(40, seed=3), (j,)) for j, prompt in enumerate(PROMPTS)]
     for draft in drafts:
         batch.add(draft)
     while batch.busy:
@@ -44,11 +41,10 @@ def drawn(model: InProcessModel) -> list[Sample]:
     ids=["critic", "adapter off", "reset reference", "all weights"],
 )
 def test_what_is_sampled_beside_updates_is_what_is_sampled_in_peace(objective: Objective, lora: bool) -> None:
-    model = tiny_model(hidden=32)
-    named = attach_lora(model, 4) if lora else unfreeze(model)
-    groups = sampled_groups(model)
     critic = CriticSettings(rank=2) if objective.needs_critic else None
-    learner = Learner(model, named, objective, Optimisation(learning_rate=1e-2), ROLE, critic=critic)
+    learner = learner_of(objective, 4 if lora else 0, learning_rate=1e-2, critic=critic)
+    model, named = learner.model, learner.master_weights.named
+    groups = sampled_groups(model)
     learner.update(groups)  # an adapter that is no longer the identity
     replica = Replica(model, named)
     replica.publish(replica.outgoing())

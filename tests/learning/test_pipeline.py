@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,14 +21,12 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.collect.asynchrony import Staleness
 from keepworth.learning.collect.curriculum import AdmissionError
 from keepworth.learning.collect.groups import EpisodeContext
-from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.options import ObjectiveError
 from keepworth.learning.objective.presets import preset
 from keepworth.learning.run_folder import RunFolder
 from keepworth.methods.recipes._bank.rerolls import rolled_again
-from keepworth.models.adapter import unfreeze
-from tests.learning.letters import Letters, again, low, metrics, settings, train_letters
-from tests.models.tiny import tiny_model
+from tests.learning.letters import Letters, again, failed, index_of, low, metrics, settings, train_letters, trained
+from tests.learning.turns import learner_of, same, weights
 
 # -- the admission rule as a game: whatever the order in which groups finish, no update trains a token that is too old ---
 
@@ -76,15 +73,14 @@ def test_waiting_for_what_is_due_keeps_the_bound_in_any_order(
 # -- asynchronous training: bounds that hold, nothing finished lost or trained twice, failures that stay values ------
 
 
-def trained(folder: Path) -> list[tuple[int, int, int]]:
-    """(step, index, lag of the oldest token) of every group that was trained."""
-    found = {}
-    for stored in RunFolder.open(folder).episodes(arm="train"):
-        index = int(stored.episode.id.split("/")[0])
-        oldest = min(span.version for s in stored.episode.segments for span in s.spans)
-        key = (stored.step, index)
-        found[key] = max(found.get(key, 0), stored.step - 1 - oldest)
-    return [(step, index, lag) for (step, index), lag in found.items()]
+def lags(folder: Path) -> dict[tuple[int, int], int]:
+    """By step and index, the lag of the oldest token of every group that was trained."""
+    found: dict[tuple[int, int], int] = {}
+    for step, episode in trained(folder):
+        oldest = min(span.version for s in episode.segments for span in s.spans)
+        key = (step, index_of(episode))
+        found[key] = max(found.get(key, 0), step - 1 - oldest)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -96,26 +92,24 @@ def test_the_bound_holds_and_each_group_is_trained_once(
 ) -> None:
     letters = Letters(latency=lambda index, member: 0.002 * ((7 * index + member) % 5))
     asynchrony = settings(mode=mode, max_staleness=max_staleness, pipeline_depth=depth)
-    train_letters(tmp_path / "run", 6, asynchrony, letters)
-    found = trained(tmp_path / "run")
-    assert len(found) == 24
-    assert max(Counter(index for _, index, _ in found).values()) == 1
-    assert max(lag for *_, lag in found) <= max_staleness
+    train_letters(tmp_path, 6, asynchrony, letters)
+    found = lags(tmp_path)
+    assert len(found) == len({index for _, index in found}) == 24
+    assert max(found.values()) <= max_staleness
     assert letters.measured == [0, 6]
     if max_staleness == 0:
-        assert {lag for *_, lag in found} == {0}
-        assert sorted(index for _, index, _ in found) == list(range(24))
+        assert set(found.values()) == {0}
+        assert sorted(index for _, index in found) == list(range(24))
 
 
 def test_long_answers_span_versions_and_are_trained_with_them(tmp_path: Path) -> None:
     """With one long group among short ones, the long one crosses updates instead of holding them up."""
     letters = Letters(lengths=lambda index: 60 if index % 6 == 0 else 3)
-    train_letters(tmp_path / "run", 6, settings(max_staleness=3, pipeline_depth=2.0, slots=24), letters)
-    episodes = [stored.episode for stored in RunFolder.open(tmp_path / "run").episodes(arm="train")]
-    crossed = [e for e in episodes if len(e.segments[0].spans) > 1]
+    train_letters(tmp_path, 6, settings(max_staleness=3, pipeline_depth=2.0, slots=24), letters)
+    crossed = [e for _, e in trained(tmp_path) if len(e.segments[0].spans) > 1]
     assert crossed
     assert all(len(e.segments[0].ids) == 60 for e in crossed)
-    assert any(row["pipeline/unfinished_tokens"] > 0 for row in metrics(tmp_path / "run"))
+    assert any(row["pipeline/unfinished_tokens"] > 0 for row in metrics(tmp_path))
 
 
 def test_serial_mode_repeats_exactly(tmp_path: Path) -> None:
@@ -124,8 +118,7 @@ def test_serial_mode_repeats_exactly(tmp_path: Path) -> None:
     late = Letters(turns=2, latency=lambda index, member: 0.001 * ((5 * index + member) % 3))
     other = train_letters(tmp_path / "other", 4, asynchrony, late)
     assert metrics(tmp_path / "one") == metrics(tmp_path / "other")
-    for name, value in one.master_weights.state()["master_weights"].items():
-        assert torch.equal(value, other.master_weights.state()["master_weights"][name])
+    assert same(weights(one), weights(other))
 
 
 @pytest.mark.parametrize(("score", "says"), [
@@ -144,18 +137,13 @@ def test_a_reward_that_misbehaves_now_and_then_fails_its_episode_alone(tmp_path:
             turn = next(count)
         return score(ids) if turn % 5 == 2 else low(ids)
 
-    train_letters(
-        tmp_path / "run",
-        2,
-        settings(call_seconds=0.05 if "0.05" in says else 20.0, retries=0),
-        Letters(score=sometimes),
-    )
-    run = RunFolder.open(tmp_path / "run")
-    failed = [stored.episode for stored in run.episodes(arm="failed")]
-    assert failed
-    assert all(says in e.errors[-1] and not e.segments for e in failed)
-    assert {e.stop for e in failed} <= {StopReason.ENVIRONMENT_ERROR, StopReason.TIMEOUT}
-    sizes = Counter(s.episode.id.split("/")[0] for s in run.episodes(arm="train"))
+    asynchrony = settings(call_seconds=0.05 if "0.05" in says else 20.0, retries=0)
+    train_letters(tmp_path, 2, asynchrony, Letters(score=sometimes))
+    lost = failed(tmp_path)
+    assert lost
+    assert all(says in e.errors[-1] and not e.segments for e in lost)
+    assert {e.stop for e in lost} <= {StopReason.ENVIRONMENT_ERROR, StopReason.TIMEOUT}
+    sizes = Counter(index_of(e) for _, e in trained(tmp_path))
     assert len(sizes) == 8
     assert set(sizes.values()) <= {2, 3}
 
@@ -163,8 +151,8 @@ def test_a_reward_that_misbehaves_now_and_then_fails_its_episode_alone(tmp_path:
 def test_slow_tasks_are_trained_as_often_as_they_are_drawn(tmp_path: Path) -> None:
     """One group in four takes fifty times as long. Throwing away what is late would leave the quick ones."""
     slow = Letters(lengths=lambda index: 3, latency=lambda index, member: 0.1 if index % 4 == 0 else 0.002)
-    train_letters(tmp_path / "run", 10, settings(mode="overlap", max_staleness=2, pipeline_depth=2.0), slow)
-    indices = {index for _, index, _ in trained(tmp_path / "run")}
+    train_letters(tmp_path, 10, settings(mode="overlap", max_staleness=2, pipeline_depth=2.0), slow)
+    indices = {index for _, index in lags(tmp_path)}
     assert len(indices) == 40
     under_way = 8  # at most so many groups are started and not yet trained at the end
     assert set(range(40 - under_way)) <= indices
@@ -182,16 +170,15 @@ def test_an_environment_that_dies_is_begun_anew_and_says_so(tmp_path: Path) -> N
                 raise ConnectionResetError("the world ended")
             return await super().rollout(task, context)
 
-    train_letters(tmp_path / "run", 2, settings(), Dying())
-    run = RunFolder.open(tmp_path / "run")
-    assert len({stored.episode.id for stored in run.episodes(arm="train")}) == 24
-    assert all("the world ended" in stored.episode.errors[0] for stored in run.episodes(arm="failed"))
-    assert run.metrics()[-1]["pipeline/retried"] >= 8
+    train_letters(tmp_path, 2, settings(), Dying())
+    assert len({episode.id for _, episode in trained(tmp_path)}) == 24
+    assert all("the world ended" in episode.errors[0] for episode in failed(tmp_path))
+    assert metrics(tmp_path)[-1]["pipeline/retried"] >= 8
 
 
 def test_where_everything_fails_the_run_ends_and_says_why(tmp_path: Path) -> None:
     with pytest.raises(KeepworthError, match=r"5 groups in a row .* ZeroDivisionError"):
-        train_letters(tmp_path / "run", 2, settings(patience=5), Letters(score=lambda ids: 1 / 0))
+        train_letters(tmp_path, 2, settings(patience=5), Letters(score=lambda ids: 1 / 0))
 
 
 @pytest.mark.parametrize("mode", ["turns", "overlap"])
@@ -222,9 +209,7 @@ def test_an_interruption_inside_a_rollout_ends_everything_that_is_under_way(tmp_
     straight = train_letters(tmp_path / "straight", 4, settings(mode=mode))
     if mode == "serial":
         assert metrics(tmp_path / "run") == metrics(tmp_path / "straight")
-        assert torch.equal(
-            *(next(iter(each.master_weights.state()["master_weights"].values())) for each in (ended, straight))
-        )
+        assert same(weights(ended), weights(straight))
 
 
 @pytest.mark.parametrize(("changes", "says"), [
@@ -243,10 +228,9 @@ def test_settings_that_cannot_take_effect_are_refused(changes: dict[str, Any], s
 
 @pytest.mark.parametrize("name", ["grpo", "rloo"])
 def test_an_objective_that_takes_old_tokens_for_its_own_is_refused(tmp_path: Path, name: str) -> None:
-    model = tiny_model(hidden=16)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of grpo's clip, with one pass
-        learner = Learner(model, unfreeze(model), preset(name), Optimisation(), "speaker")
+        learner = learner_of(preset(name), hidden=16)
     with pytest.raises(ObjectiveError, match=rf"'{name}' takes tokens as drawn .* 1 updates old"):
         train_letters(tmp_path / "run", 1, settings(max_staleness=1), learner=learner)
     train_letters(tmp_path / "fresh", 1, settings(max_staleness=0, pipeline_depth=1.0), learner=learner)
@@ -257,20 +241,16 @@ def test_a_diverging_step_writes_a_checkpoint_only_where_none_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int
 ) -> None:
     """Checkpoints are of every second step. The one of step 2 holds what would be written again: it is not touched."""
-    model = tiny_model(hidden=16)
+    learner = learner_of(preset("areal"), hidden=16, learning_rate=1e-2)
+    update, checkpoint = learner.update, RunFolder.checkpoint
 
-    class Diverging(Learner):
-        taken = 0
+    def diverging(groups: Any) -> dict[str, float]:
+        if learner.steps == fails_at:
+            raise FloatingPointError("not a number")
+        return update(groups)
 
-        def update(self, groups: Any) -> dict[str, float]:
-            if self.taken == fails_at:
-                raise FloatingPointError("not a number")
-            self.taken += 1
-            return super().update(groups)
-
-    learner = Diverging(model, unfreeze(model), preset("areal"), Optimisation(learning_rate=1e-2), "speaker")
+    monkeypatch.setattr(learner, "update", diverging)
     written: list[int] = []
-    checkpoint = RunFolder.checkpoint
 
     def noted(self: RunFolder, step: int, **more: Any) -> Any:
         written.append(step)
@@ -301,23 +281,19 @@ def test_updates_say_what_decoding_took(tmp_path: Path) -> None:
 MEMBERS, SIZE = 3, 2
 
 
-def trained_episodes(folder: Path) -> list[tuple[int, Episode]]:
-    return [(stored.step, stored.episode) for stored in RunFolder.open(folder).episodes(arm="train")]
-
-
 @pytest.mark.parametrize("mode", ["turns", "overlap", "serial"])
 def test_every_call_of_a_groups_first_episode_is_rolled_again(tmp_path: Path, mode: str) -> None:
     regroup = rolled_again(again, SIZE, probability=1.0, seed=0)
-    train_letters(tmp_path / "run", 3, settings(mode=mode), Letters(turns=2), regroup=regroup)
-    found = {(step, episode.id): episode for step, episode in trained_episodes(tmp_path / "run")}
+    train_letters(tmp_path, 3, settings(mode=mode), Letters(turns=2), regroup=regroup)
+    found = {(step, episode.id): episode for step, episode in trained(tmp_path)}
     assert len(found) == 3 * 4 * (MEMBERS + 2 * SIZE)
-    assert len({name for _, name in found}) == len(found), "something was trained_episodes twice"
+    assert len({name for _, name in found}) == len(found), "something was trained twice"
     for (step, name), episode in found.items():
         index, member = map(int, name.split("/"))
         if member < MEMBERS:
             assert not episode.parent
             continue
-        anchor = found[step, f"{index}/0"]  # trained_episodes in the same update
+        anchor = found[step, f"{index}/0"]  # trained in the same update
         assert episode.parent == anchor.id
         assert episode.segments[0].context == anchor.segments[(member - MEMBERS) // SIZE].context
 
@@ -329,8 +305,7 @@ def test_re_rolls_that_fail_are_left_out_and_said(tmp_path: Path) -> None:
         return await again(anchor, index, context)
 
     regroup = rolled_again(breaks, SIZE, probability=1.0, seed=0)
-    train_letters(tmp_path / "run", 2, settings(mode="serial"), Letters(), regroup=regroup)
-    parents = {episode.parent.split("/")[0] for _, episode in trained_episodes(tmp_path / "run") if episode.parent}
+    train_letters(tmp_path, 2, settings(mode="serial"), Letters(), regroup=regroup)
+    parents = {episode.parent.split("/")[0] for _, episode in trained(tmp_path) if episode.parent}
     assert parents == {str(index) for index in range(8) if index % 2}
-    failed = [stored.episode for stored in RunFolder.open(tmp_path / "run").episodes(arm="failed")]
-    assert any("gone" in error for episode in failed for error in episode.errors)
+    assert any("gone" in error for episode in failed(tmp_path) for error in episode.errors)

@@ -19,7 +19,7 @@ import torch
 
 from keepworth.learning.run_folder import RunFolder
 from keepworth.methods.recipes._bank.rerolls import rolled_again
-from tests.learning.letters import Letters, Stops, again, metrics, settings, train_letters
+from tests.learning.letters import Letters, Stops, again, index_of, metrics, settings, train_letters, trained
 
 STEPS = 8
 SERIAL = {"mode": "serial"}
@@ -83,13 +83,9 @@ def state(folder: Path) -> dict[str, Any]:
     return found
 
 
-def trained(folder: Path) -> list[int]:
-    if not (folder / "config.json").exists():  # killed before there was a run
-        return []
-    steps = {
-        (stored.step, int(stored.episode.id.split("/")[0])) for stored in RunFolder.open(folder).episodes(arm="train")
-    }
-    return [index for _, index in steps]
+def indices(folder: Path) -> list[int]:
+    """Of the groups that were trained, as often as they were."""
+    return [index for _, index in {(step, index_of(episode)) for step, episode in trained(folder)}]
 
 
 def weights(folder: Path) -> dict[str, Any]:
@@ -130,8 +126,8 @@ def test_an_overlapping_training_keeps_what_its_checkpoints_hold_and_trains_noth
         waiting |= finished(tmp_path / "run")
     assert kills >= 2, "it was too quick to be killed"
     run(tmp_path / "run", "overlap")
-    groups = trained(tmp_path / "run")
-    assert len({s.episode.id for s in RunFolder.open(tmp_path / "run").episodes(arm="train") if s.episode.parent}) > 10
+    groups = indices(tmp_path / "run")
+    assert len({episode.id for _, episode in trained(tmp_path / "run") if episode.parent}) > 10
     assert len(groups) == 4 * STEPS
     assert max(Counter(groups).values()) == 1
     assert waiting <= set(groups) | finished(tmp_path / "run")
@@ -139,15 +135,14 @@ def test_an_overlapping_training_keeps_what_its_checkpoints_hold_and_trains_noth
 
 def test_finished_groups_of_the_checkpoint_are_trained_as_they_were(tmp_path: Path) -> None:
     """Stop at step 2, look at what waits, go on: what was drawn then is what is trained."""
-
     asynchrony = settings(max_staleness=3, pipeline_depth=3.0, slots=24)
     with pytest.raises(KeyboardInterrupt):
-        train_letters(tmp_path / "run", 5, asynchrony, Stops(turns=2), checkpoint_every=1)
-    waiting = {each["group"]: each["groups"][0] for each in state(tmp_path / "run")["finished"]}
+        train_letters(tmp_path, 5, asynchrony, Stops(turns=2), checkpoint_every=1)
+    waiting = {each["group"]: each["groups"][0] for each in state(tmp_path)["finished"]}
     assert waiting
-    train_letters(tmp_path / "run", 5, asynchrony, Letters(turns=2), checkpoint_every=1)
-    episodes = {stored.episode.id: stored.episode for stored in RunFolder.open(tmp_path / "run").episodes(arm="train")}
-    assert len(trained(tmp_path / "run")) == len(set(trained(tmp_path / "run"))) == 4 * 5
+    train_letters(tmp_path, 5, asynchrony, Letters(turns=2), checkpoint_every=1)
+    episodes = {episode.id: episode for _, episode in trained(tmp_path)}
+    assert len(indices(tmp_path)) == len(set(indices(tmp_path))) == 4 * 5
     for record in (record for records in waiting.values() for record in records):
         if record["id"] in episodes:
             drawn = [list(segment.ids) for segment in episodes[record["id"]].segments]

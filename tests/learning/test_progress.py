@@ -7,13 +7,8 @@ import io
 import pytest
 
 from keepworth.episodes.text import terminal
-from keepworth.learning.watch.progress import (
-    PlainProgress,
-    Progress,
-    RichProgress,
-    headline,
-    progress_for,
-)
+from keepworth.learning.watch import progress as watch
+from keepworth.learning.watch.progress import PlainProgress, Progress, RichProgress
 
 
 def told(progress: Progress) -> None:
@@ -64,13 +59,13 @@ def test_silence() -> None:
 
 def test_off_a_terminal_lines_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", io.StringIO())
-    assert isinstance(progress_for(), PlainProgress)
+    assert isinstance(watch.progress_for(), PlainProgress)
 
 
 def test_the_reward_comes_first_and_timings_stay_out() -> None:
-    shown = headline({"seconds/x": 1.0, "tokens": 5.0, "entropy": 1.0, "reward/f1": 0.5, "reward": 0.6})
+    shown = watch.headline({"seconds/x": 1.0, "tokens": 5.0, "entropy": 1.0, "reward/f1": 0.5, "reward": 0.6})
     assert list(shown) == ["reward/f1", "reward", "entropy"]
-    assert list(headline({"own": 1.0})) == ["own"]
+    assert list(watch.headline({"own": 1.0})) == ["own"]
 
 
 def test_the_time_left_does_not_count_what_came_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,3 +81,23 @@ def test_the_time_left_does_not_count_what_came_before_the_first_step(monkeypatc
     now[0] = 530.0
     progress.step(9, {})
     assert stream.getvalue().splitlines()[1:] == ["step 7/12", "step 8/12  left 40 s", "step 9/12  left 45 s"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.12345, "0.123"), (45.0, "45"), (1e-5, "1e-05"), (1234.5, "1.23e+03"), (0.0, "0"), (-0.5, "-0.500")],
+)
+def test_numbers_are_short(value: float, text: str) -> None:
+    assert watch.short(value) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(41.7, "42 s"), (200, "3 min 20 s"), (3900, "1 h 05 min")])
+def test_durations(seconds: float, text: str) -> None:
+    assert watch.duration(seconds) == text
+
+
+def test_sparklines_use_the_whole_height_or_the_given_one() -> None:
+    assert watch.sparkline([0.0, 0.5, 1.0]) == "▁▅█"
+    assert watch.sparkline([0.5, 0.5]) == "▄▄"
+    assert watch.sparkline([0.0, 1.0], (0.0, 2.0)) == "▁▅"
+    assert watch.sparkline([float("nan")]) == ""

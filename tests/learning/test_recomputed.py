@@ -12,6 +12,7 @@ from keepworth.learning.recomputed import layers_of, recomputed_share, training_
 from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.models.attention import Tree, tree
 from keepworth.models.inprocess import DTYPES, InProcessModel, Precision
+from tests.learning.turns import same
 from tests.models.test_families import BY_CONFIG, loaded
 from tests.models.tiny import tiny_model
 
@@ -20,9 +21,13 @@ BATCH = tree(
 )
 
 
-def gradients(
-    model: InProcessModel, named: dict[str, Any], again: bool, batch: Tree = BATCH
-) -> dict[str, torch.Tensor]:
+def disturb(named: dict[str, Any]) -> None:
+    """B = 0 would leave A without a gradient."""
+    for name, value in named.items():
+        torch.nn.init.normal_(value.data, std=0.1, generator=torch.Generator().manual_seed(len(name)))
+
+
+def gradients(model: InProcessModel, named: Any, again: bool, batch: Tree = BATCH) -> dict[str, torch.Tensor]:
     with training_pass(model.network, again):
         lp, entropy = model.tree_scores(batch, 0.7)
         (lp.sum() + entropy.square().sum()).backward()
@@ -38,12 +43,11 @@ def test_gradients_are_the_same_bits(adapter: bool, precision: Precision) -> Non
     model = tiny_model(precision=precision)
     assert model.dtype is DTYPES[precision]
     named = attach_lora(model, 4) if adapter else unfreeze(model)
-    if adapter:  # B = 0 would leave A without a gradient
-        for name, value in named.items():
-            torch.nn.init.normal_(value.data, std=0.1, generator=torch.Generator().manual_seed(len(name)))
+    if adapter:
+        disturb(named)
     plain, again = gradients(model, named, again=False), gradients(model, named, again=True)
     assert all(value.any() for value in plain.values())
-    assert all(torch.equal(plain[name], again[name]) for name in plain)
+    assert same(plain, again)
 
 
 def test_layers_are_computed_again_and_left_as_they_were() -> None:
@@ -65,9 +69,8 @@ def test_layers_are_computed_again_and_left_as_they_were() -> None:
 def test_a_family_with_windows_is_recomputed_alike(tmp_path: Path) -> None:
     model, _ = loaded(tmp_path, BY_CONFIG["Gemma3Text"])
     named = attach_lora(model, 2)
-    for name, value in named.items():
-        torch.nn.init.normal_(value.data, std=0.1, generator=torch.Generator().manual_seed(len(name)))
+    disturb(named)
     batch = tree([tuple(range(3, 20))], [[(4, 5, 6, 7), (8, 9)]])
     plain, again = gradients(model, named, again=False, batch=batch), gradients(model, named, again=True, batch=batch)
-    assert all(torch.equal(plain[name], again[name]) for name in plain)
+    assert same(plain, again)
     assert 0 < recomputed_share(model.network) < 1

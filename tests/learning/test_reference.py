@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.parts import KlLoss, Reset
 from keepworth.learning.objective.presets import preset
 from keepworth.learning.passes import row_scores
@@ -16,20 +15,16 @@ from keepworth.learning.reference import Reference
 from keepworth.learning.rows import rows_of
 from keepworth.methods.objectives.a_star_po import reference_values
 from keepworth.methods.objectives.kdrl import Teacher
-from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.models.inprocess import InProcessModel
-from tests.learning.turns import ROLE, sampled_groups
+from tests.learning.turns import ROLE, learner_of, same, sampled_groups
 from tests.models.tiny import ByteTokenizer, tiny_model
-
-FAST = Optimisation(learning_rate=1e-2)
 
 
 @pytest.mark.parametrize("adapter", [True, False])
 def test_a_frozen_reference_is_the_start_whatever_was_learned(adapter: bool) -> None:
-    model = tiny_model(hidden=32)
-    named = attach_lora(model, 2) if adapter else unfreeze(model)
+    learner = learner_of(preset("grpo"), 2 if adapter else 0, learning_rate=1e-2)
+    model, named = learner.model, learner.master_weights.named
     groups = sampled_groups(model)
-    learner = Learner(model, named, preset("grpo"), FAST, ROLE)
     rows = rows_of(groups, [ROLE], 0)
     first, _ = learner.passes.scores(rows, learner.passes.split(rows, range(len(rows.contexts))), 1.0)
     for _ in range(3):
@@ -46,19 +41,16 @@ def test_a_frozen_reference_is_the_start_whatever_was_learned(adapter: bool) -> 
 
 
 def test_a_reset_makes_the_policy_the_reference_and_forgets_the_moments() -> None:
-    model = tiny_model(hidden=32)
     objective = preset("prorl", kl=KlLoss("k2", 1e-4, Reset(kl=1e-7, patience=5)))
-    learner = Learner(model, attach_lora(model, 2), objective, FAST, ROLE)
-    groups = sampled_groups(model)
+    learner = learner_of(objective, 2, learning_rate=1e-2)
+    groups = sampled_groups(learner.model)
     assert isinstance(learner.reference, Reference)
     assert learner.update(groups)["reference_kl"] == pytest.approx(0.0, abs=1e-9)
     assert learner.master_weights.optimiser.state
     assert learner.update(groups)["reference_kl"] > 1e-7
     assert learner.controls.reset
     assert not learner.master_weights.optimiser.state
-    assert all(
-        torch.equal(learner.reference.state()[name], value) for name, value in learner.master_weights.named.items()
-    )
+    assert same(learner.reference.state(), learner.master_weights.named)
     assert learner.state()["reference"]
 
 
@@ -67,17 +59,15 @@ def test_a_teacher_must_read_the_same_tokens() -> None:
         def __call__(self, text: str, add_special_tokens: bool = False) -> dict[str, list[int]]:
             return {"input_ids": [(byte + 1) % 256 for byte in text.encode()]}
 
-    model = tiny_model(hidden=32)
     teacher = InProcessModel(tiny_model(seed=1, hidden=32).network, Shifted(), "teacher")
     with pytest.raises(KeepworthError, match="cannot score"):
-        Learner(model, unfreeze(model), preset("kdrl"), FAST, ROLE, teacher=teacher)
+        learner_of(preset("kdrl"), teacher=teacher)
 
 
 def test_a_teacher_pulls_the_student_towards_it() -> None:
-    model, teacher = tiny_model(hidden=32), tiny_model(seed=1, hidden=32)
     objective = preset("kdrl", teacher=Teacher(1.0, "all"))
-    learner = Learner(model, unfreeze(model), objective, FAST, ROLE, teacher=teacher)
-    groups = sampled_groups(model)
+    learner = learner_of(objective, teacher=tiny_model(seed=1, hidden=32), learning_rate=1e-2)
+    groups = sampled_groups(learner.model)
     flat = [replace(g, episodes=tuple(replace(e, rewards=()) for e in g.episodes)) for g in groups]
     losses = [learner.update(flat)["teacher_loss"] for _ in range(12)]
     assert losses[-1] < 0.5 * losses[0]

@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import torch
 
 from keepworth.episodes import Episode, FinishReason, Group, RewardTerm, Segment, VersionSpan
-from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.parts import Outcome
 from keepworth.learning.objective.presets import preset, varied
 from keepworth.learning.rows import BadEpisode, Rows, rows_of
-from keepworth.models.adapter import unfreeze
 from tests.episode_of import episode_of
-from tests.models.tiny import tiny_model
+from tests.learning.turns import learner_of, same, weights
 
 ROLES = ("manager", "answerer")
 CENTERED = varied(preset("areal"), advantage=Outcome("group"))
@@ -42,11 +39,7 @@ def rewarded(both: float, manager: float, answerer: float) -> tuple[RewardTerm, 
     )
 
 
-def group(*episodes: Episode) -> Group:
-    return Group("t", "", episodes)
-
-
-TWO = group(episode(0, *rewarded(1.0, 1.0, 0.0)), episode(1, *rewarded(0.0, 0.0, 4.0)))
+TWO = Group("t", "", (episode(0, *rewarded(1.0, 1.0, 0.0)), episode(1, *rewarded(0.0, 0.0, 4.0))))
 
 
 def advantage_of(rows: Rows) -> list[float]:
@@ -59,8 +52,7 @@ def test_a_role_is_rewarded_by_its_terms_and_by_those_of_no_role() -> None:
     first, second = TWO.episodes
     assert [first.reward_of(role) for role in ROLES] == [1.5, 1.0]
     assert [second.reward_of(role) for role in ROLES] == [0.0, 4.0]
-    assert first.reward == 1.5
-    assert second.reward == 4.0
+    assert (first.reward, second.reward) == (1.5, 4.0)
 
 
 def test_rewards_and_advantages_of_two_roles_in_a_group_of_two() -> None:
@@ -86,8 +78,8 @@ def test_one_role_learns_from_its_terms_alone() -> None:
 
 
 def test_without_rewards_of_roles_an_episode_counts_once_whatever_its_roles() -> None:
-    plain = group(episode(0, RewardTerm("all", 1.0)), episode(1, RewardTerm("all", 0.0)))
-    rows = rows_of([plain], ROLES, 0)
+    plain = tuple(episode(number, RewardTerm("all", 1.0 - number)) for number in range(2))
+    rows = rows_of([Group("t", "", plain)], ROLES, 0)
     assert [answer[0] for answer in rows.answers] == [10, 20, 30, 11, 21, 31]
     assert rows.batch.rewards.tolist() == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
     assert rows.batch.group.tolist() == [0] * 6
@@ -96,18 +88,16 @@ def test_without_rewards_of_roles_an_episode_counts_once_whatever_its_roles() ->
 
 
 def test_a_role_without_an_agent_is_named_before_the_first_update_with_the_roles_there_are() -> None:
-    model = tiny_model(hidden=16)
-    learner = Learner(model, unfreeze(model), CENTERED, Optimisation(), "manager", roles=("manager", "critic"))
-    before = [weight.detach().clone() for weight in model.network.parameters()]
+    learner = learner_of(CENTERED, role="manager", roles=("manager", "critic"))
+    before = weights(learner)
     with pytest.raises(BadEpisode, match=r"'critic'(.|\n)*answerer, manager"):
         learner.update([TWO])
     assert learner.steps == 0
-    assert all(torch.equal(old, new) for old, new in zip(before, model.network.parameters(), strict=True))
+    assert same(before, weights(learner))
 
 
 def test_a_role_that_has_nothing_to_do_later_on_is_no_error() -> None:
-    model = tiny_model(hidden=16)
-    learner = Learner(model, unfreeze(model), CENTERED, Optimisation(), "manager", roles=ROLES)
+    learner = learner_of(CENTERED, role="manager", roles=ROLES)
     learner.update([TWO])
-    alone = group(*(replace(each, segments=each.segments[:2]) for each in TWO.episodes))
-    assert learner.update([alone])["trained_rows"] == 4.0
+    alone = tuple(replace(each, segments=each.segments[:2]) for each in TWO.episodes)
+    assert learner.update([replace(TWO, episodes=alone)])["trained_rows"] == 4.0

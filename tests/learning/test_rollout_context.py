@@ -15,15 +15,8 @@ import pytest
 import torch
 
 from keepworth.episodes import Episode, FinishReason, RewardTerm, Sample, SamplingParams, StopReason, Task, VersionSpan
-from keepworth.learning.collect.groups import (
-    CallFailed,
-    CallTimedOut,
-    EpisodeContext,
-    OpenGroup,
-    failed_episode,
-    has_failed,
-    run_rollout,
-)
+from keepworth.learning.collect import groups
+from keepworth.learning.collect.groups import CallFailed, CallTimedOut, EpisodeContext, OpenGroup
 from keepworth.learning.collect.partial_sample import PartialSample
 from tests.episode_of import call_of, episode_of
 from tests.learning.letters import settings
@@ -51,9 +44,17 @@ def open_group() -> OpenGroup:
 
 
 def context_of(member: int = 1, tries: int = 0, among: OpenGroup | None = None, **terms: Any) -> EpisodeContext:
-    return EpisodeContext(
-        Counting().sample, among or open_group(), member, settings(**{"call_seconds": 5.0, **terms}), tries
-    )
+    asynchrony = settings(**{"call_seconds": 5.0, **terms})
+    return EpisodeContext(Counting().sample, among or open_group(), member, asynchrony, tries)
+
+
+def run(rollout: Any, context: EpisodeContext | None = None, seconds: float = 5) -> Episode:
+    return asyncio.run(groups.run_rollout(rollout, TASK, context or context_of(), seconds))
+
+
+def two_members() -> list[EpisodeContext]:
+    among = OpenGroup(3, 0, TASK, 2)
+    return [context_of(member=member, among=among) for member in (0, 1)]
 
 
 async def two_calls(task: Task, given: EpisodeContext) -> Episode:
@@ -75,7 +76,7 @@ def test_draws_depend_on_whose_call_it_is_alone() -> None:
     for tries in (0, 1):
         for member in (1, 2):
             context = EpisodeContext(Noted().sample, open_group(), member, settings(seed=7, groups=2), tries)
-            episode = asyncio.run(run_rollout(two_calls, TASK, context, 5))
+            episode = run(two_calls, context)
             assert (episode.id, episode.reward) == (f"3/{member}", 41.0)
     assert {(seed, group) for seed, _, group in drafts} == {(7 * 1_000_003 + 1, 3)}
     assert [stream for _, stream, _ in drafts][:4] == [(1, 1), (1, 1, 0, 1), (1, 2), (1, 2, 0, 1)]
@@ -98,28 +99,23 @@ def test_an_asynchronous_environment_that_hangs_is_a_timeout() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    episode = asyncio.run(run_rollout(hangs, TASK, context_of(), 0.05))
-    assert (episode.stop, has_failed(episode)) == (StopReason.TIMEOUT, True)
+    episode = run(hangs, seconds=0.05)
+    assert (episode.stop, groups.has_failed(episode)) == (StopReason.TIMEOUT, True)
     assert "longer than 0.05 s" in episode.errors[0]
 
 
-@pytest.mark.parametrize(("returned", "says"), [
-    ("done", "returned str, not an Episode"),
-    ("renamed", "called 'x'"),
-    ("empty", "without a model call"),
-    ("infinite", "inf, not a finite number"),
+@pytest.mark.parametrize(("changes", "says"), [
+    ({}, "returned str, not an Episode"),
+    ({"id": "x"}, "called 'x'"),
+    ({"segments": ()}, "without a model call"),
+    ({"rewards": (RewardTerm("weather", float("inf")),)}, "inf, not a finite number"),
 ])  # fmt: skip
-def test_a_rollout_that_returns_something_else_is_named(returned: str, says: str) -> None:
+def test_a_rollout_that_returns_something_else_is_named(changes: dict[str, Any], says: str) -> None:
     async def odd(task: Task, given: EpisodeContext) -> Any:
-        episode = await two_calls(task, given)
-        changes = {"renamed": {"id": "x"}, "empty": {"segments": ()}}
-        if returned == "infinite":
-            term = replace(episode.rewards[0], value=float("inf"))
-            return replace(episode, rewards=(term,))
-        return replace(episode, **changes[returned]) if returned in changes else returned
+        return replace(await two_calls(task, given), **changes) if changes else "done"
 
-    episode = asyncio.run(run_rollout(odd, TASK, context_of(), 5))
-    assert has_failed(episode)
+    episode = run(odd)
+    assert groups.has_failed(episode)
     assert says in episode.errors[0]
 
 
@@ -128,12 +124,9 @@ def test_a_rollout_s_own_terms_become_plain_numbers(value: Any) -> None:
     async def own(task: Task, given: EpisodeContext) -> Episode:
         return replace(await two_calls(task, given), rewards=(RewardTerm("own", value),))
 
-    episode = asyncio.run(run_rollout(own, TASK, context_of(), 5))
-    assert not has_failed(episode)
-    assert (episode.reward, type(episode.rewards[0].value)) == (
-        0.5,
-        float,
-    )  # what is no float cannot be written to disk
+    episode = run(own)
+    assert not groups.has_failed(episode)
+    assert (episode.reward, type(episode.rewards[0].value)) == (0.5, float)  # nothing else can be written to disk
 
 
 def test_a_call_that_never_ends_does_not_keep_the_next_from_running() -> None:
@@ -175,7 +168,7 @@ def test_a_timeout_of_the_functions_own_is_its_failure_and_not_ours() -> None:
         raise TimeoutError("the judge's server did not answer")
 
     async def asks_too() -> None:
-        raise TimeoutError("the judge's server did not answer")
+        asks()
 
     async def gives_up() -> None:
         raise asyncio.CancelledError
@@ -216,11 +209,9 @@ def test_what_is_shared_is_made_once_and_again_only_where_it_failed() -> None:
         return number
 
     async def both() -> tuple[list[Any], int]:
-        among = OpenGroup(3, 0, TASK, 2)
-        members = [context_of(member=member, among=among) for member in (0, 1)]
-        first = await asyncio.gather(
-            *(member.shared("x", made_slowly, 7) for member in members), return_exceptions=True
-        )
+        members = two_members()
+        asked = (member.shared("x", made_slowly, 7) for member in members)
+        first = await asyncio.gather(*asked, return_exceptions=True)
         return list(map(str, first)), await members[1].shared("x", made_slowly, 8)
 
     assert asyncio.run(both()) == (["not yet", "not yet"], 8)
@@ -240,7 +231,7 @@ def test_a_group_is_judged_at_once_without_those_who_are_done() -> None:
         late = [asyncio.ensure_future(members[i].with_group("judge", judge, "x" * i)) for i in (2, 1)]
         await asyncio.sleep(0.01)
         assert among.waiting == 2
-        among.end(0, failed_episode(TASK, "3/0", StopReason.TIMEOUT, "it hung"))
+        among.end(0, groups.failed_episode(TASK, "3/0", StopReason.TIMEOUT, "it hung"))
         return [await each for each in late]
 
     assert asyncio.run(group()) == [2, 1]
@@ -252,11 +243,8 @@ def test_a_judge_that_fails_fails_every_member_that_asked() -> None:
         raise ConnectionError("no judge")
 
     async def group() -> list[Any]:
-        among = OpenGroup(3, 0, TASK, 2)
-        members = [context_of(member=member, among=among) for member in (0, 1)]
-        return await asyncio.gather(
-            *(member.with_group("judge", judge, "x") for member in members), return_exceptions=True
-        )
+        asked = (member.with_group("judge", judge, "x") for member in two_members())
+        return await asyncio.gather(*asked, return_exceptions=True)
 
     found = asyncio.run(group())
     assert [type(each) for each in found] == [CallFailed] * 2

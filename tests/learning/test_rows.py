@@ -16,7 +16,7 @@ from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.policy_loss import denominators, row_weights
 from keepworth.learning.objective.presets import preset
 from keepworth.learning.passes import BudgetTooSmall, MicroBatch, PassRoom, micro_batches
-from keepworth.learning.rows import BadEpisode, Rows, Texts, require_credit, rows_of, stretches
+from keepworth.learning.rows import BadEpisode, Texts, require_credit, rows_of, stretches
 from keepworth.methods.objectives.a_star_po import soft_values_of
 from keepworth.models.attention import tree
 from tests.episode_of import episode_of
@@ -64,9 +64,8 @@ def group_of(made: list[list[Call]]) -> Group:
     return Group("t", "", tuple(episode(i, each, float(i % 2)) for i, each in enumerate(made)))
 
 
-def drawn(rows: Rows, row: int) -> list[int]:
-    assert rows.batch.ids is not None
-    return rows.batch.ids[row][rows.batch.mask[row] > 0].tolist()
+def drawn(batch: Any, row: int) -> list[int]:
+    return batch.ids[row][batch.mask[row] > 0].tolist()
 
 
 @quick
@@ -79,20 +78,17 @@ def test_exactly_the_sampled_tokens_are_trained(made: list[list[Call]], merge: b
             rows_of([group], roles, 7, merge=merge)
         return
     rows = rows_of([group], roles, 7, merge=merge)
-    assert [i for row in range(len(rows.contexts)) for i in drawn(rows, row)] == [i for s in sampled for i in s.ids]
-    inside = rows.batch.mask > 0
-    torch.testing.assert_close(
-        rows.batch.lp_behaviour[inside], torch.tensor([p for s in sampled for p in s.logprobs]), check_dtype=False
-    )
-    assert not rows.batch.lp_behaviour[~inside].any()
-    assert rows.batch.version_lag is not None
+    batch: Any = rows.batch
+    assert [i for row in range(len(rows.contexts)) for i in drawn(batch, row)] == [i for s in sampled for i in s.ids]
+    inside = batch.mask > 0
+    drawn_with = torch.tensor([p for s in sampled for p in s.logprobs])
+    torch.testing.assert_close(batch.lp_behaviour[inside], drawn_with, check_dtype=False)
+    assert not batch.lp_behaviour[~inside].any()
     lag = torch.tensor([float(7 - s.spans[0].version) for s in sampled for _ in s.ids])
-    torch.testing.assert_close(rows.batch.version_lag[inside], lag)
-    assert rows.batch.step is not None
-    assert rows.batch.steps is not None
-    assert len(rows.batch.steps.index) == len(sampled)
-    assert (rows.batch.step[inside] >= 0).all()
-    assert (rows.batch.step[~inside] == -1).all()
+    torch.testing.assert_close(batch.version_lag[inside], lag)
+    assert len(batch.steps.index) == len(sampled)
+    assert (batch.step[inside] >= 0).all()
+    assert (batch.step[~inside] == -1).all()
 
 
 @quick
@@ -138,9 +134,8 @@ def test_one_answer_that_does_not_fit_is_refused_with_what_it_needs() -> None:
     plain = micro_batches(Texts([(1, 2)] * 16, answers), range(16), PassRoom(2048))
     assert [len(part.rows) for part in plain] == [1] * 16
     assert micro_batches(Texts([(1, 2)] * 16, answers), range(16), PassRoom(16400)) == [MicroBatch(tuple(range(16)))]
-    with pytest.raises(
-        BudgetTooSmall, match="token_budget = 1024, and one answer of 1024 tokens behind a prompt of 2 "
-    ) as error:
+    too_small = "token_budget = 1024, and one answer of 1024 tokens behind a prompt of 2 "
+    with pytest.raises(BudgetTooSmall, match=too_small) as error:
         micro_batches(Texts([(1, 2)], answers), range(1), PassRoom(1024))
     assert "needs a budget of 1280." in error.value.message
     assert error.value.fix.startswith("Set checkpointing to auto, or token_budget to 1280 or more")
@@ -157,9 +152,8 @@ def test_what_is_less_work_is_chosen() -> None:
     assert [(len(part.rows), part.recompute) for part in short] == [(6, False), (2, False)]  # the prompt is a fifth
     long = micro_batches(Texts([(1,) * 1600] * 8, [(3,) * 256] * 8), range(8), PassRoom(2048, "auto", kept))
     assert [(len(part.rows), part.recompute) for part in long] == [(8, True)]  # eight times the prompt is more
-    mixed = micro_batches(
-        Texts([(1,) * 100] * 9, [(3,) * 100] * 8 + [(3,) * 4000]), range(9), PassRoom(2048, "auto", kept)
-    )
+    uneven = Texts([(1,) * 100] * 9, [(3,) * 100] * 8 + [(3,) * 4000])
+    mixed = micro_batches(uneven, range(9), PassRoom(2048, "auto", kept))
     assert sorted((part.rows, part.recompute) for part in mixed) == [(tuple(range(8)), False), ((8,), True)]
     always = micro_batches(Texts([(1,)] * 2, [(3,)] * 2), range(2), PassRoom(2048, "on", kept))
     assert always == [MicroBatch((0, 1), True)]
@@ -188,9 +182,8 @@ def test_micro_batches_cover_every_row_once_and_hold_no_more_than_they_may(
         return
     assert sorted(row for part in parts for row in part.rows) == list(range(len(made)))
     for part in parts:
-        shared = {
-            contexts[row]: [other for other in part.rows if contexts[other] == contexts[row]] for row in part.rows
-        }
+        prompts = dict.fromkeys(contexts[row] for row in part.rows)
+        shared = {prompt: [row for row in part.rows if contexts[row] == prompt] for prompt in prompts}
         branches = [[answers[row] for row in members] for members in shared.values()]
         whole = tree(list(shared), branches)
         held = whole.ids.numel() / ratio if part.recompute else whole.ids.numel()
@@ -219,13 +212,12 @@ def test_turns_carry_their_rewards_and_states() -> None:
         segments=tuple(replace(s, state=state) for s, state in zip(one.segments, ("x", "y", "x"), strict=True)),
         rewards=(RewardTerm("r", 1.0), RewardTerm("turn", 0.5, 2.0, RewardScope.SEGMENT, segment=2)),
     )
-    rows = rows_of([Group("t", "", (one, replace(one, id="e1")))], ["a"], 0)
-    assert rows.batch.steps is not None
-    assert rows.batch.steps.reward.tolist() == [0.0, 1.0, 0.0, 1.0]
-    assert rows.batch.steps.index.tolist() == [0, 1, 0, 1]
-    state = rows.batch.steps.state.tolist()
+    batch: Any = rows_of([Group("t", "", (one, replace(one, id="e1")))], ["a"], 0).batch
+    assert batch.steps.reward.tolist() == [0.0, 1.0, 0.0, 1.0]
+    assert batch.steps.index.tolist() == [0, 1, 0, 1]
+    state = batch.steps.state.tolist()
     assert state[0] == state[1] == state[2] == state[3] >= 0
-    assert rows.batch.rewards.tolist() == [2.0] * 4
+    assert batch.rewards.tolist() == [2.0] * 4
 
 
 def test_turns_carry_their_seconds() -> None:
@@ -252,15 +244,10 @@ def test_episodes_that_contradict_themselves_are_named() -> None:
 def test_what_an_objective_credits_by_must_be_there() -> None:
     group = Group("t", "", (episode(0, [Call("a", (1,), (), (2,))]),))
     rows = rows_of([group], ["a"], 0)
-    for name, words in (
-        ("gigpo", "Segment.state"),
-        ("fine_mem", "its segment"),
-        ("memory_r_plus", "'episodic'"),
-        ("duration", "Segment.seconds"),
-    ):
-        objective = preset(name)
+    needed = {"gigpo": "Segment.state", "fine_mem": "its segment", "memory_r_plus": "'episodic'"}
+    for name, words in {**needed, "duration": "Segment.seconds"}.items():
         with pytest.raises(BadEpisode, match=words):
-            require_credit(rows, [group], objective)
+            require_credit(rows, [group], preset(name))
     with pytest.raises(BadEpisode, match="value of task 't'"):
         soft_values_of(rows, {"other": 1.0}, "a_star_po")
     assert soft_values_of(rows, {"t": 0.25}, "a_star_po").tolist() == [0.25]

@@ -11,28 +11,20 @@ import pytest
 import torch
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.run_folder import CheckpointCorrupt, DiskTrouble, RunFolder, check_writable, disk, list_runs
 from keepworth.learning.trainer import restore
-from keepworth.models.adapter import unfreeze
 from keepworth.recipes.settings import GROUP_RELATIVE
 from tests.learning.run_folders import CONFIG, episode, full, save
-from tests.models.tiny import tiny_model
+from tests.learning.turns import learner_of
 
 
-@pytest.mark.parametrize("damage", ["changed", "gone", "manifest"])
+@pytest.mark.parametrize("damage", ["weightz", "", "{"])
 def test_a_damaged_checkpoint_is_named_with_its_fix(tmp_path: Path, damage: str) -> None:
     with RunFolder.create(tmp_path / "r", CONFIG) as run:
         save(run, 3)
         save(run, 6)
-        path = run.path / "checkpoints" / "step-000006" / "adapter" / "a.bin"
-        if damage == "changed":
-            path.write_text("weightz")
-        elif damage == "gone":
-            path.unlink()
-        else:
-            path = run.path / "checkpoints" / "step-000006" / "manifest.json"
-            path.write_text("{")
+        path = run.path / "checkpoints" / "step-000006" / ("manifest.json" if damage == "{" else "adapter/a.bin")
+        path.write_text(damage) if damage else path.unlink()
         with pytest.raises(CheckpointCorrupt) as caught:
             run.latest_checkpoint()
         assert str(path) in str(caught.value)
@@ -148,8 +140,7 @@ class Evil:
 ])  # fmt: skip
 def test_a_checkpoint_that_was_signed_anew_is_refused_by_name(tmp_path: Path, damage: str, says: str) -> None:
     """Its sums are right, as those of a checkpoint of another version are, or of whoever wrote file and manifest."""
-    model = tiny_model()
-    learner = Learner(model, unfreeze(model), GROUP_RELATIVE, Optimisation(), "speaker")
+    learner = learner_of(GROUP_RELATIVE)
     saved = {"first": 0, "step": 1, "role": "speaker", "torch_rng": torch.get_rng_state(), "learner": learner.state()}
     masters = saved["learner"]["master_weights"]
     name = next(iter(masters))

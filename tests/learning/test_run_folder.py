@@ -9,18 +9,20 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.run_folder import RunConflict, RunFolder, episode_files, find_run
+from keepworth.recipes.front_door import track_of
 from tests.learning.run_folders import CONFIG, episode, measure, save
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "r", CONFIG) as run:
-        run.record_environment(threads=1)
+        run.record_environment(threads=1, dtype="bfloat16")
         run.append_metrics(1, {"reward": 0.25, "seconds/sample": 1.5})
         measure(run, 0)
         run.write_episodes(1, [episode("a"), episode("b", role="manager")])
@@ -30,28 +32,22 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert read.config == CONFIG
     assert read.environment["threads"] == 1
     assert read.environment["python"].startswith("3.")
+    record = json.loads((tmp_path / "r" / "config.json").read_text())  # plain JSON
+    assert (record["config"], record["environment"]["dtype"]) == (CONFIG, "bfloat16")
     assert [(row["step"], row["reward"], row["seconds/sample"]) for row in read.metrics()] == [(1, 0.25, 1.5)]
     assert read.evals()[0]["low"] == pytest.approx(0.3)
-    assert [(each.step, each.arm, each.episode.id) for each in read.episodes()] == [
-        (0, "untrained", "c"),
-        (1, "train", "a"),
-        (1, "train", "b"),
-    ]
+    kept = [(each.step, each.arm, each.episode.id) for each in read.episodes()]
+    assert kept == [(0, "untrained", "c"), (1, "train", "a"), (1, "train", "b")]
     assert [each.episode.id for each in read.episodes(role="manager")] == ["b"]
     assert read.result() == {"tables": []}
 
 
-def test_writing_a_steps_episodes_again_replaces_them(tmp_path: Path) -> None:
+def test_episodes_and_measurements_of_a_step_that_is_made_again_replace_the_first(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "r", CONFIG) as run:
-        run.write_episodes(3, [episode("a")])
-        run.write_episodes(3, [episode("b")])
+        for name, mean in (("a", 0.1), ("b", 0.2)):
+            run.write_episodes(3, [episode(name)])
+            measure(run, 5, mean)
         assert [each.episode.id for each in run.episodes(step=3)] == ["b"]
-
-
-def test_a_measurement_made_again_counts_once(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path / "r", CONFIG) as run:
-        measure(run, 5, 0.1)
-        measure(run, 5, 0.2)
         assert [row["mean"] for row in run.evals()] == [0.2]
 
 
@@ -142,20 +138,18 @@ def test_a_first_start_that_failed_does_not_keep_the_name(tmp_path: Path) -> Non
         assert list(run.episodes()) == []
 
 
-@pytest.mark.parametrize("what", ["metric", "eval", "checkpoint", "result", "weights"])
-def test_a_run_that_has_begun_keeps_its_configuration(tmp_path: Path, what: str) -> None:
+def write_weights(run: RunFolder) -> None:
+    with run.writing_weights("answerer") as folder:
+        (folder / "w").write_text("x")
+
+
+@pytest.mark.parametrize("begin", [
+    lambda run: run.append_metrics(1, {}), lambda run: measure(run, 0), lambda run: save(run, 1), write_weights,
+    lambda run: run.write_result({"tables": []}),
+], ids=["metric", "eval", "checkpoint", "weights", "result"])  # fmt: skip
+def test_a_run_that_has_begun_keeps_its_configuration(tmp_path: Path, begin: Callable[[RunFolder], None]) -> None:
     with RunFolder.create(tmp_path / "r", {"seed": 0}) as run:
-        if what == "metric":
-            run.append_metrics(1, {})
-        elif what == "eval":
-            measure(run, 0)
-        elif what == "checkpoint":
-            save(run, 1)
-        elif what == "result":
-            run.write_result({"tables": []})
-        else:
-            with run.writing_weights("answerer") as folder:
-                (folder / "w").write_text("x")
+        begin(run)
     with pytest.raises(RunConflict, match="seed: 0 -> 1"):
         RunFolder.create(tmp_path / "r", {"seed": 1})
 
@@ -166,8 +160,7 @@ def test_finished_weights_stay_while_their_checkpoint_or_a_later_one_does(tmp_pa
         save(run, 2)
         save(run, 4)
         measure(run, 4)
-        with run.writing_weights("answerer") as folder:
-            (folder / "w").write_text("x")
+        write_weights(run)
     with RunFolder.create(tmp_path / "r", CONFIG) as run:
         assert (run.path / "weights" / "answerer" / "w").read_text() == "x"
         assert len(run.evals()) == 1
@@ -178,16 +171,13 @@ def test_finished_weights_stay_while_their_checkpoint_or_a_later_one_does(tmp_pa
         assert run.evals() == []
 
 
-def test_two_writers_are_one_too_many(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path / "r", CONFIG), pytest.raises(KeepworthError, match=str(os.getpid())):
-        RunFolder.create(tmp_path / "r", CONFIG)
-    RunFolder.create(tmp_path / "r", CONFIG).close()
-
-
-def test_a_reader_needs_no_lock(tmp_path: Path) -> None:
+def test_two_writers_are_one_too_many_and_a_reader_needs_no_lock(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "r", CONFIG) as run:
         run.append_metrics(1, {"reward": 1.0})
         assert len(RunFolder.open(tmp_path / "r").metrics()) == 1
+        with pytest.raises(KeepworthError, match=str(os.getpid())):
+            RunFolder.create(tmp_path / "r", CONFIG)
+    RunFolder.create(tmp_path / "r", CONFIG).close()
 
 
 def test_the_latest_checkpoints_stay(tmp_path: Path) -> None:
@@ -250,9 +240,21 @@ def test_a_killed_process_leaves_a_folder_that_continues(tmp_path: Path) -> None
             assert (checkpoint.path / "2.bin").read_bytes() == bytes([last % 256]) * 4096
 
 
-def test_the_configuration_file_is_plain_json(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path / "r", CONFIG) as run:
-        run.record_environment(threads=1, dtype="bfloat16")
-    record = json.loads((tmp_path / "r" / "config.json").read_text())
-    assert record["environment"]["dtype"] == "bfloat16"
-    assert record["config"] == CONFIG
+def test_a_function_receives_the_numbers_of_each_step(tmp_path: Path) -> None:
+    rows: list[tuple[int, Mapping[str, float]]] = []
+    with RunFolder.create(tmp_path / "run", {}) as run:
+        run.track = lambda step, numbers: rows.append((step, dict(numbers)))
+        run.append_metrics(1, {"reward": 0.5, "role": "policy", "loss": float("inf")})
+        run.append_metrics(2, {"reward": 0.75})
+    assert [(step, numbers["reward"]) for step, numbers in rows] == [(1, 0.5), (2, 0.75)]
+    assert all("loss" not in numbers and "role" not in numbers for _, numbers in rows)
+
+
+def test_a_function_is_named_by_its_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def log(step, numbers):\n    return step\n")
+    function = track_of(f"{tmp_path}/mine.py:log")
+    assert callable(function)
+    assert function(3, {}) == 3
+    assert track_of("") is None
+    with pytest.raises(KeepworthError, match="tensorboard"):
+        track_of("tensorboard")

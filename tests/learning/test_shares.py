@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,28 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth.learning.critic import CriticSettings
-from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.master_weights import MasterWeights
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import presets
 from keepworth.learning.passes import PassRoom, micro_batches, work
 from keepworth.learning.rows import Texts, rows_of
 from keepworth.learning.shares import Shares, divided
-from keepworth.models.adapter import attach_lora, unfreeze
 from tests.learning.in_threads import in_threads
-from tests.learning.turns import ROLE, VALUES, WHOLE, objective_of, sampled_groups
+from tests.learning.turns import ROLE, VALUES, WHOLE, learner_of, objective_of, same, sampled_groups, weights
 from tests.models.tiny import tiny_model
 
 MAKING = threading.Lock()
 """Weights are drawn from the one generator that a process has."""
 
 
-@dataclass(frozen=True)
-class Learned:
-    """Weights, the critic's too, and what was measured at each update."""
-
-    weights: list[torch.Tensor]
-    measured: list[dict[str, float]]
+Learned = tuple[dict[str, torch.Tensor], list[dict[str, float]]]
+"""Weights, the critic's too, and what was measured at each update."""
 
 
 def learned(objective: Objective, shares: Shares, batches: list[Any], precision: Any, **how: Any) -> Learned:
@@ -41,32 +34,32 @@ def learned(objective: Objective, shares: Shares, batches: list[Any], precision:
     leads = shares.rank == 0
     taught = leads and objective.teacher is not None
     with MAKING:
-        model = tiny_model(precision=precision, hidden=32)
-        named = attach_lora(model, 2) if objective.adapter_decay else unfreeze(model)
-        learner = Learner(
-            model,
-            named,
+        learner = learner_of(
             objective,
-            Optimisation(learning_rate=1e-2, **how),
-            ROLE,
+            2 if objective.adapter_decay else 0,
+            precision=precision,
+            learning_rate=1e-2,
             teacher=tiny_model(seed=5, precision=precision, hidden=32) if taught else None,
             soft_values=VALUES if leads and objective.needs_soft_values else None,
             critic=CriticSettings(learning_rate=1e-2) if objective.needs_critic else None,
             shares=shares,
+            **how,
         )
     measured = [learner.update(batch) for batch in batches]
-    weights = [value.detach().clone() for value in named.values()]
-    if learner.critic is not None:
-        weights += [value.detach().clone() for value in learner.critic.master_weights.named.values()]
     found = [{name: value for name, value in each.items() if "seconds" not in name} for each in measured]
-    return Learned(weights, found)
+    return weights(learner), found
 
 
 def require_close(one: Learned, other: Learned, relative: float) -> None:
-    for ours, theirs in zip(one.weights, other.weights, strict=True):
+    for ours, theirs in zip(one[0].values(), other[0].values(), strict=True):
         assert float((ours - theirs).abs().max()) <= relative * max(1.0, float(theirs.abs().max()))
-    for ours_, theirs_ in zip(one.measured, other.measured, strict=True):
+    for ours_, theirs_ in zip(one[1], other[1], strict=True):
         assert ours_ == pytest.approx(theirs_, rel=relative, abs=relative)
+
+
+def require_equal(one: Learned, other: Learned) -> None:
+    assert same(one[0], other[0])
+    assert one[1] == other[1]
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +80,7 @@ def test_two_updates_of_several_learners_are_those_of_one(name: str, batches: li
     together = in_threads(2 if even else 3, lambda shares: learned(objective, shares, batches, "fp64", **how))
     for each in together:
         require_close(each, alone, 1e-12)
-        assert all(torch.equal(ours, first) for ours, first in zip(each.weights, together[0].weights, strict=True))
-        assert each.measured == together[0].measured
+        require_equal(each, together[0])
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -104,8 +96,7 @@ def test_with_two_micro_batches_two_learners_take_the_very_step_of_one(name: str
         assert len(micro_batches(rows, every, PassRoom(400))) == 2
     alone = learned(objective, Shares(), batches, "fp32", **how)
     for thread in in_threads(2, lambda shares: learned(objective, shares, batches, "fp32", **how)):
-        assert all(torch.equal(ours, theirs) for ours, theirs in zip(thread.weights, alone.weights, strict=True))
-        assert thread.measured == alone.measured
+        require_equal(thread, alone)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -123,11 +114,9 @@ def test_a_supervised_step_is_shared_too(count: int) -> None:
 
     def imitated(shares: Shares) -> Learned:
         with MAKING:
-            model = tiny_model(precision="fp64", hidden=32)
-        named = unfreeze(model)
-        learner = Learner(model, named, objective_of("rloo"), Optimisation(token_budget=64), ROLE, shares=shares)
+            learner = learner_of(objective_of("rloo"), precision="fp64", token_budget=64, shares=shares)
         measured = [{**learner.imitate(pairs), "seconds/learn": 0.0} for _ in range(2)]
-        return Learned([value.detach() for value in named.values()], measured)
+        return weights(learner), measured
 
     alone = imitated(Shares())
     for thread in in_threads(count, imitated):
@@ -139,11 +128,11 @@ def test_what_nobody_has_a_gradient_of_is_left_alone() -> None:
 
     def stepped(shares: Shares) -> list[list[float]]:
         values = {name: torch.nn.Parameter(torch.ones(2)) for name in ("both", "one", "none")}
-        weights = MasterWeights(values, 0.1, weight_decay=0.5, max_norm=1e9, shares=shares)
+        masters = MasterWeights(values, 0.1, weight_decay=0.5, max_norm=1e9, shares=shares)
         values["both"].grad = torch.full((2,), 1.0 + shares.rank)
         if shares.rank == shares.count - 1:
             values["one"].grad = torch.full((2,), 4.0)
-        norm = weights.step()
+        norm = masters.step()
         assert norm == pytest.approx((2 * 3.0**2 + 2 * 4.0**2) ** 0.5 if shares.count > 1 else (2 + 32) ** 0.5)
         return [value.tolist() for value in values.values()]
 

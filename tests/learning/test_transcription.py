@@ -13,13 +13,12 @@ import pytest
 import torch
 
 from keepworth.episodes import FinishReason, Group, RewardTerm, Segment
-from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.parts import Clip, GroupStd, KlLoss, Outcome
 from keepworth.learning.objective.presets import preset
 from keepworth.methods.objectives.cispo import Cispo
-from keepworth.models.adapter import unfreeze
 from tests.episode_of import episode_of
-from tests.models.tiny import tiny_model, tiny_network
+from tests.learning.turns import ROLE, descend_plainly, learner_of
+from tests.models.tiny import tiny_network
 
 RATE, LONGEST, BATCHES = 0.02, 6, 10
 PROMPTS = ((5, 9, 11), (40, 2, 3, 8, 13))
@@ -106,17 +105,12 @@ def written_out(
 def groups(given: Data, number: int) -> list[Group]:
     found = []
     for index, prompt in enumerate(PROMPTS):
-        episodes = tuple(
-            episode_of(
-                f"{number}/{index}/{j}",
-                [Segment("p", "", prompt, ids, (0.0,) * len(ids), 1.0, FinishReason.STOP, (), "")],
-                [RewardTerm("r", float(given.rewards[number][index, j]))],
-                task=str(index),
-                role="p",
-            )
-            for j, ids in enumerate(given.completions[number][index])
-        )
-        found.append(Group(str(index), "", episodes))
+        episodes = []
+        for j, ids in enumerate(given.completions[number][index]):
+            call = Segment(ROLE, "", prompt, ids, (0.0,) * len(ids), 1.0, FinishReason.STOP, (), "")
+            term = RewardTerm("r", float(given.rewards[number][index, j]))
+            episodes.append(episode_of(f"{number}/{index}/{j}", [call], [term], task=str(index), role=ROLE))
+        found.append(Group(str(index), "", tuple(episodes)))
     return found
 
 
@@ -124,14 +118,10 @@ def groups(given: Data, number: int) -> list[Group]:
 def test_twenty_steps_lead_to_the_same_weights(case: str) -> None:
     given = data()
     name, changes = CASES[case]
-    model = tiny_model(hidden=32)
     objective = preset(name, **changes)
     passes = 2 if objective.takes_passes else 1
-    settings = Optimisation(learning_rate=RATE, max_norm=1e9, token_budget=64, passes=passes)
-    learner = Learner(model, unfreeze(model), objective, settings, "p")
-    learner.master_weights.optimiser = torch.optim.SGD(
-        learner.master_weights.optimiser.param_groups[0]["params"], lr=RATE
-    )
+    learner = learner_of(objective, max_norm=1e9, token_budget=64, passes=passes)
+    descend_plainly(learner, RATE)
     for number in range(BATCHES):
         for _ in range(2 // passes):
             learner.update(groups(given, number))
@@ -151,7 +141,7 @@ def test_twenty_steps_lead_to_the_same_weights(case: str) -> None:
                 for parameter, gradient in zip(trained.values(), gradients, strict=True):
                     parameter -= RATE * gradient
 
-    ours = dict(model.network.named_parameters())
+    ours = dict(learner.model.network.named_parameters())
     gap = torch.cat([(ours[n] - value).flatten() for n, value in trained.items()]).detach().norm()
     moved = torch.cat([(value - start[n]).flatten() for n, value in trained.items()]).detach().norm()
     assert moved > 0.01

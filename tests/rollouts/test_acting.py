@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from keepworth.agents.acting import FunctionActor
+from keepworth.agents.agent import Completer
 from keepworth.environments.environment import Step
 from keepworth.environments.scene import StreamTask
 from keepworth.environments.streams import open_stream
@@ -29,13 +31,21 @@ def following(observation: Observation, shown: Hits) -> str:
     return max(votes, key=lambda action: votes[action])
 
 
-def played(memory: Memory, task: StreamTask, choose=following) -> Episode:
+def played(memory: Memory, task: StreamTask, choose=following, environment: Any = None) -> Episode:
     live = memory.episode(task.task.input)
-    return asyncio.run(
-        run_episode(
-            task.task, task.environment(), FunctionActor(choose, live), feedback=Feedback(live), identity=live.id
-        )
-    )
+    actor, world = FunctionActor(choose, live), environment or task.environment()
+    return asyncio.run(run_episode(task.task, world, actor, feedback=Feedback(live), identity=live.id))
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Memory:
+    return Memory(tmp_path / "world.mem", policy="mixture", encoder=HashedWords(), seed=1)
+
+
+@pytest.fixture
+def task() -> StreamTask:
+    (only,) = open_stream("benign", seed=1, length=1).tasks
+    return only
 
 
 def test_a_memory_around_an_environment_gets_better_and_is_on_file(tmp_path: Path) -> None:
@@ -45,8 +55,7 @@ def test_a_memory_around_an_environment_gets_better_and_is_on_file(tmp_path: Pat
     won = [episode.metric for episode in episodes]
     assert sum(won[60:]) > sum(won[:30]) + 5
     assert not memory.pending()
-    rewards = [told for _, told in memory.learning.experience.uses]
-    assert rewards == won
+    assert [told for _, told in memory.learning.experience.uses] == won
     on_file = memory.episode_record(episodes[-1].id)
     assert [2.0 * won[-1] - 1.0] == [term.value for term in on_file.rewards]
     assert on_file.decisions[0].chosen == tuple(each.item for each in episodes[-1].shown)
@@ -57,70 +66,54 @@ def test_a_memory_around_an_environment_gets_better_and_is_on_file(tmp_path: Pat
     assert len(again.learning.experience.uses) == 90
 
 
-def test_tasks_of_many_steps_are_one_episode_each(tmp_path: Path) -> None:
-    memory = Memory(tmp_path / "world.mem", policy="mixture", encoder=HashedWords(), seed=1)
+def test_tasks_of_many_steps_are_one_episode_each(memory: Memory) -> None:
     episodes = [played(memory, task) for task in open_stream("tool-graph", seed=1, length=3).tasks]
     assert memory.learning.experience.time == 3
     assert len(memory.learning.experience.uses) > 3
     assert all(len(episode.exchanges) > 1 for episode in episodes)
 
 
-def test_an_agent_that_asks_somebody_else_is_waited_for(tmp_path: Path) -> None:
-    memory = Memory(tmp_path / "world.mem", policy="mixture", encoder=HashedWords(), seed=1)
-
+def test_an_agent_that_asks_somebody_else_is_waited_for(memory: Memory, task: StreamTask) -> None:
     async def asking(observation: Observation, shown: Hits) -> str:
         await asyncio.sleep(0)
         return following(observation, shown)
 
-    (task,) = open_stream("benign", seed=1, length=1).tasks
     assert played(memory, task, asking).exchanges[0].done in task.environment().scene.actions
 
 
-def test_an_impossible_choice_is_refused_and_the_episode_stays_open(tmp_path: Path) -> None:
-    memory = Memory(tmp_path / "world.mem", policy="mixture", encoder=HashedWords(), seed=1)
-    (task,) = open_stream("benign", seed=1, length=1).tasks
+def test_an_impossible_choice_is_refused_and_the_episode_stays_open(memory: Memory, task: StreamTask) -> None:
     with pytest.raises(KeepworthError, match="fly away"):
         played(memory, task, lambda observation, shown: "fly away")
     assert not memory.pending()
     assert memory.learning.experience.time == 0
 
 
-def test_an_environment_that_fails_says_nothing_about_the_agent_and_memory_is_told_nothing(tmp_path: Path) -> None:
-    memory = Memory(tmp_path / "world.mem", policy="mixture", encoder=HashedWords(), seed=1)
-    (task,) = open_stream("benign", seed=1, length=1).tasks
-
+def test_an_environment_that_fails_says_nothing_about_the_agent_and_memory_is_told_nothing(
+    memory: Memory, task: StreamTask
+) -> None:
     class Crashing(Course):
         async def step(self, action: str) -> Step:
             raise OSError("the game crashed")
 
-    environment = Crashing(task.environment().scene)
-    live = memory.episode(task.task.input)
-    episode = asyncio.run(
-        run_episode(task.task, environment, FunctionActor(following, live), feedback=Feedback(live), identity=live.id)
-    )
+    episode = played(memory, task, environment=Crashing(task.environment().scene))
     assert episode.stop is StopReason.ENVIRONMENT_ERROR
     assert "the game crashed" in episode.errors[0]
-    assert memory.pending() == [live.id]
+    assert memory.pending() == [episode.id]
     assert memory.learning.experience.time == 0
 
 
-def test_an_agent_that_calls_a_model_says_that_it_needs_one() -> None:
-    from keepworth.agents.agent import Completer
-
-    (task,) = open_stream("benign", seed=1, length=1).tasks
+def test_an_agent_that_calls_a_model_says_that_it_needs_one(task: StreamTask) -> None:
     with pytest.raises(KeepworthError, match=r"calls a model.*play\(model"):
         asyncio.run(run_episode(task.task, task.environment(), Completer("Say it.", max_tokens=4)))
 
 
-def test_a_memory_that_is_only_measured_tries_nothing_out() -> None:
+def test_a_memory_that_is_only_measured_tries_nothing_out(memory: Memory) -> None:
     """explore=False: the same question is answered alike each time, however often the policy would explore."""
-    memory = Memory(policy="mixture", encoder=HashedWords(), seed=1)
     for task in open_stream("benign", seed=1, length=60).tasks:
         played(memory, task)
-    shown = set()
+    shown, scene = set(), task.environment().scene
     for _ in range(40):
-        live = memory.episode("", explore=False)
-        hits = live.search(task.environment().scene.observation, actions=task.environment().scene.actions)
+        hits = memory.episode("", explore=False).search(scene.observation, actions=scene.actions)
         assert hits.propensity == 1.0
         shown.add(tuple(hit.id for hit in hits))
     assert len(shown) == 1

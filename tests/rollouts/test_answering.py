@@ -14,28 +14,20 @@ from keepworth.models.inprocess import InProcessModel
 from keepworth.rollouts.driver import RolloutContext, together
 from tests.models.tiny import tiny_model
 
-TASKS = [
-    Task(
-        f"t/{i}",
-        "made up",
-        f"What is {i}?",
-        (f"thing {i}", "it"),
-        "token_f1",
-        sessions=(Session(f"s{i}", "2024-01-01T00:00", (Turn("user", f"{i} is thing {i}. " * 3, 0, True),)),),
-        evidence=(f"s{i}",),
-    )
-    for i in range(3)
-]
+
+def task_of(name: str, question: str, answers: Sequence[str], texts: Sequence[str]) -> Task:
+    """A session of one turn a day; the first is the evidence."""
+    turns = [Turn("user", text, 0, number == 0) for number, text in enumerate(texts)]
+    sessions = tuple(Session(f"{name}-{j}", f"2024-01-0{j + 1}T00:00", (turn,)) for j, turn in enumerate(turns))
+    return Task(name, "made up", question, tuple(answers), "token_f1", sessions=sessions, evidence=(sessions[0].id,))
+
+
+TASKS = [task_of(f"t/{i}", f"What is {i}?", (f"thing {i}", "it"), [f"{i} is thing {i}. " * 3]) for i in range(3)]
 PARAMS = SamplingParams(5, stop_ids=frozenset({10}))
 
 
 def answered(
-    model: InProcessModel,
-    tasks: Sequence[Task],
-    show: recall.Recall,
-    params: SamplingParams,
-    label: str = "",
-    **how: Any,
+    model: InProcessModel, tasks: list[Task], show: recall.Recall, params: SamplingParams, label: str = "", **how: Any
 ) -> list[Group]:
     """Three answers to each task."""
 
@@ -84,18 +76,7 @@ def test_the_reward_depends_on_the_answer_key() -> None:
 
 def test_memories_that_do_not_fit_are_said_to_be_left_out() -> None:
     model = tiny_model()
-    long = Task(
-        "t/long",
-        "made up",
-        "What?",
-        ("x",),
-        "token_f1",
-        sessions=tuple(
-            Session(f"l{i}", f"2024-01-0{i + 1}T00:00", (Turn("user", f"{i} " + "word " * 30, 0, i == 0),))
-            for i in range(5)
-        ),
-        evidence=("l0",),
-    )
+    long = task_of("t/long", "What?", ("x",), [f"{i} " + "word " * 30 for i in range(5)])
     (group,) = answered(model, [long], recall.given(5, seed=0), PARAMS, style=Style.DIRECT)
     for episode in group.episodes:
         assert 0 < len(episode.shown) < 5
@@ -106,6 +87,5 @@ def test_memories_that_do_not_fit_are_said_to_be_left_out() -> None:
 
 
 def test_an_answer_that_never_stops_says_so() -> None:
-    endless = SamplingParams(3)
-    (group,) = answered(tiny_model(), TASKS[:1], recall.nothing, endless)
+    (group,) = answered(tiny_model(), TASKS[:1], recall.nothing, SamplingParams(3))
     assert {e.stop for e in group.episodes} == {StopReason.MAX_TOKENS}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.episodes import DecisionKind, Episode, Task
+from keepworth.episodes import DecisionKind, Episode, Group, Task
 from keepworth.episodes.episode import ParseStatus
 from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
 from keepworth.methods.recipes._bank.course import PROMPT, PROMPT_ID, DigitWriting, asked, line_of, task_of
@@ -42,18 +43,19 @@ def judged(texts: Sequence[str]) -> Callable[[str, int], str]:
     return lambda prompt, number: said[prompt]
 
 
-def written_episode(texts: Sequence[str], reading: BankReading | None = None) -> Episode:
-    model = ScriptedModel(judged(texts))
+def written(answer: Callable[[str, int], str], reader: BankReading | None = None, n: int = 1, **how: Any) -> Group:
+    model, reading = ScriptedModel(answer), reader or BankReading(ECHO)
 
     async def rollout(task: Task, context: RolloutContext) -> Episode:
-        reader = reading or BankReading(ECHO)
-        return await write_stream(
-            model, STREAM, two(), context, reader, max_tokens=1, prompt_id=PROMPT_ID, temperature=0.0
-        )
+        return await write_stream(model, STREAM, two(), context, reading, max_tokens=1, prompt_id=PROMPT_ID, **how)
 
-    (group,) = together(model, [task_of(STREAM)], rollout)
+    (group,) = together(model, [task_of(STREAM)], rollout, n=n)
     assert len(model.batches) == 1, "the facts were not sampled at once"
-    return group.episodes[0]
+    return group
+
+
+def written_episode(texts: Sequence[str], reader: BankReading | None = None) -> Episode:
+    return written(judged(texts), reader, temperature=0.0).episodes[0]
 
 
 def test_one_episode_by_hand() -> None:
@@ -79,8 +81,7 @@ def test_a_full_bank_gives_up_what_matters_least_and_the_write_stays_on_record()
     episode = written_episode(["1", "5", "9"])
     assert [shown.text for shown in episode.shown] == ["blue", "green"]
     assert writers(episode) == {"f0": (0,), "f1": (1,), "f2": (2,)}
-    assert episode.reward == 0.0
-    assert episode.rewards[1].value == 0.0
+    assert (episode.reward, episode.rewards[1].value) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -124,8 +125,7 @@ class Breaks:
 def test_a_reader_that_fails_is_counted_and_is_an_empty_answer() -> None:
     reading = BankReading(Breaks())
     found = reading([(STREAM, ["red"]), (STREAM, ["blue"]), (STREAM, ["green"])])
-    assert [each.score for each in found] == [1.0, 0.0, 0.0]
-    assert [each.failed for each in found] == ["", "OSError: gone", ""]
+    assert [(each.score, each.failed) for each in found] == [(1.0, ""), (0.0, "OSError: gone"), (0.0, "")]
     assert reading.failed == 1
     episode = written_episode(["1", "9", "9"], BankReading(Breaks()))
     assert episode.reward == 0.0
@@ -143,15 +143,7 @@ def test_permuted_rewards_are_those_of_other_banks_and_the_same_again() -> None:
 def test_a_write_that_is_drawn_again_differs_in_that_write_alone() -> None:
     anchor = written_episode(["5", "1", "7"])
     assert [shown.text for shown in anchor.shown] == ["red", "green"]
-    drawn = {0: "9", 1: "0"}  # by number of the sample
-
-    async def again(task: Task, context: RolloutContext) -> Episode:
-        return await write_stream(
-            model, STREAM, two(), context, BankReading(ECHO), max_tokens=1, prompt_id=PROMPT_ID, again=(anchor, 1)
-        )
-
-    model = ScriptedModel(lambda prompt, number: drawn[number])
-    (group,) = together(model, [task_of(STREAM)], again, n=2)
+    group = written(lambda prompt, number: "90"[number], n=2, again=(anchor, 1))
     high, low = group.episodes
     assert [shown.text for shown in high.shown] == ["blue", "green"]  # red, 5, is now the least of three
     assert [shown.text for shown in low.shown] == ["red", "green"]
@@ -166,17 +158,6 @@ def test_the_same_draw_again_is_the_same_episode() -> None:
     """Hindsight is exact: a re-roll that says what the anchor said ends in the anchor's bank, for every write."""
     anchor = written_episode(["5", "1", "7"])
     for index, segment in enumerate(anchor.segments):
-        model = ScriptedModel(lambda prompt, number, text=segment.text: text)  # type: ignore[misc]
-
-        async def again(
-            task: Task, context: RolloutContext, model: ScriptedModel = model, index: int = index
-        ) -> Episode:
-            reader, again = BankReading(ECHO), (anchor, index)
-            return await write_stream(
-                model, STREAM, two(), context, reader, max_tokens=1, prompt_id=PROMPT_ID, again=again
-            )
-
-        (group,) = together(model, [task_of(STREAM)], again)
-        found = group.episodes[0]
+        (found,) = written(lambda prompt, number, text=segment.text: text, again=(anchor, index)).episodes  # type: ignore[misc]
         assert (found.shown, found.rewards, found.answer) == (anchor.shown, anchor.rewards, anchor.answer)
         assert replace(found.segments[0], temperature=0.0) == segment

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import math
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,18 +17,13 @@ from keepworth.agents.tool_caller import ToolCaller
 from keepworth.environments.environment import Blocking, Step
 from keepworth.environments.question import Question
 from keepworth.environments.tool_use import ToolUse, tool
-from keepworth.episodes import RewardTerm, Sample, SamplingParams, StopReason, Task
+from keepworth.episodes import Episode, RewardTerm, Sample, SamplingParams, StopReason, Task
 from keepworth.episodes.episode import UNSOUND, Observation, episode_from_json, episode_to_json
 from keepworth.memory.overlay import Bank
-from keepworth.methods.recipes._overwrite_reader import (
-    NOTHING,
-    OverwriteReader,
-    WholeReader,
-    answering,
-    memory_hash,
-    reading,
-)
+from keepworth.methods.recipes import _overwrite_reader as overwriting
+from keepworth.methods.recipes._overwrite_reader import NOTHING, OverwriteReader, WholeReader, answering, reading
 from keepworth.methods.recipes._people_reading import Document
+from keepworth.models.encoders import encoder
 from keepworth.rollouts.driver import Limits, Lockstep, Play, WaitingCall, play
 from tests.rollouts.scripted_model import ScriptedModel
 
@@ -39,6 +37,27 @@ def completer(max_tokens: int = 8) -> Completer:
 
 def asking(environment: Any = Question, max_tokens: int = 8) -> Play:
     return Play(lambda task: environment(), lambda task, memory: completer(max_tokens))
+
+
+def calling(*tools: Any, **how: Any) -> Play:
+    """How a caller of tools plays. how: settings of the environment."""
+    return Play(lambda task: ToolUse(list(tools), **how), lambda task, memory: ToolCaller("HEAD\n", max_tokens=16))
+
+
+def reader(agent: Any) -> Play:
+    return Play(lambda task: Document(lambda task: STORY), lambda task, memory: agent)
+
+
+def episode_of(answers: str | Sequence[str], how: Play, task: Task = ASK, window: int = 4096, **limits: Any) -> Episode:
+    """The one episode, of a model that always says the same, or one answer after the other."""
+    script = itertools.repeat(answers) if isinstance(answers, str) else iter(answers)
+    model = ScriptedModel(lambda prompt, number: next(script), context_limit=window)
+    ((episode,),) = (group.episodes for group in play(model, [task], how, limits=Limits(**limits)))
+    return episode
+
+
+def seen_by(episode: Episode, call: int) -> str:
+    return "".join(map(chr, episode.segments[call].context))
 
 
 def test_a_group_shares_one_prompt_and_each_member_is_scored() -> None:
@@ -63,26 +82,18 @@ def test_episodes_of_many_tasks_are_sampled_together_and_come_back_in_order() ->
 
 
 def test_an_answer_that_never_stops_is_cut_scored_and_says_so() -> None:
-    (group,) = play(ScriptedModel(lambda prompt, j: " 4" + " and so on" * 9), [ASK], asking())
-    assert group.episodes[0].stop is StopReason.MAX_TOKENS
-    assert group.episodes[0].reward == 1.0
+    episode = episode_of(" 4" + " and so on" * 9, asking())
+    assert (episode.stop, episode.reward) == (StopReason.MAX_TOKENS, 1.0)
 
 
 def test_a_context_longer_than_the_window_ends_the_episode_with_what_it_earned() -> None:
-    def turns(prompt: str, j: int) -> str:
-        return " add: 1\n"
-
     def add(one: str) -> str:
         """Adds."""
         return "x" * 40
 
-    model = ScriptedModel(turns, context_limit=120)
-    how = Play(lambda task: ToolUse([tool(add)], turns=9), lambda task, memory: ToolCaller(max_tokens=10))
-    (group,) = play(model, [ASK], how)
-    (episode,) = group.episodes
-    assert episode.stop is StopReason.CONTEXT_OVERFLOW
+    episode = episode_of(" add: 1\n", calling(tool(add), turns=9), window=120)
+    assert (episode.stop, episode.reward) == (StopReason.CONTEXT_OVERFLOW, 0.0)
     assert "past the 120 that scripted reads" in episode.errors[0]
-    assert episode.reward == 0.0
     assert episode.segments
 
 
@@ -121,32 +132,23 @@ class Dies:
         type(self).closed += 1
 
 
-@pytest.mark.parametrize(
-    ("how", "stop", "said"),
-    [
-        ("raise", StopReason.ENVIRONMENT_ERROR, "Dies.step failed: ConnectionError: the world went away"),
-        ("own timeout", StopReason.ENVIRONMENT_ERROR, "Dies.step failed: TimeoutError: a server's"),
-        ("hang", StopReason.TIMEOUT, "Dies.step took more than 0.05 s"),
-        ("nan", StopReason.ENVIRONMENT_ERROR, "Dies.step gave the reward 'r', which is nan, not a finite number"),
-        ("text", StopReason.ENVIRONMENT_ERROR, "Dies.step gave the reward 'r', which is 'good', not a number"),
-        (
-            "huge",
-            StopReason.ENVIRONMENT_ERROR,
-            "Dies.step gave the reward 'r', which is a number too large for a float",
-        ),
-        ("no step", StopReason.ENVIRONMENT_ERROR, "Dies.step returned str, not a Step"),
-        ("bare", StopReason.ENVIRONMENT_ERROR, "Dies.step gave a reward that is a float, not a RewardTerm"),
-    ],
-)
+@pytest.mark.parametrize(("how", "stop", "said"), [
+    ("raise", StopReason.ENVIRONMENT_ERROR, "Dies.step failed: ConnectionError: the world went away"),
+    ("own timeout", StopReason.ENVIRONMENT_ERROR, "Dies.step failed: TimeoutError: a server's"),
+    ("hang", StopReason.TIMEOUT, "Dies.step took more than 0.05 s"),
+    ("nan", StopReason.ENVIRONMENT_ERROR, "Dies.step gave the reward 'r', which is nan, not a finite number"),
+    ("text", StopReason.ENVIRONMENT_ERROR, "Dies.step gave the reward 'r', which is 'good', not a number"),
+    ("huge", StopReason.ENVIRONMENT_ERROR, "Dies.step gave the reward 'r', which is a number too large for a float"),
+    ("no step", StopReason.ENVIRONMENT_ERROR, "Dies.step returned str, not a Step"),
+    ("bare", StopReason.ENVIRONMENT_ERROR, "Dies.step gave a reward that is a float, not a RewardTerm"),
+])  # fmt: skip
 def test_an_environment_that_fails_ends_its_own_episode_only(how: str, stop: StopReason, said: str) -> None:
     Dies.closed = 0
-    at = 2 if how in ("raise", "hang") else 1
-    played = Play(lambda task: Dies(at, how), lambda task, memory: completer())
-    groups = play(ScriptedModel(lambda prompt, j: " x\n"), [ASK], played, n=4, limits=Limits(environment_seconds=0.05))
-    stops = [episode.stop for episode in groups[0].episodes]
-    assert stops == [StopReason.COMPLETED, stop, StopReason.COMPLETED, stop]
-    assert groups[0].episodes[1].errors == (said,)
-    assert [type(term.value) for term in groups[0].episodes[0].rewards] == [float]
+    dying, limits = asking(lambda: Dies(2 if how in ("raise", "hang") else 1, how)), Limits(environment_seconds=0.05)
+    (group,) = play(ScriptedModel(lambda prompt, j: " x\n"), [ASK], dying, n=4, limits=limits)
+    assert [episode.stop for episode in group.episodes] == [StopReason.COMPLETED, stop, StopReason.COMPLETED, stop]
+    assert group.episodes[1].errors == (said,)
+    assert [type(term.value) for term in group.episodes[0].rewards] == [float]
     assert Dies.closed == 4
     assert stop in UNSOUND
 
@@ -171,21 +173,19 @@ class Takes:
 
 
 def test_a_segment_says_how_long_its_action_took() -> None:
-    how = Play(lambda task: Takes(90), lambda task, memory: completer())
-    (group,) = play(ScriptedModel(lambda prompt, j: " x\n"), [ASK], how)
-    first, second = (segment.seconds for segment in group.episodes[0].segments)
+    episode = episode_of(" x\n", asking(lambda: Takes(90)))
+    first, second = (segment.seconds for segment in episode.segments)
     assert first is not None
     assert 0.015 < first < 10
     assert (second, type(second)) == (90.0, float)
-    assert episode_from_json(episode_to_json(group.episodes[0])).segments[1].seconds == 90.0
-    for wrong, said in (
-        (-1.0, "-1.0, below 0"),
-        ("3", "'3', not a number"),
-        (float("nan"), "nan, not a finite number"),
-    ):
-        how = Play(lambda task, given=wrong: Takes(given), lambda task, memory: completer())  # type: ignore[misc]
-        (group,) = play(ScriptedModel(lambda prompt, j: " x\n"), [ASK], how)
-        assert group.episodes[0].errors == (f"Takes.step gave seconds that are {said}",)
+    assert episode_from_json(episode_to_json(episode)).segments[1].seconds == 90.0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"), [(-1.0, "-1.0, below 0"), ("3", "'3', not a number"), (math.nan, "nan, not a finite number")]
+)
+def test_seconds_that_cannot_be_are_named(wrong: Any, said: str) -> None:
+    assert episode_of(" x\n", asking(lambda: Takes(wrong))).errors == (f"Takes.step gave seconds that are {said}",)
 
 
 def test_what_blocks_in_a_thread_can_be_given_up() -> None:
@@ -201,10 +201,9 @@ def test_what_blocks_in_a_thread_can_be_given_up() -> None:
 
         def close(self) -> None: ...
 
-    how = Play(lambda task: Blocking(Slow()), lambda task, memory: completer())
-    (group,) = play(ScriptedModel(lambda prompt, j: " x\n"), [ASK], how, limits=Limits(environment_seconds=0.05))
+    episode = episode_of(" x\n", asking(lambda: Blocking(Slow())), environment_seconds=0.05)
     given_up.set()
-    assert group.episodes[0].stop is StopReason.TIMEOUT  # had it been waited for, it would have completed
+    assert episode.stop is StopReason.TIMEOUT  # had it been waited for, it would have completed
 
 
 def test_a_model_that_fails_ends_the_run() -> None:
@@ -220,14 +219,8 @@ def test_too_many_turns_end_an_episode() -> None:
         async def step(self, action: str) -> Step:
             return Step(Observation("again"))
 
-    (group,) = play(
-        ScriptedModel(lambda prompt, j: " x\n"),
-        [ASK],
-        Play(lambda t: Endless(), lambda t, m: completer()),
-        limits=Limits(max_turns=3),
-    )
-    assert group.episodes[0].stop is StopReason.MAX_TURNS
-    assert len(group.episodes[0].segments) == 3
+    episode = episode_of(" x\n", asking(Endless), max_turns=3)
+    assert (episode.stop, len(episode.segments)) == (StopReason.MAX_TURNS, 3)
 
 
 def double(number: str) -> str:
@@ -236,15 +229,12 @@ def double(number: str) -> str:
 
 
 def test_tools_over_several_turns_are_one_growing_sequence() -> None:
-    script = iter([" double: 2\n", " double: two\n", " think\n", " answer: 4\n"])
-    how = Play(lambda task: ToolUse([tool(double)], turns=5), lambda task, memory: ToolCaller("HEAD\n", max_tokens=16))
-    (group,) = play(ScriptedModel(lambda prompt, j: next(script)), [ASK], how)
-    (episode,) = group.episodes
+    script = [" double: 2\n", " double: two\n", " think\n", " answer: 4\n"]
+    episode = episode_of(script, calling(tool(double), turns=5))
     assert (episode.stop, episode.answer, episode.reward) == (StopReason.COMPLETED, "4", 1.0)
     for before, after in zip(episode.segments, episode.segments[1:], strict=False):
         assert after.context[: len(before.context) + len(before.ids)] == before.context + before.ids
-    last = "".join(map(chr, episode.segments[-1].context))
-    assert last == (
+    assert seen_by(episode, -1) == (
         "HEAD\ndouble: number - Twice a number.\nQuestion: 2+2?\n> double: 2\n= 4\n> double: two\n"
         "= Error: invalid literal for int() with base 10: 'two'\n> think\n= Begin with one of double:, answer:\n>"
     )
@@ -255,8 +245,7 @@ def test_tools_over_several_turns_are_one_growing_sequence() -> None:
 
 def test_turns_are_in_one_state_where_the_tools_have_said_the_same() -> None:
     script = iter([" double: 2\n", " double: 3\n", " think\n", " double:  2\n", " answer: 4\n", " answer: 4\n"])
-    how = Play(lambda task: ToolUse([tool(double)], turns=5), lambda task, memory: ToolCaller(max_tokens=16))
-    (group,) = play(ScriptedModel(lambda prompt, j: next(script)), [ASK], how, n=2)
+    (group,) = play(ScriptedModel(lambda prompt, j: next(script)), [ASK], calling(tool(double), turns=5), n=2)
     one, other = ([segment.state for segment in episode.segments] for episode in group.episodes)
     assert one[0] == other[0]  # the question alone
     assert one[1] != other[1]  # 4, and 6
@@ -264,23 +253,17 @@ def test_turns_are_in_one_state_where_the_tools_have_said_the_same() -> None:
     assert "" not in (*one, *other)
 
 
-@pytest.mark.parametrize(
-    ("said", "stop"),
-    [
-        (" quit: now\n", StopReason.TOOL_STOP),
-        (" nonsense\n", StopReason.PARSE_ERROR),
-        (" double: 1\n", StopReason.MAX_TURNS),
-    ],
-)
+@pytest.mark.parametrize(("said", "stop"), [
+    (" quit: now\n", StopReason.TOOL_STOP),
+    (" nonsense\n", StopReason.PARSE_ERROR),
+    (" double: 1\n", StopReason.MAX_TURNS),
+])  # fmt: skip
 def test_how_a_dialogue_with_tools_ends(said: str, stop: StopReason) -> None:
     def quit(reason: str) -> str:
         """Give up."""
         return ""
 
-    tools = [tool(double), tool(quit, ends=True)]
-    how = Play(lambda task: ToolUse(tools, turns=2), lambda task, memory: ToolCaller(max_tokens=16))
-    (group,) = play(ScriptedModel(lambda prompt, j: said), [ASK], how)
-    assert group.episodes[0].stop is stop
+    assert episode_of(said, calling(tool(double), tool(quit, ends=True), turns=2)).stop is stop
 
 
 def test_a_tool_that_hangs_says_so_and_the_episode_goes_on() -> None:
@@ -289,11 +272,8 @@ def test_a_tool_that_hangs_says_so_and_the_episode_goes_on() -> None:
         await asyncio.sleep(60)
         return ""
 
-    script = iter([" wait: x\n", " answer: 4\n"])
-    how = Play(lambda task: ToolUse([tool(wait)], seconds=0.05), lambda task, memory: ToolCaller(max_tokens=16))
-    (group,) = play(ScriptedModel(lambda prompt, j: next(script)), [ASK], how)
-    assert group.episodes[0].reward == 1.0
-    assert group.episodes[0].errors == ("tool 'wait' took more than 0.05 s",)
+    episode = episode_of([" wait: x\n", " answer: 4\n"], calling(tool(wait), seconds=0.05))
+    assert (episode.reward, episode.errors) == (1.0, ("tool 'wait' took more than 0.05 s",))
 
 
 def test_what_cannot_be_a_tool_is_refused() -> None:
@@ -318,46 +298,34 @@ WHO = Task("t/3", "test", "What is my cat called?", ("Pepper",), "token_f1")
 
 
 def test_an_overwriting_reader_sees_question_memory_and_section_and_nothing_else() -> None:
-    script = iter([" a dog\n", " cat Pepper\n", "\n", " Pepper\n"])
-    how = Play(lambda task: Document(lambda task: STORY), lambda task, memory: OverwriteReader(16, 16))
-    (group,) = play(ScriptedModel(lambda prompt, j: next(script)), [WHO], how)
-    (episode,) = group.episodes
-    contexts = ["".join(map(chr, segment.context)) for segment in episode.segments]
-    assert contexts == [
+    script = [" a dog\n", " cat Pepper\n", "\n", " Pepper\n"]
+    episode = episode_of(script, reader(OverwriteReader(16, 16)), WHO)
+    assert [seen_by(episode, call) for call in range(len(episode.segments))] == [
         reading(WHO.input, NOTHING, STORY[0]),
         reading(WHO.input, "a dog", STORY[1]),
         reading(WHO.input, "cat Pepper", STORY[2]),
         answering(WHO.input, NOTHING),  # the last rewriting was empty: everything is forgotten
     ]
     hashes = [(segment.memory_before, segment.memory_after) for segment in episode.segments]
-    dog, cat = memory_hash("a dog"), memory_hash("cat Pepper")
+    dog, cat = map(overwriting.memory_hash, ("a dog", "cat Pepper"))
     assert hashes == [("empty", dog), (dog, cat), (cat, "empty"), ("empty", "empty")]
     assert (episode.reward, episode.stop) == (1.0, StopReason.COMPLETED)
 
 
 def test_a_memory_that_runs_into_its_limit_is_cut_and_reading_goes_on() -> None:
-    how = Play(lambda task: Document(lambda task: STORY), lambda task, memory: OverwriteReader(6, 24))
-    (group,) = play(ScriptedModel(lambda prompt, j: " Pepper is a cat\n"), [WHO], how)
-    (episode,) = group.episodes
+    episode = episode_of(" Pepper is a cat\n", reader(OverwriteReader(6, 24)), WHO)
     assert [segment.finish.value for segment in episode.segments] == ["length", "length", "length", "stop"]
-    assert "Memory: Peppe\n" in "".join(map(chr, episode.segments[1].context))
+    assert "Memory: Peppe\n" in seen_by(episode, 1)
     assert episode.stop is StopReason.COMPLETED
 
 
 def test_the_whole_text_is_what_overwriting_is_compared_with_and_overflows_where_it_is_too_long() -> None:
-    how = Play(lambda task: Document(lambda task: STORY), lambda task, memory: WholeReader(16))
-    model = ScriptedModel(lambda prompt, j: " Pepper\n")
-    (group,) = play(model, [WHO], how)
-    assert "".join(map(chr, group.episodes[0].segments[0].context)).endswith(
-        answering(WHO.input, " ".join(STORY))[-60:]
-    )
-    (short,) = play(ScriptedModel(lambda prompt, j: " Pepper\n", context_limit=100), [WHO], how)
-    assert short.episodes[0].stop is StopReason.CONTEXT_OVERFLOW
+    whole = episode_of(" Pepper\n", reader(WholeReader(16)), WHO)
+    assert seen_by(whole, 0).endswith(answering(WHO.input, " ".join(STORY))[-60:])
+    assert episode_of(" Pepper\n", reader(WholeReader(16)), WHO, window=100).stop is StopReason.CONTEXT_OVERFLOW
 
 
 def test_members_of_a_group_write_into_forks_of_one_memory() -> None:
-    from keepworth.models.encoders import encoder
-
     root = Bank.empty(encoder("hashing"))
     root.add("the answer is 4")
     seen: list[tuple[str, int]] = []

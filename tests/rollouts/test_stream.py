@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,11 +21,17 @@ from keepworth.evaluation.stream_page import curve_panels
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.slots import Presented
-from keepworth.rollouts.stream import SHOWN, Masked, run_stream
+from keepworth.rollouts.stream import SHOWN, Masked, StreamRun, run_stream
 from tests.environments.game import Game
 
-ENCODER = HashedWords()
+ENCODER, LINE = HashedWords(), LinearAgent()
 ARMS = ("none", "memrl", "mixture", "oracle")
+
+
+def run(family: str, drawn: int, length: int, name: str = "mixture", agent: Any = LINE, **how: Any) -> StreamRun:
+    """drawn: the seed of the stream, and of the run unless `how` has another."""
+    stream = open_stream(family, seed=drawn, length=length)
+    return run_stream(stream, policy(name), agent, ENCODER, **{"seed": drawn} | how)
 
 
 def job(job: tuple[str, str, int]) -> list:
@@ -32,45 +39,35 @@ def job(job: tuple[str, str, int]) -> list:
 
 
 def test_an_arm_is_a_function_of_its_seed() -> None:
-    stream = open_stream("near-miss", seed=1, length=60)
-    first, second = (run_stream(stream, policy("mixture"), LinearAgent(), ENCODER, seed=1) for _ in range(2))
+    first, second = (run("near-miss", 1, 60) for _ in range(2))
     assert (first.success == second.success).all()
     assert (first.held_out == second.held_out).all()
 
 
 def test_without_memory_the_noise_alone_decides_and_is_shared_by_arms() -> None:
-    stream = open_stream("benign", seed=1, length=60)
-    runs = [
-        run_stream(stream, policy("exprag"), LinearAgent(), ENCODER, seed=2, control=control)
-        for control in ("none", "attempts")
-    ]
-    assert (runs[1].success >= runs[0].success).all()
-    assert (runs[1].calls == np.where(runs[0].success < 0.5, 2.0, 1.0)).all()
+    none, attempts = (run("benign", 1, 60, "exprag", seed=2, control=of) for of in ("none", "attempts"))
+    assert (attempts.success >= none.success).all()
+    assert (attempts.calls == np.where(none.success < 0.5, 2.0, 1.0)).all()
 
 
 def test_regret_is_content_and_routing() -> None:
-    stream = open_stream("benign", seed=1, length=60)
-    run = run_stream(stream, policy("exprag"), LinearAgent(), ENCODER, seed=1)
-    full = run.success + run.content + run.routing
-    assert set(full) <= {0.0, 1.0}
-    oracle = run_stream(stream, policy("exprag"), LinearAgent(), ENCODER, seed=1, control="oracle")
-    assert oracle.success.mean() > run.success.mean() - 0.05
+    learned, oracle = (run("benign", 1, 60, "exprag", control=control) for control in ("learn", "oracle"))
+    assert set(learned.success + learned.content + learned.routing) <= {0.0, 1.0}
+    assert oracle.success.mean() > learned.success.mean() - 0.05
 
 
 def test_scores_come_before_learning_and_held_out_memory_is_frozen() -> None:
-    stream = open_stream("benign", seed=3, length=40)
-    composition = policy("exprag")
-    run = run_stream(stream, composition, LinearAgent(), ENCODER, seed=3)
-    assert np.isfinite(run.success).all()
-    assert run.items <= 40
+    learned = run("benign", 3, 40, "exprag")
+    assert np.isfinite(learned.success).all()
+    assert learned.items <= 40
 
 
 def test_a_model_of_following_follows() -> None:
     noise = np.zeros(3)
     shown = Presented("", (("b", 1.0, 0.9),))
     assert TabularAgent()("", ("a", "b", "c"), (1.0, 0.0, 0.0), shown, noise) == "b"
-    assert LinearAgent()("", ("a", "b", "c"), (1.0, 0.0, 0.0), Presented("", (("b", 1.0, 0.1),)), noise) == "a"
-    assert LinearAgent()("", ("a", "b", "c"), (1.0, 0.9, 0.0), Presented("", (("a", -1.0, 0.9),)), noise) == "b"
+    assert LINE("", ("a", "b", "c"), (1.0, 0.0, 0.0), Presented("", (("b", 1.0, 0.1),)), noise) == "a"
+    assert LINE("", ("a", "b", "c"), (1.0, 0.9, 0.0), Presented("", (("a", -1.0, 0.9),)), noise) == "b"
 
 
 @pytest.mark.slow
@@ -107,23 +104,21 @@ def test_no_memory_shows_more_than_four_items(name: str) -> None:
 
     def agent(situation: str, actions: Sequence[str], leaning: Sequence[float], shown: Presented, noise: Floats) -> str:
         counts.append(sum(line.endswith(": it worked") for line in shown.text.splitlines()))
-        return LinearAgent()(situation, actions, leaning, shown, noise)
+        return LINE(situation, actions, leaning, shown, noise)
 
-    run_stream(open_stream("injection", seed=0, length=40), policy(name), agent, ENCODER, seed=0)
+    run("injection", 0, 40, name, agent)
     assert max(counts) == SHOWN == 4
 
 
 @pytest.mark.parametrize("family", ["t-maze", "tool-graph", "delayed-trigger", "drift"])
 def test_every_kind_of_world_runs(family: str) -> None:
-    stream = open_stream(family, seed=0, length=15)
-    agent = TabularAgent() if stream.long_term else LinearAgent()
-    run = run_stream(stream, policy("mixture"), agent, ENCODER, seed=0)
-    assert np.isfinite(run.success).all()
+    agent = TabularAgent() if open_stream(family, seed=0, length=15).long_term else LINE
+    assert np.isfinite(run(family, 0, 15, agent=agent).success).all()
 
 
 def test_episodes_that_are_too_long_are_refused() -> None:
     with pytest.raises(KeepworthError, match="need 42 steps, and the most are 24"):
-        run_stream(open_stream("t-maze:length=40", length=3), policy("exprag"), TabularAgent(), ENCODER, seed=0)
+        run("t-maze:length=40", 0, 3, "exprag", TabularAgent())
 
 
 def test_a_masked_memory_sees_similarity_and_not_value() -> None:
@@ -142,13 +137,10 @@ def test_a_masked_memory_sees_similarity_and_not_value() -> None:
     assert not np.allclose(seen.means, use.values.means)
 
 
-@pytest.mark.parametrize("agent", [TabularAgent(), LinearAgent()])
+@pytest.mark.parametrize("agent", [TabularAgent(), LINE])
 def test_the_same_memory_drives_a_table_and_a_line(agent: SimulatedAgent) -> None:
-    stream = open_stream("benign", seed=1, length=120)
-    none, learned = (
-        run_stream(stream, policy("mixture", k=2, failures=False), agent, ENCODER, seed=1, control=control)
-        for control in ("none", "learn")
-    )
+    stream, followed = open_stream("benign", seed=1, length=120), policy("mixture", k=2, failures=False)
+    none, learned = (run_stream(stream, followed, agent, ENCODER, seed=1, control=of) for of in ("none", "learn"))
     assert learned.held_out.mean() > none.held_out.mean() + 0.1
 
 
@@ -163,32 +155,20 @@ def test_a_curve_of_seeds_of_different_lengths_is_as_long_as_the_shortest() -> N
 # -- what a control takes away is gone, and a memory that is frozen is the one that learned --------------------------
 
 
-def frozen(family: str, control: str, agent: SimulatedAgent, seed: int, length: int) -> float:
-    stream = open_stream(family, seed=seed, length=length)
-    run = run_stream(stream, policy("mixture"), agent, ENCODER, seed=seed, control=control)
-    return float(run.held_out.mean())
-
-
 def test_with_everything_permuted_nothing_is_left_of_the_gain() -> None:
     """Where labels stayed true, half of the gain over no memory was left."""
-    left, gain = (
-        np.mean(
-            [
-                frozen("near-miss", arm, LinearAgent(), seed, 150)
-                - frozen("near-miss", "none", LinearAgent(), seed, 150)
-                for seed in range(3)
-            ]
-        )
-        for arm in ("shuffled", "learn")
+    none, left, gain = (
+        np.mean([run("near-miss", seed, 150, control=arm).held_out.mean() for seed in range(3)])
+        for arm in ("none", "shuffled", "learn")
     )
-    assert gain > 0.3
-    assert left < 0.05
+    assert gain - none > 0.3
+    assert left - none < 0.05
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_frozen_memory_weighs_its_evidence_as_it_did_while_it_learned(seed: int) -> None:
     """Where evidence stopped fading when learning stopped, the T-maze fell from 0.9 to 0.5."""
-    assert frozen("t-maze", "learn", TabularAgent(), seed, 300) > 0.85
+    assert run("t-maze", seed, 300, agent=TabularAgent(), control="learn").held_out.mean() > 0.85
 
 
 @pytest.mark.parametrize("name", ["kernel-mean", "mixture"])

@@ -31,30 +31,27 @@ def pairs(tasks: OwnTasks) -> list[tuple[list[str], str]]:
     return [([message["content"] for message in task.row["prompt"]], task.answers[0]) for task in tasks.all]
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"messages": [ASKED, ANSWERED]},
-        {"conversations": [{"from": "human", "value": "Where is Leeds?"}, {"from": "gpt", "value": "In Yorkshire."}]},
-        {"prompt": "Where is Leeds?", "completion": "In Yorkshire."},
-        {"prompt": [ASKED], "response": "In Yorkshire."},
-        {"question": "Where is Leeds?", "answer": "In Yorkshire.", "task": "t", "segments": []},
-        {"request": {"messages": [ASKED], "model": "m"}, "response": {"choices": [{"message": ANSWERED}]}},
-        {
-            "turns": [
-                {"author": {"role": "user"}, "text": "Where is Leeds?"},
-                {"speaker": "bot", "text": "In Yorkshire."},
-            ]
-        },
-        {
-            "messages": [
-                {"role": "user", "content": [{"type": "text", "text": "Where is Leeds?"}, {"type": "image_url"}]},
-                {"role": "assistant", "content": None, "tool_calls": []},
-                ANSWERED,
-            ]
-        },
-    ],
-)
+@pytest.mark.parametrize("row", [
+    {"messages": [ASKED, ANSWERED]},
+    {"conversations": [{"from": "human", "value": "Where is Leeds?"}, {"from": "gpt", "value": "In Yorkshire."}]},
+    {"prompt": "Where is Leeds?", "completion": "In Yorkshire."},
+    {"prompt": [ASKED], "response": "In Yorkshire."},
+    {"question": "Where is Leeds?", "answer": "In Yorkshire.", "task": "t", "segments": []},
+    {"request": {"messages": [ASKED], "model": "m"}, "response": {"choices": [{"message": ANSWERED}]}},
+    {
+        "turns": [
+            {"author": {"role": "user"}, "text": "Where is Leeds?"},
+            {"speaker": "bot", "text": "In Yorkshire."},
+        ]
+    },
+    {
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "Where is Leeds?"}, {"type": "image_url"}]},
+            {"role": "assistant", "content": None, "tool_calls": []},
+            ANSWERED,
+        ]
+    },
+])  # fmt: skip
 def test_every_form_is_read_alike(row: dict[str, Any]) -> None:
     assert (["Where is Leeds?"], "In Yorkshire.") in pairs(read({**row, "reward": 2}, *OTHERS))
 
@@ -74,15 +71,12 @@ def test_rewards_are_of_an_answer_or_of_the_last_one_of_a_line(given: object, be
 CALLED = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"messages": [ASKED, ANSWERED, ASKED, CALLED], "reward": 5},
-        {"messages": [ASKED, ANSWERED, ASKED, {**CALLED, "reward": 5}]},
-        {"messages": [ASKED, {**CALLED, "reward": 5}, {"role": "tool", "content": "York"}, ANSWERED]},
-        {"messages": [ASKED, ANSWERED, {"from": "function_call", "value": '{"place": "Leeds"}'}], "reward": 5},
-    ],
-)
+@pytest.mark.parametrize("row", [
+    {"messages": [ASKED, ANSWERED, ASKED, CALLED], "reward": 5},
+    {"messages": [ASKED, ANSWERED, ASKED, {**CALLED, "reward": 5}]},
+    {"messages": [ASKED, {**CALLED, "reward": 5}, {"role": "tool", "content": "York"}, ANSWERED]},
+    {"messages": [ASKED, ANSWERED, {"from": "function_call", "value": '{"place": "Leeds"}'}], "reward": 5},
+])  # fmt: skip
 def test_a_reward_of_a_call_without_text_is_of_no_other_answer(row: dict[str, Any]) -> None:
     assert not any(answer == "In Yorkshire." for _, answer in pairs(read(row, *OTHERS)))
 
@@ -118,26 +112,23 @@ def test_a_greeting_that_many_sessions_begin_with_ties_nothing() -> None:
     assert not any(answer.startswith("Hello") for _, answer in pairs(tasks))
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"text": "hello"}, r"line 1: there are no messages .* 'text'"),
-        ({"messages": []}, r"line 1: messages is \[\]"),
-        ({"messages": "hello"}, r"line 1: messages is 'hello'"),
-        ({"messages": ["hello"]}, r"line 1, message 1 is 'hello'"),
-        ({"messages": [{"content": "hello"}]}, r"message 1: the role None"),
-        ({"messages": [ASKED, {"role": "asistant", "content": "x"}]}, r"message 2: the role 'asistant'.*'assistant'"),
-        ({"messages": [{"role": "user"}]}, r"message 1 has no text"),
-        ({"messages": [{"role": "user", "content": 3}]}, r"message 1: the text is 3"),
-        ({"messages": [{"role": "user", "content": " "}]}, r"line 1 has no message with text"),
-        ({"messages": [ASKED, ANSWERED], "session": ["a"]}, r"line 1: session is \['a'\]"),
-        ({"messages": [ASKED, ANSWERED], "feedback": "rather long"}, r"line 1: feedback is 'rather long'"),
-        ({"writes": [], "questions": []}, r"line 1: there are no messages .*--tasks"),
-        ({"request": {}, "response": {}}, r"line 1: request has no messages"),
-        (talk(1, 1), r"All 1 rewards in log are 1"),
-        ({"messages": [ASKED, ANSWERED]}, r"log has no rewarded answer"),
-    ],
-)
+@pytest.mark.parametrize(("row", "message"), [
+    ({"text": "hello"}, r"line 1: there are no messages .* 'text'"),
+    ({"messages": []}, r"line 1: messages is \[\]"),
+    ({"messages": "hello"}, r"line 1: messages is 'hello'"),
+    ({"messages": ["hello"]}, r"line 1, message 1 is 'hello'"),
+    ({"messages": [{"content": "hello"}]}, r"message 1: the role None"),
+    ({"messages": [ASKED, {"role": "asistant", "content": "x"}]}, r"message 2: the role 'asistant'.*'assistant'"),
+    ({"messages": [{"role": "user"}]}, r"message 1 has no text"),
+    ({"messages": [{"role": "user", "content": 3}]}, r"message 1: the text is 3"),
+    ({"messages": [{"role": "user", "content": " "}]}, r"line 1 has no message with text"),
+    ({"messages": [ASKED, ANSWERED], "session": ["a"]}, r"line 1: session is \['a'\]"),
+    ({"messages": [ASKED, ANSWERED], "feedback": "rather long"}, r"line 1: feedback is 'rather long'"),
+    ({"writes": [], "questions": []}, r"line 1: there are no messages .*--tasks"),
+    ({"request": {}, "response": {}}, r"line 1: request has no messages"),
+    (talk(1, 1), r"All 1 rewards in log are 1"),
+    ({"messages": [ASKED, ANSWERED]}, r"log has no rewarded answer"),
+])  # fmt: skip
 def test_what_cannot_be_learned_from_is_refused(row: dict[str, Any], message: str) -> None:
     with pytest.raises(WrongFormat, match=message):
         read(row)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,29 +12,16 @@ from keepworth.memory.sentences import sentences
 from keepworth.methods.benchmarks._longmemeval import longmemeval
 from keepworth.tasks.entries import candidates, covers, entries, windows_of
 
-TASK = Task(
-    key="k",
-    source="s",
-    input="What is the name of my cat?",
-    answers=("Luna",),
-    verifier="token_f1",
-    sessions=(
-        Session(
-            "old",
-            "2023-01-01T00:00",
-            (Turn("user", "I like tea.", 0), Turn("assistant", "Good.", 1), Turn("user", "Bye now.", 2)),
-        ),
-        Session(
-            "new",
-            "2023-02-01T00:00",
-            (
-                Turn("user", "The cat sleeps here. It rains all day. Luna is calm. Luna eats.", 0, True),
-                Turn("assistant", "Luna!", 1),
-            ),
-        ),
-    ),
-    evidence=("new",),
-)
+
+def task_of(question: str, answer: str, *sessions: Session, **more: Any) -> Task:
+    return Task("k", "s", question, (answer,), "token_f1", sessions=sessions, **more)
+
+
+TEA = (Turn("user", "I like tea.", 0), Turn("assistant", "Good.", 1), Turn("user", "Bye now.", 2))
+CAT = Turn("user", "The cat sleeps here. It rains all day. Luna is calm. Luna eats.", 0, True)
+OLD = Session("old", "2023-01-01T00:00", TEA)
+NEW = Session("new", "2023-02-01T00:00", (CAT, Turn("assistant", "Luna!", 1)))
+TASK = task_of("What is the name of my cat?", "Luna", OLD, NEW, evidence=("new",))
 
 
 def test_entries_hold_the_users_turns_with_provenance() -> None:
@@ -46,19 +36,10 @@ def test_entries_hold_the_users_turns_with_provenance() -> None:
 
 
 def test_who_is_heard_when_nobody_is_named() -> None:
-    about = Task(
-        **{**{name: getattr(TASK, name) for name in TASK.__slots__}, "tags": {"type": "single-session-assistant"}}
-    )
+    about = replace(TASK, tags={"type": "single-session-assistant"})
     assert {e.speaker for e in entries(about)} == {"user", "assistant"}
-    people = Task(
-        "k",
-        "s",
-        "q",
-        ("a",),
-        "token_f1",
-        sessions=(Session("d", "2023", (Turn("Ann", "Hi.", 0), Turn("Bob", "Yo.", 1))),),
-    )
-    assert [e.speaker for e in entries(people)] == ["Ann", "Bob"]
+    people = Session("d", "2023", (Turn("Ann", "Hi.", 0), Turn("Bob", "Yo.", 1)))
+    assert [e.speaker for e in entries(task_of("q", "a", people))] == ["Ann", "Bob"]
 
 
 def test_candidates_take_the_evidence_window_that_holds_the_answer() -> None:
@@ -71,10 +52,8 @@ def test_candidates_take_the_evidence_window_that_holds_the_answer() -> None:
 
 
 def test_more_evidence_than_places_keeps_what_covers_the_answer() -> None:
-    turns = [Turn("user", text, index, True) for index, text in enumerate(["red and more red", "red", "blue"])]
-    task = Task(
-        "k", "s", "Which colours?", ("red and blue",), "token_f1", sessions=(Session("d", "2023", tuple(turns)),)
-    )
+    turns = tuple(Turn("user", text, index, True) for index, text in enumerate(["red and more red", "red", "blue"]))
+    task = task_of("Which colours?", "red and blue", Session("d", "2023", turns))
     assert {e.text for e in candidates(task, 2, seed=0)} == {"red and more red", "blue"}
 
 
@@ -114,12 +93,7 @@ def test_windows_are_cut_between_sentences() -> None:
 
 
 def test_sentences() -> None:
-    assert sentences('I saw Dr. Smith. She said "stop." I did!\nSo\n\nfine') == [
-        "I saw Dr. Smith.",
-        'She said "stop."',
-        "I did!",
-        "So",
-        "fine",
-    ]
+    said = ["I saw Dr. Smith.", 'She said "stop."', "I did!", "So", "fine"]
+    assert sentences('I saw Dr. Smith. She said "stop." I did!\nSo\n\nfine') == said
     assert sentences("John F. Kennedy spoke. So did I. Good.") == ["John F. Kennedy spoke.", "So did I.", "Good."]
     assert sentences("It cost 3.5 dollars, e.g. little.") == ["It cost 3.5 dollars, e.g. little."]

@@ -125,21 +125,18 @@ def test_a_line_ends_at_line_breaks_alone(tmp_path: Path, separator: str) -> Non
     assert len(read(tmp_path, json.dumps(line(1)) + "\r", json.dumps(line(2)) + "\r\r" + json.dumps(line(3)))) == 3
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"writes": [{"id": "home", "text": "a\u0000b"}]}, "line 2, write 1: text has U+0000 at character 1"),
-        ({"writes": [{"id": "home", "text": "a\ud800"}]}, "line 2, write 1: text has U+D800 at character 1"),
-        ({"writes": [{"id": "home", "text": "a", "speaker": "\u001b[1m"}]}, "line 2, write 1: speaker has U+001B"),
-        ({"questions": [{"text": "\ud800?", "answers": ["a"]}]}, "line 2, question 1: text has U+D800"),
-        ({"questions": [{"text": "q", "answers": ["\ud800"]}]}, "line 2, question 1: answers has U+D800"),
-        ({"questions": [{"text": " ", "answers": ["a"]}]}, "line 2, question 1: its text is empty"),
-        ({"questions": [{"text": "q", "answers": [""]}]}, "line 2, question 1: answers holds ''"),
-        ({"questions": [{"text": "q", "answers": [None]}]}, "line 2, question 1: answers holds None"),
-        ({"questions": [{"text": "q", "answers": [["a"]]}]}, "line 2, question 1: answers holds ['a']"),
-        ({"questions": [{"text": "q", "answers": ["a"], "options": ["a", True]}]}, "options holds True"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"writes": [{"id": "home", "text": "a\u0000b"}]}, "line 2, write 1: text has U+0000 at character 1"),
+    ({"writes": [{"id": "home", "text": "a\ud800"}]}, "line 2, write 1: text has U+D800 at character 1"),
+    ({"writes": [{"id": "home", "text": "a", "speaker": "\u001b[1m"}]}, "line 2, write 1: speaker has U+001B"),
+    ({"questions": [{"text": "\ud800?", "answers": ["a"]}]}, "line 2, question 1: text has U+D800"),
+    ({"questions": [{"text": "q", "answers": ["\ud800"]}]}, "line 2, question 1: answers has U+D800"),
+    ({"questions": [{"text": " ", "answers": ["a"]}]}, "line 2, question 1: its text is empty"),
+    ({"questions": [{"text": "q", "answers": [""]}]}, "line 2, question 1: answers holds ''"),
+    ({"questions": [{"text": "q", "answers": [None]}]}, "line 2, question 1: answers holds None"),
+    ({"questions": [{"text": "q", "answers": [["a"]]}]}, "line 2, question 1: answers holds ['a']"),
+    ({"questions": [{"text": "q", "answers": ["a"], "options": ["a", True]}]}, "options holds True"),
+])  # fmt: skip
 def test_what_no_memory_can_keep_and_no_answer_can_be_is_refused(
     tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
@@ -171,15 +168,12 @@ def test_a_question_without_an_answer_is_answered_by_saying_so(tmp_path: Path) -
         assert [verify(task, answer) for answer in said] == [1.0, 1.0, 0.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"answers": []}, 'there is no right answer. Add "answers": ["..."], or "unanswerable": true'),
-        ({"unanswerable": "yes"}, "unanswerable is 'yes'. Write true or false."),
-        ({"unanswerable": True, "options": ["a"], "answers": ["a"]}, "nothing about a choice among options"),
-        ({"unanswerable": True, "verifier": "numeric"}, "judged by whether it says so"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"answers": []}, 'there is no right answer. Add "answers": ["..."], or "unanswerable": true'),
+    ({"unanswerable": "yes"}, "unanswerable is 'yes'. Write true or false."),
+    ({"unanswerable": True, "options": ["a"], "answers": ["a"]}, "nothing about a choice among options"),
+    ({"unanswerable": True, "verifier": "numeric"}, "judged by whether it says so"),
+])  # fmt: skip
 def test_what_an_unanswerable_question_cannot_be(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(WrongFormat) as refused:
         read(tmp_path, line(1, questions=[{"text": "q", **change}]))

@@ -10,24 +10,19 @@ from hypothesis import strategies as st
 from keepworth.episodes.extras import MissingExtra
 from keepworth.tasks.verifiers import computed, expression, math_verify, numeric, shown
 
-CASES = {
-    "51": True,
-    "$51.00": True,
-    "The answer is 51.": True,
-    "51 dollars": True,
-    "51%": True,
-    "102/2": True,
-    "\\boxed{51}": True,
-    "#### 51": True,
-    "I think 51 dollars": True,
-    "51 or 52": False,
-    "51.5": False,
-    "1,051": False,
-    "-51": False,
-    "7 apples": False,
-    "fifty": False,
-    "": False,
-}
+RIGHT = (
+    "51",
+    "$51.00",
+    "The answer is 51.",
+    "51 dollars",
+    "51%",
+    "102/2",
+    "\\boxed{51}",
+    "#### 51",
+    "I think 51 dollars",
+)
+WRONG = "51 or 52", "51.5", "1,051", "-51", "7 apples", "fifty", ""
+CASES = dict.fromkeys(RIGHT, True) | dict.fromkeys(WRONG, False)
 
 
 @pytest.mark.parametrize(("text", "right"), CASES.items())

@@ -11,9 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keepworth.episodes.episode import Episode, Exchange, RewardTerm, StopReason
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.own import DataRow, MissingField, messages_of, own_tasks
 from keepworth.tasks.splits import SPLITS
+from keepworth.tasks.traces import write_traces
+from tests.tasks.test_json_lines import line
 
 
 def rows(count: int, **more: Any) -> list[dict[str, Any]]:
@@ -63,19 +66,16 @@ def test_named_splits_are_taken_and_may_not_share_a_prompt(tmp_path: Path) -> No
         own_tasks(written(tmp_path / "my.jsonl", *named, rows(9)[8]))
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("[1, 2]", r"my.jsonl, line 2: this is no object"),
-        ('{"prompt": ', r"my.jsonl, line 2: this is no JSON"),
-        ({"promt": "a"}, r"line 2: there is no prompt.*Write 'prompt'"),
-        ({"prompt": "a", "split": "tset"}, r"line 2: split is 'tset'"),
-        ({"prompt": [{"role": "human", "content": "a"}]}, r"line 2: prompt, message 1 is"),
-        ({"prompt": [{"role": "assistant", "content": "a"}]}, r"line 2: prompt ends with what the assistant said"),
-        ({"prompt": [{"role": "system", "content": "a"}]}, r"line 2: prompt has no message of a user"),
-        ({"prompt": "a", "id": 1}, r"line 2: the key 'my/1' comes twice"),
-    ],
-)
+@pytest.mark.parametrize(("line", "says"), [
+    ("[1, 2]", r"my.jsonl, line 2: this is no object"),
+    ('{"prompt": ', r"my.jsonl, line 2: this is no JSON"),
+    ({"promt": "a"}, r"line 2: there is no prompt.*Write 'prompt'"),
+    ({"prompt": "a", "split": "tset"}, r"line 2: split is 'tset'"),
+    ({"prompt": [{"role": "human", "content": "a"}]}, r"line 2: prompt, message 1 is"),
+    ({"prompt": [{"role": "assistant", "content": "a"}]}, r"line 2: prompt ends with what the assistant said"),
+    ({"prompt": [{"role": "system", "content": "a"}]}, r"line 2: prompt has no message of a user"),
+    ({"prompt": "a", "id": 1}, r"line 2: the key 'my/1' comes twice"),
+])  # fmt: skip
 def test_a_row_that_is_wrong_is_named(tmp_path: Path, line: Any, says: str) -> None:
     with pytest.raises(WrongFormat, match=says):
         own_tasks(written(tmp_path / "my.jsonl", rows(1)[0], line))
@@ -106,14 +106,8 @@ def test_a_field_that_is_missing_is_named_with_its_row() -> None:
 
 
 def test_a_file_of_haystacks_is_divided_by_its_writes(tmp_path: Path) -> None:
-    lines = [
-        {
-            "id": f"chat-{n}",
-            "writes": [{"text": f"I live in town {n}."}],
-            "questions": [{"text": f"Where {n}?", "answers": [str(n)]}],
-        }
-        for n in range(12)
-    ]
+    asked = [[{"text": f"Where {n}?", "answers": [str(n)]}] for n in range(12)]
+    lines = (line(n, questions=questions) for n, questions in enumerate(asked))
     found = own_tasks(written(tmp_path / "mine.jsonl", *lines))
     assert all(found.by_split.values())
     assert found.all[0].sessions
@@ -131,6 +125,23 @@ def test_what_is_measured_on_is_no_part_of_a_file_that_is_sorted() -> None:
     for split in ("dev", "test"):
         first = [task.answers[0] for task in own.by_split[split][:20]]
         assert 4 <= first.count("a") <= 16
-        assert {task.key for task in own.by_split[split]} == {
-            task.key for task in own.all if task.tags["split"] == split
-        }
+        of_split = {task.key for task in own.all if task.tags["split"] == split}
+        assert {task.key for task in own.by_split[split]} == of_split
+
+
+USER, SAID = {"role": "user", "content": "3 + 3?"}, {"role": "assistant", "content": "6"}
+
+
+def test_episodes_and_completions_of_trl_are_rows(tmp_path: Path) -> None:
+    terms = (RewardTerm("right", 1.0), RewardTerm("length", -0.5, weight=0.5))
+    stop, said = StopReason.COMPLETED, (Exchange("3 + 3?", "6"),)
+    episode = Episode("e", "t", "", "3 + 3?", (), "6", ("6",), terms, stop, "", 0, exchanges=said)
+    assert write_traces(tmp_path / "ours.jsonl", [episode]) == 1
+    (task,) = own_tasks(tmp_path / "ours.jsonl").all
+    assert (task.input, task.answers) == ("3 + 3?", ("6",))
+    assert (task.row["prompt"], task.row["completion"]) == ([USER], [SAID])
+    assert (task.row["reward"], task.row["rewards"]) == (0.75, {"right": 1.0, "length": -0.5})
+    line = {"step": 3, "prompt": [USER], "completion": [SAID], "right": 1.0, "advantage": 0.7, "solution": "6"}
+    (tmp_path / "theirs.jsonl").write_text(json.dumps(line))
+    (task,) = own_tasks(tmp_path / "theirs.jsonl").all
+    assert (task.input, task.row["solution"], task.row["right"]) == ("3 + 3?", "6", 1.0)

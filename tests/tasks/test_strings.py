@@ -7,18 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes.errors import UnknownName
-from keepworth.methods.recipes._strings import (
-    FUNCTIONS,
-    WORDS,
-    composition_of,
-    compositions,
-    covering,
-    novel,
-    steps,
-    string_tasks,
-    value,
-    worked_out,
-)
+from keepworth.methods.recipes import _strings as strings
+from keepworth.methods.recipes._strings import FUNCTIONS, WORDS, compositions, novel, string_tasks, value
 from keepworth.tasks.splits import SPLITS
 from keepworth.tasks.verifiers import last_value, same_words
 
@@ -28,21 +18,11 @@ X = ("a", "b", "c")
 def test_every_function_by_hand() -> None:
     found = {name: " ".join(function(X)) for name, function in FUNCTIONS.items()}
     assert found == {
-        "f": "c b a",
-        "g": "b c a",
-        "h": "c b a",
-        "k": "b c",
-        "m": "a b c a",
-        "n": "c a b c",
-        "p": "a b",
-        "q": "a a b c",
-        "r": "c a b",
-        "s": "b a c",
-        "t": "a b c c",
-        "v": "a c",
-    }
+        "f": "c b a", "g": "b c a", "h": "c b a", "k": "b c", "m": "a b c a", "n": "c a b c", "p": "a b", "q": "a a b c",
+        "r": "c a b", "s": "b a c", "t": "a b c c", "v": "a c",
+    }  # fmt: skip
     assert value(("h",), ("a", "b", "c", "d")) == ("d", "b", "c", "a")
-    assert steps(("f", "g"), X) == ["g(a b c) = b c a", "f(b c a) = a c b"]
+    assert strings.steps(("f", "g"), X) == ["g(a b c) = b c a", "f(b c a) = a c b"]
 
 
 @pytest.mark.parametrize(("depth", "least"), [(2, 25), (3, 100)])
@@ -58,7 +38,7 @@ def test_held_out_compositions_are_many_and_do_what_no_trained_one_does(split: s
         assert set(held_out) <= set(compositions(split, depth))
         assert len(held_out) >= (least if split == "test" else least // 2)
     asked = string_tasks(split, 60, depth=depth)
-    assert {composition_of(task.key) for task in asked} <= {"(".join(names) for names in novel(split, depth, 4)}
+    assert {strings.composition_of(task.key) for task in asked} <= {"(".join(names) for names in novel(split, depth, 4)}
     assert novel("train", depth, 4) == compositions("train", depth)
 
 
@@ -86,15 +66,15 @@ def test_tasks_are_right_distinct_and_reproducible(split: str, depth: int, seed:
         assert len(words) == 5
         assert set(words) <= set(WORDS)
         assert tuple(task.answers[0].split()) == value(task.tags["composition"], words)
-        assert same_words(f"{task.input} = {worked_out(task)}", task.answers) == 1.0
-        assert same_words(", ".join(steps(tuple(task.tags["composition"]), words)), task.answers) == 1.0
+        assert same_words(f"{task.input} = {strings.worked_out(task)}", task.answers) == 1.0
+        assert same_words(", ".join(strings.steps(tuple(task.tags["composition"]), words)), task.answers) == 1.0
     assert string_tasks(split, 12, seed, depth=depth, length=5) == tasks
 
 
 def test_a_few_compositions_show_every_function_inside_and_outside() -> None:
-    first = covering("train", 2)[:13]
+    first = strings.covering("train", 2)[:13]
     assert {inner for _, inner in first} == {outer for outer, _ in first} == set(FUNCTIONS)
-    assert sorted(covering("train", 2)) == sorted(compositions("train", 2))
+    assert sorted(strings.covering("train", 2)) == sorted(compositions("train", 2))
     assert {task.tags["composition"] for task in string_tasks("train", 30, only=13)} == {
         "".join(each) for each in first
     }

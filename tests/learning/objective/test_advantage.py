@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -32,16 +33,22 @@ GRPO = preset("grpo")
 REWARDS = st.lists(st.floats(-10, 10, allow_nan=False), min_size=2, max_size=8)
 
 
+def tensor(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def matrix(*rows: list[float]) -> torch.Tensor:
+    return torch.tensor(rows, dtype=torch.float64)
+
+
 def one(rewards: list[float], objective: Objective, group: list[int] | None = None) -> torch.Tensor:
     return advantages(bandit_batch(rewards, group, lp_reference=torch.zeros(len(rewards), 1)), objective)[:, 0]
 
 
 def test_grpo_reference_values() -> None:
-    torch.testing.assert_close(
-        one([1, 0, 0, 0, 0, 0, 0, 0], GRPO)[:2], torch.tensor([2.4749, -0.3536], dtype=torch.float64), atol=1e-4, rtol=0
-    )
-    four = one([1, 1, 1, 1, 0, 0, 0, 0], GRPO)
-    torch.testing.assert_close(four.abs(), torch.full((8,), 0.9354, dtype=torch.float64), atol=1e-4, rtol=0)
+    torch.testing.assert_close(one([1, *[0] * 7], GRPO), tensor(2.4749, *[-0.3536] * 7), atol=1e-4, rtol=0)
+    four = one([*[1] * 4, *[0] * 4], GRPO)
+    torch.testing.assert_close(four, tensor(*[0.9354] * 4, *[-0.9354] * 4), atol=1e-4, rtol=0)
 
 
 @settings(deadline=None)
@@ -53,8 +60,8 @@ def test_leave_one_out_is_the_scaled_group_mean(rewards: list[float]) -> None:
     if len(set(rewards)) == 1:
         assert not got.any()
     else:
-        torch.testing.assert_close(got, values - others, atol=1e-12, rtol=1e-12)
         count = len(rewards)
+        torch.testing.assert_close(got, values - others, atol=1e-12, rtol=1e-12)
         torch.testing.assert_close(got, count / (count - 1) * (values - values.mean()), atol=1e-12, rtol=1e-12)
 
 
@@ -71,7 +78,7 @@ def test_a_group_of_one_is_refused() -> None:
 
 
 def test_scales_agree_with_one_group_and_a_lonely_task_falls_back_to_the_batch() -> None:
-    rewards, group = torch.tensor([1.0, 0.0, 0.5, 0.2], dtype=torch.float64), torch.zeros(4, dtype=torch.long)
+    rewards, group = tensor(1.0, 0.0, 0.5, 0.2), torch.zeros(4, dtype=torch.long)
     base = centered(rewards, group, "group")
     by_group, by_batch, by_task = (scaled(base, rewards, group, s, group) for s in (GroupStd(), BatchStd(), TaskStd()))
     torch.testing.assert_close(by_group, by_batch)
@@ -94,10 +101,10 @@ def test_an_episode_of_many_rows_counts_once() -> None:
 
 
 def test_optimal_baseline() -> None:
-    rewards = torch.tensor([1.0, 0.0, 0.3], dtype=torch.float64)
+    rewards = tensor(1.0, 0.0, 0.3)
     group, equal = torch.zeros(3, dtype=torch.long), torch.full((3,), 2.5, dtype=torch.float64)
     torch.testing.assert_close(centered(rewards, group, "group", equal), centered(rewards, group, "group"))
-    weight = torch.tensor([1.0, 4.0, 0.5], dtype=torch.float64)
+    weight = tensor(1.0, 4.0, 0.5)
     baseline = (rewards - centered(rewards, group, "group", weight))[0]
 
     def spread(b: torch.Tensor) -> float:
@@ -126,11 +133,11 @@ def test_overlong_penalty() -> None:
 
 
 def test_kl_in_the_reward_is_subtracted_from_the_episode() -> None:
-    reference = torch.tensor([[0.5], [0.0]], dtype=torch.float64)
+    reference = matrix([0.5], [0.0])
     objective = varied(preset("rloo"), kl=KlReward(0.2))
     got = advantages(bandit_batch([1.0, 0.0], lp_reference=reference), objective)[:, 0]
     # lp - lp_reference is -0.5 and 0, so the first reward becomes 1 + 0.1.
-    torch.testing.assert_close(got, torch.tensor([1.1, -1.1], dtype=torch.float64))
+    torch.testing.assert_close(got, tensor(1.1, -1.1))
 
 
 # -- returns, GAE, anchor states and prefix trees against numbers worked out by hand ---------------------------------
@@ -139,23 +146,9 @@ def test_kl_in_the_reward_is_subtracted_from_the_episode() -> None:
 PPO = varied(preset("ppo"), kl=None, advantage=Gae(0.95))
 
 
-def tensor(*values: float) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.float64)
-
-
-def rows(
-    masks: list[list[int]], rewards: list[float], episode: list[int] | None = None, **fields: torch.Tensor
-) -> Batch:
-    mask = torch.tensor(masks, dtype=torch.float64)
-    count = len(masks)
-    return Batch(
-        mask,
-        torch.zeros_like(mask),
-        tensor(*rewards),
-        torch.zeros(count, dtype=torch.long),
-        torch.tensor(episode or list(range(count))),
-        **fields,
-    )
+def rows(masks: list[list[float]], rewards: list[float], episode: list[int] | None = None, **fields: Any) -> Batch:
+    mask, of = matrix(*masks), torch.tensor(episode or list(range(len(masks))))
+    return Batch(mask, 0 * mask, tensor(*rewards), 0 * of, of, **fields)
 
 
 def test_reward_to_go_discounts_inside_the_episode() -> None:
@@ -173,7 +166,7 @@ def test_gae_by_hand_with_a_bootstrap() -> None:
 @given(st.floats(0.1, 1.0), st.floats(0.0, 1.0), st.integers(0, 4), st.integers(1, 3))
 def test_observation_tokens_do_not_touch_advantages(discount: float, trace: float, place: int, width: int) -> None:
     objective = varied(PPO, advantage=Gae(trace, discount))
-    values = torch.tensor([[0.1, 0.5, -0.3, 0.2]], dtype=torch.float64)
+    values = matrix([0.1, 0.5, -0.3, 0.2])
     plain = rows([[1, 1, 1, 1]], [1.0], values=values)
     at = min(place, 4)
 
@@ -189,10 +182,9 @@ def test_observation_tokens_do_not_touch_advantages(discount: float, trace: floa
 
 
 def test_value_targets_are_advantages_plus_values_before_whitening() -> None:
-    batch = toy().batch
+    batch: Any = toy().batch
     whitening = preset("ppo", kl=None)
     raw = advantages(batch, varied(whitening, advantage=Gae(0.95)))
-    assert batch.values is not None
     torch.testing.assert_close(value_targets(batch, whitening), torch.where(batch.mask > 0, raw + batch.values, 0.0))
 
 
@@ -211,19 +203,23 @@ def test_a_terminal_reward_may_sit_on_the_last_turn() -> None:
         torch.testing.assert_close(on_turn, on_episode)
 
 
+def two_turns(rewards: list[float], of_turns: torch.Tensor, states: torch.Tensor) -> Batch:
+    steps = Steps(torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1]), of_turns, states)
+    return rows([[1, 1], [1, 1]], rewards, step=torch.tensor([[0, 1], [2, 3]]), steps=steps)
+
+
 def gigpo_batch(states: list[int], rewards: list[float]) -> Batch:
     """Two episodes of two one-token turns; the first turns share a state where `states` says so."""
-    steps = Steps(torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1]), tensor(0, 0, 0, 0), torch.tensor(states))
-    return rows([[1, 1], [1, 1]], rewards, step=torch.tensor([[0, 1], [2, 3]]), steps=steps)
+    return two_turns(rewards, tensor(0, 0, 0, 0), torch.tensor(states))
 
 
 def test_gigpo_by_hand() -> None:
     objective = preset("gigpo", advantage=StepState(1.0, 1.0, 0.5), kl=None)
     got = advantages(gigpo_batch([7, 1, 7, 2], [1.0, 0.0]), objective)
     # Returns 0.5 and 0 in the shared state: +-0.25 beside the episode's +-0.5; the other turns are alone.
-    torch.testing.assert_close(got, torch.tensor([[0.75, 0.5], [-0.75, -0.5]], dtype=torch.float64))
+    torch.testing.assert_close(got, matrix([0.75, 0.5], [-0.75, -0.5]))
     alone = advantages(gigpo_batch([1, 2, 3, 4], [1.0, 0.0]), objective)
-    torch.testing.assert_close(alone, torch.tensor([[0.5, 0.5], [-0.5, -0.5]], dtype=torch.float64))
+    torch.testing.assert_close(alone, matrix([0.5, 0.5], [-0.5, -0.5]))
     never = advantages(gigpo_batch([-1, -1, -1, -1], [1.0, 0.0]), objective)
     torch.testing.assert_close(never, alone)
 
@@ -232,7 +228,7 @@ def test_a_state_may_recur_at_another_time() -> None:
     """Turn 1 of the first episode and turn 0 of the second see the same state: returns 1 and 0.25 (discount 0.5)."""
     objective = preset("gigpo", advantage=StepState(0.0, 1.0, 0.5), kl=None)
     got = advantages(gigpo_batch([1, 9, 9, 2], [1.0, 0.5]), objective)
-    torch.testing.assert_close(got, torch.tensor([[0.0, 0.375], [-0.375, 0.0]], dtype=torch.float64))
+    torch.testing.assert_close(got, matrix([0.0, 0.375], [-0.375, 0.0]))
 
 
 def test_step_returns_cross_the_rows_of_an_episode() -> None:
@@ -246,12 +242,9 @@ def test_step_returns_cross_the_rows_of_an_episode() -> None:
 
 
 def test_fine_mem_compares_turns_of_the_same_index() -> None:
-    steps = Steps(
-        torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1]), tensor(0.6, 0.1, 0.2, 0.1), torch.zeros(4).long()
-    )
-    batch = rows([[1, 1], [1, 1]], [0.7, 0.3], step=torch.tensor([[0, 1], [2, 3]]), steps=steps)
+    batch = two_turns([0.7, 0.3], tensor(0.6, 0.1, 0.2, 0.1), torch.zeros(4).long())
     got = advantages(batch, preset("fine_mem", advantage=StepIndex(0.0, 1.0, 0.0)))
-    torch.testing.assert_close(got, torch.tensor([[0.2, 0.0], [-0.2, 0.0]], dtype=torch.float64))
+    torch.testing.assert_close(got, matrix([0.2, 0.0], [-0.2, 0.0]))
 
 
 def tree_of(answers: list[list[int]], rewards: list[float]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -283,18 +276,11 @@ def test_soft_value() -> None:
 
 
 def test_what_a_credit_rule_lacks_is_named() -> None:
-    bare = bandit_batch([1.0, 0.0])
-    for name, missing in (
-        ("ppo", "Batch.values"),
-        ("gigpo", "Batch.steps"),
-        ("t_spmo", "Batch.ids"),
-        ("a_star_po", "Batch.soft_value"),
-        ("aepo", "Batch.task_type"),
-        ("vcpo", "Batch.score_norm"),
-    ):
+    lacking = {"ppo": "values", "gigpo": "steps", "t_spmo": "ids", "a_star_po": "soft_value", "aepo": "task_type"}
+    for name, missing in {**lacking, "vcpo": "score_norm"}.items():
         objective = preset(name) if name == "a_star_po" else preset(name, kl=None)
-        with pytest.raises(ValueError, match=missing):
-            advantages(bare, objective)
+        with pytest.raises(ValueError, match=f"Batch.{missing}"):
+            advantages(bandit_batch([1.0, 0.0]), objective)
 
 
 def test_a_batch_with_a_wrong_shape_or_a_nan_reward_is_refused() -> None:
@@ -314,13 +300,11 @@ BARE = preset("ppo", kl=None)
 def episode(seconds: torch.Tensor | None = None) -> Batch:
     """One episode of reward 1 in two rows. Turn 0: two tokens, earns 0.1. Turn 1, behind an observation in the row: one token.
     Turn 2, in a row of its own: three tokens. What is 9 is read by nobody."""
-    return Batch(
-        mask=torch.tensor([[1.0, 1, 0, 1], [1, 1, 1, 0]], dtype=torch.float64),
-        lp_behaviour=torch.zeros(2, 4, dtype=torch.float64),
+    return rows(
+        [[1, 1, 0, 1], [1, 1, 1, 0]],
+        [1.0, 1.0],
+        [0, 0],
         lp_proximal=torch.zeros(2, 4, dtype=torch.float64),
-        rewards=tensor(1.0, 1.0),
-        group=torch.zeros(2, dtype=torch.long),
-        episode=torch.zeros(2, dtype=torch.long),
         values=torch.stack([tensor(0.5, 9, 9, 0.4), tensor(0.2, 9, 9, 9)]),
         action_values=torch.stack([tensor(9, 0.8, 9, 0.3), tensor(9, 9, 0.1, 9)]),
         step=torch.tensor([[0, 0, -1, 1], [2, 2, 2, -1]]),
@@ -349,11 +333,8 @@ def test_a_turn_counts_once_in_the_critics_loss() -> None:
 
 
 def test_gae_over_turns_equals_a_loop_over_episodes() -> None:
-    batch, part = toy().batch, Gae(0.8, 0.9, level="turn", target_decay=0.3)
-    objective = varied(BARE, advantage=part)
-    assert batch.step is not None
-    assert batch.steps is not None
-    assert batch.values is not None
+    batch: Any = toy().batch
+    objective = varied(BARE, advantage=Gae(0.8, 0.9, level="turn", target_decay=0.3))
     got, targets = advantages(batch, objective), value_targets(batch, objective)
     for number in set(batch.episode.tolist()):
         turns = [s for s in range(len(batch.steps.episode)) if batch.steps.episode[s] == number]
@@ -363,10 +344,8 @@ def test_gae_over_turns_equals_a_loop_over_episodes() -> None:
         values = [float(batch.values[where[0]]) for where in places]
         for decay, found in ((0.8, got), (0.3, targets)):
             for k, where in enumerate(places):
-                deltas = [
-                    rewards[j] + 0.9 * (values[j + 1] if j + 1 < len(turns) else 0.0) - values[j]
-                    for j in range(k, len(turns))
-                ]
+                later = [*values[k + 1 :], 0.0]
+                deltas = [rewards[k + n] + 0.9 * after - values[k + n] for n, after in enumerate(later)]
                 estimate = sum((0.9 * decay) ** n * delta for n, delta in enumerate(deltas))
                 wanted = estimate + (values[k] if found is targets else 0.0)
                 assert [float(found[at]) for at in where] == pytest.approx([wanted] * len(where))
@@ -417,11 +396,11 @@ def test_local_and_global_branches_are_compared_and_averaged_apart() -> None:
     objective = varied(preset("memory_r2"), kl=None, advantage=Outcome("group"), local_weight=2.0, entropy=None)
     batch = bandit_batch(rewards, group, branch=branch)
     estimate = advantages(batch, objective)[:, 0]
-    torch.testing.assert_close(estimate, torch.tensor([0.5, -0.5, 0.4, -0.4, 0.0], dtype=torch.float64))
+    torch.testing.assert_close(estimate, tensor(0.5, -0.5, 0.4, -0.4, 0.0))
     lp = torch.zeros(5, 1, dtype=torch.float64, requires_grad=True)
     value, _ = loss(objective, lp, None, estimate[:, None], batch, denominators(batch, objective))
     (grad,) = torch.autograd.grad(value, lp)
-    divisor = torch.tensor([2.0, 2.0, 1.5, 1.5, 1.5], dtype=torch.float64)
+    divisor = tensor(2.0, 2.0, 1.5, 1.5, 1.5)
     torch.testing.assert_close(grad[:, 0], -estimate / divisor)
     with pytest.raises(ValueError, match=r"Batch\.branch"):
         denominators(bandit_batch(rewards, group), objective)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
 from keepworth.learning.objective.advantage import advantages, kept_groups, select
-from keepworth.learning.objective.options import Controls, advanced, initial
+from keepworth.learning.objective.batch import Batch
+from keepworth.learning.objective.options import Controls, Objective, advanced, initial
 from keepworth.learning.objective.parts import EntropyBonus, KlLoss, Reset
 from keepworth.learning.objective.policy_loss import denominators, loss
 from keepworth.learning.objective.presets import preset, varied
@@ -15,6 +19,18 @@ from keepworth.methods.objectives.vcpo import EssControl
 from tests.learning.objective.toys import bandit_batch
 
 AEPO = preset("aepo")
+
+
+def kept(batch: Batch, controls: Controls) -> list[float]:
+    chosen: Any = select(batch, AEPO, advantages(batch, AEPO), controls)
+    return chosen.keep[:, 0].tolist()
+
+
+def gradient(objective: Objective, estimate: Tensor, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+    """Of the loss by the log-probabilities, which are 0; and what is logged."""
+    lp = torch.zeros(len(batch.mask), 1, dtype=torch.float64, requires_grad=True)
+    value, metrics = loss(objective, lp, None, estimate, batch, denominators(batch, objective))
+    return torch.autograd.grad(value, lp)[0][:, 0], metrics
 
 
 def test_the_entropy_gate_has_hysteresis() -> None:
@@ -27,27 +43,20 @@ def test_the_entropy_gate_has_hysteresis() -> None:
 
 def test_a_closed_gate_drops_negative_episodes_and_their_denominator() -> None:
     batch = bandit_batch([1.0, 0.0, 0.0, 1.0], task_type=torch.zeros(4, dtype=torch.long))
+    assert kept(batch, Controls()) == [1, 1, 1, 1]
+    assert kept(batch, Controls(positives_only=True)) == [1, 0, 0, 1]
     estimate = advantages(batch, AEPO)
-    opened = select(batch, AEPO, estimate, Controls())
     closed = select(batch, AEPO, estimate, Controls(positives_only=True))
-    assert opened.keep is not None
-    assert closed.keep is not None
-    assert opened.keep[:, 0].tolist() == [1, 1, 1, 1]
-    assert closed.keep[:, 0].tolist() == [1, 0, 0, 1]
     assert float(denominators(closed, AEPO).tokens[0]) == 2.0
-    lp = torch.zeros(4, 1, dtype=torch.float64, requires_grad=True)
-    value, metrics = loss(AEPO, lp, None, estimate, closed, denominators(closed, AEPO))
-    (grad,) = torch.autograd.grad(value, lp)
-    torch.testing.assert_close(grad[:, 0], -estimate[:, 0].clamp(min=0) / 2)
+    grad, metrics = gradient(AEPO, estimate, closed)
+    torch.testing.assert_close(grad, -estimate[:, 0].clamp(min=0) / 2)
     assert metrics["masked_share"] == 0.5
 
 
 def test_a_closed_gate_keeps_successes_alone() -> None:
     """A group that earned nothing is not below its own average; the authors require a reward above 0 as well."""
     batch = bandit_batch([1.0, 0.0, 0.0, 0.0], [0, 0, 1, 1], task_type=torch.zeros(4, dtype=torch.long))
-    closed = select(batch, AEPO, advantages(batch, AEPO), Controls(positives_only=True))
-    assert closed.keep is not None
-    assert closed.keep[:, 0].tolist() == [1, 0, 0, 0]
+    assert kept(batch, Controls(positives_only=True)) == [1, 0, 0, 0]
 
 
 def test_an_entropy_bonus_flattens_the_policy() -> None:
@@ -56,9 +65,8 @@ def test_an_entropy_bonus_flattens_the_policy() -> None:
     logits = torch.tensor([2.0, 0.0], dtype=torch.float64, requires_grad=True)
     table = torch.log_softmax(logits, 0)
     entropy = -(table.exp() * table).sum().expand(2, 1)
-    value, _ = loss(
-        objective, table[:, None], entropy, advantages(batch, objective), batch, denominators(batch, objective)
-    )
+    estimate, shared = advantages(batch, objective), denominators(batch, objective)
+    value, _ = loss(objective, table[:, None], entropy, estimate, batch, shared)
     (grad,) = torch.autograd.grad(value, logits)
     assert grad[0] > 0 > grad[1]
 
@@ -100,11 +108,8 @@ def test_the_teacher_acts_where_it_is_told() -> None:
         objective = preset("kdrl", teacher=f"Teacher(0.005, {mask})")
         assert objective.teacher.rows(batch).int().tolist() == expected
         chosen = select(batch, objective, advantages(batch, objective))
-        lp = torch.zeros(4, 1, dtype=torch.float64, requires_grad=True)
-        estimate = torch.zeros(4, 1, dtype=torch.float64)
-        value, metrics = loss(objective, lp, None, estimate, chosen, denominators(chosen, objective))
-        (grad,) = torch.autograd.grad(value, lp)
-        torch.testing.assert_close(grad[:, 0], -5e-3 * 0.5 / 4 * torch.tensor(expected, dtype=torch.float64))
+        grad, metrics = gradient(objective, torch.zeros(4, 1, dtype=torch.float64), chosen)
+        torch.testing.assert_close(grad, -5e-3 * 0.5 / 4 * torch.tensor(expected, dtype=torch.float64))
         assert metrics["teacher_loss"] == pytest.approx(5e-3 * 0.125 * sum(expected) / 4)
 
 
@@ -120,11 +125,9 @@ def test_the_learning_rate_follows_the_effective_sample_size() -> None:
 
 def test_groups_are_filtered_with_a_reason() -> None:
     scores = {4: [1.0, 0.0], 5: [1.0, 1.0], 6: [0.0, 0.0], 7: [0.5], 8: [], 9: [0.5, 0.6]}
-    kept, rejected = kept_groups(scores, preset("dapo"))
-    assert kept == (4, 9)
-    assert rejected[5] == "all 2 scores are 1"
-    assert rejected[6] == "all 2 scores are 0"
-    assert "nothing to compare" in rejected[7]
+    mixed, rejected = kept_groups(scores, preset("dapo"))
+    assert mixed == (4, 9)
+    assert [rejected[group] for group in (5, 6)] == ["all 2 scores are 1", "all 2 scores are 0"]
     assert rejected[8] == "no finished episode"
-    kept, rejected = kept_groups(scores, preset("reinforce"))
-    assert kept == (4, 5, 6, 7, 9)
+    assert "nothing to compare" in rejected[7]
+    assert kept_groups(scores, preset("reinforce"))[0] == (4, 5, 6, 7, 9)

@@ -7,27 +7,21 @@ import warnings
 import pytest
 import torch
 
-from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.learner import Optimisation
 from keepworth.learning.objective.inputs import episode_inputs, idle_clip, require_episodes, require_off_policy
 from keepworth.learning.objective.options import Objective, ObjectiveError
 from keepworth.learning.objective.parts import Clip, Plain, Token
 from keepworth.learning.objective.presets import preset, presets, varied
 from keepworth.methods.objectives.memory_r2 import DualClip
 from keepworth.methods.recipes.overwrite_reading import MULTI_CONVERSATION
-from keepworth.models.adapter import unfreeze
 from keepworth.recipes.settings import GROUP_RELATIVE
 from tests.learning.test_learner import groups_of
+from tests.learning.turns import learner_of
 from tests.models.tiny import tiny_model
 
 WITHOUT_RATIO = {"reinforce", "rloo", "vcpo", "aepo", "archer"}
 CORRECTED = {"areal", "tis", "icepop", "vcpo"}
 WITHOUT_CLIP = {*WITHOUT_RATIO, "a_star_po"}
-
-
-def learner_of(objective: Objective, passes: int = 1, seed: int = 0, minibatches: int = 1) -> Learner:
-    model = tiny_model(seed=seed, precision="fp64")
-    optimisation = Optimisation(passes=passes, minibatches=minibatches, learning_rate=3e-3)
-    return Learner(model, unfreeze(model), objective, optimisation, "speaker")
 
 
 @pytest.mark.parametrize("name", sorted(presets()))
@@ -74,7 +68,8 @@ def test_a_clip_acts_from_the_second_pass_on_and_before_that_it_is_said(name: st
     def weights(of: Objective, passes: int, minibatches: int = 1) -> torch.Tensor:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            learner = learner_of(of, passes, minibatches=minibatches)
+            how = {"passes": passes, "minibatches": minibatches}
+            learner = learner_of(of, precision="fp64", learning_rate=3e-3, **how)
         for _ in range(2):
             learner.update(behind)
         return torch.cat([value.detach().flatten() for value in learner.master_weights.named.values()])

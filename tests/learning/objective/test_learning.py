@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +17,7 @@ from keepworth.learning.objective.policy_loss import denominators, effective_sam
 from keepworth.learning.objective.presets import preset, presets
 from keepworth.methods.objectives.a_star_po import soft_value
 from keepworth.methods.objectives.spurious import Spurious
-from tests.learning.objective.toys import runnable
+from tests.learning.objective.toys import bandit_batch, runnable
 
 EIGHT_ARMS = torch.tensor([0.1, 0.3, 0.0, 0.5, 0.2, 1.0, 0.4, 0.6], dtype=torch.float64)
 
@@ -40,27 +42,22 @@ class Bandit:
             arms = torch.multinomial(lp.exp(), count, replacement=True, generator=self.generator)
             rewards = self.rewards[arms]
             index = torch.arange(count)
-            uniform = torch.full((count, 1), -torch.log(torch.tensor(float(len(self.rewards)))).item()).double()
-            teacher = torch.log_softmax(self.rewards, 0)
-            zeros = torch.zeros(count, dtype=torch.long)
-            probability = lp[arms].exp()
-            return Batch(
-                mask=torch.ones(count, 1, dtype=torch.float64),
-                lp_behaviour=lp[arms][:, None],
-                lp_proximal=lp[arms][:, None],
-                lp_reference=uniform,
-                lp_teacher=teacher[arms][:, None],
-                values=torch.zeros(count, 1, dtype=torch.float64),
+            drawn = lp[arms][:, None]
+            return bandit_batch(
+                rewards.tolist(),
+                (index // self.size).tolist(),
+                lp_behaviour=drawn,
+                lp_proximal=drawn,
+                lp_reference=torch.full_like(drawn, -math.log(len(self.rewards))),
+                lp_teacher=torch.log_softmax(self.rewards, 0)[arms][:, None],
+                values=0 * drawn,
                 action_values=rewards[:, None],
-                rewards=rewards,
-                group=index // self.size,
-                episode=index,
-                task_type=zeros,
+                task_type=0 * index,
                 step=index[:, None],
-                steps=Steps(index, zeros, rewards * 0, zeros, 1.0 + index % 3),
+                steps=Steps(index, 0 * index, rewards * 0, 0 * index, 1.0 + index % 3),
                 ids=arms[:, None],
                 soft_value=soft_value(self.rewards, getattr(objective.advantage, "temperature", 1.0)).expand(count),
-                score_norm=(1 - 2 * probability + (lp.exp() ** 2).sum()).sqrt(),
+                score_norm=(1 - 2 * lp[arms].exp() + (lp.exp() ** 2).sum()).sqrt(),
                 branch=index // self.size % 2,
                 metric=(rewards >= self.rewards.max()).double(),
             )
@@ -74,22 +71,18 @@ def train(objective: Objective, bandit: Bandit, steps: int, learning_rate: float
     optimiser = torch.optim.Adam([bandit.logits], lr=learning_rate)
     controls = initial(objective)
     for _ in range(steps):
-        batch = bandit.sample(objective)
-        assert batch.lp_proximal is not None
+        batch: Any = bandit.sample(objective)
         size = float(effective_sample_size((batch.lp_proximal - batch.lp_behaviour).sum(1)))
         estimate = advantages(batch, objective)
         batch = select(batch, objective, estimate, controls, bandit.generator)
         table = torch.log_softmax(bandit.logits, 0)
-        assert batch.ids is not None
         lp = table[batch.ids]
         entropy = -(table.exp() * table).sum().expand_as(lp)
         value, metrics = loss(objective, lp, entropy, estimate, batch, denominators(batch, objective), controls)
         optimiser.zero_grad()
         value.backward()
-        for group in optimiser.param_groups:
-            group["lr"] = learning_rate * (
-                1.0 if objective.step_control is None else objective.step_control.scale(size)
-            )
+        scale = 1.0 if objective.step_control is None else objective.step_control.scale(size)
+        optimiser.param_groups[0]["lr"] = learning_rate * scale
         optimiser.step()
         controls = advanced(controls, objective, entropy=metrics["entropy"], kl=metrics["reference_kl"])
 

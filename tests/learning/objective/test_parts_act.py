@@ -18,29 +18,24 @@ from keepworth.methods.recipes import openclaw_rl
 from tests.learning.objective.toys import runnable, toy
 
 GRPO = preset("grpo", kl=None)
-OBJECTIVES = (
-    *(
-        varied(GRPO, advantage=name)
-        for name in ("Outcome(group, TaskStd)", "Outcome(batch, BatchStd)", "Outcome(group)")
+OF_GRPO: dict[str, tuple[str, ...]] = {
+    "advantage": (
+        "Outcome(group, TaskStd)", "Outcome(batch, BatchStd)", "Outcome(group)", "RewardToGo(0.9, Whitened)", "PrefixTree",
+        openclaw_rl.NextState.__name__, "StepState(1.0, 1.0, 0.9, GroupStd)", "StepIndex(1.0, 1.0, 0.9, GroupStd)",
     ),
-    *(varied(GRPO, advantage=name) for name in ("RewardToGo(0.9, Whitened)", "PrefixTree")),
-    varied(GRPO, advantage=openclaw_rl.NextState.__name__),
-    varied(GRPO, advantage="StepState(1.0, 1.0, 0.9, GroupStd)"),
-    varied(GRPO, advantage="StepIndex(1.0, 1.0, 0.9, GroupStd)"),
+    "ratio": ("Sequence(behaviour, episode)",),
+    "surrogate": ("DualClip(0.1, 0.1, 1.2)", "Cispo(0.1, 0.1)", "Plain"),
+    "correction": ("Mask(0.9, 1.1)", "Truncate(1.1)", "SequenceTruncate(1.1)"),
+    "teacher": ("Teacher(0.1, wrong, Anneal(0.01, 4))",),
+}  # fmt: skip
+OBJECTIVES = (
+    *(varied(GRPO, **{axis: part}) for axis, parts in OF_GRPO.items() for part in parts),
+    *map(preset, ("vcpo", "spurious", "a_star_po", "aepo", "dapo")),
     preset("ppo", advantage="Gae(0.9, 0.9, Whitened, value_clip=0.1, bootstrap=True)"),
     preset("ppo", advantage="Gae(0.9, 0.9, value_clip=0.1, level=turn, target_decay=0.5)"),
-    preset("vcpo"),
-    preset("spurious"),
-    preset("a_star_po"),
-    varied(GRPO, ratio="Sequence(behaviour, episode)"),
-    *(varied(GRPO, surrogate=name) for name in ("DualClip(0.1, 0.1, 1.2)", "Cispo(0.1, 0.1)", "Plain")),
-    *(varied(GRPO, correction=name) for name in ("Mask(0.9, 1.1)", "Truncate(1.1)", "SequenceTruncate(1.1)")),
     preset("prorl", overlong="OverlongMask"),
     preset("reinforce_pp", entropy="EntropyBonus(0.1)", kl="KlReward(0.1, Reset(0.1, 5))"),
-    varied(GRPO, teacher="Teacher(0.1, wrong, Anneal(0.01, 4))"),
-    preset("aepo"),
     preset("s_grpo", selection="FirstAndRandom(1, 0.5)"),
-    preset("dapo"),
 )
 """Together they hold every part; where a part needs another to act, beside it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import varied
 
 
-def bandit_batch(rewards: list[float], group: list[int] | None = None, **changes: Tensor) -> Batch:
+def bandit_batch(rewards: list[float], group: list[int] | None = None, **changes: Any) -> Batch:
     """One row of one token per episode; log-probabilities 0 unless given."""
     count = len(rewards)
     zeros = torch.zeros(count, 1, dtype=torch.float64)
@@ -71,22 +72,16 @@ def toy(seed: int = 0, groups: int = 3, size: int = 4, columns: int = 7, symbols
     bare = torch.log_softmax(logits.detach(), -1)
     lp = torch.stack([bare[t, ids[:, t]] for t in range(columns)], 1)
     step = torch.full((rows, columns), -1)
-    turns: list[tuple[int, int, float, int]] = []
+    turns: list[tuple[int, int, int]] = []
     seen: dict[int, int] = {}
     for row, e in enumerate(episode):
         for half in (slice(0, columns // 2), slice(columns // 2 + 1, columns)):
             index = seen.get(e, 0)
             seen[e] = index + 1
             step[row, half] = len(turns)
-            turns.append((e, index, 0.1 * index, index % 2))
-    columns_of_turns = list(zip(*turns, strict=True))
-    steps = Steps(
-        torch.tensor(columns_of_turns[0]),
-        torch.tensor(columns_of_turns[1]),
-        torch.tensor(columns_of_turns[2], dtype=torch.float64),
-        torch.tensor(columns_of_turns[3]),
-        torch.tensor([1.0 + turn % 5 for turn in range(len(turns))], dtype=torch.float64),
-    )
+            turns.append((e, index, index % 2))
+    of, index_of, states = map(torch.tensor, zip(*turns, strict=True))
+    steps = Steps(of, index_of, 0.1 * index_of.double(), states, 1.0 + torch.arange(len(turns)).double() % 5)
     e = torch.tensor(episode)
     batch = Batch(
         mask=mask,

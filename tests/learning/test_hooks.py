@@ -65,9 +65,6 @@ def text_of(ids: Sequence[int]) -> str:
     return "".join(map(chr, ids))
 
 
-# -- members that differ ------------------------------------------------------------------------------------------------
-
-
 def test_a_hint_is_read_and_left_out_of_what_is_trained_on() -> None:
     kept, stripped = (
         played(Variation("hint", lambda seen: replace(seen, text=f"It is even.\n{seen.text}"), strip=strip))
@@ -126,9 +123,6 @@ def played_of(
 ) -> Episode:
     call = call_of("speaker", prompt, replace(sample, logprobs=()) if strip else sample)
     return episode_of(name, [call], [RewardTerm("low", reward)], task=task, role="speaker")
-
-
-# -- groups made again --------------------------------------------------------------------------------------------------
 
 
 class Guided(Letters):
@@ -205,9 +199,6 @@ def test_one_rollout_may_make_the_whole_group(tmp_path: Path) -> None:
     ]
 
 
-# -- sources ------------------------------------------------------------------------------------------------------------
-
-
 def success(task: str, reward: float = 1.0, number: int = 0) -> Episode:
     sample = Sample((65,), (-1.0,), FinishReason.STOP, (VersionSpan(0, 0, 1),))
     return played_of(f"{task}#{number}", task, (1, 2), sample, reward)
@@ -256,9 +247,6 @@ def test_what_comes_from_the_pool_does_not_enter_it_again() -> None:
     pool.keep(groups("a"), 0)
     pool.keep(pool.take(0, 1), 1)
     assert pool.keep([], 2) == {"sources/successes": 1.0}
-
-
-# -- mixed losses -------------------------------------------------------------------------------------------------------
 
 
 def test_a_weight_rises_and_then_falls_along_half_a_cosine() -> None:

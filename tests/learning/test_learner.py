@@ -28,9 +28,6 @@ from tests.episode_of import call_of, episode_of
 from tests.learning.turns import REWARDS, ROLE, descend_plainly, learner_of, same, sampled_groups, weights
 from tests.models.tiny import tiny_model
 
-# -- the learner against gradients worked out without it, and a tiny model that really learns ------------------------
-
-
 PROMPTS = [tuple(b"say a vowel:"), tuple(b"and one more vowel, please:")]
 
 
@@ -182,9 +179,6 @@ def test_a_decaying_adapter_shrinks_by_its_own_gradient() -> None:
     torch.testing.assert_close(stepped(0.5), without, atol=1e-6, rtol=1e-4)
 
 
-# -- schedules of the learning rate against transformers', and against what the optimiser is told --------------------
-
-
 THEIRS = {"linear": get_linear_schedule_with_warmup, "cosine": get_cosine_schedule_with_warmup}
 
 
@@ -221,9 +215,6 @@ def test_a_schedule_that_cannot_fall_is_refused() -> None:
         Optimisation(schedule="linear", steps=4, warmup_steps=4)
     with pytest.raises(ObjectiveError, match="schedule = 'cosin': input should be 'constant', 'linear' or"):
         Optimisation(schedule="cosin", steps=4)  # type: ignore[arg-type]
-
-
-# -- A group that does not fit into one pass is split, and nothing changes: gradients, and what is logged ------------
 
 
 OBJECTIVES: dict[str, Objective] = {

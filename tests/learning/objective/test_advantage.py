@@ -140,9 +140,6 @@ def test_kl_in_the_reward_is_subtracted_from_the_episode() -> None:
     torch.testing.assert_close(got, tensor(1.1, -1.1))
 
 
-# -- returns, GAE, anchor states and prefix trees against numbers worked out by hand ---------------------------------
-
-
 PPO = varied(preset("ppo"), kl=None, advantage=Gae(0.95))
 
 
@@ -291,9 +288,6 @@ def test_a_batch_with_a_wrong_shape_or_a_nan_reward_is_refused() -> None:
         replace(batch, rewards=tensor(1.0, float("nan")))
 
 
-# -- critics of turns and of utterances, two traces, and durations: by hand, and against loops over episodes ---------
-
-
 BARE = preset("ppo", kl=None)
 
 
@@ -384,9 +378,6 @@ def test_a_weight_that_cannot_act_is_refused() -> None:
     with pytest.raises(ValueError, match=r"weight=Duration.* has no effect with a surrogate that is a regression"):
         Objective(**{**preset("a_star_po").model_dump(), "weight": "Duration"})
     assert varied(preset("grpo"), weight="Duration(90)").weight == Duration(90)
-
-
-# -- credit rules made for memory: attribution, branching, episodic reward -------------------------------------------
 
 
 def test_local_and_global_branches_are_compared_and_averaged_apart() -> None:

@@ -26,9 +26,6 @@ from keepworth.methods.objectives.tis import Truncate
 from keepworth.methods.objectives.vcpo import SequenceTruncate
 from tests.learning.objective.toys import bandit_batch, toy
 
-# -- closed forms: ratios, surrogates, corrections, aggregations -----------------------------------------------------
-
-
 GRPO = preset("grpo", kl=None)
 
 
@@ -193,9 +190,6 @@ def test_what_the_loss_lacks_is_named() -> None:
         loss(preset("grpo"), zeros, None, zeros, replace(batch, lp_reference=None), shared)
 
 
-# -- which drawn tokens count ----------------------------------------------------------------------------------------
-
-
 def test_the_first_tokens_are_sure_and_the_rest_are_drawn_at_their_rate() -> None:
     mask = torch.ones(400, 50)
     mask[:, 3] = 0
@@ -245,9 +239,6 @@ def test_tree_nodes_count_once_each() -> None:
     assert value == pytest.approx(-(1 / 6 - 1 / 2 + 1 / 3 - 2 / 3) / 4)
 
 
-# -- KL estimators by exact enumeration on a softmax bandit: values, gradients as losses, fixed points ---------------
-
-
 LOGITS = doubles([0.4, -0.3, 0.8, 0.1])
 REFERENCE = torch.log_softmax(doubles([-0.2, 0.5, 0.3, -0.6]), 0)
 
@@ -294,9 +285,6 @@ def test_gradients_as_losses() -> None:
     assert (kl - backward).abs().max() > 1e-2
 
 
-# -- the regression's optimum ----------------------------------------------------------------------------------------
-
-
 def test_regression_is_zero_at_the_optimal_policy() -> None:
     beta = 0.4
     reference = torch.log_softmax(doubles([0.3, -0.2, 0.5]), 0)
@@ -309,9 +297,6 @@ def test_regression_is_zero_at_the_optimal_policy() -> None:
     value, grad = gradient_of(objective, policy[:, None], advantages(batch, objective), batch)
     assert value == pytest.approx(0.0, abs=1e-12)
     assert grad.abs().max() < 1e-10
-
-
-# -- the critic's loss, the effective sample size, and moving a batch ------------------------------------------------
 
 
 PPO = preset("ppo")

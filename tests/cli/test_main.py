@@ -17,8 +17,10 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from keepworth import __version__
+from keepworth.cli import doctor
 from keepworth.cli.main import main
 from keepworth.cli.train import program
+from keepworth.episodes import extras
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
 from keepworth.recipes.recipe import Recipe
@@ -262,3 +264,22 @@ if __name__ == "__main__":
     assert process.returncode == 130
     assert "To continue: keepworth train" in out
     assert err == ""
+
+
+def test_what_matters_comes_first_and_extras_are_one_line(command: Command) -> None:
+    short = command("doctor")[1].splitlines()
+    subjects = [line.split()[1] for line in short if line.split()[0] in "✓○✗"]
+    assert subjects[:3] == ["python", "packages", "model"]
+    assert [line for line in subjects if line.startswith("extra")] == ["extras"]
+    assert "doctor --all" in short[-1]
+    every = command("doctor", "--all")[1].splitlines()
+    assert sum(line.split()[1] == "extra" for line in every) == len(extras.EXTRAS)
+
+
+def test_an_extra_that_is_there_in_part_names_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "textworld_express" else object())
+    found = {extra.message.split(":")[0]: extra for extra in doctor._extras()}
+    assert found["envs"].verdict == "missing"
+    assert found["envs"].message.endswith("(textworld_express is not there)")
+    assert found["envs"].fix == 'pip install "keepworth[envs]"'
+    assert found["trl"].verdict == "good"

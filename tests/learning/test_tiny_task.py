@@ -1,14 +1,19 @@
-"""Every setting of the benchmark of objectives runs, and permuted rewards permute nothing else."""
+"""Every setting of the benchmark of objectives runs, permuted rewards permute nothing else, and docs/asynchrony.md trains."""
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.objectives.run import SETTINGS, train
 from benchmarks.objectives.world import GRADED, Permuted, tiny
+from keepworth.learning.run_folder import RunFolder
+from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 
 @pytest.mark.parametrize(
@@ -36,3 +41,18 @@ def test_permuted_rewards_are_those_of_the_update_and_nothing_else_changes() -> 
     assert sorted(rewards[0]) == sorted(rewards[1])
     assert rewards[0] != rewards[1]
     assert [e.segments for e in plain] == [e.segments for e in dealt]
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "asynchrony.md"
+
+
+def test_the_example_of_the_page_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)[0]
+    model = write_tiny_checkpoint(tmp_path / "model")
+    assert '"smollm2-135m-instruct"' in code
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {}
+    exec(compile(code.replace('"smollm2-135m-instruct"', repr(str(model))), str(PAGE), "exec"), namespace)
+    rows = RunFolder.open(tmp_path / "runs" / "vowels").metrics()
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    assert all(row["episodes"] == 16 for row in rows)

@@ -19,7 +19,6 @@ ADDRESS = "KEEPWORTH_TEST_ADDRESS"
 
 WHOLE = {
     "test_backup.py": "copies of files",
-    "test_command_line.py": "commands that name a file",
     "test_database.py": "SQLite's locks and its log",
     "test_derived_files.py": "what lies beside a file, and damage",
     "test_saved_state.py": "what lies beside a file, and damage",

@@ -1,10 +1,13 @@
-"""The server against its own description: what a fuzzer finds that reads it."""
+"""The server against its own description, as a fuzzer reads it; and killed under load."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from benchmarks.agents.fuzz import command, fuzzed
+from benchmarks.agents.kills import killed
 from keepworth.serving.memory_server import MemoryServer
 from tests.serving.callers import as_
 
@@ -32,3 +35,11 @@ def test_a_whole_number_may_be_said_with_a_point(server: MemoryServer, tenant: s
         assert client.post("/search", json={"query": "tea", "top_k": 5.0}).status_code == 200
         for wrong in (5.5, "5", True, 0.0):
             assert client.post("/search", json={"query": "tea", "top_k": wrong}).status_code == 422
+
+
+@pytest.mark.slow
+def test_what_a_killed_server_acknowledged_is_there_once(tmp_path: Path) -> None:
+    """At length: `python -m benchmarks.agents.kills`."""
+    found = killed(tmp_path, kills=3, seconds=1.0)
+    assert found["lost"] == found["done_twice"] == 0
+    assert all(found["acknowledged"].values())

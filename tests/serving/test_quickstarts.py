@@ -1,4 +1,5 @@
-"""The quick starts of the documentation: as short as it says, and those that speak to a server do what they say."""
+"""The quick starts of the documentation: as short as it says, and those that speak to a server do what they say; and the
+closed loop in short: the unmodified SDK, real HTTP, a user who corrects and rewards."""
 
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ import pytest
 
 pytest.importorskip("openai")
 
+from benchmarks.agents.closed_loop import LIKED, Loop, Reader, bolder
+from benchmarks.agents.closed_loop import upstream as answering
 from benchmarks.agents.quickstarts import FACT, proven, quickstarts
 from keepworth.serving.memory_server import MemoryServer
 from tests.serving.scripted_upstream import Script, upstream
@@ -41,3 +44,18 @@ def test_a_quick_start_ends_with_its_proof(name: str, tmp_path: Path) -> None:
         assert not proven(name, done.stdout.replace("m", "x"), script), "what the block printed is read"
         script.sent[-1].content = script.sent[-1].content.replace(FACT.encode(), b"Rome")
         assert not proven(name, done.stdout, script), "and what was sent"
+
+
+@pytest.mark.parametrize("arm", ["bolder", "none", "oracle"])
+def test_what_is_shown_is_in_the_bytes_and_what_was_corrected_is_known(arm: str, tmp_path: Path) -> None:
+    reader = Reader()
+    with answering(reader) as url, bolder(url, tmp_path / "agent.mem") as server:
+        played = Loop(server.url, arm, 0, 24, reader).played()
+    if arm == "oracle":
+        assert played["success"] == 1.0
+    elif arm == "none":
+        assert played["success"] < 1.0
+        assert played["chosen"] == 0
+    else:
+        assert played["chosen"] == played["shown"] > 0
+        assert played["favourites"] > 1.0 / len(LIKED["tea"]), "what was corrected is known in the next conversation"

@@ -413,7 +413,6 @@ def test_a_server_serves_an_address(address: str, postgres: str, tmp_path: Path)
         rights = ["--tenant", "acme", "--role", "read", "--role", "write"]
         made = subprocess.run([*command, "memory", "token", "add", *rights, "--file", given], check=True, **inside)
         theirs = made.stdout.split()[0]
-        theirs = made.stdout.split()[0]
         assert "start the server in this folder" in made.stderr
         ask("POST", "/items", token=theirs, json={"content": "a secret of acme", "user_id": "zoe"})
         assert "acme" in str(ask("GET", "/items?user_id=zoe", token=theirs))

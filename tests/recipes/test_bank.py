@@ -68,8 +68,8 @@ def test_a_fact_longer_than_the_budget_is_refused_and_counted() -> None:
     assert bank.write("ADD 9", "one two three four") == "refused"
     assert bank.write("UPDATE 0", "one two three four") == "refused"
     assert (bank.texts, bank.refused) == (("one two",), 2)
-    assert bank.write("UPDATE 0", "one two three") == "kept"
-    assert bank.texts == ("one two three",)
+    assert (bank.write("UPDATE 0", "one two three"), bank.texts) == ("kept", ("one two three",))
+    assert (bank.write("DELETE 0", "four"), bank.texts) == ("deleted", ())
 
 
 def test_an_update_that_cannot_be_done_leaves_the_bank_as_it_was() -> None:

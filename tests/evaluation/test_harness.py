@@ -22,7 +22,7 @@ from keepworth.tasks.benchmark import LeakingSplit, cluster_of, digest, refuse_l
 
 QUESTIONS = 24
 PLAN, COPIES = Conditions(tokens=8), object()
-"""Of `ran`, where nothing else is said; COPIES stands for a new reader."""
+"""Defaults of `ran`; COPIES stands for a new reader."""
 
 
 def tasks_of(count: int = QUESTIONS, alike: bool = False) -> list[Task]:

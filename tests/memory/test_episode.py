@@ -82,4 +82,3 @@ def test_a_choice_that_no_file_can_hold_costs_no_other_its_reward(m: Memory) -> 
     assert all(m.reward(id, 1.0).applied for id in sound)
     with pytest.raises(UnknownEpisode, match="logged"):
         m.reward("d0", 1.0)
-    assert m._decisions._thread.is_alive()

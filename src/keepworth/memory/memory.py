@@ -187,7 +187,7 @@ class Memory(Changes):
         if self._shared or self.store.database.forked:
             return
         if not self.read_only:
-            self._decisions.close()
+            self._decisions.flush()
         self.store.close()
 
     def within(

@@ -13,7 +13,6 @@ In Postgres, whose columns have one type, the packed form is text: \\x and its b
 from __future__ import annotations
 
 import atexit
-import contextlib
 import json
 import logging
 import os
@@ -40,7 +39,6 @@ _LOG = logging.getLogger("keepworth.memory")
 FLUSH_SECONDS = 0.2
 """Most seconds that a decision outside an episode waits. They share commits, each of which makes readers look at the file
 anew."""
-LARGEST_BATCH = 512
 _INSERT = "INSERT INTO decisions VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 SELECT = "SELECT id, kind, query, candidates, chosen, propensity, policy, step"
 KINDS = {kind.value: kind for kind in DecisionKind}
@@ -74,12 +72,11 @@ class DecisionLog:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.closed = False
         self._waiting: list[Callable[[], Logged]] = []
         self._since = 0  # number of the newest purge when the first of them was queued
-        self._wake = threading.Condition()
+        self._queue = threading.Lock()
         self._flushing = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._timer: threading.Timer | None = None
         _OPEN.add(self)
 
     def write(self, entries: Sequence[Logged], since: int | None = None) -> None:
@@ -89,33 +86,30 @@ class DecisionLog:
 
     def later(self, entry: Callable[[], Logged]) -> None:
         """Queue a decision, which `entry` makes just before it is committed together with others."""
-        with self._wake:
+        with self._queue:
             if not self._waiting:
                 with self._store.database.reading() as connection:
                     self._since = newest_purge(connection)
             self._waiting.append(entry)
-            flushed = self._thread is not None or self._start()
-            if len(self._waiting) >= LARGEST_BATCH:
-                self._wake.notify()
-        if not flushed:
-            self.flush()
+            if self._timer is not None:
+                return
+            self._timer = threading.Timer(FLUSH_SECONDS, self._flush_waiting)
+            self._timer.daemon = True
+        try:
+            self._timer.start()
+        except RuntimeError:  # a process that ends, or may have no more threads
+            self._flush_waiting()
 
-    def _start(self) -> bool:
-        """Whether there is a thread now: a process that ends, or may have no more of them, gets none."""
-        thread = threading.Thread(
-            target=_keep_flushing, args=(weakref.ref(self),), name="keepworth-decisions", daemon=True
-        )
-        with contextlib.suppress(RuntimeError):
-            thread.start()
-            self._thread = thread
-        return self._thread is not None
+    def _flush_waiting(self) -> None:
+        self._timer = None
+        self.flush()
 
     def flush(self) -> None:
         """Commit all queued decisions, and wait for those that another thread is committing."""
         if self._store.database.forked:
             return  # the queue belongs to the parent, one of whose threads may hold the lock
         with self._flushing:
-            with self._wake:
+            with self._queue:
                 entries, self._waiting, since = self._waiting, [], self._since
             made = []
             for entry in entries:
@@ -139,17 +133,6 @@ class DecisionLog:
             else:
                 for entry in entries:
                     self._written([entry], since)
-
-    def wait(self, seconds: float) -> None:
-        with self._wake:
-            if not self.closed:
-                self._wake.wait(seconds)
-
-    def close(self) -> None:
-        with self._wake:
-            self.closed = True
-            self._wake.notify_all()
-        self.flush()
 
     def _insert(self, transaction: Transaction, entries: Sequence[Logged], since: int | None) -> None:
         newest = newest_purge(transaction.connection)
@@ -270,20 +253,6 @@ def _row(transaction: Transaction, entry: Logged) -> tuple[Any, ...]:
     )
 
 
-def _keep_flushing(reference: weakref.ref[DecisionLog]) -> None:
-    """Flushe the log at intervals until it is closed. Between them it holds only a weak reference, so that a memory that is no
-    longer used can be collected."""
-    while True:
-        log = reference()
-        if log is None or log.closed:
-            return
-        log.wait(FLUSH_SECONDS)
-        if log.closed:
-            return
-        log.flush()
-        del log
-
-
 _OPEN: weakref.WeakSet[DecisionLog] = weakref.WeakSet()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_OPEN.clear)  # the parent writes its queued decisions
@@ -292,5 +261,4 @@ if hasattr(os, "register_at_fork"):
 @atexit.register
 def _flush_at_exit() -> None:
     for log in list(_OPEN):
-        if not log.closed:
-            log.flush()
+        log.flush()

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from keepworth.episodes.model import Encoder
 from keepworth.memory.durable_file import appearing
 from keepworth.memory.errors import MemoryProblem, StorageFailed, StorageFull
-from keepworth.memory.search.chunks import LONG, WIDE, spans
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.store import blocks, rows, schema
 from keepworth.memory.store.checks import check as check
@@ -148,12 +147,23 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
 
     set_id = store.database.write(begin)
     table = VECTORS.format(set_id)
-    # Also long texts with one vector for the whole, which is all that older files have.
-    alone = f"length(v.vector) = {4 * identity.dimension} AND length({_SEARCHED}) > {LONG // WIDE}"
     missing = (
-        f"SELECT i.n, {_SEARCHED}, v.n IS NULL FROM items i LEFT JOIN {table} v USING(n) "
-        f"WHERE (v.n IS NULL OR {alone}) AND i.n > ? ORDER BY i.n"
+        f"SELECT i.n, {_SEARCHED} FROM items i LEFT JOIN {table} v USING(n) WHERE v.n IS NULL AND i.n > ? ORDER BY i.n"
     )
+    # A row that was reworded meanwhile is skipped here and found again at the end.
+    insert = (
+        f"INSERT INTO {table}(n, hash, vector) SELECT ?, ?, ? WHERE EXISTS "
+        f"(SELECT 1 FROM items WHERE n = ? AND coalesce(nullif(key, ''), text) = ?) {rows.NEW_VECTOR}"
+    )
+
+    def made(listed: Sequence[tuple[int, str]]) -> list[tuple[int, int, bytes, int, str]]:
+        """Return the parameters of `insert` for items, each given as number and text."""
+        vectors = embedder.in_parts([text for _, text in listed])
+        return [
+            (n, rows.text_number(text), vector.tobytes(), n, text)
+            for (n, text), vector in zip(listed, vectors, strict=True)
+        ]
+
     with store.database.reading() as connection:
         everything = scalar(connection, "SELECT count(*) FROM items")
         done = scalar(connection, f"SELECT count(*) FROM {table}")
@@ -165,30 +175,16 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
         if not todo:
             break
         last = todo[-1][0]
-        wanted = _to_make(todo)
-        entries = [
-            (n, rows.text_number(text), vectors.tobytes(), n, text)
-            for (n, text), vectors in zip(wanted, embedder.in_parts([text for _, text in wanted]), strict=True)
-        ]
-        # A row that was reworded meanwhile is skipped here and found again at the end.
-        store.database.write(
-            lambda connection, entries=entries: connection.executemany(  # type: ignore[misc]
-                f"INSERT INTO {table}(n, hash, vector) SELECT ?, ?, ? WHERE EXISTS "
-                f"(SELECT 1 FROM items WHERE n = ? AND coalesce(nullif(key, ''), text) = ?) {rows.NEW_VECTOR}",
-                entries,
-            )
-        )
-        done += sum(new for _, _, new in todo)
+        entries = made(todo)
+        store.database.write(lambda connection, entries=entries: connection.executemany(insert, entries))  # type: ignore[misc]
+        done += len(todo)
         yield done, everything
 
     def switch(connection: AnyConnection) -> None:
         stale = select(connection, f"SELECT v.n, v.hash, {_SEARCHED} FROM {table} v JOIN items i USING(n)")
         changed = [n for n, number, text in stale if rows.text_number(text) != number]
         connection.executemany(f"DELETE FROM {table} WHERE n = ?", [(n,) for n in changed])
-        late = _to_make(select(connection, missing, (0,)))
-        for (n, text), vectors in zip(late, embedder.in_parts([text for _, text in late]), strict=True):
-            row = (n, rows.text_number(text), vectors.tobytes())
-            connection.execute(f"INSERT INTO {table} VALUES(?,?,?) {rows.NEW_VECTOR}", row)
+        connection.executemany(insert, made(select(connection, missing, (0,))))
         for (old,) in select(connection, "SELECT id FROM vector_sets WHERE state = 'serving' AND id <> ?", (set_id,)):
             connection.execute(f"DROP TABLE {VECTORS.format(old)}")
             connection.execute("DELETE FROM former_vectors WHERE set_id = ?", (old,))
@@ -203,9 +199,3 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
     store.serve(set_id, Embedder(encoder))
     store.derived.write_blocks()
     yield everything, everything
-
-
-def _to_make(listed: Sequence[tuple[int, str, int]]) -> list[tuple[int, str]]:
-    """Return (row number, text) of the rows to embed: those without a vector, and long texts. Each row given is (row number,
-    text, whether it has no vector)."""
-    return [(n, text) for n, text, new in listed if new or spans(text)]

@@ -19,7 +19,7 @@ from keepworth.memory.store.database import Database
 from keepworth.memory.store.decision_log import unpacked
 from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.store.rows import VECTORS, image
-from keepworth.memory.store.transaction import PARTS, Transaction
+from keepworth.memory.store.transaction import Transaction, tokens_of
 
 if TYPE_CHECKING:
     from keepworth.memory.store.store import Store
@@ -82,7 +82,6 @@ def _scope_problems(store: Store, connection: AnyConnection, items: dict[str, It
         if item.current:
             mine[1] += 1
             mine[2] += term_count(item.indexed_text)
-    names = {(tenant, part, name): id for id, tenant, part, name in select(connection, "SELECT * FROM names")}
     for id, total, count, words, tokens in select(connection, "SELECT id, total, count, words, tokens FROM scopes"):
         scope = store.scope_named(connection, id)
         stored, counted = (int.from_bytes(total, "little"), count, words), tuple(sums[scope])
@@ -90,10 +89,9 @@ def _scope_problems(store: Store, connection: AnyConnection, items: dict[str, It
             if one != other:
                 numbers = "" if what == "content hash" else f" ({one} where its items have {other})"
                 yield f"table scopes: the {what} of {scope} is wrong{numbers}"
-        parts = ((letter, part, getattr(scope, part)) for letter, part in PARTS)
-        expected = [f"{letter}{names.get((scope.tenant, part, name))}" for letter, part, name in parts if name]
-        if tokens.split() != expected:
-            yield f"table scopes: the search tokens of {scope} are {tokens!r} where its names give {' '.join(expected)!r}"
+        expected = " ".join(tokens_of(connection, scope) or ())
+        if tokens != expected:
+            yield f"table scopes: the search tokens of {scope} are {tokens!r} where its names give {expected!r}"
 
 
 def _table_problems(connection: AnyConnection, items: dict[str, Item]) -> Iterator[str]:
@@ -202,7 +200,7 @@ def _carry_out(
         for id in {*here[entry.seq], f"m{entry.seq}"} - erased:
             item = image(images[id][0][1]) if images[id] else items.get(id)
             if item != transaction.load(id):
-                transaction.put(item) if item is not None else transaction.remove(id)
+                transaction.replace(id, item)
         transaction.write_event(entry.kind, entry.scope, "", now=entry.at)
     transaction.flush_journal()
 

@@ -25,8 +25,8 @@ from keepworth.memory.operations import Credit
 from keepworth.memory.store import notes
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.decision_log import IN_EPISODE, find, of_episode
-from keepworth.memory.store.log import counting, homes_inside
-from keepworth.memory.store.rows import REWARD
+from keepworth.memory.store.log import counting
+from keepworth.memory.store.rows import REWARD, inside, of_scopes
 from keepworth.memory.store.schema import OF_KIND
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ def begin(store: Store, scope: Scope, id: str, task: str, person: str = "") -> i
         )
         return row - 1
 
-    number: int = store.change(scope, work)
-    return number
+    return store.change(scope, work)
 
 
 def begun(connection: AnyConnection) -> int:
@@ -73,11 +72,9 @@ def completed(transaction: Transaction, episode: str, now: str) -> None:
 def episodes_in(connection: AnyConnection, scope: Scope, after: int, limit: int, nobody: bool = False) -> list[str]:
     """Return the ids of the first `limit` episodes inside `scope` with a number, counted from 0, above `after`. With `nobody`,
     only those in scopes without a user."""
-    homes = among(homes_inside(connection, scope, nobody))
-    query = (
-        f"SELECT id FROM episodes WHERE rowid - 1 > ? AND outcome <> 'erased' AND scope {AMONG} ORDER BY rowid LIMIT ?"
-    )
-    return [id for (id,) in select(connection, query, (after, homes, limit))]
+    within, values = of_scopes(scope, nobody)
+    query = f"SELECT id FROM episodes WHERE rowid - 1 > ? AND outcome <> 'erased' AND {within} ORDER BY rowid LIMIT ?"
+    return [id for (id,) in select(connection, query, (after, *values, limit))]
 
 
 LAST = 2**62
@@ -110,12 +107,12 @@ def summaries(
     nobody: bool = False,
 ) -> list[EpisodeSummary]:
     """Return the `limit` newest episodes inside `scope` with a number, counted from 0, below `before`, newest first."""
-    homes = among(homes_inside(connection, scope, nobody))
+    within, values = of_scopes(scope, nobody)
     listed = select(
         connection,
         "SELECT id, task, scope, person, began, ended, outcome FROM episodes WHERE rowid - 1 < ? AND outcome <> 'erased' "
-        f"AND scope {AMONG} ORDER BY rowid DESC LIMIT ?",
-        (before, homes, limit),
+        f"AND {within} ORDER BY rowid DESC LIMIT ?",
+        (before, *values, limit),
     )
     of = f"episode {AMONG} AND episode <> ''"
     ids = among([row[0] for row in listed])
@@ -139,19 +136,19 @@ def summaries(
 
 def totals(connection: AnyConnection, scope: Scope, nobody: bool = False) -> tuple[int, int]:
     """Return how many current items and episodes there are inside `scope`; with `nobody`, only in scopes without a user."""
-    homes = among(homes_inside(connection, scope, nobody))
-    items = scalar(connection, f"SELECT sum(count) FROM scopes WHERE id {AMONG}", (homes,)) or 0
-    query = f"SELECT count(*) FROM episodes WHERE outcome <> 'erased' AND scope {AMONG}"
-    return items, scalar(connection, query, (homes,)) or 0
+    where, values = inside(scope, nobody)
+    items = scalar(connection, f"SELECT sum(count) FROM scopes WHERE {where}", values) or 0
+    within, values = of_scopes(scope, nobody)
+    query = f"SELECT count(*) FROM episodes WHERE outcome <> 'erased' AND {within}"
+    return items, scalar(connection, query, values) or 0
 
 
 def acted(connection: AnyConnection, scope: Scope, nobody: bool = False) -> list[str]:
     """Return the episodes inside `scope` with an act and no reward, oldest first; with `nobody`, only in scopes without a
     user."""
-    homes, waiting, over = homes_inside(connection, scope, nobody), dict[str, None](), set[str]()
-    for entry in counting(connection, f"{OF_KIND} AND episode <> ''"):
-        if entry.home not in homes:
-            continue
+    within, values = of_scopes(scope, nobody)
+    waiting, over = dict[str, None](), set[str]()
+    for entry in counting(connection, f"{OF_KIND} AND episode <> '' AND {within}", values):
         if entry.what == "act":
             waiting[entry.episode] = None
         elif entry.what == "reward":
@@ -164,7 +161,7 @@ def done_in(connection: AnyConnection, episode: str) -> tuple[int, list[str], st
     query = f"SELECT id FROM decisions WHERE {IN_EPISODE} AND kind = ? ORDER BY n"
     choices = [id for (id,) in select(connection, query, (episode, DecisionKind.SEARCH.value))]
     acts = [entry.body for entry in counting(connection, IN_EPISODE, (episode,)) if entry.what == "act"]
-    over = {id for body in acts for id in body.get("decisions", ())}
+    over = {id for body in acts for id in body["decisions"]}
     return len(choices), [id for id in choices if id not in over], acts[-1]["action"] if acts else None, len(acts)
 
 

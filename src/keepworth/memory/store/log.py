@@ -15,7 +15,7 @@ from keepworth.memory.item import Scope, whose
 from keepworth.memory.store import undo
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.decision_log import IN_EPISODE, SELECT, decision
-from keepworth.memory.store.rows import PARAMETERS, REWARD, SCOPE, from_json, inside, readable
+from keepworth.memory.store.rows import PARAMETERS, REWARD, SCOPE, from_json, inside, of_scopes, readable
 from keepworth.memory.store.schema import CREATED, OF_KIND
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class _OnFile:
         choices = {choice.decision.id: choice for choice in map(_choice, self._choices.get(id, ()))}
         if items >= 0:
             choices = _first(choices, items)
-        waiting, last = list(choices), list[str]()
+        last: list[str] = []
         actions: dict[str, str] = {}
         steps: dict[str, float] = {}
         rewards: list[tuple[float, str]] = []
@@ -186,8 +186,7 @@ class _OnFile:
             if what == "reward":
                 rewards.append((float(body["value"]) if body else math.nan, whose(body.get("source", ""))))
             elif what == "act":
-                last = [id for id in body.get("decisions", waiting[:1]) if id in choices]
-                waiting = [id for id in waiting if id not in last]
+                last = [id for id in body["decisions"] if id in choices]
                 actions.update(dict.fromkeys(last, body["action"]))
             elif what == "step":
                 steps.update(dict.fromkeys(last, float(body["reward"])))
@@ -217,7 +216,6 @@ class LearnedEntry(NamedTuple):
 
     seq: int
     what: str
-    home: int
     episode: str
     source: str
     body: Mapping[str, Any]
@@ -226,17 +224,17 @@ class LearnedEntry(NamedTuple):
 def counting(connection: AnyConnection, where: str, values: Sequence[Any] = ()) -> Iterator[LearnedEntry]:
     """Yield the entries to learn from that are not rolled back, in order. `where` is SQL, never a user's."""
     query = (
-        f"SELECT seq, kind, scope, episode, source, payload FROM events WHERE {where} AND "
+        f"SELECT seq, kind, episode, source, payload FROM events WHERE {where} AND "
         f"(kind = '{REWARD}' OR (kind = '{PARAMETERS}' AND payload IS NOT NULL)) ORDER BY seq"
     )
     gone: undo.Ranges | None = None  # read only if there are entries
-    for seq, kind, home, episode, source, payload in select(connection, query, values):
+    for seq, kind, episode, source, payload in select(connection, query, values):
         gone = cancelled(connection) if gone is None else gone
         if undo.within(seq, gone):
             continue
         what, body = _read_entry(kind, payload)
         if what:
-            yield LearnedEntry(seq, what, home, episode, source, body)
+            yield LearnedEntry(seq, what, episode, source, body)
 
 
 def _read_entry(kind: str, payload: str | None) -> tuple[str, dict[str, Any]]:
@@ -255,21 +253,22 @@ def rewards_of(connection: AnyConnection, episode: str) -> list[tuple[int, str, 
 
 def rewarders(connection: AnyConnection, scope: Scope) -> list[str]:
     """Return the names of those who rewarded something inside `scope`, sorted."""
-    homes = homes_inside(connection, scope)
-    sources = select(connection, "SELECT DISTINCT source, scope FROM events WHERE source > 'own:' AND source < 'own;'")
-    return sorted({whose(source) for source, home in sources if home in homes})
+    return sorted(map(whose, _sources(connection, scope, "source > 'own:' AND source < 'own;'")))
 
 
 def check_source(connection: AnyConnection, scope: Scope, source: str) -> None:
     """Raise InvalidFilter where nothing inside `scope` is from this source, whatever became of it."""
-    homes = homes_inside(connection, scope)
-    listed = select(connection, "SELECT DISTINCT source, scope FROM events WHERE source <> '' AND kind <> 'ROLLBACK'")
-    names = {name for name, home in listed if home in homes}
+    names = _sources(connection, scope, "source <> '' AND kind <> 'ROLLBACK'")
     if source not in names:
         unknown = UnknownName("source", source, names, "this scope")
         raise InvalidFilter(
             unknown.message, unknown.fix if names else "Name a source when you write: nothing here has one."
         )
+
+
+def _sources(connection: AnyConnection, scope: Scope, where: str) -> set[str]:
+    within, values = of_scopes(scope)
+    return {name for (name,) in select(connection, f"SELECT source FROM events WHERE {where} AND {within}", values)}
 
 
 def note(transaction: Transaction, scope: Scope, now: str, what: str, episode: str = "", **body: Any) -> int:
@@ -292,12 +291,6 @@ def _first(choices: Mapping[str, Choice], items: int) -> dict[str, Choice]:
 def _choice(row: tuple[Any, ...]) -> Choice:
     with readable(f"decision {row[0]!r:.40}"):
         return Choice(decision(row), from_json(row[8]) if row[8] else {}, row[9])
-
-
-def homes_inside(connection: AnyConnection, scope: Scope, nobody: bool = False) -> dict[int, Scope]:
-    """Return the scopes inside `scope` by id; with `nobody`, only those without a user."""
-    listed = select(connection, f"SELECT id, {SCOPE} FROM scopes")
-    return {id: home for id, *parts in listed if scope.contains(home := Scope(*parts)) and not (nobody and home.user)}
 
 
 class EpisodeDraws(dict[str, tuple[float, bool]]):
@@ -339,23 +332,24 @@ def written_in(connection: AnyConnection, number: int, oldest: int, newest: int)
 
 def withdrawals(connection: AnyConnection, scope: Scope) -> list[tuple[int, str]]:
     """Return (newest journal entry at that time, item id) for each item that a keeper gave up inside `scope`, in order."""
-    homes = among(homes_inside(connection, scope))
+    within, values = of_scopes(scope)
     query = (
         f"SELECT chosen, details FROM decisions WHERE kind = '{DecisionKind.WRITE.value}' AND policy LIKE 'keeper:%' AND "
-        f"details <> '' AND scope {AMONG} ORDER BY n"
+        f"details <> '' AND {within} ORDER BY n"
     )
-    return [
-        (from_json(details)["head"], from_json(chosen)[0]) for chosen, details in select(connection, query, (homes,))
-    ]
+    return [(from_json(details)["head"], from_json(chosen)[0]) for chosen, details in select(connection, query, values)]
 
 
 def questions(connection: AnyConnection, scope: Scope) -> dict[str, tuple[str, Scope]]:
     """Return (query, its scope) of the searches inside `scope`, by the id of each search and, for the latest of an episode, by
     that of the episode."""
-    homes, asked = homes_inside(connection, scope), dict[str, tuple[str, Scope]]()
-    query = "SELECT id, episode, query, scope FROM decisions WHERE query <> '' ORDER BY n"
-    for id, episode, text, home in select(connection, query):
-        if home in homes:
-            asked[id] = asked[episode] = (text, homes[home])
+    where, values = inside(scope)
+    query = (
+        f"SELECT decisions.id, episode, query, {SCOPE} FROM decisions JOIN scopes ON scopes.id = decisions.scope "
+        f"WHERE query <> '' AND {where} ORDER BY n"
+    )
+    asked: dict[str, tuple[str, Scope]] = {}
+    for id, episode, text, *home in select(connection, query, values):
+        asked[id] = asked[episode] = (text, Scope(*home))
     asked.pop("", None)
     return asked

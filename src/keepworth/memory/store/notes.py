@@ -37,6 +37,8 @@ USUAL_RANGE = (0.0, 1.0)
 """The range of rewards of a memory for which none was declared."""
 _RANGE = "reward range"
 """The name of the fact that holds the range of rewards."""
+UNFINISHED = "erasing"
+"""The name of the fact that something was erased and the work outside the tables is still to be done."""
 BEGINNING = "name >= ? AND name < ?"
 """SQL condition for facts whose names begin alike; `beginning` makes its parameters."""
 

@@ -25,7 +25,7 @@ from keepworth.memory.store import blocks, rows
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.decision_log import named
 from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
-from keepworth.memory.store.notes import forget_answers, forget_blocks, keep
+from keepworth.memory.store.notes import UNFINISHED, drop, fact, forget_answers, forget_blocks, keep
 from keepworth.memory.store.rows import FORGOTTEN, VECTORS, image
 from keepworth.memory.store.saved_state import forget_saved
 from keepworth.memory.store.transaction import PARTS, Transaction
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from keepworth.memory.store.store import Store
 
 _LOG = logging.getLogger("keepworth.memory")
-UNFINISHED = "erasing"
-"""Name of the fact that says that the work outside the tables is still to be done."""
 _SHAPE = ("kind", "event_time", "valid_from", "valid_to", "expires_at", "status", "trust", "deduplicate", "compared")
 """Fields of an erased operation that are kept where replaying an item that stays needs them."""
 
@@ -126,7 +124,7 @@ def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) ->
     entries = _forget_events(connection, gone, transaction.seq)
     for n in sorted(gone.numbers):
         if transaction.load(f"m{n}") is not None:
-            transaction.remove(f"m{n}")
+            transaction.replace(f"m{n}", None)
     payload = json.dumps({"ids": [f"m{n}" for n in sorted(gone.numbers)]})
     seq = transaction.write_event(rows.PURGE, scope, payload, now=store.clock())
     transaction.finish()
@@ -371,7 +369,7 @@ def finish(store: Store) -> bool:
     if database.in_memory:
         return True
     with database.reading() as connection:
-        noted = scalar(connection, "SELECT value FROM facts_of_file WHERE name = ?", (UNFINISHED,))
+        noted = fact(connection, UNFINISHED)
     try:
         packed = noted != "1" or database.pack()
         if not database.truncate_log():
@@ -382,8 +380,7 @@ def finish(store: Store) -> bool:
         )
         return False
     if noted:
-        forget = "DELETE FROM facts_of_file WHERE name = ?"
-        database.write(lambda connection: connection.execute(forget, (UNFINISHED,)))
+        database.write(lambda connection: drop(connection, [UNFINISHED]))
     return packed
 
 

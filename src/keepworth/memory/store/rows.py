@@ -132,10 +132,21 @@ SCOPE = 'tenant, "user", agent, session'
 OF_SCOPE = 'tenant = ? AND "user" = ? AND agent = ? AND session = ?'
 
 
-def inside(scope: Scope) -> tuple[str, list[str]]:
-    """Return an SQL condition for the scopes inside `scope`, and its parameters."""
-    parts = ["tenant", *(part for part in ("user", "agent", "session") if getattr(scope, part))]
-    return " AND ".join(f'"{part}" = ?' for part in parts), [getattr(scope, part) for part in parts]
+def inside(scope: Scope, nobody: bool = False) -> tuple[str, list[str]]:
+    """Return an SQL condition for the scopes inside `scope`, with `nobody` only for those without a user, and its parameters."""
+    conditions, values = list[str](), list[str]()
+    for member in scope.members():
+        parts = ["tenant", *(part for part in ("user", "agent", "session") if getattr(member, part))]
+        conditions.append(" AND ".join(f'"{part}" = ?' for part in parts))
+        values += [getattr(member, part) for part in parts]
+    where = f"({' OR '.join(conditions)})"
+    return (f"{where} AND \"user\" = ''" if nobody else where), values
+
+
+def of_scopes(scope: Scope, nobody: bool = False) -> tuple[str, list[str]]:
+    """Return an SQL condition for rows of the scopes inside `scope`, as `inside` does, and its parameters."""
+    where, values = inside(scope, nobody)
+    return f"scope IN (SELECT id FROM scopes WHERE {where})", values
 
 
 def text_number(text: str) -> int:

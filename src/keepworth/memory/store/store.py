@@ -29,7 +29,7 @@ from keepworth.memory.store.decision_log import newest_purge
 from keepworth.memory.store.derived import Derived
 from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.store.rows import VECTORS, image
-from keepworth.memory.store.transaction import PARTS, Transaction
+from keepworth.memory.store.transaction import Transaction, tokens_of
 from keepworth.memory.store.views import Snapshot
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Store:
         self._lock = threading.RLock()
         self.reset_caches()
         with self.database.reading() as connection:
-            unfinished = notes.fact(connection, "erasing") is not None
+            unfinished = notes.fact(connection, notes.UNFINISHED) is not None
         if unfinished and not self.database.read_only:
             from keepworth.memory.store.purge import finish
 
@@ -156,7 +156,8 @@ class Store:
                 self.inside.clear()
                 self._scope_count = count
             if (scope, nobody) not in self.inside:
-                ids = frozenset(id for part in scope.members() for id in _inside(connection, part, nobody))
+                where, values = rows.inside(scope, nobody)
+                ids = frozenset(id for (id,) in select(connection, f"SELECT id FROM scopes WHERE {where}", values))
                 # Counts only until it is clear that there are others, as this runs again after each new scope.
                 everything = scalar(
                     connection, "SELECT count(*) FROM (SELECT 1 FROM scopes LIMIT ?) AS known", (len(ids) + 1,)
@@ -183,15 +184,20 @@ class Store:
                 return there or (schema.begin_vectors(connection, identity, "serving", uuid.uuid4().hex), identity)
 
             served = self.database.write(work)
-        if embedder is not None and served is not None and served[1] != embedder.identity:
-            maker, identity = served[1], embedder.identity
+        if embedder is not None and served is not None:
+            self._check_encoder(served[1], embedder)
+        self.set_id = None if served is None else served[0]
+        self.embedder = embedder
+
+    def _check_encoder(self, maker: EncoderIdentity, embedder: Embedder) -> None:
+        """Raise EncoderMismatch if the vectors on file are from another encoder than this memory's."""
+        identity = embedder.identity
+        if maker != identity:
             raise EncoderMismatch(
                 f"{self.database.path} holds vectors of {maker.model!r} ({maker.dimension} dimensions), but was opened with "
                 f"{identity.model!r} ({identity.dimension}): open it with the old encoder, or run "
                 f"`keepworth memory reembed` to make vectors with the new one"
             )
-        self.set_id = None if served is None else served[0]
-        self.embedder = embedder
 
     def find_set(self, connection: AnyConnection) -> bool:
         """Return whether there is a vector set by now: others may have written the first vectors after a reader opened the file.
@@ -199,10 +205,7 @@ class Store:
         served = None if self.embedder is None else self._served(connection)
         if served is None or self.embedder is None:
             return False
-        if served[1] != self.embedder.identity:
-            raise EncoderMismatch(
-                f"{self.database.path} now has vectors of {served[1].model!r}: open it again, with that encoder"
-            )
+        self._check_encoder(served[1], self.embedder)
         self.set_id = served[0]
         return True
 
@@ -240,19 +243,18 @@ class Store:
             outcomes = [transaction.perform(act, draft, now=time, episode=episode) for act, draft in acts]
             return [(outcome, transaction.get(outcome.item) if outcome.item else None) for outcome in outcomes]
 
-        done: list[tuple[OperationOutcome, Item | None]] = self.change(scope, work, vectors)
-        return done
+        return self.change(scope, work, vectors)
 
     def change(
         self,
         scope: Scope,
-        work: Callable[[Transaction], Any],
+        work: Callable[[Transaction], Result],
         vectors: Mapping[str, bytes] | None = None,
-    ) -> Any:
+    ) -> Result:
         """Run `work` on a write transaction of its own and return its result."""
         note = notes.NOTE.get()
 
-        def inside(connection: AnyConnection) -> Any:
+        def inside(connection: AnyConnection) -> Result:
             transaction = Transaction(connection, scope, set_id=self.set_id, vectors=vectors)
             transaction.scan, transaction.encode = self.scan, self.encode
             result = work(transaction)
@@ -375,7 +377,7 @@ class Store:
     def scope_tokens(self, connection: AnyConnection, scope: Scope) -> list[list[str]] | None:
         """Return the full-text tokens that every row of each member scope of `scope` has: [] if a member asks for no token, None
         if nothing was ever written in any."""
-        listed = [tokens for part in scope.members() if (tokens := _tokens_of(connection, part)) is not None]
+        listed = [tokens for part in scope.members() if (tokens := tokens_of(connection, part)) is not None]
         return ([] if [] in listed else listed) if listed else None
 
     def base(self, scope: Scope, snapshot: str | None = None) -> Snapshot:
@@ -461,14 +463,9 @@ class Store:
 
     def put_parameters(self, scope: Scope, name: str, body: bytes) -> int:
         """Store a new version of something learned, as part of every later snapshot. Returns the version."""
-        payload = json.dumps({"name": name})
-        return int(
-            self.change(
-                scope,
-                lambda transaction: transaction.write_event(
-                    rows.PARAMETERS, scope, payload, now=self.clock(), body=body
-                ),
-            )
+        payload, kind = json.dumps({"name": name}), rows.PARAMETERS
+        return self.change(
+            scope, lambda transaction: transaction.write_event(kind, scope, payload, now=self.clock(), body=body)
         )
 
     def parameters(self, scope: Scope, name: str, snapshot: str | None = None) -> tuple[int, bytes] | None:
@@ -490,23 +487,3 @@ class Store:
 
     def close(self) -> None:
         self.database.close()
-
-
-def _inside(connection: AnyConnection, scope: Scope, nobody: bool) -> list[int]:
-    where, values = rows.inside(scope)
-    if nobody:
-        where += " AND \"user\" = ''"
-    return [id for (id,) in select(connection, f"SELECT id FROM scopes WHERE {where}", values)]
-
-
-def _tokens_of(connection: AnyConnection, scope: Scope) -> list[str] | None:
-    out = []
-    for letter, part in PARTS:
-        name = getattr(scope, part)
-        if name:
-            query = "SELECT id FROM names WHERE tenant=? AND part=? AND name=?"
-            row = first(connection, query, (scope.tenant, part, name))
-            if row is None:
-                return None
-            out.append(f"{letter}{row[0]}")
-    return out

@@ -66,9 +66,13 @@ class ScopeBook:
         if scope_row is None:
             row = first(self._connection, _COLUMNS, scope.parts())
             if row is None:
+                names = [(scope.tenant, part, getattr(scope, part)) for _, part in PARTS if getattr(scope, part)]
+                put = "INSERT INTO names(tenant, part, name) VALUES(?,?,?) ON CONFLICT DO NOTHING"
+                self._connection.executemany(put, names)
+                tokens = " ".join(tokens_of(self._connection, scope) or ())
                 self._connection.execute(
                     f"INSERT INTO scopes({rows.SCOPE}, tokens, total) VALUES(?,?,?,?,?,?)",
-                    (*scope.parts(), " ".join(self._tokens(scope)), bytes(32)),
+                    (*scope.parts(), tokens, bytes(32)),
                 )
                 row = first(self._connection, _COLUMNS, scope.parts())
             scope_row = ScopeRow(row[0], row[1], row[2], row[3], int.from_bytes(row[4], "little"))
@@ -93,18 +97,20 @@ class ScopeBook:
         for row in changed:
             row.dirty = False
 
-    def _tokens(self, scope: Scope) -> list[str]:
-        """Return a token for each named part of a scope, made of an integer so that no name can break the query language."""
-        out = []
-        for letter, part in PARTS:
-            name = getattr(scope, part)
-            if name:
-                values = (scope.tenant, part, name)
-                put = "INSERT INTO names(tenant, part, name) VALUES(?,?,?) ON CONFLICT DO NOTHING"
-                self._connection.execute(put, values)
-                id = scalar(self._connection, "SELECT id FROM names WHERE tenant=? AND part=? AND name=?", values)
-                out.append(f"{letter}{id}")
-        return out
+
+def tokens_of(connection: AnyConnection, scope: Scope) -> list[str] | None:
+    """Return a token for each named part of a scope, made of an integer so that no name can break the query language; None if
+    nothing was ever written under one of the names."""
+    tokens = []
+    for letter, part in PARTS:
+        name = getattr(scope, part)
+        if name:
+            query = "SELECT id FROM names WHERE tenant=? AND part=? AND name=?"
+            id = scalar(connection, query, (scope.tenant, part, name))
+            if id is None:
+                return None
+            tokens.append(f"{letter}{id}")
+    return tokens
 
 
 _FORMER = "ON CONFLICT(set_id, n, hash) DO UPDATE SET vector = excluded.vector"
@@ -175,7 +181,7 @@ class Transaction:
         return sorted({*same}, key=lambda id: int(id[1:])) if len(same) > 1 else same
 
     def put(self, item: Item) -> None:
-        self._replace(item.id, item)
+        self.replace(item.id, item)
 
     # For callers.
 
@@ -259,10 +265,6 @@ class Transaction:
         self.seq = seq + 1
         return seq
 
-    def remove(self, id: str) -> None:
-        """Remove an item whose creation was undone, on `finish`."""
-        self._replace(id, None)
-
     def finish(self) -> None:
         """Write everything that was collected."""
         self.flush_journal()
@@ -303,7 +305,8 @@ class Transaction:
         self._items[id] = item
         return item
 
-    def _replace(self, id: str, item: Item | None) -> None:
+    def replace(self, id: str, item: Item | None) -> None:
+        """Put an item in its new state on `finish`, or remove it (None), as where its creation was undone."""
         present = self.load(id)
         self._before.setdefault(id, present)
         self._original.setdefault(id, present)

@@ -111,7 +111,7 @@ def imported(store: Store, lines: Iterable[str]) -> int:
     for start in range(0, len(items), 512):
         vectors.update(store.encode(item.searched_text for item in items[start : start + 512]))
     try:
-        result: int = store.change(Scope(), work, vectors)
+        result = store.change(Scope(), work, vectors)
     except KeepworthError:
         raise
     except refused as error:

@@ -185,8 +185,7 @@ def rollback(
         reason = target or (f"entry {entry}" if entry else "") or (f"source {source}" if source else f"since {since}")
         return roll_back(transaction, ranges_of(inside), now=store.clock(), reason=reason, scope=scope)
 
-    result: Rollback = store.change(scope, work)
-    return result
+    return store.change(scope, work)
 
 
 def _unknown(store: Store, what: str, id: str) -> str:
@@ -210,10 +209,7 @@ def roll_back(transaction: Transaction, cancel: Ranges, *, now: str, reason: str
         target, present = view.items.get(id), transaction.load(id)
         if target == present:
             continue
-        if target is None:
-            transaction.remove(id)
-        else:
-            transaction.put(target)
+        transaction.replace(id, target)
         changed.append(id)
     payload = json.dumps({"ranges": cancel, "reason": reason})
     seq = transaction.write_event(rows.ROLLBACK, scope, payload, now=now, source=reason)

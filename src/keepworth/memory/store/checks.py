@@ -113,12 +113,12 @@ def _table_problems(connection: AnyConnection, items: dict[str, Item]) -> Iterat
     left = [f"m{n}" for (n,) in select(connection, "SELECT n FROM tombstones WHERE n IN (SELECT n FROM items)")]
     yield from _named("table tombstones: erased, and still there:", left)
     purged: set[int] = set()
-    for (payload,) in connection.execute("SELECT payload FROM events WHERE kind = 'PURGE'"):
-        with rows.readable("an erasure in the journal"):
+    purges = dict(select(connection, "SELECT seq, payload FROM events WHERE kind = 'PURGE'"))
+    with rows.readable("an erasure in the journal"):
+        for payload in purges.values():
             purged.update(int(id[1:]) for id in json.loads(payload)["ids"])
     noted = dict(select(connection, "SELECT n, seq FROM tombstones"))
     yield from _named("table tombstones: erased, and not in it:", [f"m{n}" for n in sorted(purged - noted.keys())])
-    purges = {seq for (seq,) in select(connection, "SELECT seq FROM events WHERE kind = 'PURGE'")}
     stray = [f"m{n}" for n, seq in sorted(noted.items()) if seq not in purges or n >= seq]
     yield from _named("table tombstones: erased by no entry that erases:", stray)
     scopes = "(SELECT id FROM scopes)"

@@ -455,16 +455,6 @@ class Database(Backend):
         finally:
             copy.close(True)
 
-    def close(self) -> None:
-        super().close()
-        if self._closed:
-            with self._write_lock:
-                file, self._identity, self.file = self._identity, None, None
-                if file is not None:
-                    OPEN[file] -= 1
-                    if not OPEN[file]:
-                        del OPEN[file]
-
     def _close_connections(self) -> None:
         # The writer is closed last: the last connection removes the write-ahead log, which a reader may not. It has to read
         # something first, as it does not know of the log before.
@@ -482,6 +472,11 @@ class Database(Backend):
                             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                         connection.close(True)
         self._opened = []
+        file, self._identity, self.file = self._identity, None, None
+        if file is not None:
+            OPEN[file] -= 1
+            if not OPEN[file]:
+                del OPEN[file]
 
 
 def _checked(path: object) -> str:

@@ -224,14 +224,22 @@ def _forget_events(connection: AnyConnection, gone: _Gone, by: int) -> dict[int,
     while before != len(needed):
         before = len(needed)
         needed |= {n for seq in about_them_alone if touched[seq] & needed for n in touched[seq] & numbers}
+    # An entry that made an erased item and closed others that stay is still replayed for these: it loses only its text. An item
+    # that an undo made of an entry that was refused at first has the text of that entry, which stays.
+    of_others = set(touched).difference(about_them_alone, staying)
     shapes = _Shapes(by)
     void: dict[int, int] = {}
-    for seq in sorted(about_them_alone):
+    for seq in sorted(about_them_alone | of_others):
         kind, scope, payload = first(connection, "SELECT kind, scope, payload FROM events WHERE seq = ?", (seq,))
-        if kind == rows.PURGE:
-            continue
         shape = None
-        if kind == rows.ROLLBACK:
+        if seq in of_others:
+            wording_of = {seq} & touched[seq] or touched[seq] - changed[seq]
+            if payload is None or kind not in ("SUPERSEDE", "MERGE") or not wording_of <= numbers:
+                continue
+            shape = shapes.of(kind, json.loads(payload))
+        elif kind == rows.PURGE:
+            continue
+        elif kind == rows.ROLLBACK:
             shape = {"ranges": json.loads(payload)["ranges"], "reason": ""}
         else:
             void[seq] = scope
@@ -241,20 +249,6 @@ def _forget_events(connection: AnyConnection, gone: _Gone, by: int) -> dict[int,
         connection.execute(
             "UPDATE events SET payload = ?, body = NULL, content = NULL, source = '', "
             f"reason = CASE applied WHEN 0 THEN '' ELSE 'applied' END, chain = {FORGOTTEN} WHERE seq = ?",
-            (None if shape is None else json.dumps(shape, separators=(",", ":")), seq),
-        )
-    # An entry that made an erased item and closed others that stay is still replayed for these: it loses only its text. An item
-    # that an undo made of an entry that was refused at first has the text of that entry, which stays.
-    for seq in sorted(set(touched).difference(about_them_alone, staying)):
-        payload = scalar(connection, "SELECT payload FROM events WHERE seq = ?", (seq,))
-        if payload is None or kinds[seq] not in ("SUPERSEDE", "MERGE"):
-            continue
-        wording_of = {seq} & touched[seq] or touched[seq] - changed[seq]
-        if not wording_of <= numbers:
-            continue
-        shape = shapes.of(kinds[seq], json.loads(payload))
-        connection.execute(
-            f"UPDATE events SET payload = ?, body = NULL, content = NULL, source = '', chain = {FORGOTTEN} WHERE seq = ?",
             (None if shape is None else json.dumps(shape, separators=(",", ":")), seq),
         )
     return void

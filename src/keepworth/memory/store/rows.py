@@ -14,7 +14,6 @@ import contextlib
 import hashlib
 import json
 import os
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
@@ -100,11 +99,7 @@ def content_number(item: Item) -> int:
 
 
 def key_number(key: bytes) -> int:
-    number: int = _NUMBER.unpack_from(key)[0]
-    return number
-
-
-_NUMBER = struct.Struct("<q")
+    return int.from_bytes(key[:8], "little", signed=True)
 
 
 def to_scope(row: Sequence[Any] | None, id: int) -> Scope:
@@ -230,9 +225,10 @@ REWARD = "REWARD"
 ROLLBACK = "ROLLBACK"
 PURGE = "PURGE"
 PARAMETERS = "PARAMETERS"
-_TEXTS = ("key", "event_time", "valid_from", "valid_to", "expires_at")
-"""Fields of a draft that are text and usually empty."""
-_texts_of = attrgetter(*_TEXTS)
+_DRAFTED = tuple(part.name for part in fields(Draft) if part.name != "scope")
+"""Fields of a draft in the journal; its scope is that of the entry."""
+_drafted = attrgetter(*_DRAFTED)
+_USUAL = _drafted(Draft())
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,22 +272,11 @@ def encoded(act: Act, draft: Draft) -> tuple[str, str]:
 
 def _fields(draft: Draft) -> dict[str, Any]:
     """Return the fields of a draft that do not have their usual values."""
-    texts, body = _texts_of(draft), dict[str, Any]()
-    if any(texts):
-        body = {name: text for name, text in zip(_TEXTS, texts, strict=True) if text}
-    if draft.kind is not ItemKind.FACT:
-        body["kind"] = draft.kind.value
-    if draft.status is not Status.ACTIVE:
-        body["status"] = draft.status.value
-    if draft.trust != 1.0:
-        body["trust"] = draft.trust
-    if draft.metadata:
-        body["metadata"] = dict(draft.metadata)
-    if not draft.deduplicate:
-        body["deduplicate"] = False
-    if draft.provenance is not UNKNOWN and draft.provenance != UNKNOWN:
-        listed = zip(_PROVENANCE, _origin(draft.provenance), strict=True)
-        body["provenance"] = {name: value for name, value in listed if value not in ("", -1)}
+    listed = zip(_DRAFTED, _drafted(draft), _USUAL, strict=True)
+    body = {name: value for name, value, usual in listed if value is not usual and value != usual}
+    if "provenance" in body:
+        origin = zip(_PROVENANCE, _origin(draft.provenance), strict=True)
+        body["provenance"] = {name: value for name, value in origin if value not in ("", -1)}
     return body
 
 
@@ -308,7 +293,7 @@ def decoded(kind: str, payload: str, scope: Scope) -> tuple[Act, Draft]:
         scope=scope,
         provenance=Provenance(**body.get("provenance", {})),
         status=Status(body.get("status", "active")),
-        **{name: body[name] for name in (*_TEXTS, "trust", "metadata", "deduplicate") if name in body},
+        **{name: body[name] for name in _DRAFTED if name in body and name not in ("kind", "provenance", "status")},
     )
     return Operation(OperationKind(kind), tuple(body.get("targets", ())), body.get("text", "")), draft
 
@@ -371,8 +356,8 @@ def named(chain: bytes | None) -> bytes:
 
 
 def holds(before: bytes | None, event: Fields, chain: bytes | None) -> bool:
-    """Return whether `chain` is the chain value of `event`. Also True where that cannot be told: for an event from before
-    chains, or an erased one."""
+    """Return whether `chain` is the chain value of `event`. Also True where that cannot be told: for an imported event, or an
+    erased one."""
     if chain is None or (isinstance(chain, bytes) and len(chain) <= DIGEST):
         return True
     if not isinstance(chain, bytes) or not isinstance(event[-1], bytes | None):

@@ -432,7 +432,7 @@ class Transaction:
         table = VECTORS.format(self.set_id)
         stale: list[int] = []
         fresh: list[tuple[int, int, bytes]] = []
-        wanted: list[tuple[int, int]] = []
+        wanted: list[tuple[int, int, int]] = []
         for n, before, after in changed:
             old = before.searched_text if before is not None else None
             new = after.searched_text if after is not None else None
@@ -444,7 +444,7 @@ class Transaction:
                 number = rows.text_number(new)
                 vector = self._vectors.get(new)
                 if vector is None:
-                    wanted.append((n, number))
+                    wanted.append((self.set_id, n, number))
                 else:
                     fresh.append((n, number, vector))
         if stale:
@@ -457,14 +457,13 @@ class Transaction:
             self.connection.executemany(f"INSERT INTO former_vectors VALUES(?,?,?,?) {_FORMER}", self._former)
             self._former = []
         self.connection.executemany(f"INSERT INTO {table} VALUES(?,?,?) {rows.NEW_VECTOR}", fresh)
-        for n, number in wanted:
-            # A wording that was there before comes back with its vector. Any other is found by words only until it is
-            # embedded; the store's statistics say how many there are.
-            self.connection.execute(
-                f"INSERT INTO {table}(n, hash, vector) "
-                f"SELECT n, hash, vector FROM former_vectors WHERE set_id = ? AND n = ? AND hash = ? {rows.NEW_VECTOR}",
-                (self.set_id, n, number),
-            )
+        # A wording that was there before comes back with its vector. Any other is found by words only until it is embedded;
+        # the store's statistics say how many there are.
+        self.connection.executemany(
+            f"INSERT INTO {table}(n, hash, vector) "
+            f"SELECT n, hash, vector FROM former_vectors WHERE set_id = ? AND n = ? AND hash = ? {rows.NEW_VECTOR}",
+            wanted,
+        )
 
     def _mark_outdated(self, changed: Sequence[Changed]) -> None:
         """Record which items in blocks are no longer current, are current again, or have another text."""

@@ -199,7 +199,7 @@ def roll_back(transaction: Transaction, cancel: Ranges, *, now: str, reason: str
     older = rollbacks_in(connection)
     was = active_ranges(older)
     will_be = active_ranges([*older, (transaction.seq, cancel)])
-    moved = _moved(connection, cancel, older, was, will_be)
+    moved = _moved(cancel, older, was, will_be)
     _refuse_purged(connection, cancel, moved, will_be)
     view, members, no_ops = _replayed_closure(transaction, moved, will_be)
     changed = []
@@ -217,19 +217,13 @@ def roll_back(transaction: Transaction, cancel: Ranges, *, now: str, reason: str
     return Rollback(f"r{seq}", stopped, len(moved) - stopped, tuple(changed), tuple(no_ops))
 
 
-def _moved(
-    connection: AnyConnection, cancel: Ranges, older: list[tuple[int, Ranges]], was: Ranges, will_be: Ranges
-) -> list[int]:
+def _moved(cancel: Ranges, older: list[tuple[int, Ranges]], was: Ranges, will_be: Ranges) -> list[int]:
     """Return the entries that counted and no longer will, or the reverse."""
     spans = list(cancel)
     for seq, ranges in older:
         if within(seq, was) != within(seq, will_be):
             spans.extend(ranges)
-    spanned: set[int] = set()
-    for low, high in spans:
-        spanned.update(
-            seq for (seq,) in connection.execute("SELECT seq FROM events WHERE seq BETWEEN ? AND ?", (low, high))
-        )
+    spanned = {seq for low, high in spans for seq in range(low, high + 1)}
     return sorted(seq for seq in spanned if within(seq, was) != within(seq, will_be))
 
 

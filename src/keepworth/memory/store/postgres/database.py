@@ -16,7 +16,11 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+from keepworth.episodes.needs import needs_postgres
+
+import psycopg
 
 from keepworth.memory.errors import (
     Busy,
@@ -32,12 +36,10 @@ from keepworth.memory.place import address
 from keepworth.memory.store.backend import Backend, QueuedWrite
 from keepworth.memory.store.connection import AMONG, AnyConnection, Cursor, FullText, scalar, select
 from keepworth.memory.store.postgres import schema as tables
+from keepworth.memory.store.postgres.adapting import adapt
 from keepworth.memory.store.postgres.full_text import Postings
 from keepworth.memory.store.rows import Unreadable
 from keepworth.memory.store.schema import SERVER_VERSION as VERSION
-
-if TYPE_CHECKING:
-    import psycopg
 
 _LOG = logging.getLogger("keepworth.memory")
 MOST = 16
@@ -119,16 +121,12 @@ class PostgresDatabase(Backend):
     """A memory on a server, postgresql://user:password@host:port/database, with `?schema=name` where that is not `keepworth`.
     With the durability "power", committed writes also survive a killed server: each commit waits for its disk."""
 
+    errors: tuple[type[Exception], ...] = (psycopg.Error,)
+
     def __init__(
         self, url: str, *, durability: str = "process", read_only: bool = False, timeout: float = 10.0
     ) -> None:
         super().__init__(durability, read_only, timeout)
-        try:
-            import psycopg
-        except ImportError as error:
-            raise MemoryProblem("a memory in Postgres needs psycopg: pip install 'keepworth[postgres]'") from error
-        self._psycopg = psycopg
-        self.errors: tuple[type[Exception], ...] = (psycopg.Error,)
         parts = address(url)
         self.path, self._conninfo, self.schema = parts.shown, parts.conninfo, parts.schema
         digest = hashlib.blake2b(f"keepworth {self.schema}".encode(), digest_size=8).digest()
@@ -171,12 +169,12 @@ class PostgresDatabase(Backend):
                     connection.execute(f"CREATE SCHEMA {_name(self.schema)}")
                 tables.create(connection.raw, uuid.uuid4().hex)
             connection.execute("COMMIT")
-        except self._psycopg.errors.InsufficientPrivilege as error:
+        except psycopg.errors.InsufficientPrivilege as error:
             raise ReadOnly(
                 f"{self.path} holds no memory, and this user may not make one ({_first_line(error)}): let its owner run "
                 f"GRANT CREATE ON DATABASE, or CREATE SCHEMA {_name(self.schema)} AUTHORIZATION this user"
             ) from error
-        except (self._psycopg.errors.DuplicateTable, self._psycopg.errors.DuplicateFunction) as error:
+        except (psycopg.errors.DuplicateTable, psycopg.errors.DuplicateFunction) as error:
             raise NotAMemoryFile(
                 f"the schema {self.schema!r} of {self.path} holds tables of another program ({_first_line(error)}): name another "
                 "with ?schema="
@@ -195,15 +193,13 @@ class PostgresDatabase(Backend):
         return int(stored)
 
     def _connect(self) -> ServerConnection:
-        from keepworth.memory.store.postgres.adapting import adapt
-
         commit = SYNCHRONOUS[self._durability]
         options = f"-c search_path={_name(self.schema)} -c synchronous_commit={commit} -c client_min_messages=warning"
         try:
-            raw = self._psycopg.connect(
+            raw = psycopg.connect(
                 self._conninfo, autocommit=True, options=options, connect_timeout=max(2, round(self._timeout))
             )
-        except self._psycopg.ProgrammingError as error:
+        except psycopg.ProgrammingError as error:
             # libpq quotes what it cannot parse: the message may repeat a parameter's name, but not a part of a password.
             reason = f" ({_first_line(error)})" if "query parameter" in str(error) else ""
             raise NotAMemoryFile(f"{self.path} is no address that libpq takes{reason}: correct it") from None
@@ -224,7 +220,7 @@ class PostgresDatabase(Backend):
                 try:
                     connection.execute(BEGIN_READING)
                     return connection
-                except self._psycopg.Error:
+                except psycopg.Error:
                     connection.close()  # the server may have closed it since it was last used
             connection = self._connect()
             connection.execute(BEGIN_READING)
@@ -234,7 +230,7 @@ class PostgresDatabase(Backend):
         return connection
 
     def _leave(self, connection: Any) -> None:
-        with contextlib.suppress(self._psycopg.Error):  # an error here loses nothing that was read
+        with contextlib.suppress(psycopg.Error):  # an error here loses nothing that was read
             connection.execute("COMMIT")
         if connection.in_transaction or connection.raw.closed or self._closed:
             connection.close()
@@ -249,7 +245,7 @@ class PostgresDatabase(Backend):
         begin = f"BEGIN; SET LOCAL lock_timeout = {wait}; SELECT pg_advisory_xact_lock({self._lock_number})"
         try:
             self._to_write().execute(begin)
-        except self._psycopg.Error:
+        except psycopg.Error:
             if self._writer is not None and not self._writer.raw.closed:
                 self._roll_back(self._writer)
                 raise
@@ -370,7 +366,7 @@ class PostgresDatabase(Backend):
 
     @contextlib.contextmanager
     def translated(self) -> Iterator[None]:
-        errors = self._psycopg.errors
+        errors = psycopg.errors
         try:
             yield
         except Unreadable as error:
@@ -398,12 +394,12 @@ class PostgresDatabase(Backend):
             raise StorageFull(
                 f"no room left for {self.path}: free some space on the server; nothing was written"
             ) from error
-        except self._psycopg.DataError as error:
+        except psycopg.DataError as error:
             raise InvalidText(
                 f"Postgres holds no such text or number ({_first_line(error)}): leave out characters of number 0; nothing was "
                 "done"
             ) from error
-        except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             raise self._unreachable(error) from error
 
     def _unreachable(self, error: Exception) -> MemoryProblem:

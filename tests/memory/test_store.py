@@ -48,7 +48,7 @@ def assert_sound(m: Memory) -> None:
     """Journal replay gives the view; sums and full-text rows are what the items say."""
     items = view(m)
     assert replay(effective(m))[0].items == items
-    total, current, _ = m.store.sums(EVERYWHERE)
+    total, current = m.store.sums(EVERYWHERE)
     assert total % (1 << 256) == sum(map(content_digest, items.values())) % (1 << 256)
     assert current == sum(item.current for item in items.values())
     found = {n for (n,) in rows(m, "SELECT rowid FROM words")}

@@ -135,23 +135,15 @@ def append_all(connection: AnyConnection, set_id: int, made: str, block: Block) 
         stamp = (set_id, made, since, last)
         if since != end or not _append_body(connection, block, stamp, size, checksum):
             span = (end, last)
-            loose = _append_rows(block, connection, set_id, "v.n > ? AND v.n <= ?", span)
+            loose = append_rows(block, connection, set_id, "v.n > ? AND v.n <= ?", span)
         if outdated:
             here = slice(start, block.size)
             block.alive[here] = ~np.isin(block.numbers[here], outdated)
         yield span, loose
         end = last
     if outdated:
-        yield None, _append_rows(block, connection, set_id, f"v.n {AMONG} AND v.n <= ?", (among(outdated), end))
-    yield None, _append_rows(block, connection, set_id, "v.n > ?", (end,))
-
-
-def of_items(connection: AnyConnection, set_id: int, dimension: int, which: str, values: str) -> Block:
-    """Return the vectors of some current items, from the rows. `which` is an SQL condition on `v`, the rows of the set, and
-    `values` its parameter."""
-    block = Block(dimension)
-    _append_rows(block, connection, set_id, which, (values,))
-    return block
+        yield None, append_rows(block, connection, set_id, f"v.n {AMONG} AND v.n <= ?", (among(outdated), end))
+    yield None, append_rows(block, connection, set_id, "v.n > ?", (end,))
 
 
 def problems(connection: AnyConnection) -> list[str]:
@@ -176,8 +168,9 @@ def _current(connection: AnyConnection, set_id: int, which: str, values: tuple[A
     )
 
 
-def _append_rows(block: Block, connection: AnyConnection, set_id: int, which: str, values: tuple[Any, ...]) -> int:
-    """Append vectors from the rows to `block` and return how many there were."""
+def append_rows(block: Block, connection: AnyConnection, set_id: int, which: str, values: tuple[Any, ...]) -> int:
+    """Append the vectors of some current items, from the rows, to `block` and return how many there were. `which` is an SQL
+    condition on `v`, the rows of the set, and `values` its parameters."""
     before = block.size
     listed = _current(connection, set_id, which, values)
     while part := list(islice(listed, ITEMS)):

@@ -166,8 +166,6 @@ class _Patience:
 
     SQLite's own handler waits ever longer between looks: a process can starve for seconds while four others always write."""
 
-    __slots__ = ("_begun", "_draw", "_timeout")
-
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
         self._draw = random.Random()
@@ -198,7 +196,6 @@ class _Hold:
     The child drops at once what the parent's threads held. To close a connection there could wait for ever for a lock inside
     SQLite that one of these threads held."""
 
-    __slots__ = ("_connection", "_process")
     _all: ClassVar[set[FileConnection]] = set()
 
     def __init__(self, connection: FileConnection) -> None:

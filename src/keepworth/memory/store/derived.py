@@ -78,8 +78,6 @@ PASSED_STATES = 1024
 class Follower:
     """How far a cache has followed the journal: to entry `head` (-1 before it began), which led to the state `name`."""
 
-    __slots__ = ("_passed", "head", "name")
-
     def __init__(self) -> None:
         self.head, self.name = -1, ""
         self._passed: dict[int, str] = {}
@@ -211,7 +209,9 @@ class Derived:
             return DenseIndex(dimension, block if block.size else None).search(vectors, count, None, inside, mask)
 
         if which:
-            return search(blocks.of_items(connection, self._store.set_id, dimension, which, values))
+            block = Block(dimension)
+            blocks.append_rows(block, connection, self._store.set_id, which, (values,))
+            return search(block)
         lines: list[list[tuple[int, float]]] = [[] for _ in vectors]
         block, read = Block(dimension, blocks.ITEMS), list[blocks.Part]()
         for part in blocks.append_all(connection, self._store.set_id, self.corpus(connection).state[3], block):

@@ -304,9 +304,7 @@ def targets_of(act: Act) -> tuple[str, ...]:
         return (act.target,)
     if isinstance(act, Credit):
         return tuple(id for id, _ in act.items)
-    # A program may hand in anything as an act: a malformed one does nothing.
-    targets = act.targets if isinstance(act, Operation) else ()
-    return tuple([target for target in targets if isinstance(target, str)]) if targets else ()
+    return tuple(act.targets)
 
 
 def _json(body: object) -> str:

@@ -158,13 +158,9 @@ class Store:
             if (scope, nobody) not in self.inside:
                 where, values = rows.inside(scope, nobody)
                 ids = frozenset(id for (id,) in select(connection, f"SELECT id FROM scopes WHERE {where}", values))
-                # Counts only until it is clear that there are others, as this runs again after each new scope.
-                everything = scalar(
-                    connection, "SELECT count(*) FROM (SELECT 1 FROM scopes LIMIT ?) AS known", (len(ids) + 1,)
-                )
                 if len(self.inside) >= SCOPES:
                     self.inside.clear()
-                self.inside[scope, nobody] = None if ids and len(ids) == everything else ids
+                self.inside[scope, nobody] = None if len(ids) == count else ids  # ids have no gaps
             return self.inside[scope, nobody]
 
     def _served(self, connection: AnyConnection) -> tuple[int, EncoderIdentity] | None:
@@ -285,13 +281,9 @@ class Store:
         if not numbers:
             return out
         with self.database.reading() as connection:
-            if len(numbers) == 1:
-                listed = select(connection, f"{rows.SELECT} WHERE n = ?", numbers)
-            else:
-                listed = select(connection, f"{rows.SELECT} WHERE n {AMONG}", (among(numbers),))
-            for row in listed:
+            for row in select(connection, f"{rows.SELECT} WHERE n {AMONG}", (among(numbers),)):
                 home = self.scope_named(connection, row[1])
-                if home == scope or scope.contains(home):
+                if scope.contains(home):
                     out[f"m{row[0]}"] = rows.to_item(row, home)
         return out
 
@@ -359,20 +351,12 @@ class Store:
         same = self.fetch(scope, [f"m{n}" for (n,) in numbers])
         return [id for id, other in same.items() if other is not None and other.open and duplicate_key(other) == key]
 
-    def sums(self, scope: Scope) -> tuple[int, int, int]:
-        """Return (sum of content digests, number of current items, number of words in them) of a scope."""
+    def sums(self, scope: Scope) -> tuple[int, int]:
+        """Return (sum of content digests, number of current items) of a scope."""
+        where, values = rows.inside(scope)
         with self.database.reading() as connection:
-            inside = self.scope_ids(connection, scope)
-            if inside is None:
-                listed = select(connection, "SELECT total, count, words FROM scopes")
-            else:
-                query = f"SELECT total, count, words FROM scopes WHERE id {AMONG}"
-                listed = select(connection, query, (among(sorted(inside)),))
-        return (
-            sum(int.from_bytes(total, "little") for total, _, _ in listed),
-            sum(count for _, count, _ in listed),
-            sum(words_ for _, _, words_ in listed),
-        )
+            listed = select(connection, f"SELECT total, count FROM scopes WHERE {where}", values)
+        return sum(int.from_bytes(total, "little") for total, _ in listed), sum(count for _, count in listed)
 
     def scope_tokens(self, connection: AnyConnection, scope: Scope) -> list[list[str]] | None:
         """Return the full-text tokens that every row of each member scope of `scope` has: [] if a member asks for no token, None

@@ -133,8 +133,6 @@ class Snapshot:
     Items that have not changed since are read from their rows. Those that have are restored from the images that the journal
     keeps of everything before it changed."""
 
-    __slots__ = ("_drift", "_drift_head", "position", "scope", "store", "view")
-
     def __init__(self, store: Store, scope: Scope, position: int) -> None:
         self.store = store
         self.scope = scope
@@ -145,7 +143,7 @@ class Snapshot:
 
     def sums(self) -> tuple[int, int]:
         """Return (sum of the content digests of all items, number of current items)."""
-        total, count, _ = self.store.sums(self.scope)
+        total, count = self.store.sums(self.scope)
         images = self._drifted().images
         present = self.store.fetch(self.scope, [f"m{n}" for n in images])
         for n, before in images.items():
@@ -258,8 +256,6 @@ class Snapshot:
 
 class _Drift:
     """States at a snapshot of the items changed since, by row number (None: did not exist), and an index of the current ones."""
-
-    __slots__ = ("_ids", "_present", "ids", "images", "index")
 
     def __init__(self, images: dict[int, Item | None], present: Sequence[Item] = ()) -> None:
         self.images = images

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import chain, islice
+from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from keepworth.memory.search.terms import terms_of_many
@@ -24,16 +24,12 @@ TOKENS = "(SELECT tokens FROM scopes WHERE scopes.id = items.scope)"
 """SQL for the tokens of an item's scope."""
 
 
-def index_rows(connection: AnyConnection, since: int, through: int, newer: Iterable[Row] = ()) -> None:
-    """Add the current items with since < n <= through to the full-text index, and then the rows in `newer`, which are beyond."""
+def index_rows(connection: AnyConnection, since: int, through: int) -> None:
+    """Add the current items with since < n <= through to the full-text index, and record that it goes up to `through`."""
     query = f"SELECT n, {TOKENS}, {WHOLE_TEXT} FROM items WHERE n > ? AND n <= ? AND {CURRENT} ORDER BY n"
-    listed = chain(connection.execute(query, (since, through)), newer)
+    listed = iter(connection.execute(query, (since, through)))
     while part := list(islice(listed, TOGETHER)):
         write_terms(connection, part)
-
-
-def note_indexed(connection: AnyConnection, through: int) -> None:
-    """Record up to which row the full-text index goes."""
     connection.execute("UPDATE indexed SET through = ?", (through,))
 
 

@@ -17,7 +17,7 @@ from keepworth.memory.store import blocks, rows, schema
 from keepworth.memory.store.checks import check as check
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.decision_log import shorten
-from keepworth.memory.store.full_text import CURRENT, index_rows, note_indexed
+from keepworth.memory.store.full_text import CURRENT, index_rows
 from keepworth.memory.store.purge import finish
 from keepworth.memory.store.rows import VECTORS
 
@@ -94,7 +94,6 @@ def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, in
         since, through = first(connection, "SELECT through, (SELECT max(seq) FROM events) FROM indexed")
         if through is not None:
             index_rows(connection, since, through)
-            note_indexed(connection, through)
         connection.full_text.tidy(connection)
         blocks.write_again(connection)
         connection.execute("DELETE FROM former_vectors WHERE set_id NOT IN (SELECT id FROM vector_sets)")

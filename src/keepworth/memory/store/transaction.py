@@ -28,12 +28,14 @@ from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.search.terms import term_count
 from keepworth.memory.store import blocks, rows
 from keepworth.memory.store.connection import AnyConnection, first, scalar
-from keepworth.memory.store.full_text import Row, index_rows, note_indexed, write_terms
+from keepworth.memory.store.full_text import Row, index_rows, write_terms
 from keepworth.memory.store.rows import VECTORS, encoded, linked, targets_of
 from keepworth.memory.store.schema import CREATED
 
 PARTS = tuple(zip("tuas", ("tenant", "user", "agent", "session"), strict=True))
-_COLUMNS = f"SELECT id, tokens, count, words, total FROM scopes WHERE {rows.OF_SCOPE}"
+_COLUMNS = "id, tokens, count, words, total"
+_SCOPE = f"SELECT {_COLUMNS} FROM scopes WHERE {rows.OF_SCOPE}"
+_NEW_SCOPE = f"INSERT INTO scopes({rows.SCOPE}, tokens, total) VALUES(?,?,?,?,?,?) RETURNING {_COLUMNS}"
 
 
 @dataclass(slots=True)
@@ -55,30 +57,20 @@ class ScopeBook:
     _connection: AnyConnection
     _by_scope: dict[Scope, ScopeRow] = field(default_factory=dict)
     _by_id: dict[int, Scope] = field(default_factory=dict)
-    # A batch is nearly always of one scope, and hashing four names for every item adds up.
-    _last_scope: Scope | None = None
-    _last_row: ScopeRow | None = None
 
     def row(self, scope: Scope) -> ScopeRow:
-        if scope is self._last_scope and self._last_row is not None:
-            return self._last_row
         scope_row = self._by_scope.get(scope)
         if scope_row is None:
-            row = first(self._connection, _COLUMNS, scope.parts())
+            row = first(self._connection, _SCOPE, scope.parts())
             if row is None:
                 names = [(scope.tenant, part, getattr(scope, part)) for _, part in PARTS if getattr(scope, part)]
                 put = "INSERT INTO names(tenant, part, name) VALUES(?,?,?) ON CONFLICT DO NOTHING"
                 self._connection.executemany(put, names)
                 tokens = " ".join(tokens_of(self._connection, scope) or ())
-                self._connection.execute(
-                    f"INSERT INTO scopes({rows.SCOPE}, tokens, total) VALUES(?,?,?,?,?,?)",
-                    (*scope.parts(), tokens, bytes(32)),
-                )
-                row = first(self._connection, _COLUMNS, scope.parts())
+                row = first(self._connection, _NEW_SCOPE, (*scope.parts(), tokens, bytes(32)))
             scope_row = ScopeRow(row[0], row[1], row[2], row[3], int.from_bytes(row[4], "little"))
             self._by_scope[scope] = scope_row
             self._by_id[scope_row.id] = scope
-        self._last_scope, self._last_row = scope, scope_row
         return scope_row
 
     def scope(self, id: int) -> Scope:
@@ -94,8 +86,6 @@ class ScopeBook:
             "UPDATE scopes SET count=?, words=?, total=? WHERE id=?",
             [(row.count, row.words, row.total.to_bytes(32, "little"), row.id) for row in changed],
         )
-        for row in changed:
-            row.dirty = False
 
 
 def tokens_of(connection: AnyConnection, scope: Scope) -> list[str] | None:
@@ -160,7 +150,7 @@ class Transaction:
         self.seq: int = newest[0] + 1
         self._link: bytes | None = newest[1]
         self._indexed: int = newest[2]
-        self._begun = self._first = self.seq
+        self._first = self.seq
         self._covered = blocks.covered(connection)
 
     # The `View` that operations see.
@@ -268,18 +258,17 @@ class Transaction:
     def finish(self) -> None:
         """Write everything that was collected."""
         self.flush_journal()
-        changed = [(int(id[1:]), before, self._items[id]) for id, before in self._original.items()]
+        changed, credited = list[Changed](), list[tuple[Any, ...]]()
+        for id, before in self._original.items():
+            after = self._items[id]
+            if before is not None and after is not None and rows.differ_in_values_alone(before, after):
+                credited.append(
+                    rows.to_credit(after)
+                )  # nothing has changed that is indexed, embedded, counted or hashed
+            else:
+                changed.append((int(id[1:]), before, after))
         self._original = {}
-        credited = [
-            after
-            for _, before, after in changed
-            if before is not None and after is not None and rows.differ_in_values_alone(before, after)
-        ]
-        if credited:
-            # Only values have changed, nothing that is indexed, embedded, counted or hashed.
-            self.connection.executemany(rows.CREDIT, [rows.to_credit(item) for item in credited])
-            credited_ids = {item.id for item in credited}
-            changed = [one for one in changed if one[2] is None or one[2].id not in credited_ids]
+        self.connection.executemany(rows.CREDIT, credited)
         if changed:
             self._write_items(changed)
             self._write_words(changed)
@@ -352,16 +341,11 @@ class Transaction:
 
     def flush_journal(self) -> None:
         """Write the collected journal entries and what belongs to them."""
-        if self._events:
-            self.connection.executemany("INSERT INTO events VALUES(?,?,?,?,?,?,?,?,?,?,?,?)", self._events)
-            self._events = []
-        if self._touches:
-            self.connection.executemany("INSERT INTO touches VALUES(?,?,?,?)", self._touches)
-            self._touches = []
-        if self._lost_contents:
-            put = "INSERT INTO former_contents VALUES(?,?) ON CONFLICT DO NOTHING"
-            self.connection.executemany(put, self._lost_contents)
-            self._lost_contents = []
+        self.connection.executemany("INSERT INTO events VALUES(?,?,?,?,?,?,?,?,?,?,?,?)", self._events)
+        self.connection.executemany("INSERT INTO touches VALUES(?,?,?,?)", self._touches)
+        put = "INSERT INTO former_contents VALUES(?,?) ON CONFLICT DO NOTHING"
+        self.connection.executemany(put, self._lost_contents)
+        self._events, self._touches, self._lost_contents = [], [], []
 
     def _write_items(self, changed: Sequence[Changed]) -> None:
         fresh, rewritten = list[Row](), list[Row]()
@@ -380,24 +364,18 @@ class Transaction:
                     (fresh if before is None else rewritten).append(rows.to_row(item, home.id, content, metadata))
         self.connection.executemany(rows.INSERT, fresh)
         self.connection.executemany(rows.REPLACE, rewritten)
-        gone = [(n,) for n, before, after in changed if after is None and before is not None]
-        if gone:
-            self.connection.executemany("DELETE FROM items WHERE n = ?", gone)
+        gone = [(n,) for n, _, after in changed if after is None]
+        self.connection.executemany("DELETE FROM items WHERE n = ?", gone)
 
     def _write_words(self, changed: Sequence[Changed]) -> None:
         deletes: list[int] = []
         inserts: list[Row] = []
-        made: list[Row] = []  # new rows since the last `finish`
         newest, long = self.seq - 1, False
         for n, before, after in changed:
             if n > self._indexed:
                 # This row is beyond the index.
                 newest = max(newest, n)
-                if after is not None:
-                    text = after.indexed_text
-                    long = long or len(text) > LONG
-                    if n >= self._begun and after.current:
-                        made.append((n, self.book.row(after.scope).tokens, text))
+                long = long or (after is not None and len(after.indexed_text) > LONG)
                 continue
             old, new = (item.indexed_text if item is not None and item.current else None for item in (before, after))
             if old == new:
@@ -412,10 +390,8 @@ class Transaction:
         if inserts:
             write_terms(self.connection, inserts)
         if long or newest - self._indexed >= TAIL:
-            index_rows(self.connection, self._indexed, self._begun - 1, made)
-            note_indexed(self.connection, newest)
+            index_rows(self.connection, self._indexed, newest)
             self._indexed = newest
-        self._begun = newest + 1
 
     def _note_former(self, before: Item, after: Item | None) -> None:
         """Keep for undo the content number that the item loses, and the vector of a text that came and went in this write."""
@@ -447,15 +423,13 @@ class Transaction:
                     wanted.append((self.set_id, n, number))
                 else:
                     fresh.append((n, number, vector))
-        if stale:
-            self.connection.executemany(
-                f"INSERT INTO former_vectors SELECT ?, n, hash, vector FROM {table} WHERE n = ? {_FORMER}",
-                [(self.set_id, n) for n in stale],
-            )
-            self.connection.executemany(f"DELETE FROM {table} WHERE n = ?", [(n,) for n in stale])
-        if self._former:
-            self.connection.executemany(f"INSERT INTO former_vectors VALUES(?,?,?,?) {_FORMER}", self._former)
-            self._former = []
+        self.connection.executemany(
+            f"INSERT INTO former_vectors SELECT ?, n, hash, vector FROM {table} WHERE n = ? {_FORMER}",
+            [(self.set_id, n) for n in stale],
+        )
+        self.connection.executemany(f"DELETE FROM {table} WHERE n = ?", [(n,) for n in stale])
+        self.connection.executemany(f"INSERT INTO former_vectors VALUES(?,?,?,?) {_FORMER}", self._former)
+        self._former = []
         self.connection.executemany(f"INSERT INTO {table} VALUES(?,?,?) {rows.NEW_VECTOR}", fresh)
         # A wording that was there before comes back with its vector. Any other is found by words only until it is embedded;
         # the store's statistics say how many there are.

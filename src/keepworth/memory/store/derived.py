@@ -49,9 +49,8 @@ class CorpusState:
     name: str
     documents: int  # current items
     words: int  # in them
-    tail: Mapping[
-        int, tuple[int, str, frozenset[str]]
-    ]  # by number, those that the full-text index lacks: scope, text, terms
+    # By number, the items that the full-text index lacks: scope, text, terms.
+    tail: Mapping[int, tuple[int, str, frozenset[str]]]
     languages: frozenset[str]  # that have stems among the terms
 
 
@@ -304,11 +303,10 @@ class Derived:
         inside: frozenset[int],
         *,
         at_once: bool = False,
-        exact: bool = False,
     ) -> ScopeWords | None:
         """Return the words of these scopes, or None if they are not held in memory. With `at_once` they are read at the first
-        search, not at the second, as the full-text index cannot tell these scopes from others; with `exact`, words of a newer
-        state than this connection sees are refused."""
+        search, not at the second, as the full-text index cannot tell these scopes from others. The words may be of a newer
+        state than this connection sees."""
         held, ids = self.scope_words, tuple(sorted(inside))
         if not held.asked_before(ids) and not at_once:
             return None
@@ -316,7 +314,7 @@ class Derived:
             follow = partial(self._follow_words, connection, corpus.seq)
             if not self.words_at.reach(connection, corpus.seq, corpus.name, follow, held.clear):
                 # The cache is newer than what this connection sees, so a scope read here would not fit in.
-                return None if exact or held.missing(ids) else held
+                return None if held.missing(ids) else held
             for id in held.missing(ids):
                 size = scalar(connection, "SELECT count FROM scopes WHERE id = ?", (id,))
                 if size is None or size > LARGEST:

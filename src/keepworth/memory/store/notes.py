@@ -65,16 +65,18 @@ def drop(connection: AnyConnection, names: Iterable[str]) -> None:
     connection.executemany("DELETE FROM facts_of_file WHERE name = ?", [(name,) for name in names])
 
 
-def _body(store: Store, name: str) -> Any:
+def _body(store: Store, name: str) -> Json | None:
+    """Return the body of a note, or None if there is none of this name."""
     with store.database.reading() as connection:
-        text = fact(connection, name)
-    return None if text is None else json.loads(text)
+        body: Json | None = json.loads(fact(connection, name) or "null")
+    return body
 
 
 def reward_range(store: Store, given: tuple[float, float] | None) -> tuple[float, float]:
     """Return the range of rewards in this memory: the one that is given, which is noted on file, or else the one on file, or 0
     to 1."""
-    low, high = _body(store, _RANGE) or USUAL_RANGE
+    with store.database.reading() as connection:
+        low, high = json.loads(fact(connection, _RANGE) or "null") or USUAL_RANGE
     if given is not None and tuple(given) != (low, high):
         low, high = map(float, given)
         if not store.database.read_only:
@@ -209,8 +211,7 @@ def keep_block(store: Store, digest: str, block: Json, *, since: int) -> None:
 
 def receipt(store: Store, episode: str) -> Json | None:
     """Return the receipt of an episode, or None if there is none any more."""
-    body: Json | None = _body(store, _RECEIPT + episode)
-    return body
+    return _body(store, _RECEIPT + episode)
 
 
 def with_receipt(connection: AnyConnection, episodes: Sequence[str]) -> set[str]:
@@ -222,8 +223,7 @@ def with_receipt(connection: AnyConnection, episodes: Sequence[str]) -> set[str]
 
 def waiting_turn(store: Store, episode: str) -> Json | None:
     """Return what is still to be written of an episode's turn, or None."""
-    body: Json | None = _body(store, _TURN + episode)
-    return body
+    return _body(store, _TURN + episode)
 
 
 def waiting_turns(store: Store) -> list[tuple[str, Json]]:

@@ -93,7 +93,7 @@ class ScopeView:
             corpus, inside = derived.corpus(connection), store.scope_ids(connection, self.scope, self.nobody)
             mask = derived.mask(connection, where)
             if inside is not None and not hidden:
-                held = derived.words_in(connection, corpus, inside, at_once=self.nobody, exact=self.exact)
+                held = derived.words_in(connection, corpus, inside, at_once=self.nobody)
                 cached = None if held is None else held.scores(sorted(inside), terms, statistics, count, mask)
                 if cached is not None and not (self.exact and derived.words_at.head != corpus.seq):
                     return [(f"m{n}", score) for n, score in cached]

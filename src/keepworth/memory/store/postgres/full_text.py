@@ -52,33 +52,26 @@ class Postings:
                 numbers.append(n)
                 times.append(count)
                 lengths.append(len(listed))
-        if not rows:
-            return
         connection.execute(
             "INSERT INTO words(term, rowid, home, times, length) SELECT t.term, t.n, i.scope, t.times, t.length "
             "FROM unnest(?::text[], ?::bigint[], ?::bigint[], ?::bigint[]) AS t(term, n, times, length) "
             "JOIN items i ON i.n = t.n",
             (terms, numbers, times, lengths),
         )
-        if documents:
-            # Sorted, so that two writers lock the rows in the same order and cannot deadlock.
-            listed = sorted(documents)
-            connection.execute(
-                "INSERT INTO word_counts SELECT * FROM unnest(?::text[], ?::bigint[]) ON CONFLICT(term) DO UPDATE SET "
-                "doc = word_counts.doc + excluded.doc",
-                (listed, [documents[term] for term in listed]),
-            )
+        connection.execute(
+            "INSERT INTO word_counts SELECT * FROM unnest(?::text[], ?::bigint[]) ON CONFLICT(term) DO UPDATE SET "
+            "doc = word_counts.doc + excluded.doc",
+            (list(documents), list(documents.values())),
+        )
 
     def remove(self, connection: AnyConnection, numbers: Sequence[int]) -> None:
         gone = select(connection, "DELETE FROM words WHERE rowid = ANY(?) RETURNING term", (list(numbers),))
         fewer = Counter(term for (term,) in gone if term)
-        if fewer:
-            listed = sorted(fewer)
-            connection.execute(
-                "UPDATE word_counts SET doc = word_counts.doc - less.doc FROM unnest(?::text[], ?::bigint[]) AS less(term, doc) "
-                "WHERE word_counts.term = less.term",
-                (listed, [fewer[term] for term in listed]),
-            )
+        connection.execute(
+            "UPDATE word_counts SET doc = word_counts.doc - less.doc FROM unnest(?::text[], ?::bigint[]) AS less(term, doc) "
+            "WHERE word_counts.term = less.term",
+            (list(fewer), list(fewer.values())),
+        )
 
     def tidy(self, connection: AnyConnection) -> None:
         connection.execute("DELETE FROM word_counts WHERE doc <= 0")

@@ -249,9 +249,7 @@ class Database(Backend):
             try:
                 file = identity(self.path)
             except OSError as error:  # such as a loop of links
-                raise NotAMemoryFile(
-                    f"{self.path} cannot be opened ({error.strerror}): check the path and its folder"
-                ) from error
+                raise self._not_opened(error.strerror) from error
             if file in _CARRIED:
                 raise Forked(FORKED.format(self.path))
             if file not in OPEN:
@@ -289,9 +287,7 @@ class Database(Backend):
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise StorageFull(f"no room left for {self.path}: free some space; nothing was written") from error
-            raise NotAMemoryFile(
-                f"{self.path} cannot be opened ({error.strerror}): check the path and its folder"
-            ) from error
+            raise self._not_opened(error.strerror) from error
 
     def _connect(self, read_only: bool) -> FileConnection:
         if read_only:
@@ -378,35 +374,36 @@ class Database(Backend):
             raise StorageFull(f"no room left for {self.path}: free some space; nothing was written") from error
         except (apsw.ReadOnlyError, apsw.AuthError, apsw.PermissionsError) as error:
             raise ReadOnly(f"{self.path} cannot be written: check its permissions and those of its folder") from error
-        except (apsw.NotADBError, apsw.CorruptError, Unreadable) as error:
-            self._damage = self._damage or str(error)
-            raise NotAMemoryFile(f"{self.path} is damaged or not a memory file ({error}): restore a backup") from error
-        except UnicodeDecodeError as error:
-            raise NotAMemoryFile(f"{self.path} is damaged ({error}): restore a backup") from error
+        except (apsw.NotADBError, apsw.CorruptError, Unreadable, UnicodeDecodeError) as error:
+            raise self._damaged(error) from error
         except (apsw.BusyError, apsw.LockedError) as error:
             raise Busy(f"{self.path} was locked by another process for {self._timeout:g} s: try again") from error
         except UnicodeEncodeError as error:
             raise self.invalid(error) from error
         except apsw.SQLError as error:
             if "fts5" in str(error):
-                self._damage = self._damage or str(error)
-                raise NotAMemoryFile(
-                    f"the full-text index of {self.path} is damaged ({error}): restore a backup"
-                ) from error
+                raise self._damaged(error, "the full-text index of ") from error
             if "malformed JSON" in str(error):
-                raise NotAMemoryFile(f"{self.path} is damaged ({error}): restore a backup") from error
+                raise self._damaged(error) from error
             if "no such table: vectors_" not in str(error):
                 raise
             raise self.made_anew() from error
         except apsw.IOError as error:
             if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHORT_READ:  # cut off within its last page
-                self._damage = self._damage or str(error)
-                raise NotAMemoryFile(f"{self.path} is damaged: its end is missing; restore a backup") from error
+                raise self._damaged("its end is missing") from error
             raise StorageFailed(
                 f"the disk refused {self.path} ({error}): look at its file system, quota and limits; nothing was written"
             ) from error
         except apsw.CantOpenError as error:
-            raise NotAMemoryFile(f"{self.path} cannot be opened ({error}): check the path and its folder") from error
+            raise self._not_opened(error) from error
+
+    def _damaged(self, what: object, part: str = "") -> NotAMemoryFile:
+        """Note damage, after which nothing is written any more, and return the error to raise. `part` is what is damaged."""
+        self._damage = self._damage or str(what)
+        return NotAMemoryFile(f"{part}{self.path} is damaged ({what}): restore a backup")
+
+    def _not_opened(self, reason: object) -> NotAMemoryFile:
+        return NotAMemoryFile(f"{self.path} cannot be opened ({reason}): check the path and its folder")
 
     def truncate_log(self) -> bool:
         if self.in_memory:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import atexit
 import json
 import logging
-import os
 import re
 import struct
 import threading
@@ -254,8 +253,6 @@ def _row(transaction: Transaction, entry: Logged) -> tuple[Any, ...]:
 
 
 _OPEN: weakref.WeakSet[DecisionLog] = weakref.WeakSet()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_OPEN.clear)  # the parent writes its queued decisions
 
 
 @atexit.register

@@ -225,14 +225,13 @@ def concerned_by(store: Store, id: str) -> list[tuple[str, ...]]:
 def assembled(store: Store, scope: Scope, id: str, seen: Scope | None = None) -> Episode:
     """Put an episode together from the file, rolled-back operations included. It has no segments, as a memory records no model
     calls. Raises UnknownEpisode."""
-    if not isinstance(id, str) or not id.isascii():
-        raise UnknownEpisode(f"no episode {id!r:.80} in this memory: take the text that it gave as an id")
     with store.database.reading() as connection:
-        row = first(connection, "SELECT scope, task, began, ended, outcome FROM episodes WHERE id = ?", (id,))
-        if row is None or not scope.contains(store.scope_named(connection, row[0])):
+        begun = begun_as(store, scope, id)
+        if begun is None:
             raise UnknownEpisode(
                 f"no episode {id!r:.80} in this scope of {store.database.path}: take the `.id` of one, or one of `episodes()`"
             )
+        ended, outcome = first(connection, "SELECT ended, outcome FROM episodes WHERE id = ?", (id,))
         decisions = of_episode(connection, id)
         entries = store.entries(IN_EPISODE, (id,))
         shown = _shown(store, seen or scope, decisions)
@@ -250,12 +249,11 @@ def assembled(store: Store, scope: Scope, id: str, seen: Scope | None = None) ->
         if isinstance(act, Credit):
             rewards.append(RewardTerm(name=act.source or "reward", value=act.value, scorer=act.source))
         elif isinstance(act, Operation):
-            outcome = "applied" if entry.applied else f"no-op: {entry.reason}"
-            operations.append(MemoryEvent(act, ParseStatus.OK, outcome))
-    _, task, _, ended, outcome = row
+            result = "applied" if entry.applied else f"no-op: {entry.reason}"
+            operations.append(MemoryEvent(act, ParseStatus.OK, result))
     return Episode(
         id=id,
-        task=task,
+        task=begun.task,
         role="",
         question="",
         segments=(),

@@ -226,10 +226,7 @@ class Snapshot:
     def by_meaning(self, vectors: Vectors, count: int, where: Filter | None, hidden: frozenset[str]) -> list[Ranked]:
         drift = self._drifted()
         ranked = self.view.by_meaning(vectors, count, where, hidden | drift.ids)
-        current = [
-            item for item in drift.images.values() if item is not None and item.current and item.id not in hidden
-        ]
-        past = self.store.vectors_for(current) if current else {}
+        past = self.store.vectors_for([item for item in drift.current if item.id not in hidden])
         if not past:
             return ranked
         return [
@@ -260,16 +257,13 @@ class _Drift:
     def __init__(self, images: dict[int, Item | None], present: Sequence[Item] = ()) -> None:
         self.images = images
         self.ids = frozenset(f"m{n}" for n in images)
-        self._present = InvertedIndex()
-        for live in present:
-            if live.current:
-                self._present.add(live.indexed_text)
-        self._ids: list[str] = []
-        self.index = InvertedIndex()
-        for item in images.values():
-            if item is not None and item.current:
-                self._ids.append(item.id)
-                self.index.add(item.indexed_text)
+        self.current = [item for item in images.values() if item is not None and item.current]
+        self.index, self._present = InvertedIndex(), InvertedIndex()
+        for item in self.current:
+            self.index.add(item.indexed_text)
+        for item in present:
+            if item.current:
+                self._present.add(item.indexed_text)
 
     def corrected(self, live: CorpusStatistics, terms: Sequence[str]) -> CorpusStatistics:
         """Return the live statistics with the present states taken out and the past ones put in."""
@@ -287,4 +281,4 @@ class _Drift:
 
     def lexical(self, terms: Sequence[str], statistics: CorpusStatistics) -> Ranked:
         scores = self.index.scores(terms, statistics)
-        return [(self._ids[row], float(scores[row])) for row in best(scores, len(self._ids))]
+        return [(self.current[row].id, float(scores[row])) for row in best(scores, len(self.current))]

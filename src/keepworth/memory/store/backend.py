@@ -58,8 +58,6 @@ class Backend(ABC):
     path: str
     errors: tuple[type[Exception], ...]
     """The exceptions that the database's driver raises."""
-    place = Path()
-    """Path of the file; only of use where `has_files` is true."""
     has_files = False
     """Whether the memory is a file, beside which other files may belong to it."""
     in_memory = False

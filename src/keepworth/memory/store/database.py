@@ -233,7 +233,6 @@ class Database(Backend):
         try:
             self._writer = self._open_first()
             self._hold = _Hold(self._writer)
-            self.place = Path(os.path.realpath(self.path))  # with all links resolved
         except BaseException:
             self._close_connections()
             raise

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import apsw
 import numpy as np
 
 from keepworth.memory.search.terms import terms as terms_of
@@ -87,8 +88,6 @@ class Fts5:
 
     def wrong(self, connection: AnyConnection) -> set[int]:
         """Compare every occurrence of every word with an index made anew from the items."""
-        import apsw
-
         fresh = apsw.Connection("")  # a temporary file that SQLite deletes on close
         try:
             fresh.execute(f"CREATE VIRTUAL TABLE words USING fts5({FULL_TEXT})")

@@ -22,7 +22,7 @@ from keepworth.memory.operations import Act, Draft, OperationOutcome
 from keepworth.memory.scan import Scan
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.where import Filter
-from keepworth.memory.store import notes, opening, rows, schema, undo
+from keepworth.memory.store import notes, opening, purge, rows, schema, undo
 from keepworth.memory.store.backend import Backend
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.decision_log import newest_purge
@@ -92,9 +92,7 @@ class Store:
         with self.database.reading() as connection:
             unfinished = notes.fact(connection, notes.UNFINISHED) is not None
         if unfinished and not self.database.read_only:
-            from keepworth.memory.store.purge import finish
-
-            finish(self)
+            purge.finish(self)
         self.use(None)
 
     def vectors_for(self, items: Sequence[Item]) -> dict[str, Vectors]:

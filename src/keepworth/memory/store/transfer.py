@@ -20,6 +20,7 @@ from keepworth.memory.item import Scope, Status, checked_text, from_record, json
 from keepworth.memory.operations import Assignment, Draft
 from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.store import notes, rows
+from keepworth.memory.store.checks import journal_problems
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.decision_log import as_json, packed, unpacked
 from keepworth.memory.store.transaction import Transaction
@@ -204,8 +205,6 @@ def _hold(transaction: Transaction, scan: Scan, now: str) -> None:
 
 
 def _check_journal(store: Store, connection: AnyConnection) -> None:
-    from keepworth.memory.store.checks import journal_problems
-
     try:
         problems = journal_problems(store, connection)
     except rows.Unreadable as error:

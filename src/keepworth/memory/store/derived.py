@@ -201,19 +201,18 @@ class Derived:
             which, values = f"i.scope {AMONG}", among(sorted(inside))
         elif not blocks.covered(connection):
             return None
-        dimension = self._dimension(connection)
-        assert self._store.set_id is not None
+        set_id, dimension = self._vector_set(connection)
 
         def search(block: Block) -> list[list[tuple[int, float]]]:
             return DenseIndex(dimension, block if block.size else None).search(vectors, count, None, inside, mask)
 
         if which:
             block = Block(dimension)
-            blocks.append_rows(block, connection, self._store.set_id, which, (values,))
+            blocks.append_rows(block, connection, set_id, which, (values,))
             return search(block)
         lines: list[list[tuple[int, float]]] = [[] for _ in vectors]
         block, read = Block(dimension, blocks.ITEMS), list[blocks.Part]()
-        for part in blocks.append_all(connection, self._store.set_id, self.corpus(connection).state[3], block):
+        for part in blocks.append_all(connection, set_id, self.corpus(connection).state[3], block):
             for line, best in zip(lines, search(block), strict=True):
                 line += best
             read.append(part)
@@ -221,14 +220,13 @@ class Derived:
         self._note_read(connection, read)
         return [sorted(line, key=lambda one: -one[1])[:count] for line in lines]
 
-    def _dimension(self, connection: AnyConnection) -> int:
-        """Return the dimension of the vectors in use. Raises EncoderMismatch if another encoder's have replaced them."""
-        dimension: int | None = scalar(
-            connection, "SELECT dimension FROM vector_sets WHERE id = ?", (self._store.set_id,)
-        )
-        if dimension is None:
+    def _vector_set(self, connection: AnyConnection) -> tuple[int, int]:
+        """Return the id and the dimension of the vectors in use. Raises EncoderMismatch if others have replaced them."""
+        id = self._store.set_id
+        dimension = scalar(connection, "SELECT dimension FROM vector_sets WHERE id = ?", (id,))
+        if id is None or dimension is None:
             raise self.database.made_anew()
-        return dimension
+        return id, dimension
 
     def _synced(self, connection: AnyConnection) -> DenseIndex:
         """Return the vector index, brought up to the newest journal entry that this connection sees, or beyond."""
@@ -244,9 +242,8 @@ class Derived:
 
     def _load(self, connection: AnyConnection, made: str) -> None:
         """Build the vector index of all current items from the file."""
-        dimension = self._dimension(connection)
-        assert self._store.set_id is not None
-        block, read = blocks.load(connection, self._store.set_id, made, dimension)
+        set_id, dimension = self._vector_set(connection)
+        block, read = blocks.load(connection, set_id, made, dimension)
         self._note_read(connection, read)
         self._dense = DenseIndex(dimension, block if block.size else None)
 

@@ -430,7 +430,7 @@ class Store:
         """Return the items that differ between two snapshots, in order of writing."""
         earlier, later = self.base(scope, one), self.base(scope, other)
         with self.database.reading():
-            touched = self.images_at(scope, min(earlier.position or 0, later.position or 0))
+            touched = self.images_at(scope, min(earlier.position, later.position))
             out = []
             for n in sorted(touched):
                 before, after = earlier.get(f"m{n}"), later.get(f"m{n}")

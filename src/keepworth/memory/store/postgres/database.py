@@ -14,7 +14,6 @@ import re
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -54,7 +53,6 @@ _NOWHERE = "\ufffe\uffff\ufffe"
 """A text that no stored text equals."""
 
 
-@lru_cache(maxsize=1000)
 def _marked(statement: str) -> str:
     """Return a statement with parameters as psycopg takes it: `%s` for `?`, and an array for AMONG."""
     return statement.replace("%", "%%").replace(AMONG, "= ANY(?)").replace("?", "%s")

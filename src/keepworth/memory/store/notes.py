@@ -96,6 +96,13 @@ def _beginning(connection: AnyConnection, prefix: str) -> list[tuple[str, Any]]:
     return [(name.removeprefix(prefix), json.loads(value)) for name, value in facts]
 
 
+def _under(connection: AnyConnection, prefix: str, names: Sequence[str]) -> dict[str, Any]:
+    """Return the bodies of those notes that there are, by their names without `prefix`."""
+    query = f"SELECT name, value FROM facts_of_file WHERE name {AMONG}"
+    facts = select(connection, query, (among([prefix + name for name in names]),))
+    return {name.removeprefix(prefix): json.loads(value) for name, value in facts}
+
+
 def _drop_over(connection: AnyConnection, prefix: str, time: str) -> None:
     over = f"DELETE FROM facts_of_file WHERE {BEGINNING} AND json_extract(value, '$.until') < ?"
     connection.execute(over, (*beginning(prefix), timestamp(time)))
@@ -167,10 +174,8 @@ def forget_answers(connection: AnyConnection) -> None:
 
 def blocks(store: Store, digests: Sequence[str]) -> dict[str, Json]:
     """Return the blocks that are stored under these digests, where there are any."""
-    query = f"SELECT name, value FROM facts_of_file WHERE name {AMONG}"
     with store.database.reading() as connection:
-        facts = select(connection, query, (among([_BLOCK + digest for digest in digests]),))
-    return {name.removeprefix(_BLOCK): json.loads(value) for name, value in facts}
+        return _under(connection, _BLOCK, digests)
 
 
 def begin_turn(
@@ -216,9 +221,7 @@ def receipt(store: Store, episode: str) -> Json | None:
 
 def with_receipt(connection: AnyConnection, episodes: Sequence[str]) -> set[str]:
     """Return those of the episodes that have a receipt."""
-    query = f"SELECT name FROM facts_of_file WHERE name {AMONG}"
-    facts = select(connection, query, (among([_RECEIPT + episode for episode in episodes]),))
-    return {name.removeprefix(_RECEIPT) for (name,) in facts}
+    return set(_under(connection, _RECEIPT, episodes))
 
 
 def waiting_turn(store: Store, episode: str) -> Json | None:

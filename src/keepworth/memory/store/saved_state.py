@@ -44,19 +44,14 @@ def save(connection: AnyConnection, name: str, state: Saved) -> None:
 
 def saved(connection: AnyConnection, name: str) -> Saved | None:
     """Return the state saved under this name, or None if there is no valid one."""
-    text = fact(connection, _SAVED + name)
-    if text is None:
-        return None
     try:
-        checksum, body = json.loads(text)
-    except (ValueError, TypeError):
+        checksum, body = json.loads(fact(connection, _SAVED + name) or "null")
+    except (ValueError, TypeError):  # there is none, or it is damaged
         return None
     if zlib.crc32(json.dumps(body).encode()) != checksum:
         return None
     seq, chain, likelihood, doubts, seqs, trusts = body
-    if turned_back(connection, seq):
-        return None
-    if scalar(connection, f"SELECT {NAMED} FROM events WHERE seq = ?", (seq,)) != chain:
+    if turned_back(connection, seq) or scalar(connection, f"SELECT {NAMED} FROM events WHERE seq = ?", (seq,)) != chain:
         return None
     state = Saved(seq, likelihood, doubts, {})
     for number, trust in zip(array("q", base64.b64decode(seqs)), array("d", base64.b64decode(trusts)), strict=True):

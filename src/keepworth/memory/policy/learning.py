@@ -372,7 +372,7 @@ class Learning:
                 raise InvalidPolicy(f"policy {self.policy!r} estimates no effects.", "Open the memory with 'default'.")
             asked_for = experience.query(query, "")
             judgement = valuer.judge(asked_for.vector, asked_for.text, [as_pooled(item)])
-            return judgement.worth(0, valuer.in_full(item.id) if judgement.accounts else None)
+            return judgement.worth(0, valuer.accounts([item.id])[0] if judgement.accounts else None)
 
     def ledger(self, items: Sequence[str] | None = None, *, everything: bool = False) -> Balance:
         """Return the ledger: what chance decided, and what came of it. If the policy keeps none, it is computed from the log.

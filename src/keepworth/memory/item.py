@@ -7,7 +7,7 @@ import json
 import secrets
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import lru_cache
@@ -615,18 +615,13 @@ def metadata_text(metadata: Mapping[str, Any]) -> str:
 
 def to_record(item: Item) -> dict[str, Any]:
     """Return an item as plain data without defaults: for exports, and for the journal, which stores it before a change."""
-    defaults = _DEFAULTS
-    record: dict[str, Any] = {}
-    for name in _NAMES:
-        value = getattr(item, name)
-        if value != defaults.get(name):
-            record[name] = value
+    record = {name: value for name in _NAMES if (value := getattr(item, name)) != _DEFAULTS.get(name)}
     record["kind"] = item.kind.value
     if "status" in record:
         record["status"] = item.status.value
-    for name in ("scope", "provenance", "values"):
+    for name in _PARTS:
         if name in record:
-            record[name] = {part: getattr(record[name], part) for part in _NAMES_OF[name]}
+            record[name] = asdict(record[name])
     if "links" in record:
         record["links"] = [[link.target, link.relation] for link in item.links]
     if "metadata" in record:
@@ -657,7 +652,6 @@ _PARTS: dict[str, type[Scope | Provenance | ValueStatistics]] = {
     "provenance": Provenance,
     "values": ValueStatistics,
 }
-_NAMES_OF = {name: tuple(part.name for part in fields(kind)) for name, kind in _PARTS.items()}
 _DEFAULTS: dict[str, Any] = {
     part.name: part.default for part in fields(Item) if part.default is not MISSING and part.name != "kind"
 } | {"metadata": {}}

@@ -88,7 +88,6 @@ class Learning:
         policy = self._fresh()
         self.keeps = policy.keeps  # items of its own, so that an episode is closed with its reward
         self.searches = policy.retriever is None  # whether it chooses among what the memory's own search finds
-        self._unrewarded = False  # whether the default policy knows no reward yet
         self._taught = array("q")  # of each choice that the default policy learned from, the number of its reward
         self._unsaved = 0  # rewards of this process since that was saved
         self._mine: set[int] = set()  # rewards that this process has learned from, and did not follow yet
@@ -130,7 +129,7 @@ class Learning:
             record, selector = policy.valuer, policy.selector
             assert isinstance(record, RewardRecord)
             drawn = self._drawn_in(ask.number) if ask.explore and ask.number >= 0 else None
-            if by_words and self._unrewarded:  # nothing is compared with the query
+            if by_words and not len(record):  # nothing is compared with the query
                 vector = np.zeros(0, np.float32)
             elif vector is None or policy.keyer is not situation:
                 vector = experience.encoder.encode([text])[0]
@@ -415,8 +414,6 @@ class Learning:
             else:
                 self._follow(connection, since)
             self._seq = head
-            valuer = self._experience.policy.valuer
-            self._unrewarded = isinstance(valuer, RewardRecord) and not len(valuer)
         return self._experience
 
     def _fresh(self) -> Policy:

@@ -287,9 +287,6 @@ class Ledger:
         self._known: dict[str, tuple[int, float, Account]] = {}
         self._people = {"": 0}
 
-    def __len__(self) -> int:
-        return sum(len(column.at) for column in self._columns.values())
-
     @property
     def items(self) -> Collection[str]:
         """Return the ids of the items that have rows."""

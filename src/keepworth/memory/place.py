@@ -140,13 +140,7 @@ def address(url: str) -> Address:
     named = [value for name, value in asked if name == "schema"]
     rest = [(name, value) for name, value in asked if name != "schema"]
     schema = named[-1] if named else SCHEMA
-    if (
-        not schema
-        or not schema.replace("_", "a").isalnum()
-        or not schema.isascii()
-        or len(schema) > LONGEST_SCHEMA
-        or schema.startswith("pg_")
-    ):
+    if not re.fullmatch(rf"(?!pg_)[A-Za-z0-9_]{{1,{LONGEST_SCHEMA}}}", schema):
         raise NotAMemoryFile(
             f"{schema!r:.80} is no name of a schema for a memory: use letters, digits and underscores, {LONGEST_SCHEMA} at most"
         )

@@ -332,17 +332,9 @@ class RewardRecord:
         """
         shown = [intern(id) for id in shown]  # many rows name the same items
         roles = roles if self.roles and action and roles is not None else ()
+        rewarded = self._bounded(reward)
         self.ledger.add(
-            unit or decision,
-            decision,
-            self._bounded(reward),
-            weight,
-            shown,
-            odds or {},
-            expected,
-            self._total,
-            self.bounds,
-            by,
+            unit or decision, decision, rewarded, weight, shown, odds or {}, expected, self._total, self.bounds, by
         )
         reward = self._scaled(reward)
         again = bool(decision) and self._places.get(decision, -1) >= self._first

@@ -711,9 +711,8 @@ class RewardRecord:
         without = np.full(n, weights.all[0] * near.mean + weights.all[1] * expected)
         for model, gain, judged in judgements:
             means += model @ gain.reshape(len(model), n)
-            by_way = model.reshape(len(judged.base), -1, len(SHARES)).sum(
-                axis=1
-            )  # what is expected without depends on these alone
+            # What is expected without depends on these alone.
+            by_way = model.reshape(len(judged.base), -1, len(SHARES)).sum(axis=1)
             without += by_way.ravel() @ judged.base.reshape(-1, n)
         mean = self._sum / max(self._number, 1e-9)
         # How much rewards vary beside those that are 0 or 1, with the same mean.

@@ -190,9 +190,8 @@ class Learning:
             find: Gives the hits of a search, or those that its stages make of candidates (id, score), best first.
             staged: Whether candidates of the policy go through the stages of a search.
         """
-        hits = (
-            find(None) if searched else None
-        )  # before what is learned is brought up to date, which then knows all of them
+        # Before what is learned is brought up to date, which then knows all of them.
+        hits = find(None) if searched else None
         with self._lock:
             experience, mirror = self._now(), self._mirror
             rows = mirror.rows

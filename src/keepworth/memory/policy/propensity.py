@@ -102,8 +102,6 @@ class Independent:
     def given(self, drawn: Mapping[int, tuple[float, bool]]) -> Independent:
         """Return the distribution later in the same episode: what was seen or drawn before is neither challenged nor a
         challenger, and a challenge brings back nothing that was withheld."""
-        if not drawn:
-            return self
         main = self.order[: self.k]
         again = {index for index, _ in self.challengers} | set(main[-1:])
         again |= {index for index in main if not drawn.get(index, (1.0, True))[1]}

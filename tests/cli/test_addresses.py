@@ -93,9 +93,6 @@ def test_what_is_said_of_a_place_has_no_password() -> None:
     assert str(place) == SAID
     assert "hunter2" not in f"{place!r} {place.base}"
     assert place.given == place.opens == ADDRESS
-    assert place.has_password
-    assert not place_of(SAID).has_password
-    assert place_of("postgresql://db/agents?sslpassword=x").has_password
     with pytest.raises(MemoryProblem, match="is an address"):
         _ = place.file
     with pytest.raises(MemoryProblem, match=re.escape(SAID)):

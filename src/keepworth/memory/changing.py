@@ -162,7 +162,7 @@ class Changes:
             _check_length("provenances", provenances, len(texts))
             drafts = [replace(draft, provenance=checked_provenance(one)) for one in provenances]
         if of_each is not None:
-            drafts = [one.with_metadata(plain_metadata(more)) for one, more in zip(drafts, of_each, strict=True)]
+            drafts = [replace(one, metadata=plain_metadata(more)) for one, more in zip(drafts, of_each, strict=True)]
         if not texts:
             return []
         acts = [(Operation(OperationKind.ADD, text=text), one) for text, one in zip(texts, drafts, strict=True)]
@@ -364,9 +364,7 @@ class Changes:
                 "erase needs a user_id, agent_id or session_id: say whose memory goes; for the whole, delete the file"
             )
         self._decisions.flush()
-        result = purge.erase(self.store, self.scope, scope)
-        self.scopes.forget()
-        return result
+        return purge.erase(self.store, self.scope, scope)
 
     def release(self, id: str) -> Item:
         """Let an item out of quarantine, so that searches find it. Raises UnknownItem, and InvalidText if it is in none."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from numbers import Real
 from typing import Any, Protocol
 
@@ -56,12 +56,6 @@ class Draft:
     status: Status = Status.ACTIVE
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     deduplicate: bool = True
-
-    def with_metadata(self, metadata: Mapping[str, Any]) -> Draft:
-        """Return a copy with other metadata, in a third of the time that `dataclasses.replace` takes."""
-        of, since, to, end = self.event_time, self.valid_from, self.valid_to, self.expires_at
-        where, trust, status, once = self.provenance, self.trust, self.status, self.deduplicate
-        return Draft(self.kind, self.key, self.scope, of, since, to, end, where, trust, status, metadata, once)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,23 +166,12 @@ def checked_reward(value: object, bounds: tuple[float, float] | None = None) -> 
     return number
 
 
+_DRAFTED = tuple(part.name for part in fields(Draft) if part.name != "deduplicate")
+
+
 def new_item(text: str, draft: Draft, *, new_id: str, now: str) -> Item:
-    return Item(
-        id=new_id,
-        text=text,
-        kind=draft.kind,
-        key=draft.key,
-        scope=draft.scope,
-        event_time=draft.event_time,
-        written_at=now,
-        valid_from=draft.valid_from,
-        valid_to=draft.valid_to,
-        expires_at=draft.expires_at,
-        provenance=draft.provenance,
-        trust=draft.trust,
-        status=draft.status,
-        metadata=draft.metadata,
-    )
+    drafted = {name: getattr(draft, name) for name in _DRAFTED}
+    return Item(new_id, text, written_at=now, **drafted)
 
 
 def nothing_new(item: Item, other: Item) -> bool:
@@ -288,17 +271,17 @@ def _replace_with_new(view: View, operation: Operation, draft: Draft, new_id: st
 
 
 def _delete(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> OperationOutcome:
-    targets = tuple(dict.fromkeys(operation.targets))
-    if not targets:
-        return OperationOutcome(False, reason="DELETE needs a target")
-    items = [(target, view.get(target)) for target in targets]
-    for target, item in items:
+    deleted: dict[str, Item] = {}
+    for target in operation.targets:
+        item = view.get(target)
         if item is None or item.deleted:
             return OperationOutcome(False, reason=f"unknown target {target!r:.80}")
-    for _, item in items:
-        assert item is not None
-        view.put(replace(item, deleted=True, ended_at=item.ended_at or now))
-    return OperationOutcome(True, targets)
+        deleted[target] = replace(item, deleted=True, ended_at=item.ended_at or now)
+    if not deleted:
+        return OperationOutcome(False, reason="DELETE needs a target")
+    for item in deleted.values():
+        view.put(item)
+    return OperationOutcome(True, tuple(deleted))
 
 
 def _link(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> OperationOutcome:

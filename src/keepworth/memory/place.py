@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from dataclasses import dataclass
@@ -45,10 +46,6 @@ class MemoryPlace:
     def opens(self) -> str | Path:
         """The path or address that `Memory` is opened with."""
         return self.given if self.on_server else self.file
-
-    @property
-    def has_password(self) -> bool:
-        return self.on_server and address(self.given).has_password
 
     @property
     def file(self) -> Path:
@@ -123,7 +120,6 @@ class Address(NamedTuple):
     database: str
     identity: str
     """Host, port, database and schema: equal for all users that open this memory under the same name of its host."""
-    has_password: bool
 
 
 def address(url: str) -> Address:
@@ -144,13 +140,7 @@ def address(url: str) -> Address:
     named = [value for name, value in asked if name == "schema"]
     rest = [(name, value) for name, value in asked if name != "schema"]
     schema = named[-1] if named else SCHEMA
-    if (
-        not schema
-        or not schema.replace("_", "a").isalnum()
-        or not schema.isascii()
-        or len(schema) > LONGEST_SCHEMA
-        or schema.startswith("pg_")
-    ):
+    if not re.fullmatch(rf"(?!pg_)[A-Za-z0-9_]{{1,{LONGEST_SCHEMA}}}", schema):
         raise NotAMemoryFile(
             f"{schema!r:.80} is no name of a schema for a memory: use letters, digits and underscores, {LONGEST_SCHEMA} at most"
         )
@@ -168,8 +158,7 @@ def address(url: str) -> Address:
     host = more.get("host") or more.get("hostaddr") or parts.hostname or ""
     database = more.get("dbname") or unquote(parts.path.strip("/")) or more.get("user") or user
     identity = "\0".join([host, str(more.get("port") or port or ""), database, schema])
-    has_password = bool(parts.password) or any(more.get(key) for key in SECRET)
-    return Address(shown, conninfo, schema, database, identity, has_password)
+    return Address(shown, conninfo, schema, database, identity)
 
 
 def _cut(url: str) -> str:
@@ -181,6 +170,4 @@ def _cut(url: str) -> str:
 
 
 def _digest(text: str, length: int) -> str:
-    import hashlib
-
     return hashlib.sha256(text.encode()).hexdigest()[:length]

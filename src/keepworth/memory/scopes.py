@@ -8,10 +8,6 @@ from dataclasses import replace
 from keepworth.memory.errors import InvalidScope, SharedReadOnly
 from keepworth.memory.item import EVERYWHERE, Item, Reach, Scope, one_spelling
 
-REMEMBERED = 4096
-"""How many combinations of bounds have their scope cached."""
-NOBODY = ("", "", "")
-
 
 class Scopes:
     """The scope of a handle, in which it writes, and the users whose items are shared with it: their names, with True for those
@@ -23,7 +19,6 @@ class Scopes:
         self.own = scope
         self.shares = shares or {}
         self._within = within or {}
-        self._narrowed: dict[tuple[str, str, str], Scope] = {}
 
     def inside(self, user_id: str, agent_id: str, session_id: str, shared: Mapping[str, bool] | None = None) -> Scopes:
         """Return the scopes of a narrower handle, with the same shared users unless `shared` is given. Raises InvalidScope."""
@@ -41,41 +36,26 @@ class Scopes:
     def narrowed(self, user_id: str = "", agent_id: str = "", session_id: str = "") -> Scope:
         """Return the scope that a call with these bounds writes to. Raises InvalidScope, SharedReadOnly."""
         # Only "" stands for all users: a user 0 or None is a mistake, and must not open the whole memory.
-        if (user_id, agent_id, session_id) == NOBODY:
-            return self.own
-        user_id = one_spelling(user_id) if isinstance(user_id, str) else user_id
-        given = (user_id, agent_id, session_id)
-        # A bound that is no text may not be hashable; it is left to `Scope`, which says what is wrong with it.
-        plain = all(isinstance(part, str) for part in given)
-        scope = self._narrowed.get(given) if plain else None
-        if scope is None:
-            parts = {
-                name: value for name, value in zip(("user", "agent", "session"), given, strict=True) if value != ""
-            }
-            shared = parts.pop("user") if plain and user_id in self.shares else ""
-            scope = self.own.narrowed(**parts)
-            if shared and not self.shares[shared]:
-                raise SharedReadOnly(
-                    f"{shared!r:.60} is shared here for reading alone: leave user_id out, which writes to your own memory "
-                    "and searches both"
-                )
-            scope = replace(scope, user=shared) if shared else scope
-            if len(self._narrowed) >= REMEMBERED:
-                self._narrowed.clear()
-            self._narrowed[given] = scope
-        return scope
+        given = (("user", user_id), ("agent", agent_id), ("session", session_id))
+        parts = {name: value for name, value in given if value != ""}
+        if not self.shares_with(user_id):
+            return self.own.narrowed(**parts)
+        shared = one_spelling(parts.pop("user"))
+        if not self.shares[shared]:
+            raise SharedReadOnly(
+                f"{shared!r:.60} is shared here for reading alone: leave user_id out, which writes to your own memory "
+                "and searches both"
+            )
+        return replace(self.own.narrowed(**parts), user=shared)
 
     def seen(self, user_id: str = "", agent_id: str = "", session_id: str = "") -> Scope:
         """Return the scope in which a call searches: with shared items if it names no user, and with the items of a shared user
         alone if it names that user."""
-        if not self.shares:
-            named = (user_id, agent_id, session_id) != NOBODY
-            return self.narrowed(user_id, agent_id, session_id) if named else self.own
         bounds = self._bounds(agent_id, session_id)
         if self.shares_with(user_id):
             return Scope(self.own.tenant, user_id).narrowed(**bounds)
         narrower = self.narrowed(user_id, agent_id, session_id)
-        if user_id != "":
+        if user_id != "" or not self.shares:
             return narrower
         return Reach(*narrower.parts(), tuple(Scope(self.own.tenant, name).narrowed(**bounds) for name in self.shares))
 
@@ -104,10 +84,6 @@ class Scopes:
     def shares_with(self, user_id: str) -> bool:
         """Whether the items of this user are shared with the handle."""
         return isinstance(user_id, str) and one_spelling(user_id) in self.shares
-
-    def forget(self) -> None:
-        """Drop the cached scopes, whose names may have been erased."""
-        self._narrowed.clear()
 
     def _bounds(self, agent_id: str, session_id: str) -> dict[str, str]:
         """Return the agent and the session to which a call limits shared items."""

@@ -75,9 +75,7 @@ class Verb:
     method: str  # the HTTP method
     path: str  # of its route
     role: str  # that a caller must have
-    function: Callable[
-        ..., Any
-    ]  # called with the caller, the values in the path, and the fields that the request gives
+    function: Callable[..., Any]  # called with the caller, the values in the path, and the fields of the request
     model: type[BaseModel]  # checks the fields
     of: Callable[..., Any] | None = None  # the method of `Memory` or `LiveEpisode` with the same arguments
     key: str = ""  # the name of the result in the answer; "" if the result is the whole answer

@@ -89,12 +89,10 @@ def independent(draw: st.DrawFn) -> Independent:
     order = tuple(draw(st.permutations(range(6))))
     rates = st.floats(0.01, 0.99)
     known = tuple((place, draw(rates)) for place in draw(st.permutations(range(6)))[: draw(st.integers(0, 4))])
-    lower = draw(st.integers(0, 2))
-    down = tuple((place, draw(rates)) for place in order[len(order) - lower :])
     earlier = draw(st.sets(st.integers(0, 5), max_size=2))
     drawn = {place: (draw(rates), draw(st.booleans())) for place in sorted(earlier)}
     drawn |= dict.fromkeys(draw(st.sets(st.integers(0, 5), max_size=2)), (1.0, True))  # seen without a draw
-    return Independent(order, draw(st.integers(1, 7)), known, down, draw(st.integers(1, 4)), drawn)
+    return Independent(order, draw(st.integers(1, 7)), known, draw(st.integers(1, 4)), drawn)
 
 
 @settings(max_examples=200, deadline=None)
@@ -124,13 +122,12 @@ def test_independent_draws_give_each_slate_the_product_of_their_probabilities(ch
     assert choice.certain().probability(choice.order[: choice.k]) == 1.0
 
 
-def test_what_is_withheld_makes_room_for_the_next_and_what_is_tried_for_itself() -> None:
-    choice = Independent((0, 1, 2, 3, 4), 2, ((0, 0.1),), ((4, 0.2),), together=2)
-    assert choice.odds == {0: 0.9, 4: 0.2}
-    assert choice.slate({0: True, 4: False}) == (0, 1)
-    assert choice.slate({0: False, 4: False}) == (1, 2)
-    assert choice.slate({0: True, 4: True}) == (4, 0)
-    assert choice.slate({0: False, 4: True}) == (4, 1)
+def test_what_is_withheld_makes_room_for_the_next() -> None:
+    choice = Independent((0, 1, 2, 3, 4), 2, ((0, 0.1), (1, 0.2)), together=2)
+    assert choice.odds == {0: 0.9, 1: 0.8}
+    assert choice.slate({0: True, 1: True}) == (0, 1)
+    assert choice.slate({0: False, 1: True}) == (1, 2)
+    assert choice.slate({0: False, 1: False}) == (2, 3)
     assert choice.at_most(1).odds == {0: 0.9}  # with one place there is room for one test
     assert Independent((0, 1), 2, ((0, 0.0), (1, 0.5))).odds == {1: 0.5}
 

@@ -59,8 +59,7 @@ class Actions:
     def offer(self, actions: Sequence[str]) -> None:
         """Note that these actions can be done and differ from one another. From now on their strings are compared exactly."""
         for action in actions:
-            number = self.number(action)
-            self._listed[number] = True
+            self._listed[self.number(action)] = True
 
     def listed(self, numbers: Numbers) -> Bools:
         result: Bools = self._listed[numbers]

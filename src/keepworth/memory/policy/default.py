@@ -59,7 +59,7 @@ RULES = 2
 PARTS = ("roles",)
 """What of the policy can be left out, to see what it adds."""
 WITHHOLD = 0.01
-"""With this probability an item under test is withheld in an episode, or shown where it would not be."""
+"""With this probability an item under test is withheld in an episode."""
 TOGETHER = 1
 """Items under test in one search: the least known of those that would be shown. The others wait."""
 BUDGET = 0.01
@@ -122,7 +122,7 @@ few roles, so that some gain a little by chance."""
 HELPS = 0.05
 """An item with a larger gain is not withheld; with a larger budget for tests, with one as much larger."""
 MANY = 1_000_000_000
-"""Places of a selection that shows as many as are asked for."""
+"""More than are ever asked for."""
 NOISE = 0.3
 """Variance of a reward beside what a ridge explains, where a question's own variance is 1."""
 RIDGES = np.array([1.0, 0.99])
@@ -264,7 +264,6 @@ class RewardRecord:
         self._slates = self._steps = False
         self._likelihood = np.zeros(2 + 4 * len(MODELS))
         self._weights: dict[int, _Weights] = {}  # until the next reward, as the next
-        self._accounts: dict[str, Account] = {}
         self._pull = np.zeros((2, len(RIDGES), 0))
         self._unfitted: set[str] = set()
         self.trusts = array("d")
@@ -333,17 +332,9 @@ class RewardRecord:
         """
         shown = [intern(id) for id in shown]  # many rows name the same items
         roles = roles if self.roles and action and roles is not None else ()
+        rewarded = self._bounded(reward)
         self.ledger.add(
-            unit or decision,
-            decision,
-            self._bounded(reward),
-            weight,
-            shown,
-            odds or {},
-            expected,
-            self._total,
-            self.bounds,
-            by,
+            unit or decision, decision, rewarded, weight, shown, odds or {}, expected, self._total, self.bounds, by
         )
         reward = self._scaled(reward)
         again = bool(decision) and self._places.get(decision, -1) >= self._first
@@ -387,7 +378,6 @@ class RewardRecord:
         self._count = row + 1
         self._sum_up(np.arange(begin, end))
         self._weights.clear()
-        self._accounts.clear()
         if self._count - self._first > self.newest:
             self._count_in(self._first, -1.0)
             self._first += 1
@@ -592,23 +582,22 @@ class RewardRecord:
     def _judge(self, near: _Near, keys: Sequence[str], *, actions: bool = False) -> _Judged:
         """Return what the models say about items, by what stood first and by all that was shown, or about actions."""
         n = len(keys)
-        if actions:
-            listed = {key: self._rows_of(key) for key in keys}
-            arm = np.arange(n).repeat([len(listed[key]) for key in keys])
-            rows = np.concatenate([listed[key] for key in keys])
-            overall = self._regress(near, keys, arm, rows)
-            row = near.rows.searchsorted(rows)
-            close = near.rows[np.minimum(row, len(near.rows) - 1)] == rows
-            there = np.zeros((len(near.rows), 1, n))
-            there[row[close], 0, arm[close]] = 1.0
-            seen = np.zeros((1, n))
-        else:
+        if not actions:
             numbers = np.array([self._numbered.get(key, 0) for key in keys])
             there = self._occurrences(near.rows, numbers)
             times, earned, seen = self._sums[numbers, :6].T.reshape(2, 3, n).swapaxes(0, 1)
-        if actions:
-            return self._estimate(near, there, seen, overall=overall)
-        return self._estimate(near, there, seen, times=times[:, None, None, None], earned=earned[:, None, None, None])
+            return self._estimate(
+                near, there, seen, times=times[:, None, None, None], earned=earned[:, None, None, None]
+            )
+        listed = {key: self._rows_of(key) for key in keys}
+        arm = np.arange(n).repeat([len(listed[key]) for key in keys])
+        rows = np.concatenate([listed[key] for key in keys])
+        overall = self._regress(near, keys, arm, rows)
+        row = near.rows.searchsorted(rows)
+        close = near.rows[np.minimum(row, len(near.rows) - 1)] == rows
+        there = np.zeros((len(near.rows), 1, n))
+        there[row[close], 0, arm[close]] = 1.0
+        return self._estimate(near, there, np.zeros((1, n)), overall=overall)
 
     def _judge_roles(self, near: _Near, roles: Sequence[int]) -> _Judged:
         """Return what the models say about actions with these roles."""
@@ -722,9 +711,8 @@ class RewardRecord:
         without = np.full(n, weights.all[0] * near.mean + weights.all[1] * expected)
         for model, gain, judged in judgements:
             means += model @ gain.reshape(len(model), n)
-            by_way = model.reshape(len(judged.base), -1, len(SHARES)).sum(
-                axis=1
-            )  # what is expected without depends on these alone
+            # What is expected without depends on these alone.
+            by_way = model.reshape(len(judged.base), -1, len(SHARES)).sum(axis=1)
             without += by_way.ravel() @ judged.base.reshape(-1, n)
         mean = self._sum / max(self._number, 1e-9)
         # How much rewards vary beside those that are 0 or 1, with the same mean.
@@ -937,12 +925,6 @@ class RewardRecord:
             result.append(replace(measured, success=success, usual=usual, seen=seen))
         return result
 
-    def in_full(self, item: str) -> Account:
-        """Return one account as in `accounts`, cached."""
-        if item not in self._accounts:
-            self._accounts[item] = self.accounts([item])[0]
-        return self._accounts[item]
-
     @property
     def _since(self) -> int:
         """Return the running number of the oldest choice that counts."""
@@ -1014,14 +996,13 @@ class Ranked:
     `BUDGET` and `TOGETHER`."""
 
     record: RewardRecord
-    k: int = MANY
     withhold: float = WITHHOLD
     least: float = LEAST
     budget: float = BUDGET
     together: int = TOGETHER
 
     def __post_init__(self) -> None:
-        need("the selection", count={"k": self.k, "together": self.together}, rate={"withhold": self.withhold})
+        need("the selection", count={"together": self.together}, rate={"withhold": self.withhold})
         need("the selection", positive={"least": self.least, "budget": self.budget})
 
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Independent:
@@ -1043,19 +1024,16 @@ class Ranked:
         tested = ((gains < little) & (values.seen >= self.least)).nonzero()[0].tolist()
         if accounts:
             tested.sort(key=lambda index: accounts[index].rows if index in accounts else 0)
-        up, down = list[tuple[int, float]](), list[tuple[int, float]]()
-        k = min(self.k, most)
-        inside, outside = order[:k], order[self.k :]
+        up = list[tuple[int, float]]()
         for index in tested:
-            if index in outside:
-                down.append((index, self.rate(accounts.get(index))))
-            elif index in inside and len(up) < self.together + drawn and (p := self.rate(accounts.get(index))) > 0.0:
-                up.append((index, p))
-        return Independent(order, k, tuple(up), tuple(down[: self.together]), self.together, challengers=challengers)
+            if index in order[:most] and len(up) < self.together + drawn:
+                p = self.rate(accounts.get(index))
+                if p > 0.0:
+                    up.append((index, p))
+        return Independent(order, most, tuple(up), self.together, challengers=challengers)
 
     def rate(self, tested: Account | None) -> float:
-        """Return the probability with which chance reverses whether an item is shown. tested: the ledger's account of the item,
-        if there is one."""
+        """Return the probability with which an item is withheld. tested: the ledger's account of the item, if there is one."""
         if tested is None:
             return rate(self.withhold, EXPECTED, self.budget)
         return 0.0 if tested.over else rate(self.withhold, tested.withholding_costs, self.budget)
@@ -1076,7 +1054,7 @@ def explained(
         if values.clear(index):
             moved = "up" if position < index else "down" if position > index else ""
         if moved or reason or (values.seen[index] and (times[index] >= 0.5 or hit.why is not UNEXPLAINED)):
-            worth = values.worth(index, record.in_full(hit.id) if index in values.accounts else None)
+            worth = values.worth(index, record.accounts([hit.id])[0] if index in values.accounts else None)
             hit = replace(hit, why=replace(hit.why, moved=moved, worth=worth, reason=reason))
         shown.append(hit)
     return shown
@@ -1119,4 +1097,4 @@ def default(
     if without not in ("", *PARTS):
         raise InvalidPolicy(f"there is no part {without!r} to leave out.", f"Parts: {', '.join(PARTS)}.")
     record = RewardRecord(bandwidth, newest, roles=not without)
-    return Policy(NAME, situation, None, record, Ranked(record, MANY, withhold, least, budget, together), lines)
+    return Policy(NAME, situation, None, record, Ranked(record, withhold, least, budget, together), lines)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,14 +17,10 @@ if TYPE_CHECKING:
 WORD = re.compile(r"[^\W_]+")
 
 
-@lru_cache(maxsize=200_000)
-def _slot(word: str, dimension: int) -> int:
-    return zlib.crc32(word.encode("utf-8", "surrogatepass")) % dimension
-
-
 def word_slots(text: str, dimension: int) -> list[int]:
     """Return the slot of each word of `text`, in order, with repetition."""
-    return [_slot(word, dimension) for word in WORD.findall(text.lower())]
+    words = WORD.findall(text.lower())
+    return [zlib.crc32(word.encode("utf-8", "surrogatepass")) % dimension for word in words]
 
 
 class HashedWords:

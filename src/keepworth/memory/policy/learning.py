@@ -35,7 +35,7 @@ from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.ledger import Balance
 from keepworth.memory.policy.mirror import Mirror, as_pooled
 from keepworth.memory.policy.named import NEWEST, OLDEST, roles_of
-from keepworth.memory.policy.pool import Advice, advice
+from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.propensity import Independent
 from keepworth.memory.policy.replay import Replay, details_of, packed_vector, rewarded_choices
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Slates, lines
@@ -80,7 +80,6 @@ class Learning:
         policy = self._fresh()
         self.keeps = policy.keeps  # items of its own, so that an episode is closed with its reward
         self.searches = policy.retriever is None  # whether it chooses among what the memory's own search finds
-        self._unrewarded = False  # whether the default policy has nothing to go by
         self._taught = array("q")  # of each choice that the default policy learned from, the number of its reward
         self._unsaved = 0  # rewards of this process since that was saved
         self._mine: set[int] = set()  # rewards that this process has learned from, and did not follow yet
@@ -89,8 +88,6 @@ class Learning:
         self._seq = -1  # the newest entry of the journal that is taken in; -1 where all of it has to be read
         self._generator: np.random.Generator | None = None
         self._drawn: dict[int, log.EpisodeDraws] = {}
-        # The latest rewards of decisions in this process, and whose they were.
-        self._given: dict[str, tuple[float, str]] = {}
 
     @property
     def experience(self) -> Experience:
@@ -118,30 +115,13 @@ class Learning:
             policy = experience.policy
             listed = tuple((hit.item.id, hit.score) for hit in hits)
             text = policy.keyer(ask.goal, ask.observation)
-            usual = policy.keyer is situation
             details: dict[str, Any] = {}
-            if self._unrewarded:
-                # What the search says, for sure. What it looked for is what the default policy goes by.
-                packed = None
-                if not by_words:
-                    if vector is None or not usual:
-                        vector = experience.encoder.encode([ask.text if usual else text])[0]
-                    packed = self._packing(vector)
-                first = hits[:top_k]
-                advising = (hit for hit in first if "do" in hit.item.metadata)
-                pairs = ((hit, pair) for hit in advising for pair in advice(as_pooled(hit.item), text))
-                advised: tuple[tuple[str, float, float], ...]
-                of_items = tuple((action, weight, _alike(hit)) for hit, (action, weight) in pairs)
-                advised = nearest_first(of_items, top_k)
-                if named := self._named_in(ask, vector):
-                    details["named"] = named
-                return Chosen(
-                    Hits(first, policy=self.policy, advice=advised), listed, partial(asked, ask, top_k, details), packed
-                )
             record, selector = policy.valuer, policy.selector
             assert isinstance(record, RewardRecord)
             drawn = self._drawn_in(ask.number) if ask.explore and ask.number >= 0 else None
-            if vector is None or not usual:
+            if by_words and not len(record):  # nothing is compared with the query
+                vector = np.zeros(0, np.float32)
+            elif vector is None or policy.keyer is not situation:
                 vector = experience.encoder.encode([text])[0]
             items = [as_pooled(hit.item) if "do" in hit.item.metadata else hit.item for hit in hits]
             scores = np.array([hit.score for hit in hits])
@@ -159,7 +139,7 @@ class Learning:
                 choice = choice.given({index: drawn[hit.id] for index, hit in enumerate(hits) if hit.id in drawn})
             slate, part = choice.draw(experience.generator)
             text_shown: str | None = None
-            advised = ()
+            advised: tuple[tuple[str, float, float], ...] = ()
             advises = any("do" in items[index].metadata for index in slate)
             if policy.presenter is not lines or ask.actions or advises:
                 similarities = [_alike(hits[index]) for index in slate]
@@ -189,7 +169,8 @@ class Learning:
                 text_shown = "\n".join(filter(None, (text_shown, line)))
             propensity = choice.probability(slate)
             shown = Hits(best, text=text_shown, advice=advised, propensity=propensity, policy=self.policy)
-            return Chosen(shown, listed, partial(asked, ask, top_k, details), self._packing(vector))
+            packed = self._packing(vector) if len(vector) else None
+            return Chosen(shown, listed, partial(asked, ask, top_k, details), packed)
 
     def retrieve(
         self,
@@ -209,9 +190,8 @@ class Learning:
             find: Gives the hits of a search, or those that its stages make of candidates (id, score), best first.
             staged: Whether candidates of the policy go through the stages of a search.
         """
-        hits = (
-            find(None) if searched else None
-        )  # before what is learned is brought up to date, which then knows all of them
+        # Before what is learned is brought up to date, which then knows all of them.
+        hits = find(None) if searched else None
         with self._lock:
             experience, mirror = self._now(), self._mirror
             rows = mirror.rows
@@ -244,7 +224,7 @@ class Learning:
             )
             return Chosen(shown, listed, partial(details_of, use, top_k), self._packing(query.vector, whole=True))
 
-    def _named_in(self, ask: Ask, vector: Vectors | None) -> dict[str, list[int]]:
+    def _named_in(self, ask: Ask, vector: Vectors) -> dict[str, list[int]]:
         """Return the roles of the actions that items of this episode name."""
         if ask.number < 0 or not ask.actions:
             return {}
@@ -253,7 +233,7 @@ class Learning:
         there = self.store.fetch(self.scope, ids)
         items = [item for id in ids if (item := there[id]) is not None and item.current]
         similarities: list[float] = []
-        if items and vector is not None and self.store.embedder is not None:
+        if items and len(vector) and self.store.embedder is not None:
             vectors = self.store.vectors_for(items)
             similarities = [float((vectors[item.id] @ vector).max()) for item in items]
         return roles_of(items, ask.actions, similarities)
@@ -279,17 +259,8 @@ class Learning:
             with self.store.database.reading() as connection:
                 return [one[1:] for one in log.rewards_of(connection, about.episode)[-1:]] == [(source, value)]
         with self._lock:
-            if self._seq < 0:
-                self._now()
-            valuer = self._experience.policy.valuer
-            if not isinstance(valuer, RewardRecord):
-                return False
-            # What is not learned yet, or was taken back, is looked at only where it may be the same.
-            if self._given.get(about.decision) != (value, by) and not valuer.has(about.decision, value, by):
-                return False
-            self._now()
-            record = self._experience.policy.valuer
-            return isinstance(record, RewardRecord) and record.has(about.decision, value, by)
+            valuer = self._now().policy.valuer
+            return isinstance(valuer, RewardRecord) and valuer.has(about.decision, value, by)
 
     def finish(self, about: Rewarded, value: float, by: str, source: str) -> OperationOutcome:
         """Take in the final reward of an episode or of one decision, and store what it teaches, in one transaction. by: who gave
@@ -372,7 +343,7 @@ class Learning:
                 raise InvalidPolicy(f"policy {self.policy!r} estimates no effects.", "Open the memory with 'default'.")
             asked_for = experience.query(query, "")
             judgement = valuer.judge(asked_for.vector, asked_for.text, [as_pooled(item)])
-            return judgement.worth(0, valuer.in_full(item.id) if judgement.accounts else None)
+            return judgement.worth(0, valuer.accounts([item.id])[0] if judgement.accounts else None)
 
     def ledger(self, items: Sequence[str] | None = None, *, everything: bool = False) -> Balance:
         """Return the ledger: what chance decided, and what came of it. If the policy keeps none, it is computed from the log.
@@ -423,8 +394,6 @@ class Learning:
             else:
                 self._follow(connection, since)
             self._seq = head
-            valuer = self._experience.policy.valuer
-            self._unrewarded = isinstance(valuer, RewardRecord) and not len(valuer)
         return self._experience
 
     def _fresh(self) -> Policy:
@@ -491,26 +460,12 @@ class Learning:
         """Return the name of the saved state, which holds everything it depends on besides the journal."""
         encoder = "" if self._embedder is None else str(self._embedder.identity)
         likelihood, _ = record.weighed()
-        parts = (
-            self.scope,
-            record.bandwidth,
-            record.newest,
-            record.bounds,
-            len(likelihood),
-            record.roles,
-            RULES,
-            encoder,
-        )
-        return " ".join(map(str, parts))
+        made_with = (record.bandwidth, record.newest, record.bounds, len(likelihood), record.roles, RULES)
+        return " ".join(map(str, (self.scope, *made_with, encoder)))
 
-    def count_reward(self, decision: str, value: float, by: str) -> None:
-        """Count a reward of this process for a decision, or for a whole episode (""), and save what was learned where that was
-        not done for a while."""
+    def count_reward(self) -> None:
+        """Count a reward of this process, and save what was learned where that was not done for a while."""
         with self._lock:
-            if decision:
-                self._given[decision] = value, by
-                while len(self._given) > LIVE:
-                    self._given.pop(next(iter(self._given)))
             self._unsaved += 1
             if self._unsaved >= SAVED_EVERY:
                 self._unsaved = 0
@@ -528,14 +483,7 @@ class Learning:
             state.trusts.setdefault(int(seq), []).append(trust)
         self.store.database.write(lambda connection: saved_state.save(connection, name, state))
 
-    def _learn(
-        self,
-        reward: News,
-        about: About,
-        *,
-        stale: bool = False,
-        trusts: Sequence[float] | None = None,
-    ) -> None:
+    def _learn(self, reward: News, about: About, *, stale: bool = False, trusts: Sequence[float] | None = None) -> None:
         """Learn from a reward on file. For `stale` and `trusts` see `Replay.teach`."""
         experience, valuer = self._experience, self._experience.policy.valuer
         if isinstance(valuer, RewardRecord) and not self.keeps:

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -89,13 +90,7 @@ def half_width(n: Any, deviation: Any, alpha: float = ALPHA) -> Any:
 
 def rows_needed(effect: float, deviation: float, most: int = 1_000_000) -> int:
     """Return how many rows there must be in all before the interval excludes 0 if the effect stays what it is; at most `most`."""
-    if abs(effect) <= half_width(float(most), deviation):
-        return most
-    low, high = 1, most
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if abs(effect) > half_width(float(middle), deviation) else (middle + 1, high)
-    return low
+    return 1 + bisect_left(range(1, most), True, key=lambda rows: abs(effect) > half_width(float(rows), deviation))
 
 
 def rate(withhold: float, cost: float, budget: float) -> float:
@@ -286,9 +281,6 @@ class Ledger:
         self._units: dict[str, _Unit] = {}  # by episode, or choice outside of one
         self._known: dict[str, tuple[int, float, Account]] = {}
         self._people = {"": 0}
-
-    def __len__(self) -> int:
-        return sum(len(column.at) for column in self._columns.values())
 
     @property
     def items(self) -> Collection[str]:

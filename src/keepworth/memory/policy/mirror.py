@@ -42,9 +42,9 @@ class Mirror:
 
     # From the file.
 
-    def read(self, items: Iterable[Item] | None = None) -> None:
-        """Queue items to get rows; all items of the file if none are given."""
-        self._waiting = deque(self._pooled(self.store.items(self.scope) if items is None else items))
+    def read(self) -> None:
+        """Queue all items of the file to get rows."""
+        self._waiting = deque(self._pooled(self.store.items(self.scope)))
 
     def restore(self, before: float = math.inf) -> list[int]:
         """Make rows for the queued items that were written before a journal entry."""

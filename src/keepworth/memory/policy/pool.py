@@ -146,7 +146,7 @@ class Pool:
         advising: Rows = rows[self.content[rows] != NONE]
         return advising
 
-    def add(self, draft: Advice, *, status: Status, time: int, episode: int = -1, id: str = "") -> int:
+    def add(self, draft: Advice, *, status: Status, time: int, episode: int = -1) -> int:
         """Add an item and return its row."""
         data = {"do": tuple(draft.do), "avoid": tuple(draft.avoid), "good": bool(draft.good)}
         if draft.trigger:
@@ -154,7 +154,7 @@ class Pool:
         if draft.extra:
             data |= draft.extra if learned(draft.source) else {"extra": dict(draft.extra)}
         item = Item(
-            id or f"m{len(self.items)}",
+            f"m{len(self.items)}",
             draft.text,
             kind=draft.kind,
             key=draft.key,

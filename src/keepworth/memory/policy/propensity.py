@@ -1,4 +1,4 @@
-"""A choice in which a few candidates are withheld, or shown all the same, by draws of their own.
+"""A choice in which a few candidates are withheld, by draws of their own, or another is put first.
 
 A slate is the ordered tuple of candidates that are shown, as positions in their list. So each of those under test has a
 probability of being shown that is known by itself, which is what its effect is estimated from (`ledger`), and the slate has
@@ -26,18 +26,16 @@ class Independent:
     """One order, of which the first `k` are shown but for candidates under test, each of which has a draw of its own.
 
     order: positions among the candidates, all of them. up: (position, probability of being withheld) of those that may be
-    withheld where they would be shown; down: (position, probability of being shown) of those that may be shown where they would
-    not be. Both in the order in which they are put to the test, at most `together` of all of them. drawn: of those that chance
-    decided about earlier in the same episode, the probability of being shown that they had then, and whether they are: it is
-    not drawn again. Those that were seen there without a draw have the probability 1: they are put to the test no more. What
-    is shown though it would not be stands first; what takes the place of the withheld is never under test.
+    withheld where they would be shown, in the order in which they are put to the test, at most `together` of them. drawn: of
+    those that chance decided about earlier in the same episode, the probability of being shown that they had then, and whether
+    they are: it is not drawn again. Those that were seen there without a draw have the probability 1: they are put to the test no
+    more. What takes the place of the withheld is never under test.
     challengers: (position, probability) of those that may come before all others, one at a time; nothing is under test meanwhile.
     """
 
     order: Slate
     k: int
     up: tuple[tuple[int, float], ...] = ()
-    down: tuple[tuple[int, float], ...] = ()
     together: int = 1
     drawn: Mapping[int, tuple[float, bool]] = field(default_factory=dict)
     challengers: tuple[tuple[int, float], ...] = ()
@@ -45,32 +43,22 @@ class Independent:
     @cached_property
     def odds(self) -> dict[int, float]:
         """Return the probability of being shown of each candidate under test."""
+        main = self.order[: self.k]
         if self.challengers:
-            main = self.order[: self.k]
             outside = {index: p for index, p in self.challengers if index not in main}
             hidden = sum(outside.values())
             if hidden < LEAST_CHANCE:
                 return {}
             return {main[-1]: 1.0 - hidden, **{index: p for index, p in outside.items() if p >= LEAST_CHANCE}}
-        shown_first, chances = self.order[: self.k], dict[int, float]()
-        if self.drawn:
-            lower = {index for index, _ in self.down}
-            tested = {index: p for index, (p, _) in self.drawn.items() if p < 1.0}
-            before = {index: p for index, p in tested.items() if index in shown_first}
-            before |= {index: p for index, p in tested.items() if index in lower and index not in shown_first}
-            # As many as there are places: what is tried takes the place of something that is not under test.
-            chances = dict(list(before.items())[: self.k])
-        for tests, shown in ((self.up, True), (self.down, False)):
-            for index, rate in tests:
-                if len(chances) >= min(self.together, self.k):
-                    return chances
-                if rate > 0.0 and (index in shown_first) == shown and index not in self.drawn:
-                    chances[index] = 1.0 - rate if shown else rate
+        chances = {index: p for index, (p, _) in self.drawn.items() if p < 1.0 and index in main}
+        for index, rate in self.up:
+            if len(chances) < min(self.together, self.k) and rate > 0.0 and index in main and index not in self.drawn:
+                chances[index] = 1.0 - rate
         return chances
 
     def draw(self, generator: np.random.Generator) -> tuple[Slate, str]:
         """Draw a slate. The second value says how it came about: "main" is the policy's own choice, "withheld" leaves something
-        out, "challenged" puts a challenger first, and "tried" is anything else."""
+        out, and "challenged" puts a challenger first."""
         if self.challengers:
             chance = generator.random()
             for index, p in self.challengers:
@@ -78,33 +66,20 @@ class Independent:
                 if chance < 0.0:
                     return self._challenged(index), "challenged"
             return self.order[: self.k], "main"
-        odds = self.odds
         shown = {
             index: self.drawn[index][1] if index in self.drawn else bool(generator.random() < p)
-            for index, p in odds.items()
+            for index, p in self.odds.items()
         }
-        slate, main = self.slate(shown), self.order[: self.k]
-        if slate == main:
-            return slate, "main"
-        return slate, "withheld" if any(index in main for index, there in shown.items() if not there) else "tried"
+        return self.slate(shown), "main" if all(shown.values()) else "withheld"
 
     def _challenged(self, challenger: int) -> Slate:
         return (challenger, *(index for index in self.order if index != challenger))[: self.k]
 
     def slate(self, shown: Mapping[int, bool]) -> Slate:
         """Return what is shown if chance decided so about each candidate under test."""
-        main = self.order[: self.k]
-        if all(there == (index in main) for index, there in shown.items()):
-            return main
-        tried = [index for index, there in shown.items() if there and index not in main]
-        rest = [index for index in main if shown.get(index, True)]
-        free = (index for index in self.order[self.k :] if index not in shown)
-        rest += [index for index in free if index not in self.drawn or self.drawn[index][0] == 1.0][: self.k]
-        for index in [index for index in reversed(rest) if index not in shown][
-            : max(0, len(tried) + len(rest) - self.k)
-        ]:
-            rest.remove(index)
-        return (*tried, *rest)
+        listed = [index for index in self.order[: self.k] if shown.get(index, True)]
+        free = [index for index in self.order[self.k :] if self.drawn.get(index, (1.0, True))[0] == 1.0]
+        return (*listed, *free[: self.k - len(listed)])
 
     def probability(self, slate: Sequence[int]) -> float:
         """Return the probability of showing exactly `slate` in this order, counting earlier draws as well."""
@@ -119,7 +94,7 @@ class Independent:
         return math.prod(p if index in slate else 1.0 - p for index, p in odds.items())
 
     def certain(self) -> Independent:
-        return replace(self, up=(), down=(), drawn={}, challengers=())
+        return replace(self, up=(), drawn={}, challengers=())
 
     def at_most(self, k: int) -> Independent:
         return replace(self, k=min(k, self.k))
@@ -127,8 +102,6 @@ class Independent:
     def given(self, drawn: Mapping[int, tuple[float, bool]]) -> Independent:
         """Return the distribution later in the same episode: what was seen or drawn before is neither challenged nor a
         challenger, and a challenge brings back nothing that was withheld."""
-        if not drawn:
-            return self
         main = self.order[: self.k]
         again = {index for index, _ in self.challengers} | set(main[-1:])
         again |= {index for index in main if not drawn.get(index, (1.0, True))[1]}

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keepworth.memory.errors import ClosedEpisode, UnknownEpisode
-from keepworth.memory.item import Item
+from keepworth.memory.item import Item, compact_json
 from keepworth.memory.policy.default import RewardRecord
 from keepworth.memory.policy.mirror import Mirror, as_pooled
 from keepworth.memory.policy.named import NONE
 from keepworth.memory.policy.slots import Candidates, Query, Use, Values
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
-from keepworth.memory.search.search import compact
 from keepworth.memory.store import log
 from keepworth.memory.store.connection import AnyConnection
 from keepworth.memory.store.episode_log import Rewarded
@@ -58,13 +57,7 @@ class Replay:
         return pairs, steps if any(math.isfinite(choice.reward) for choice in choices) else None
 
     def teach(
-        self,
-        record: RewardRecord,
-        news: News,
-        about: About,
-        *,
-        stale: bool,
-        trusts: Sequence[float] | None = None,
+        self, record: RewardRecord, news: News, about: About, *, stale: bool, trusts: Sequence[float] | None = None
     ) -> None:
         """Add a reward to the record of the default policy. `stale` ones are too old to encode their question again if the vector
         is missing; `trusts` say how far the reward counts for each choice, if that was judged before."""
@@ -175,7 +168,7 @@ class Replay:
 
 def details_of(use: Use, k: int) -> str:
     """Return the details to log of a choice of a policy that retrieves, for `Replay.use`. k: how many might be shown."""
-    return compact(
+    return compact_json(
         {
             "observation": use.query.observation,
             "actions": use.query.actions,

@@ -254,7 +254,7 @@ Maintainer = Callable[[Pool, Valuer, Use | None, int], None]
 
 @dataclass(slots=True)
 class Policy:
-    """A policy, composed of slots. name and version identify it in the log. writer: None for a policy that writes nothing.
+    """A policy, composed of slots. name identifies it in the log. writer: None for a policy that writes nothing.
 
     retriever: None for one that chooses among the hits of the memory's own search. rehearse: shows a logged choice again to a
     slot that learns while choosing."""
@@ -267,7 +267,6 @@ class Policy:
     presenter: Presenter
     writer: Writer | None = None
     maintainers: tuple[Maintainer, ...] = ()
-    version: int = 0
     rehearse: Callable[[Query, Candidates, Pool], None] | None = None
 
     @property

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 from keepworth.episodes.episode import Decision, DecisionKind
 from keepworth.episodes.text import as_line, entry
 from keepworth.memory.errors import InvalidFilter, InvalidText, MemoryProblem, unknown_option
-from keepworth.memory.item import Item, ItemKind, Status, Timestamp, checked_label, json_writer, member, timestamp
+from keepworth.memory.item import Item, ItemKind, Status, Timestamp, checked_label, compact_json, member, timestamp
 from keepworth.memory.search.background import USUAL, Background
 from keepworth.memory.search.chunks import SHORT, spans
 from keepworth.memory.search.index import K1, CorpusStatistics, Embedder, term_score
@@ -240,10 +240,7 @@ def asked(ask: Ask, top_k: int, more: Mapping[str, Any] | None = None) -> str:
         details["observation"] = ask.observation
     if ask.actions:
         details["actions"] = ask.actions
-    return compact(details)
-
-
-compact = json_writer()
+    return compact_json(details)
 
 
 @dataclass(frozen=True, slots=True)

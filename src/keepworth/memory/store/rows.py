@@ -33,9 +33,9 @@ from keepworth.memory.item import (
     Scope,
     Status,
     ValueStatistics,
+    compact_json,
     duplicate_key,
     from_record,
-    json_writer,
 )
 from keepworth.memory.operations import Act, Assignment, Credit, Draft
 
@@ -308,7 +308,7 @@ def targets_of(act: Act) -> tuple[str, ...]:
 
 
 def _json(body: object) -> str:
-    text = _compact(body)
+    text = compact_json(body)
     if not text.isascii():
         try:
             text.encode()
@@ -316,9 +316,6 @@ def _json(body: object) -> str:
             # Text that is not valid Unicode, for which the act was not done, is kept in escapes.
             return json.dumps(body, separators=(",", ":"))
     return text
-
-
-_compact = json_writer()
 
 
 DIGEST = 16

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
-from keepworth.memory.item import Scope, Status, checked_text, from_record, json_writer, to_record
+from keepworth.memory.item import Scope, Status, checked_text, compact_json, from_record, to_record
 from keepworth.memory.operations import Assignment, Draft
 from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.store import notes, rows
@@ -59,15 +59,17 @@ def exported(store: Store) -> Generator[str, None, None]:
         size = sum(scalar(connection, f"SELECT count(*) FROM {table}") for table in tables)
         header = {"format": FORMAT, "version": VERSION, "head": store.head(), "items": items, "lines": size}
         bounds = notes.reward_range(store, None)
-        yield _line({**header, "encoder": encoder, **({} if bounds == notes.USUAL_RANGE else {"reward_range": bounds})})
+        yield compact_json(
+            {**header, "encoder": encoder, **({} if bounds == notes.USUAL_RANGE else {"reward_range": bounds})}
+        )
         for id, *parts in select(connection, f"SELECT id, {rows.SCOPE} FROM scopes ORDER BY id"):
-            yield _line({"scope": [id, *parts]})
+            yield compact_json({"scope": [id, *parts]})
         for name, (table, columns) in TABLES.items():
             selected, source = columns.replace("applied", "done"), _SAID.get(table, table)
             for row in connection.execute(f"SELECT {selected} FROM {source} ORDER BY 1, 2"):
-                yield _line({name: _plain_row(name, row)})
+                yield compact_json({name: _plain_row(name, row)})
         for row in connection.execute(f"{rows.SELECT} ORDER BY n"):
-            yield _line({"item": to_record(rows.to_item(row, store.scope_named(connection, row[1])))})
+            yield compact_json({"item": to_record(rows.to_item(row, store.scope_named(connection, row[1])))})
 
 
 def encoder_of(first_line: str) -> EncoderIdentity | None:
@@ -246,7 +248,3 @@ def _plain_row(name: str, row: Iterable[Any]) -> list[object]:
         with rows.readable(f"the candidates of decision {values[1]!r:.40}"):
             values[CANDIDATES] = as_json(unpacked(values[CANDIDATES]))
     return [{"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value for value in values]
-
-
-_line = json_writer()
-"""Returns a line of an export, without its line break."""

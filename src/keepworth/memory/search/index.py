@@ -8,11 +8,9 @@ of vectors is a cache of the table of vectors in the file, and follows the journ
 from __future__ import annotations
 
 import math
-import re
 import threading
-import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -39,15 +37,6 @@ if TYPE_CHECKING:
 K1, B = 1.5, 0.9
 """Of BM25. Chosen on questions for development: texts of one memory differ in length more than documents do, from a short
 remark to a long answer, and with the usual 0.75 for B the long ones stand before the short."""
-_TOKEN = re.compile(r"[^\W_]+")
-
-
-def tokens(text: str) -> list[str]:
-    """Return the words of a text as they are written: runs of letters and digits, in lower case, without accents."""
-    if text.isascii():
-        return _TOKEN.findall(text.lower())
-    decomposed = unicodedata.normalize("NFKD", text.lower())
-    return _TOKEN.findall("".join(c for c in decomposed if not unicodedata.combining(c)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,9 +323,7 @@ class DenseIndex:
         self._blocks = [base] if base is not None else []
         self._tail = Block(dimension)
         self._blocks.append(self._tail)
-        self._at: dict[int, tuple[int, int, int]] = {}  # item number -> (block, first row, row after the last)
         self._several = base is not None and bool((base.numbers[1 : base.size] == base.numbers[: base.size - 1]).any())
-        self._known = base is None
         self._newest = int(base.numbers[: base.size].max()) if base is not None and base.size else 0
         self._by_scope: dict[object, tuple[int, int, list[Rows]]] = {}
         self._dead = [int((~block.alive[: block.size]).sum()) for block in self._blocks]
@@ -348,24 +335,17 @@ class DenseIndex:
             if numbers and min(numbers) <= self._newest:
                 self.drop(numbers)  # a new item is newer than all there are
             self._newest = max(self._newest, *numbers, 0)
-            start = self._tail.size
+            self._several |= len(set(numbers)) < len(numbers)
             self._tail.append(numbers, scopes, vectors)
-            last = len(self._blocks) - 1
-            for row, number in enumerate(numbers, start):
-                first = self._at[number][1] if row > start and numbers[row - start - 1] == number else row
-                self._several |= first < row
-                self._at[number] = (last, first, row + 1)
 
-    def drop(self, numbers: Iterable[int]) -> None:
+    def drop(self, numbers: Sequence[int]) -> None:
         """Remove items from the index."""
         with self._lock:
-            self._locate()
-            for number in numbers:
-                index = self._at.pop(number, None)
-                if index is not None:
-                    block, first, end = index
-                    self._blocks[block].alive[first:end] = False
-                    self._dead[block] += end - first
+            for index, block in enumerate(self._blocks):
+                alive = block.alive[: block.size]
+                gone = alive & np.isin(block.numbers[: block.size], numbers)
+                alive[gone] = False
+                self._dead[index] += int(gone.sum())
 
     def search(
         self,
@@ -406,25 +386,6 @@ class DenseIndex:
             if all(len(one) == count or len(line) < reach for one, line in zip(single, scanned, strict=True)):
                 return single
             reach *= 4
-
-    def _locate(self) -> None:
-        """Build the map from item numbers to rows of the base. It is built on first use, because a search does not need it."""
-        if self._known:
-            return
-        base = self._blocks[0]
-        rows = np.flatnonzero(base.alive[: base.size])
-        numbers = base.numbers[rows]
-        first = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 1))  # rows of an item die together
-        firsts, ends = (
-            rows[first].tolist(),
-            (rows[np.append(first[1:], len(rows)) - 1] + 1).tolist() if len(rows) else [],
-        )
-        places = dict(
-            zip(numbers[first].tolist(), ((0, *both) for both in zip(firsts, ends, strict=True)), strict=True)
-        )
-        places.update(self._at)
-        self._at = places
-        self._known = True
 
     def _rows_in(self, scope: object, scope_ids: Collection[int]) -> list[Rows]:
         """Return the rows of each block that lie in the given scopes. They are cached by scope and extended as rows arrive."""

@@ -250,7 +250,7 @@ class Derived:
         assert self._store.set_id is not None
 
         def search(block: Block) -> list[list[tuple[int, float]]]:
-            return DenseIndex(dimension, block if block.size else None).search(vectors, count, None, inside, mask)
+            return DenseIndex(dimension, block).search(vectors, count, None, inside, mask)
 
         if which:
             return search(blocks.of_items(connection, self._store.set_id, dimension, which, values))
@@ -291,7 +291,7 @@ class Derived:
         assert self._store.set_id is not None
         block, read = blocks.load(connection, self._store.set_id, made, dimension)
         self._note_read(connection, read)
-        self._dense = DenseIndex(dimension, block if block.size else None)
+        self._dense = DenseIndex(dimension, block)
 
     def _note_read(self, connection: AnyConnection, parts: Sequence[blocks.Part]) -> None:
         """Note which blocks were damaged, and whether there are blocks to write."""

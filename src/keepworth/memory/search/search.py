@@ -559,15 +559,12 @@ class Corpus(Protocol):
     def fetch(self, ids: Sequence[str]) -> Mapping[str, Item | None]: ...
     def doubtful(self, ids: Sequence[str]) -> Sequence[str]:
         """Return those of `ids` whose item has to be read to decide whether it is current, in force, and meets the filter."""
-        ...
 
     def languages(self) -> frozenset[str]:
         """Return the languages whose stems occur among the words."""
-        ...
 
     def vectors_of(self, items: Sequence[Item]) -> Mapping[str, Vectors]:
         """Return the vectors of items, by id: of the text and of each part of a long one. Shapes (1 + parts, dimension)."""
-        ...
 
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics: ...
     def by_words(
@@ -575,11 +572,9 @@ class Corpus(Protocol):
     ) -> Ranked:
         """Return the `count` best items by BM25 with these statistics of all that is ranked together. Items without a query term
         are left out."""
-        ...
 
     def by_meaning(self, vectors: Vectors, count: int, *, where: Filter | None = None) -> Sequence[Ranked]:
         """Return for each query the `count` best items by cosine. vectors: unit rows, shape (queries, dimension)."""
-        ...
 
 
 @dataclass(slots=True)

@@ -64,9 +64,7 @@ class _Languages:
     tags: Mapping[str, str]  # the tag of each language name
     names: Mapping[str, str]  # the name of each tag
     scripts: Mapping[str, tuple[str, ...]]  # the languages of the stems of each script, the likeliest first
-    votes: Mapping[
-        str, tuple[tuple[str, float], ...]
-    ]  # of function words: the languages that have it, with shares of one vote
+    votes: Mapping[str, tuple[tuple[str, float], ...]]  # of function words: the languages that have it, with shares
     first: Mapping[str, str]  # for an irregular English form the word whose stem it has
 
 

@@ -235,11 +235,10 @@ def unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
             f"expected ({rows}, {identity.dimension}): check the encoder and its stated dimension; nothing was done"
         )
     with np.errstate(over="ignore"):
-        norms = np.sqrt(np.add.reduce(array * array, axis=1, keepdims=True))
+        norms: Vectors = np.sqrt(np.add.reduce(array * array, axis=1, keepdims=True))
     # NaN compares false with everything, so the usual case needs no look at every number.
-    if TINY < norms[0, 0] < np.inf if rows == 1 else norms.min(initial=1.0) > TINY and norms.max(initial=1.0) < np.inf:
-        quick: Vectors = np.divide(array, norms, dtype=np.float32)
-        return quick
+    if ((norms > TINY) & (norms < np.inf)).all():
+        return array / norms
     if not np.isfinite(array).all():
         row = int(np.argmin(np.isfinite(array).all(axis=1)))
         raise InvalidVector(
@@ -247,8 +246,8 @@ def unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
         )
     # Squares of very large or very small numbers are no float32.
     wide = array.astype(np.float64)
-    norms = np.linalg.norm(wide, axis=1, keepdims=True)
-    unit: Vectors = np.divide(wide, norms, out=np.zeros_like(wide), where=norms > 0).astype(np.float32)
+    lengths = np.linalg.norm(wide, axis=1, keepdims=True)
+    unit: Vectors = np.divide(wide, lengths, out=np.zeros_like(wide), where=lengths > 0).astype(np.float32)
     return unit
 
 

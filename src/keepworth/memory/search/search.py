@@ -314,7 +314,9 @@ def fuse(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> Ranked:
 
 def evidence(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> tuple[dict[str, float], float]:
     """Return the summed evidence of each candidate, and the probability that the memory knows the answer."""
-    words, meaning = dict(lexical), scale.background.usual_of(dense)
+    words, meaning = dict(lexical), dict(dense)
+    if scale.background != USUAL:
+        meaning = {id: scale.background.usual(cosine) for id, cosine in dense}
     # What a full list leaves out may have as much as its last; what a list that is not full leaves out has nothing.
     fewest, farthest = lexical[-1][1] if len(lexical) >= scale.pool else 0.0, meaning[dense[-1][0]] if dense else 0.0
     unit = _word(lexical, meaning[dense[0][0]] if dense else 0.0, scale) / math.log1p(max(1, scale.items))

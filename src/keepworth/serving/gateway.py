@@ -353,8 +353,8 @@ class Gateway:
         finally:
             asked.cancel()
             left.cancel()
-        said = {"X-Keepworth-Memory": turn.mode, "X-Keepworth-Episode": turn.episode}
-        headers = {**answer.headers, **{name: value for name, value in said.items() if value}}
+        ours = {"X-Keepworth-Memory": turn.mode, "X-Keepworth-Episode": turn.episode}
+        headers = {**answer.headers, **{name: value for name, value in ours.items() if value}}
         if whole is None:
             return StreamingResponse(self._copied(turn, answer), answer.status, headers)
         copy = whole if len(whole) <= _LONGEST_READ else b""

@@ -209,8 +209,8 @@ class HookWork:
         sentences = re.split(r"(?<=[.!?\n])\s+", self.event.text)
         words = " ".join(sentence for sentence in sentences if HIDDEN not in sentence)
         if words.strip():
-            said = {"content": [{"role": "user", "content": words}], "infer": True, "source": "hook"}
-            self._ask("nothing was kept", "items", {**said, "episode": self.session.episode, **self.memory.bounds})
+            note = {"content": [{"role": "user", "content": words}], "infer": True, "source": "hook"}
+            self._ask("nothing was kept", "items", {**note, "episode": self.session.episode, **self.memory.bounds})
 
     def _recall_for_failure(self) -> str:
         session = self.session

@@ -463,7 +463,7 @@ def erase_beside(gate: Gate, user: str) -> None:
     other.join()
 
 
-@pytest.mark.parametrize("at", ["_record", "_write_words"])
+@pytest.mark.parametrize("at", ["_recorded", "_write_words"])
 def test_a_turn_that_ends_after_an_erasure_leaves_nothing(gate: Gate, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     gate.memory.add("I am allergic to peanuts.", user_id="ana")
     step = getattr(Gateway, at)
@@ -497,14 +497,14 @@ def test_a_turn_is_asked_anew_where_something_is_erased_meanwhile(
 ) -> None:
     gate.memory.add("I am allergic to peanuts.", user_id="ana")
     gate.memory.add("I like tea.", user_id="bob")
-    note = Gateway._note
+    receipt = Gateway._receipt
 
-    def later(self: Gateway, *given: Any) -> bool:
+    def later(self: Gateway, *given: Any) -> Any:
         monkeypatch.undo()
         erase_beside(gate, whose)
-        return note(self, *given)
+        return receipt(self, *given)
 
-    monkeypatch.setattr(Gateway, "_note", later)
+    monkeypatch.setattr(Gateway, "_receipt", later)
     answer = gate.ask(user("What am I allergic to?"), user="ana")
     assert ("peanuts" in str(gate.script.sent[-1].messages)) == (whose == "bob")
     assert bool(gate.memory.receipt(answer.headers[EPISODE])["injected"]) == (whose == "bob")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shlex
@@ -148,11 +149,11 @@ def _serve_memory(memory: MemoryPlace, *, host: str, port: int, **options: Any) 
 def _serve_stdio(memory: MemoryPlace, user: str, **options: Any) -> None:
     """Serves until the host closes the connection. Only messages may be on standard output."""
     from keepworth.serving.access import Access
-    from keepworth.serving.mcp_tools import mcp_server, over_stdio
+    from keepworth.serving.mcp_tools import serve_stdio
     from keepworth.serving.open_memories import OpenMemories
 
     with closing(OpenMemories(memory.opens, options)) as memories, interruptible():
-        mcp_server(over_stdio(memories, Access("stdio", user_id=user))).run("stdio")
+        asyncio.run(serve_stdio(memories, Access("stdio", user_id=user)))
 
 
 def _say_memory(server: MemoryServer, memory: MemoryPlace, host: str) -> None:

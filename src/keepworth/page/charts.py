@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Protocol
@@ -144,9 +144,9 @@ def drawing(panel: Panel) -> tuple[str, dict[str, Any]]:
     """Returns the curves as SVG without a name, and the data for the pointer. The data has x, [left, right, first step, last
     step]; y, [top, bottom]; the label of a step; and the series."""
     colours = panel.colours()
-    lines = [(s.steps, s.values, s.low, s.high) for s in panel.series]
-    steps = sorted({step for line in lines for step in line[0]})
-    bounds = [value for line in lines for value in (*line[1], *line[2], *line[3]) if math.isfinite(value)]
+    steps = sorted({step for series in panel.series for step in series.steps})
+    values = [value for series in panel.series for value in (*series.values, *series.low, *series.high)]
+    bounds = [value for value in values if math.isfinite(value)]
     low, high = _range(bounds, from_zero=panel.held_out)
     ticks = nice_ticks(low, high)
     low, high = min(low, ticks[0]), max(high, ticks[-1])
@@ -158,6 +158,9 @@ def drawing(panel: Panel) -> tuple[str, dict[str, Any]]:
 
     def y(value: float) -> float:
         return height - BOTTOM - (value - low) / (high - low) * (height - TOP - BOTTOM)
+
+    def points(line: Iterable[tuple[int, float]]) -> str:
+        return " ".join(f"{x(step):.1f},{y(value):.1f}" for step, value in line)
 
     parts = [f'<svg viewBox="0 0 {width} {height}" role="img">']
     for tick in ticks:
@@ -174,21 +177,17 @@ def drawing(panel: Panel) -> tuple[str, dict[str, Any]]:
         f'<text class="tick" x="{middle:g}" y="{height - 5}" text-anchor="middle">{escape(panel.along)}</text>'
     )
     # The emphasised arm is drawn last, so that nothing covers it.
-    order = sorted(range(len(lines)), key=lambda index: panel.series[index].key == "trained")
-    for index in order:
-        at, values, lows, highs = lines[index]
-        paint = f"var(--c{colours[index]})"
-        if lows:
-            band = [(x(s), y(v)) for s, v in zip(at, highs, strict=True)]
-            band += [(x(s), y(v)) for s, v in reversed(list(zip(at, lows, strict=True)))]
-            parts.append(f'<polygon points="{_points(band)}" fill="{paint}" fill-opacity=".13"/>')
-    for index in order:
-        at, values, _, _ = lines[index]
-        paint = f"var(--c{colours[index]})"
-        line = [(x(s), y(v)) for s, v in zip(at, values, strict=True) if math.isfinite(v)]
-        parts.append(f'<polyline points="{_points(line)}" stroke="{paint}"/>')
-        if len(line) <= 12:
-            parts += [f'<circle cx="{px:.1f}" cy="{py:.1f}" r="3" fill="{paint}"/>' for px, py in line]
+    order = sorted(zip(panel.series, colours, strict=True), key=lambda pair: pair[0].key == "trained")
+    for series, colour in order:
+        if series.low:
+            upper = zip(series.steps, series.high, strict=True)
+            lower = zip(reversed(series.steps), reversed(series.low), strict=True)
+            parts.append(f'<polygon points="{points([*upper, *lower])}" fill="var(--c{colour})" fill-opacity=".13"/>')
+    for series, colour in order:
+        line = [pair for pair in zip(series.steps, series.values, strict=True) if math.isfinite(pair[1])]
+        parts.append(f'<polyline points="{points(line)}" stroke="var(--c{colour})"/>')
+        for step, value in line if len(line) <= 12 else ():
+            parts.append(f'<circle cx="{x(step):.1f}" cy="{y(value):.1f}" r="3" fill="var(--c{colour})"/>')
     parts.append('<line class="cursor" y1="0" y2="0" x1="0" x2="0"/></svg>')
     data = {
         "x": [LEFT, width - RIGHT, first, last],
@@ -272,7 +271,3 @@ def _step_ticks(first: int, last: int) -> list[int]:
     if last == first:
         return [first]
     return [int(tick) for tick in nice_ticks(first, last, 5) if first <= tick <= last and float(tick).is_integer()]
-
-
-def _points(points: Sequence[tuple[float, float]]) -> str:
-    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)

@@ -44,17 +44,8 @@ _KEPT = {
 _WITH_IDS = {"audio", "prompt", "voice"}
 """Fields whose value is an object that may have such an id."""
 _FREE = {
-    *(
-        "$defs",
-        "arguments",
-        "chattemplatekwargs",
-        "definitions",
-        "documents",
-        "inputexamples",
-        "metadata",
-        "parameters",
-    ),
-    "properties",
+    *("$defs", "arguments", "chattemplatekwargs", "definitions", "documents", "inputexamples", "metadata"),
+    *("parameters", "properties"),
 }
 """Fields in which callers choose the names themselves, such as the properties of a schema."""
 Body = Mapping[str, Any]

@@ -67,10 +67,7 @@ class ReadyAnswer:
 
 def brief(value: object) -> str:
     """Return a value as JSON, cut to 80 characters."""
-    try:
-        text = json.dumps(value, ensure_ascii=True, default=str)
-    except (ValueError, RecursionError):
-        text = repr(type(value))
+    text = json.dumps(value, default=str)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

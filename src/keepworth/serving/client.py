@@ -17,11 +17,11 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import datetime
-from functools import partial, wraps
+from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
 from urllib.parse import quote
 
 import httpx
@@ -57,32 +57,6 @@ class ServerProblem(MemoryProblem):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteCall(Generic[Kind]):
-    """A request to send, and the function `read` that turns its answer into a result."""
-
-    method: str
-    path: str
-    read: Callable[[Any], Kind]
-    body: dict[str, Any] | None = None
-    query: Mapping[str, Any] | None = None
-    writes: bool = False
-    key: str = field(default_factory=lambda: str(uuid.uuid4()))
-
-    def request(self, http: httpx.Client) -> httpx.Request:
-        headers = {"Idempotency-Key": self.key} if self.writes else {}
-        content = None
-        if self.body is not None:
-            headers["Content-Type"] = "application/json"
-            content = _encoded(self.body)
-        return http.build_request(self.method, _BASE + self.path, params=self.query, content=content, headers=headers)
-
-    def pauses(self) -> list[float | None]:
-        """Return the seconds to wait after each try; None after the last."""
-        again = RETRIES if self.writes or self.method == "GET" else 0
-        return [*(PAUSE * 2**number for number in range(again)), None]
-
-
 _VERBS = {verb.of: verb for verb in VERBS if verb.of is not None} | {Memory.add_many: add_items}
 
 
@@ -104,8 +78,8 @@ def _served(method: Callable[Concatenate[Any, P], Kind]) -> Callable[Concatenate
         given |= given.pop("options", {})
         if "id" not in names and verb.in_path:
             given["id"] = self.id
-        sent: Kind = self._send(_call(verb, given, partial(wire.read, wire.result_of(method))))
-        return sent
+        answer: Kind = wire.read(wire.result_of(method), self._send(verb, given))
+        return answer
 
     return call
 
@@ -122,19 +96,6 @@ def _like(
     return signed
 
 
-def _call(verb: Verb, given: dict[str, Any], read: Callable[[Any], Kind]) -> RemoteCall[Kind]:
-    path = verb.path.format(**{name: _segment(given.pop(name)) for name in verb.in_path})
-    body = (
-        {name: _sent(name, value) for name, value in given.items()}
-        if verb.in_body and verb.model.model_fields
-        else None
-    )
-    query = None if verb.in_body else _query(**given)
-    return RemoteCall(
-        verb.method, path, lambda answer: read(answer[verb.key] if verb.key else answer), body, query, verb.writes
-    )
-
-
 @check_keywords
 class Client:
     """The methods of `Memory`, over HTTP. Arguments cannot be functions, such as where=<function>; all else is as in `Memory`.
@@ -148,10 +109,19 @@ class Client:
     def __init__(self, url: str, token: str = "", *, timeout: float = 30.0) -> None:
         self._http = httpx.Client(**_settings(url, token, timeout))
 
-    def _send(self, call: RemoteCall[Kind]) -> Kind:
-        for pause in call.pauses():
+    def _send(self, verb: Verb, given: dict[str, Any]) -> Any:
+        """Call a verb and return its result as JSON holds it. A call that may be repeated is sent again if no answer came."""
+        path = _BASE + verb.path.format(**{name: _segment(given.pop(name)) for name in verb.in_path})
+        headers = {"Idempotency-Key": str(uuid.uuid4())} if verb.writes else {}
+        query, content = None if verb.in_body else _query(**given), None
+        if verb.in_body and verb.model.model_fields:
+            headers["Content-Type"] = "application/json"
+            content = _encoded({name: _sent(name, value) for name, value in given.items()})
+        request = self._http.build_request(verb.method, path, params=query, content=content, headers=headers)
+        again = RETRIES if verb.writes or verb.method == "GET" else 0
+        for pause in (*(PAUSE * 2**number for number in range(again)), None):
             try:
-                response = self._http.send(call.request(self._http))
+                response = self._http.send(request)
             except httpx.TransportError as error:
                 if pause is None:
                     raise ServerProblem(
@@ -160,7 +130,8 @@ class Client:
                     ) from error
             else:
                 if pause is None or response.status_code not in AGAIN:
-                    return call.read(_answer(response))
+                    answer = _answer(response)
+                    return answer[verb.key] if verb.key else answer
             time.sleep(pause)
         raise AssertionError
 
@@ -209,10 +180,9 @@ class Client:
         """Remember a text or messages, as `Memory.add` does."""
         if isinstance(content, Mapping):
             content = [content]
-        read = partial(wire.read, list[Item])
-        one = isinstance(content, str) and not infer
         fields = {"content": content, "infer": infer, **options}
-        return self._send(_call(_VERBS[Memory.add], fields, (lambda answer: read(answer)[0]) if one else read))
+        items = wire.read(list[Item], self._send(_VERBS[Memory.add], fields))
+        return items[0] if isinstance(content, str) and not infer else items
 
     @_like(Memory.get_all)
     def get_all(self, *, limit: int = 100, after: str = "", **options: Any) -> list[Item]:
@@ -221,7 +191,7 @@ class Client:
         while True:
             size = min(limit - len(items), MOST)
             fields = {"limit": size, "after": after, **options}
-            page = self._send(_call(_VERBS[Memory.get_all], fields, partial(wire.read, list[Item])))
+            page = wire.read(list[Item], self._send(_VERBS[Memory.get_all], fields))
             items += page
             if len(items) >= limit or len(page) < size:
                 return items
@@ -230,8 +200,7 @@ class Client:
     @_like(Memory.episode)
     def episode(self, task: str = "", **options: Any) -> RemoteEpisode:
         """Begin an episode as `Memory.episode` does."""
-        fields = {"task": task, **options}
-        return self._send(_call(_VERBS[Memory.episode], fields, lambda answer: RemoteEpisode(self, answer)))
+        return RemoteEpisode(self, self._send(_VERBS[Memory.episode], {"task": task, **options}))
 
     def reopen(self, id: str) -> RemoteEpisode:
         """Continue an episode that was begun before. Whether there is one with this id is only checked by the next call."""
@@ -240,7 +209,7 @@ class Client:
     def receipt(self, id: str) -> dict[str, Any]:
         """Return which items were recalled for a call through the gateway, and which of them are in the bytes that went upstream.
         `id` is the call's episode, which its answer names in the header `X-Keepworth-Episode`."""
-        return self._send(_call(get_receipt, {"id": id}, dict))
+        return dict(self._send(get_receipt, {"id": id}))
 
 
 @check_keywords
@@ -248,7 +217,7 @@ class RemoteEpisode:
     """The methods of `LiveEpisode`, for an episode of a served memory."""
 
     def __init__(self, client: Client, record: Mapping[str, Any]) -> None:
-        self._client = client
+        self._client, self._send = client, client._send
         self.id = str(record["id"])
         self.task = str(record["task"])
         self.number = int(record["number"])
@@ -278,9 +247,6 @@ class RemoteEpisode:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.end("completed" if kind is None else f"stopped by {kind.__name__}")
-
-    def _send(self, call: RemoteCall[Kind]) -> Kind:
-        return self._client._send(call)
 
 
 class AsyncClient(AsyncMemory):
@@ -344,6 +310,7 @@ def _encoded(body: Mapping[str, Any]) -> bytes:
 
 
 def _sent(name: str, value: Any) -> Any:
+    """Return an argument as plain data."""
     if name in ("texts", "queries"):
         if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
             raise InvalidText(f"{name} are several, got {type(value).__name__}: give a list, or use the verb for one")
@@ -369,14 +336,15 @@ def _query(**options: Any) -> dict[str, Any]:
     """Return options as parameters of a URL."""
     sent: dict[str, Any] = {}
     for name, value in options.items():
-        if value is None:
-            continue
-        if isinstance(value, Mapping):
-            sent[name] = json.dumps(dict(value))
-            continue
-        if not isinstance(value, (str, bool, int, float, list, tuple)):
+        plain = _sent(name, value)
+        if isinstance(plain, dict):
+            sent[name] = json.dumps(plain)
+        elif isinstance(plain, list):
+            sent[name] = ",".join(map(str, plain))
+        elif isinstance(plain, (str, bool, int, float)):
+            sent[name] = plain
+        elif plain is not None:
             raise InvalidFilter(f"{name} cannot be {value!r:.40}: give text, a number or a list")
-        sent[name] = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
     return sent
 
 

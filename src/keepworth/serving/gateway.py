@@ -133,36 +133,36 @@ class MemoryBlock:
         return tokens_of(self.text) if self.lines else 0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class TurnMemory:
     """What a turn needs of the memory.
 
     Args:
         head: The newest entry of the journal when the memory was searched.
         digest: Digest of the conversation up to its newest turn, before which `block` stands.
-        after: The episode of the turn before.
     """
 
     open: OpenMemory
     format: CallFormat
-    scope: tuple[str, ...]
-    episode: str = ""
-    head: int = 0
-    digest: str = ""
-    block: MemoryBlock | None = None
-    after: str = ""
+    head: int
+    digest: str
+    block: MemoryBlock
 
 
 @dataclass(slots=True)
 class GatewayTurn:
-    """A call that goes upstream. `memory` is None if no memory is used; `person` is the one that the token or the call names."""
+    """A call that goes upstream. `mode` is what its answer's header says of the memory, "" for nothing; `memory` is None if none
+    is used; `person` is the one that the token or the call names."""
 
     content: bytes
-    mode: str = "off"
+    mode: str = ""
     memory: TurnMemory | None = None
-    failed: bool = False
     tenant: str = ""
     person: str = ""
+
+    @property
+    def episode(self) -> str:
+        return "" if self.memory is None else self.memory.block.episode
 
 
 def tokens_of(text: str) -> int:
@@ -240,17 +240,17 @@ class Gateway:
         try:
             turn = None
             while turn is None:  # again if something was erased at that moment
-                turn = self._with_memory(GatewayTurn(call.raw, mode), open, format, call, bounds, body, pieces)
+                turn = self._with_memory(mode, open, format, call, bounds, body, pieces)
             return turn
         except InvalidScope as error:
             raise NotServed(error.message, error.fix, status=403) from error
         except Exception as error:
             _report_failure("a call goes on without memory", error)
-            return GatewayTurn(call.raw, failed=True)
+            return GatewayTurn(call.raw, "failed")
 
     def _with_memory(
         self,
-        turn: GatewayTurn,
+        mode: str,
         open: OpenMemory,
         format: CallFormat,
         call: ServedCall,
@@ -259,21 +259,21 @@ class Gateway:
         pieces: list[Any],
     ) -> GatewayTurn | None:
         """Return the turn with what the memory recalls for it, or None if something was erased meanwhile that it may quote."""
-        scope = open.memory.scopes.narrowed(**bounds)  # raises InvalidScope
-        memory = turn.memory = TurnMemory(open, format, scope.parts())
+        store, scope = open.memory.store, open.memory.scopes.narrowed(**bounds)  # raises InvalidScope
         places, goes_on = format.turns(pieces), format.goes_on(pieces)
         newest = places[-1] if places else -1
         query = strip_host_words(pieces[newest]) if places else ""
-        digests, before = self._history(memory, format.continues(body), pieces, places)
+        digests = _digests(scope.parts(), format, format.continues(body), pieces, places)
+        head, before = _sent_before(store, digests, pieces)
         if newest in before and not (goes_on or tools_answered(pieces[newest + 1 :])):
             seconds = _retried_within(call.headers)
-            at, clock = before[newest].at, timestamp(open.memory.store.clock())
+            at, clock = before[newest].at, timestamp(store.clock())
             if not (at and seconds and later(at, seconds) >= clock):
                 del before[newest]  # the same words, in a new conversation
         for index, lines in before[max(before)].earlier.items() if before else ():
             if int(index) in before:
                 before[int(index)] = replace(before[int(index)], lines=lines)
-        live = recalled = None
+        live, recalled, after = None, Hits(), ""
         room = MemoryRoom({id: line for block in before.values() for id, line in block.lines.items()}, 0)
         if newest not in before and query.strip() and not goes_on:
             live = open.begin(task=query[:_LONGEST_QUERY], by=call.access.user_id or bounds["user_id"], **bounds)
@@ -282,83 +282,46 @@ class Gateway:
             # If neither token nor header names a person, nothing that belongs to a person is shown.
             narrower: dict[str, Any] = {} if scope.user else {"nobody": True}
             # A session names a conversation, and all conversations of the person are searched.
-            with open.memory.store.database.reading():
+            with store.database.reading():
                 recalled = live.search(top_k=self.settings.top_k, fits=room, session_id="", **narrower)
-            last = max((index for index in before if index < newest), default=-1)
-            memory.after = before[last].episode if last >= 0 else ""
+            after = before[max(before)].episode if before else ""
             earlier = {str(index): block.lines for index, block in before.items()}
-            before[newest] = MemoryBlock(live.id, room.lines(recalled), timestamp(open.memory.store.clock()), earlier)
-        memory.digest, memory.block = digests.get(newest, ""), before.get(newest)
-        if memory.block is None:
-            return GatewayTurn(turn.content)
-        memory.episode = memory.block.episode
+            before[newest] = MemoryBlock(live.id, room.lines(recalled), timestamp(store.clock()), earlier)
+        if newest not in before:
+            return GatewayTurn(call.raw)
+        turn = GatewayTurn(call.raw, mode, TurnMemory(open, format, head, digests[newest], before[newest]))
         if blocks := {index: block.text for index, block in before.items() if block.lines}:
             sent = format.put(body, pieces, blocks)
             turn.content = json.dumps(sent, ensure_ascii=False, separators=(",", ":")).encode()
-        if live is not None and recalled is not None and not self._note(turn, live, room, recalled, before, query):
-            live.end("asked anew")
-            return None
+        if live is not None:
+            receipt = self._receipt(turn.content, format, room, recalled, before)
+            text = self._screened(open.memory, query) if mode == "on" else ""
+            words = {"text": text, "scope": live.scope.parts(), "at": now(), "after": after} if text else None
+            block = asdict(before[newest])
+            if not notes.begin_turn(store, digests[newest], block, live.id, receipt, words, since=head):
+                live.end("asked anew")
+                return None
         return turn
 
-    def _history(
-        self, memory: TurnMemory, name: str, pieces: Sequence[Any], places: Sequence[int]
-    ) -> tuple[dict[int, str], dict[int, MemoryBlock]]:
-        """Return the digests of the conversation up to each turn, and the blocks that were sent before, by indices of turns.
-        `name` is the id under which the upstream stores the earlier conversation, or ""."""
-        store, format = memory.open.memory.store, memory.format
-        digests = _digests(memory.scope, format, name, pieces, places)
-        answered = {
-            index: _digest("answered", digests[index], words)
-            for index, end in zip(places, [*places, len(pieces)][1:], strict=True)
-            if (words := first_answer(pieces[index + 1 : end]))
-        }
-        with store.database.reading():
-            memory.head = store.head()
-            noted = notes.blocks(store, [*digests.values(), *answered.values()])
-        records = {index: noted.get(answered.get(index, "")) or noted.get(digest) for index, digest in digests.items()}
-        blocks = {
-            index: MemoryBlock(record["episode"], record["lines"], record.get("at", ""), record.get("earlier", {}))
-            for index, record in records.items()
-            if record
-        }
-        return digests, blocks
-
-    def _note(
-        self,
-        turn: GatewayTurn,
-        live: LiveEpisode,
-        room: MemoryRoom,
-        recalled: Hits,
-        before: Mapping[int, MemoryBlock],
-        query: str,
-    ) -> bool:
-        """Write, before anything is sent, the block, the receipt and the user's words that are to be stored. Returns whether this
-        was done: it is not if something was erased meanwhile."""
-        memory = turn.memory
-        assert memory is not None
-        assert memory.block is not None
-        injected = in_bytes(memory.format, turn.content, before.values())
+    def _receipt(
+        self, content: bytes, format: CallFormat, room: MemoryRoom, recalled: Hits, blocks: Mapping[int, MemoryBlock]
+    ) -> dict[str, Any]:
+        """Return what was recalled for a turn, and which items are in the bytes that are sent. The last of `blocks`, which are
+        those of the prompt, is new."""
+        new = blocks[max(blocks)]
+        injected = in_bytes(format, content, blocks.values())
         ids = list(dict.fromkeys([*room.recalled[: self.settings.top_k], *(hit.id for hit in recalled)]))
-        receipt: dict[str, Any] = {
-            "episode": memory.episode,
+        return {
+            "episode": new.episode,
             "decision": recalled.decision,
             "recalled": ids,
             "injected": [id for id in dict.fromkeys((*ids, *injected)) if id in injected],
-            "new": [id for id in memory.block.lines if id in injected],
-            "missing": [id for value in before.values() for id in value.lines if id not in injected],
-            "tokens": sum(value.tokens for value in before.values()),
-            "sha256": hashlib.sha256(turn.content).hexdigest(),
-            "bytes": len(turn.content),
+            "new": [id for id in new.lines if id in injected],
+            "missing": [id for block in blocks.values() for id in block.lines if id not in injected],
+            "tokens": sum(block.tokens for block in blocks.values()),
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "bytes": len(content),
         }
-        words: dict[str, Any] | None = None
-        text = self._screened(memory.open.memory, query) if turn.mode == "on" else ""
-        if text:
-            words = {"text": text, "scope": list(live.scope.parts()), "at": now()}
-            words |= {"after": memory.after} if memory.after else {}
-        store = memory.open.memory.store
-        return notes.begin_turn(
-            store, memory.digest, asdict(memory.block), memory.episode, receipt, words, since=memory.head
-        )
 
     def _screened(self, memory: Memory, text: str) -> str:
         """Return the part of a text that may be stored, after the memory's scan; "" if it is refused."""
@@ -390,9 +353,8 @@ class Gateway:
         finally:
             asked.cancel()
             left.cancel()
-        headers = {**answer.headers, **({"X-Keepworth-Memory": "failed"} if turn.failed else {})}
-        if turn.memory is not None and not turn.failed:
-            headers |= {"X-Keepworth-Memory": turn.mode, "X-Keepworth-Episode": turn.memory.episode}
+        ours = {"X-Keepworth-Memory": turn.mode, "X-Keepworth-Episode": turn.episode}
+        headers = {**answer.headers, **{name: value for name, value in ours.items() if value}}
         if whole is None:
             return StreamingResponse(self._copied(turn, answer), answer.status, headers)
         copy = whole if len(whole) <= _LONGEST_READ else b""
@@ -408,7 +370,7 @@ class Gateway:
             request.scope["query_string"].decode("latin-1"),
             request.headers,
             turn.content,
-            episode=turn.memory.episode if turn.memory is not None else "",
+            episode=turn.episode,
         )
         if answer.kind.startswith(EVENTS):
             return answer, None
@@ -464,7 +426,8 @@ class Gateway:
             self._recorded(turn, status, copy, kind, outcome)
             return
         # A writer that asks a model takes long, and runs in other threads, so that no call waits for it.
-        slow = self._asks_a_model(turn.memory)
+        writer = turn.memory.open.memory.writer
+        slow = not getattr(writer, "by_rules", writer is None)
         done = asyncio.get_running_loop().run_in_executor(
             self.workers if slow else self._lane, self._recorded, turn, status, copy, kind, outcome
         )
@@ -481,11 +444,6 @@ class Gateway:
         if not still:
             del self._noting[whose]
 
-    def _asks_a_model(self, memory: TurnMemory) -> bool:
-        """Whether the memory's writer may ask a model."""
-        writer = memory.open.memory.writer
-        return not getattr(writer, "by_rules", writer is None)
-
     async def end(self, calls: Collection[asyncio.Task[None]]) -> None:
         """Wait until all turns are recorded, and close the connections to the upstream. `calls` are those that were cancelled, as
         the server's patience is over."""
@@ -498,33 +456,27 @@ class Gateway:
         await self.upstream.close()
 
     def _recorded(self, turn: GatewayTurn, status: int, copy: bytes, kind: str, outcome: str) -> None:
-        memory = turn.memory
+        """Record how a turn with memory ended, and store the user's words in it."""
+        memory, episode = turn.memory, turn.episode
         assert memory is not None
+        store = memory.open.memory.store
         try:
-            words = self._record(memory, status, copy, kind, outcome)
+            with store.database.reading():
+                live, words = memory.open.episode(episode), notes.waiting_turn(store, episode)
+                if 0 < status < 400:
+                    reply = memory.format.reply(copy, kind)
+                    self._act(store, live, reply)
+                    if reply_words := reply.words.strip():
+                        # Conversations that begin with the same words are distinguished by what the model answered.
+                        digest = _digest("answered", memory.digest, reply_words)
+                        notes.keep_block(store, digest, asdict(memory.block), since=memory.head)
+                live.end(outcome)
             if words is not None:
-                self._write_words(memory.open, memory.episode, words)
+                self._write_words(memory.open, episode, words)
         except UnknownEpisode:  # it was erased meanwhile, with all that happened in it
             return
         except Exception as error:
             _report_failure("a turn was not recorded whole", error)
-
-    def _record(
-        self, memory: TurnMemory, status: int, copy: bytes, kind: str, outcome: str
-    ) -> Mapping[str, Any] | None:
-        """Record how a turn ended, and return the user's words in it that are to be stored, or None."""
-        store = memory.open.memory.store
-        with store.database.reading():
-            live, words = memory.open.episode(memory.episode), notes.waiting_turn(store, memory.episode)
-            if 0 < status < 400:
-                reply = memory.format.reply(copy, kind)
-                self._act(store, live, reply)
-                if memory.block is not None and (reply_words := reply.words.strip()):
-                    # Conversations that begin with the same words are distinguished by what the model answered.
-                    digest = _digest("answered", memory.digest, reply_words)
-                    notes.keep_block(store, digest, asdict(memory.block), since=memory.head)
-            live.end(outcome)
-        return words
 
     def _act(self, store: Store, live: LiveEpisode, reply: SpokenReply) -> None:
         """Record a reply as the action of the turn's episode. A later reply, after tools answered, replaces an earlier one."""
@@ -640,6 +592,25 @@ def _digests(
         state.update(hashlib.sha256(json.dumps(format.same(piece), sort_keys=True).encode()).digest())
         digests[index] = state.hexdigest()
     return {index: digests[index] for index in places}
+
+
+def _sent_before(store: Store, digests: Mapping[int, str], pieces: Sequence[Any]) -> tuple[int, dict[int, MemoryBlock]]:
+    """Return the newest entry of the journal, and the blocks that were sent before, by indices of turns. `digests` are those of
+    the conversation up to each turn."""
+    places = list(digests)
+    answered = {
+        index: _digest("answered", digests[index], words)
+        for index, end in zip(places, [*places, len(pieces)][1:], strict=True)
+        if (words := first_answer(pieces[index + 1 : end]))
+    }
+    with store.database.reading():
+        head, noted = store.head(), notes.blocks(store, [*digests.values(), *answered.values()])
+    records = {index: noted.get(answered.get(index, "")) or noted.get(digest) for index, digest in digests.items()}
+    return head, {
+        index: MemoryBlock(record["episode"], record["lines"], record.get("at", ""), record.get("earlier", {}))
+        for index, record in records.items()
+        if record
+    }
 
 
 def _digest(*parts: str) -> str:

@@ -209,7 +209,8 @@ class HookWork:
         sentences = re.split(r"(?<=[.!?\n])\s+", self.event.text)
         words = " ".join(sentence for sentence in sentences if HIDDEN not in sentence)
         if words.strip():
-            self._try("nothing was kept", self.memory.keep, self.session.episode, words)
+            note = {"content": [{"role": "user", "content": words}], "infer": True, "source": "hook"}
+            self._ask("nothing was kept", "items", {**note, "episode": self.session.episode, **self.memory.bounds})
 
     def _recall_for_failure(self) -> str:
         session = self.session
@@ -217,46 +218,50 @@ class HookWork:
         if not session.episode:
             self._begin(f"Use {self.event.tool}")
         # The failure is credited to items that were shown before the call, and not to those that are shown now.
-        act = {"action": failure}
-        if session.waiting and self._try("no failure was noted", self.memory.tell, session.episode, "act", act):
+        if session.waiting and self._tell("no failure was noted", "act", {"action": failure}) is not None:
             session.waiting = False
-            self._try("the failure gave no reward", self.memory.tell, session.episode, "step_reward", {"value": 0.0})
+            self._tell("the failure gave no reward", "step_reward", {"value": 0.0})
         return self._recall(failure)
 
     def _begin(self, task: str) -> None:
         self._end()
         self.session.task = task
-        self.session.episode = self._try("no episode was begun", self.memory.begin, task) or ""
+        begun = self._ask("no episode was begun", "episodes", {"task": task, **self.memory.bounds})
+        self.session.episode = "" if begun is None else str(begun["id"])
 
     def _end(self) -> None:
         if self.session.episode:
-            outcome = {"outcome": "completed"}
-            self._try("an episode stays open", self.memory.tell, self.session.episode, "end", outcome)
+            self._tell("an episode stays open", "end", {"outcome": "completed"})
         self.session.episode, self.session.waiting = "", False
 
     def _recall(self, query: str) -> str:
         session = self.session
         if not query or not session.episode:
             return ""
-        hits = self._try("nothing was recalled", self.memory.search, session.episode, query, self.most)
-        ids, text = hits or ([], "")
-        lines = text.split("\n") if ids else []
+        answer = self._tell("nothing was recalled", "search", {"query": query, "top_k": self.most})
+        ids = [hit["item"]["id"] for hit in answer["hits"]] if answer else []
+        lines = answer["text"].split("\n") if answer and ids else []
         session.waiting = session.waiting or bool(ids)
         if len(lines) == len(ids):  # else a policy has worded the text itself
             lines = [line for id, line in zip(ids, lines, strict=True) if id not in session.shown]
         session.shown = [*session.shown, *(id for id in ids if id not in session.shown)][-1000:]
         return without_secrets("\n".join((MARK, *lines))) if lines else ""
 
-    def _try(self, failure: str, verb: Callable[..., Any], *arguments: Any) -> Any:
+    def _tell(self, failure: str, verb: str, body: dict[str, Any]) -> dict[str, Any] | None:
+        """Call a verb of the session's episode, as `_ask`."""
+        return self._ask(failure, f"episodes/{quote(self.session.episode)}/{verb}", body)
+
+    def _ask(self, failure: str, path: str, body: dict[str, Any]) -> dict[str, Any] | None:
+        """Return what the memory answers, or None, with a line about the failure, if it does not."""
         try:
-            return verb(*arguments)
+            return self.memory.post(path, body)
         except HookProblem as error:
             _say(f"{failure}: {error}")
             return None
 
 
 class ServedMemory:
-    """The calls of a served memory that a hook needs, over one connection."""
+    """A served memory, over one connection. `bounds` is the scope of what is written and searched."""
 
     def __init__(self, url: str, token: str, bounds: Mapping[str, str], seconds: float) -> None:
         try:
@@ -272,32 +277,14 @@ class ServedMemory:
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._http = kind(host, port, timeout=seconds)
         self._base = parts.path.rstrip("/").removesuffix("/memory").removesuffix("/v1") + "/v1/memory/"
-        self._url, self._bounds = url, dict(bounds)
+        self._url, self.bounds = url, bounds
         self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
-
-    def begin(self, task: str) -> str:
-        """Begin an episode and return its id."""
-        return str(self._post("episodes", {"task": task, **self._bounds})["id"])
-
-    def search(self, episode: str, query: str, most: int) -> tuple[list[str], str]:
-        """Search, and return the ids of the hits and the text for a prompt."""
-        answer = self._post(f"episodes/{quote(episode)}/search", {"query": query, "top_k": most})
-        return [hit["item"]["id"] for hit in answer["hits"]], str(answer["text"])
-
-    def tell(self, episode: str, verb: str, body: dict[str, Any]) -> bool:
-        """Call `verb` of an episode: act, step_reward or end."""
-        self._post(f"episodes/{quote(episode)}/{verb}", body)
-        return True
-
-    def keep(self, episode: str, text: str) -> None:
-        """Store the facts that the memory's writer finds in a text."""
-        body = {"content": [{"role": "user", "content": text}], "infer": True, "source": "hook", "episode": episode}
-        self._post("items", {**body, **self._bounds})
 
     def close(self) -> None:
         self._http.close()
 
-    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Call a route of the memory and return its answer. Raises HookProblem."""
         try:
             self._http.request("POST", self._base + path, json.dumps(body), self._headers)
             response = self._http.getresponse()

@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from keepworth.episodes.needs import needs_server
@@ -58,8 +58,7 @@ class HttpServer:
         self._host = host
         self._socket = bind(host, port)
         self._port = int(self._socket.getsockname()[1])
-        self._server = _Server(
-            self.running,
+        self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
                 http="h11",
@@ -75,7 +74,7 @@ class HttpServer:
                 date_header=False,
                 timeout_graceful_shutdown=patience,
                 timeout_keep_alive=30,  # longer than clients keep connections, so that it is they who close them
-            ),
+            )
         )
         self._ended = threading.Event()  # after an interrupted `join` the thread counts as ended (Python issue 45274)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -109,29 +108,19 @@ class HttpServer:
 
     def _run(self) -> None:
         try:
-            self._server.run([self._socket])
+            asyncio.run(self._serve())
         finally:
             self._ended.set()
+
+    async def _serve(self) -> None:
+        async with self.running():
+            await self._server.serve([self._socket])
 
     def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, *raised: object) -> None:
         self.close()
-
-
-class _Server(uvicorn.Server):
-    def __init__(self, running: Callable[[], AbstractAsyncContextManager[None]], config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._running = running
-
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        async with self._running():
-            await super().serve(sockets)
-
-    async def main_loop(self) -> None:
-        while not self.should_exit:
-            await asyncio.sleep(0.05)
 
 
 def bind(host: str, port: int) -> socket.socket:

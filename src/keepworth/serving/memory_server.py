@@ -106,9 +106,14 @@ class MemoryServer(HttpServer):
             streamed = self.gateway.streamed()
         mounted: dict[str, ASGIApp] = {}
         if mcp:
-            from keepworth.serving.mcp_tools import mcp_server, over_http, sessions
+            from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-            self._sessions = sessions(mcp_server(over_http(self.memories)), self._limits.body)
+            from keepworth.serving.mcp_tools import mcp_server
+
+            # It keeps no state between requests, whose host, origin and token the server has checked.
+            self._sessions = StreamableHTTPSessionManager(
+                mcp_server(self.memories), json_response=True, stateless=True, max_request_body_size=self._limits.body
+            )
             mounted["/mcp"] = self._sessions.handle_request
         page = page_table()
         return application(

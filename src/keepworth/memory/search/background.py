@@ -58,13 +58,6 @@ class Background:
         """Map a cosine of this encoder to the scale of all-MiniLM-L6-v2, for which the thresholds of searches were chosen."""
         return cosine if self == USUAL else 1.0 - (1.0 - cosine) * self.stretch
 
-    def usual_of(self, cosines: Sequence[tuple[str, float]]) -> dict[str, float]:
-        """Map the cosines of a list of (id, cosine) to that scale. Returns them by id."""
-        if self == USUAL:
-            return dict(cosines)
-        stretch = self.stretch
-        return {id: 1.0 - (1.0 - cosine) * stretch for id, cosine in cosines}
-
     def native(self, cosine: float) -> float:
         """Map a cosine on the scale of all-MiniLM-L6-v2 back to this encoder's."""
         return cosine if self == USUAL else 1.0 - (1.0 - cosine) / self.stretch

@@ -8,11 +8,9 @@ of vectors is a cache of the table of vectors in the file, and follows the journ
 from __future__ import annotations
 
 import math
-import re
 import threading
-import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -34,20 +32,10 @@ if TYPE_CHECKING:
     from keepworth.episodes.arrays import Bools, Floats, Numbers, Rows, Vectors
 
     Bytes = npt.NDArray[np.int8]
-    _View = tuple[Vectors, Numbers, Bools | None, Rows | None]
 
 K1, B = 1.5, 0.9
 """Of BM25. Chosen on questions for development: texts of one memory differ in length more than documents do, from a short
 remark to a long answer, and with the usual 0.75 for B the long ones stand before the short."""
-_TOKEN = re.compile(r"[^\W_]+")
-
-
-def tokens(text: str) -> list[str]:
-    """Return the words of a text as they are written: runs of letters and digits, in lower case, without accents."""
-    if text.isascii():
-        return _TOKEN.findall(text.lower())
-    decomposed = unicodedata.normalize("NFKD", text.lower())
-    return _TOKEN.findall("".join(c for c in decomposed if not unicodedata.combining(c)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,11 +235,10 @@ def unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
             f"expected ({rows}, {identity.dimension}): check the encoder and its stated dimension; nothing was done"
         )
     with np.errstate(over="ignore"):
-        norms = np.sqrt(np.add.reduce(array * array, axis=1, keepdims=True))
+        norms: Vectors = np.sqrt(np.add.reduce(array * array, axis=1, keepdims=True))
     # NaN compares false with everything, so the usual case needs no look at every number.
-    if TINY < norms[0, 0] < np.inf if rows == 1 else norms.min(initial=1.0) > TINY and norms.max(initial=1.0) < np.inf:
-        quick: Vectors = np.divide(array, norms, dtype=np.float32)
-        return quick
+    if ((norms > TINY) & (norms < np.inf)).all():
+        return array / norms
     if not np.isfinite(array).all():
         row = int(np.argmin(np.isfinite(array).all(axis=1)))
         raise InvalidVector(
@@ -259,8 +246,8 @@ def unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
         )
     # Squares of very large or very small numbers are no float32.
     wide = array.astype(np.float64)
-    norms = np.linalg.norm(wide, axis=1, keepdims=True)
-    unit: Vectors = np.divide(wide, norms, out=np.zeros_like(wide), where=norms > 0).astype(np.float32)
+    lengths = np.linalg.norm(wide, axis=1, keepdims=True)
+    unit: Vectors = np.divide(wide, lengths, out=np.zeros_like(wide), where=lengths > 0).astype(np.float32)
     return unit
 
 
@@ -323,23 +310,20 @@ def of_eight_bits(numbers: Bytes) -> Vectors:
 
 
 class DenseIndex:
-    """An exact index over the vectors of items, which may begin with the rows of `base`. Thread-safe.
+    """An exact index over the vectors of items, which begins with those of a block. Thread-safe.
 
     Rows of current items are alive. An item whose vectors change gets new rows. An item that has several vectors is scored by the
     best of them."""
 
-    def __init__(self, dimension: int, base: Block | None = None) -> None:
+    def __init__(self, dimension: int, block: Block | None = None) -> None:
         self.dimension = dimension
         self._lock = threading.RLock()
-        self._blocks = [base] if base is not None else []
-        self._tail = Block(dimension)
-        self._blocks.append(self._tail)
-        self._at: dict[int, tuple[int, int, int]] = {}  # item number -> (block, first row, row after the last)
-        self._several = base is not None and bool((base.numbers[1 : base.size] == base.numbers[: base.size - 1]).any())
-        self._known = base is None
-        self._newest = int(base.numbers[: base.size].max()) if base is not None and base.size else 0
-        self._by_scope: dict[object, tuple[int, int, list[Rows]]] = {}
-        self._dead = [int((~block.alive[: block.size]).sum()) for block in self._blocks]
+        self._block = Block(dimension) if block is None else block
+        numbers, alive = self._block.numbers[: self._block.size], self._block.alive[: self._block.size]
+        self._several = bool((numbers[1:] == numbers[:-1]).any())
+        self._newest = int(numbers.max(initial=0))
+        self._dead = len(alive) - int(alive.sum())
+        self._by_scope: dict[object, tuple[int, int, Rows]] = {}
 
     def put(self, numbers: Sequence[int], scopes: Sequence[int], vectors: Vectors) -> None:
         """Add items, or replace their vectors, which are unit rows of shape (n, dimension). `numbers` and `scopes` hold the item
@@ -348,24 +332,16 @@ class DenseIndex:
             if numbers and min(numbers) <= self._newest:
                 self.drop(numbers)  # a new item is newer than all there are
             self._newest = max(self._newest, *numbers, 0)
-            start = self._tail.size
-            self._tail.append(numbers, scopes, vectors)
-            last = len(self._blocks) - 1
-            for row, number in enumerate(numbers, start):
-                first = self._at[number][1] if row > start and numbers[row - start - 1] == number else row
-                self._several |= first < row
-                self._at[number] = (last, first, row + 1)
+            self._several |= len(set(numbers)) < len(numbers)
+            self._block.append(numbers, scopes, vectors)
 
-    def drop(self, numbers: Iterable[int]) -> None:
+    def drop(self, numbers: Sequence[int]) -> None:
         """Remove items from the index."""
         with self._lock:
-            self._locate()
-            for number in numbers:
-                index = self._at.pop(number, None)
-                if index is not None:
-                    block, first, end = index
-                    self._blocks[block].alive[first:end] = False
-                    self._dead[block] += end - first
+            alive = self._block.alive[: self._block.size]
+            gone = alive & np.isin(self._block.numbers[: self._block.size], numbers)
+            alive[gone] = False
+            self._dead += int(gone.sum())
 
     def search(
         self,
@@ -379,114 +355,52 @@ class DenseIndex:
         of arrival. `scope` is a hashable name of the scopes `scope_ids` (None for all), as the key of the cache of their rows;
         `mask` says by item number which items may be returned."""
         with self._lock:
-            selected = None if scope_ids is None else self._rows_in(scope, scope_ids)
+            block, size = self._block, self._block.size
+            matrix, numbers = block.matrix[:size], block.numbers[:size]
+            rows = None if scope_ids is None else self._rows_in(scope, scope_ids)
             if mask is not None:
-                inside = selected or [np.arange(block.size) for block in self._blocks]
-                selected = [
-                    rows[in_mask(mask, block.numbers[rows])] for block, rows in zip(self._blocks, inside, strict=True)
-                ]
-            views = [
-                (
-                    block.matrix[: block.size],
-                    block.numbers[: block.size],
-                    block.alive[: block.size] if dead else None,
-                    None if selected is None else selected[position],
-                )
-                for position, (block, dead) in enumerate(zip(self._blocks, self._dead, strict=True))
-                if block.size
-            ]
-            several = self._several
+                rows = np.arange(size) if rows is None else rows
+                rows = rows[in_mask(mask, numbers[rows])]
+            alive, several = block.alive[:size] if self._dead else None, self._several
         # Outside the lock: growth makes new arrays, and a row that dies meanwhile is checked again in SQL.
-        reach = 4 * count if several else count
-        while True:
-            scanned = _scanned(queries, reach, views)
-            if not several:
-                return scanned
-            single = [_first_of_each(line)[:count] for line in scanned]
-            if all(len(one) == count or len(line) < reach for one, line in zip(single, scanned, strict=True)):
-                return single
-            reach *= 4
+        if rows is not None and len(rows) <= SCAN_SHARE * size:
+            matrix, numbers, alive = matrix[rows], numbers[rows], None if alive is None else alive[rows]
+            rows = None
+        scores = cosines(queries, matrix)
+        if rows is not None:
+            outside = np.ones(size, bool)
+            outside[rows] = False
+            scores[:, outside] = -np.inf
+        if alive is not None:
+            scores[:, ~alive] = -np.inf
+        return [_best_items(line, numbers, count, several) for line in scores]
 
-    def _locate(self) -> None:
-        """Build the map from item numbers to rows of the base. It is built on first use, because a search does not need it."""
-        if self._known:
-            return
-        base = self._blocks[0]
-        rows = np.flatnonzero(base.alive[: base.size])
-        numbers = base.numbers[rows]
-        first = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 1))  # rows of an item die together
-        firsts, ends = (
-            rows[first].tolist(),
-            (rows[np.append(first[1:], len(rows)) - 1] + 1).tolist() if len(rows) else [],
-        )
-        places = dict(
-            zip(numbers[first].tolist(), ((0, *both) for both in zip(firsts, ends, strict=True)), strict=True)
-        )
-        places.update(self._at)
-        self._at = places
-        self._known = True
-
-    def _rows_in(self, scope: object, scope_ids: Collection[int]) -> list[Rows]:
-        """Return the rows of each block that lie in the given scopes. They are cached by scope and extended as rows arrive."""
-        cached = self._by_scope.get(scope)
-        newest = max(scope_ids, default=0)
-        allowed = np.zeros(newest + 1, bool)
-        allowed[np.fromiter(scope_ids, np.intp, len(scope_ids))] = True
-
-        def rows(block: Block, start: int) -> Rows:
-            ids = block.scopes[start : block.size]
-            inside = np.zeros(len(ids), bool)
-            low = ids <= newest
-            inside[low] = allowed[ids[low]]
-            return np.flatnonzero(inside) + start
-
-        if cached is None or cached[0] != len(scope_ids):
-            parts = [rows(block, 0) for block in self._blocks]
-        else:
-            _, seen, parts = cached
-            if seen < self._tail.size:
-                parts = [*parts[:-1], np.concatenate([parts[-1], rows(self._tail, seen)])]
-        self._by_scope[scope] = (len(scope_ids), self._tail.size, parts)
+    def _rows_in(self, scope: object, scope_ids: Collection[int]) -> Rows:
+        """Return the rows that lie in the given scopes. They are cached by scope and extended as rows arrive."""
+        size, seen, cached = self._by_scope.get(scope, (-1, 0, np.zeros(0, np.intp)))
+        if size != len(scope_ids):
+            seen, cached = 0, cached[:0]
+        if seen < self._block.size:
+            newest = max(scope_ids, default=0)
+            allowed = np.zeros(newest + 1, bool)
+            allowed[np.fromiter(scope_ids, np.intp, len(scope_ids))] = True
+            fresh = np.flatnonzero(in_mask(allowed, self._block.scopes[seen : self._block.size])) + seen
+            cached = np.concatenate([cached, fresh])
+        self._by_scope[scope] = (len(scope_ids), self._block.size, cached)
         if len(self._by_scope) > 4096:
             self._by_scope.pop(next(iter(self._by_scope)))
-        return parts
+        return cached
 
 
-def _first_of_each(line: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Keep the best entry of each item, best first."""
-    out: dict[int, float] = {}
-    for number, score in line:
-        out.setdefault(number, score)
-    return list(out.items())
-
-
-def _scanned(queries: Vectors, count: int, views: list[_View]) -> list[list[tuple[int, float]]]:
-    """Score all queries against all rows that are alive and selected."""
-    numbers, scores = [], []
-    for matrix, listed, alive, rows in views:
-        if rows is not None and len(rows) <= SCAN_SHARE * len(listed):
-            if not len(rows):
-                continue
-            part = cosines(queries, matrix[rows])
-            if alive is not None:
-                part[:, ~alive[rows]] = -np.inf
-            listed = listed[rows]
-        else:
-            part = cosines(queries, matrix)
-            if rows is not None:
-                outside = np.ones(len(listed), bool)
-                outside[rows] = False
-                part[:, outside] = -np.inf
-            if alive is not None:
-                part[:, ~alive] = -np.inf
-        numbers.append(listed)
-        scores.append(part)
-    if not scores:
-        return [[] for _ in range(len(queries))]
-    all_scores = scores[0] if len(scores) == 1 else np.concatenate(scores, axis=1)
-    all_numbers = numbers[0] if len(numbers) == 1 else np.concatenate(numbers)
-    out = []
-    for line in all_scores:
-        chosen = best(line, count)
-        out.append([(int(all_numbers[row]), float(line[row])) for row in chosen if line[row] != -np.inf])
-    return out
+def _best_items(scores: Floats, numbers: Numbers, count: int, several: bool) -> list[tuple[int, float]]:
+    """Return the `count` best (item number, score), best first. With `several`, an item may have more than one row, of which the
+    best counts."""
+    reach = 4 * count if several else count
+    while True:
+        rows = [row for row in best(scores, reach).tolist() if scores[row] != -np.inf]
+        out: dict[int, float] = {}
+        for row in rows:
+            out.setdefault(int(numbers[row]), float(scores[row]))
+        if not several or len(out) >= count or len(rows) < reach:
+            return list(out.items())[:count]
+        reach *= 4

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from keepworth.memory.errors import InvalidTime
 from keepworth.memory.item import Item, timestamp
-from keepworth.memory.search.index import tokens
-from keepworth.memory.search.terms import QueryTerms, only_latin, terms, terms_and_languages, weight, words
+from keepworth.memory.search.terms import QueryTerms, latin_words, only_latin, terms, terms_and_languages, weight, words
 
 if TYPE_CHECKING:
     from keepworth.memory.search.search import Hit
@@ -108,7 +107,7 @@ def newer_first(hits: Sequence[Hit], asked: QueryTerms, question: str) -> list[H
 
 def about_the_past(question: str) -> bool:
     """Return whether an English question asks for something in the past, and not for how it is now."""
-    asked = tokens(_NOW.sub(" ", question))
+    asked = latin_words(_NOW.sub(" ", question))
     past = PAST.intersection(asked)
     return bool(past - AGE if "now" in asked else past)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from keepworth.episodes.arrays import Bools, Numbers, Rows, Vectors
+    from keepworth.episodes.arrays import Bools, Rows, Vectors
 
 MANY = 8
 """Queries from which on one matrix product is faster than a dot product for each row."""
@@ -96,7 +96,7 @@ def best(scores: npt.NDArray[np.floating], count: int) -> Rows:
     return chosen[np.argsort(-scores[chosen], kind="stable")]
 
 
-def in_mask(mask: Bools, numbers: Numbers) -> Bools:
+def in_mask(mask: Bools, numbers: npt.NDArray[np.signedinteger]) -> Bools:
     """Return which of `numbers` the mask keeps. Numbers beyond its end are not kept."""
     if not len(mask):
         return np.zeros(len(numbers), bool)

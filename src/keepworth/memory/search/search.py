@@ -311,7 +311,9 @@ def fuse(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> Ranked:
 
 def evidence(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> tuple[dict[str, float], float]:
     """Return the summed evidence of each candidate, and the probability that the memory knows the answer."""
-    words, meaning = dict(lexical), scale.background.usual_of(dense)
+    words, meaning = dict(lexical), dict(dense)
+    if scale.background != USUAL:
+        meaning = {id: scale.background.usual(cosine) for id, cosine in dense}
     # What a full list leaves out may have as much as its last; what a list that is not full leaves out has nothing.
     fewest, farthest = lexical[-1][1] if len(lexical) >= scale.pool else 0.0, meaning[dense[-1][0]] if dense else 0.0
     unit = _word(lexical, meaning[dense[0][0]] if dense else 0.0, scale) / math.log1p(max(1, scale.items))
@@ -556,15 +558,12 @@ class Corpus(Protocol):
     def fetch(self, ids: Sequence[str]) -> Mapping[str, Item | None]: ...
     def doubtful(self, ids: Sequence[str]) -> Sequence[str]:
         """Return those of `ids` whose item has to be read to decide whether it is current, in force, and meets the filter."""
-        ...
 
     def languages(self) -> frozenset[str]:
         """Return the languages whose stems occur among the words."""
-        ...
 
     def vectors_of(self, items: Sequence[Item]) -> Mapping[str, Vectors]:
         """Return the vectors of items, by id: of the text and of each part of a long one. Shapes (1 + parts, dimension)."""
-        ...
 
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics: ...
     def by_words(
@@ -572,11 +571,9 @@ class Corpus(Protocol):
     ) -> Ranked:
         """Return the `count` best items by BM25 with these statistics of all that is ranked together. Items without a query term
         are left out."""
-        ...
 
     def by_meaning(self, vectors: Vectors, count: int, *, where: Filter | None = None) -> Sequence[Ranked]:
         """Return for each query the `count` best items by cosine. vectors: unit rows, shape (queries, dimension)."""
-        ...
 
 
 @dataclass(slots=True)

@@ -64,9 +64,7 @@ class _Languages:
     tags: Mapping[str, str]  # the tag of each language name
     names: Mapping[str, str]  # the name of each tag
     scripts: Mapping[str, tuple[str, ...]]  # the languages of the stems of each script, the likeliest first
-    votes: Mapping[
-        str, tuple[tuple[str, float], ...]
-    ]  # of function words: the languages that have it, with shares of one vote
+    votes: Mapping[str, tuple[tuple[str, float], ...]]  # of function words: the languages that have it, with shares
     first: Mapping[str, str]  # for an irregular English form the word whose stem it has
 
 
@@ -124,7 +122,7 @@ def terms_of_many(texts: Sequence[str]) -> tuple[list[list[str]], set[str]]:
     out: list[tuple[list[str], frozenset[str]]] = []
     unsure: list[int] = []
     for index, text in enumerate(texts):
-        words = _latin(text)
+        words = latin_words(text)
         language = _language_by_words(words)
         if language is None:
             unsure.append(index)
@@ -137,13 +135,13 @@ def terms_of_many(texts: Sequence[str]) -> tuple[list[list[str]], set[str]]:
 def terms_and_languages(
     text: str, latin: str | None = None, words: Sequence[str] | None = None
 ) -> tuple[list[str], frozenset[str]]:
-    """Return `terms`, and the languages whose stems are among them. words: what `_latin` makes of the text, if that was done
+    """Return `terms`, and the languages whose stems are among them. words: what `latin_words` makes of the text, if that was done
     before."""
     if text.isascii():
-        words = _latin(text) if words is None else words
+        words = latin_words(text) if words is None else words
         language = latin or _language_by_words(words) or _languages_by_letters([text])[0]
         return list(map(_stems(language).__getitem__, words)), frozenset((language,))
-    language = latin or _language_by_words(words or _latin(text)) or _languages_by_letters([text])[0]
+    language = latin or _language_by_words(words or latin_words(text)) or _languages_by_letters([text])[0]
     scripts = _languages().scripts
     out: list[str] = []
     spoken = set[str]()
@@ -237,7 +235,7 @@ def term_count(text: str) -> int:
 def _runs(text: str) -> Iterator[tuple[str, str]]:
     """Return the runs of letters, marks and digits of one script, and single emojis, each with its script."""
     if text.isascii():
-        yield from ((run, "LATIN") for run in _latin(text))
+        yield from ((run, "LATIN") for run in latin_words(text))
         return
     from bisect import bisect_left
 
@@ -270,8 +268,8 @@ def _without_accents(word: str) -> str:
     return _ACCENTS.sub("", unicodedata.normalize("NFD", word))
 
 
-def _latin(text: str) -> list[str]:
-    """Return the words in Latin letters, without accents."""
+def latin_words(text: str) -> list[str]:
+    """Return the words in Latin letters as they are written, in lower case, without accents."""
     if text.isascii():
         return text.encode().translate(_GAPS).decode().split()
     return [_without_accents(run) for run, script in _runs(text) if script == "LATIN"]
@@ -307,7 +305,7 @@ def _languages_by_letters(texts: Sequence[str]) -> list[str]:
         _BY_LETTERS.clear()
     languages = []
     for text, (tag, sure) in zip(new, classify([text[:READ] for text in new]), strict=True):
-        marked = not text.isascii() and len(_latin(text)) >= SEVERAL
+        marked = not text.isascii() and len(latin_words(text)) >= SEVERAL
         languages.append(_languages().names[tag] if sure >= (SURE_IF_MARKED if marked else SURE) else _PLAIN)
         _BY_LETTERS[hash(text)] = languages[-1]
     fresh = iter(languages)

@@ -259,22 +259,12 @@ def _condition(field: Field, operator: str, operand: object, place: str) -> Cond
         inside = operator in ("$eq", "$in")
         return Condition(field, operator, among, lambda value: (value_key(value) in among) is inside)
     _check_value(operand, place)
-    wanted = _OPERANDS.get(operator)
-    if wanted is None:
+    if operator not in _TESTS:
         raise InvalidFilter(f"{place}: there is no operator {operator!r:.40}.", f"Use one of {', '.join(OPERATORS)}.")
-    kinds, words = wanted
+    kinds, words, test = _TESTS[operator]
     if type(operand) not in kinds:
         raise InvalidFilter(f"{place} takes {words}, got {operand!r:.60}.", "Give such a value.")
-    return Condition(field, operator, operand, partial(_TESTS[operator], operand))
-
-
-_TEXT_OR_NUMBER = ((int, float, str), "a number or text, which have an order")
-_OPERANDS: Mapping[str, tuple[tuple[type, ...], str]] = {
-    **dict.fromkeys(RANGES, _TEXT_OR_NUMBER),
-    "$exists": ((bool,), "True or False"),
-    "$contains": ((str, int, float, bool, type(None)), "one value"),
-    "$icontains": ((str,), "text"),
-}
+    return Condition(field, operator, operand, partial(test, operand))
 
 
 def _compared(compare: Callable[[Any, Any], bool], bound: Any, value: Any) -> bool:
@@ -296,15 +286,17 @@ def _contains_folded(part: str, value: object) -> bool:
     return isinstance(value, list) and any(isinstance(one, str) and one.casefold() == part for one in value)
 
 
-_TESTS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "$gt": partial(_compared, gt),
-    "$gte": partial(_compared, ge),
-    "$lt": partial(_compared, lt),
-    "$lte": partial(_compared, le),
-    "$exists": lambda there, value: (value is not MISSING) is there,
-    "$contains": _contains,
-    "$icontains": _contains_folded,
+_ORDERED = (int, float, str), "a number or text, which have an order"
+_TESTS: Mapping[str, tuple[tuple[type, ...], str, Callable[[Any, Any], bool]]] = {
+    "$gt": (*_ORDERED, partial(_compared, gt)),
+    "$gte": (*_ORDERED, partial(_compared, ge)),
+    "$lt": (*_ORDERED, partial(_compared, lt)),
+    "$lte": (*_ORDERED, partial(_compared, le)),
+    "$exists": ((bool,), "True or False", lambda there, value: (value is not MISSING) is there),
+    "$contains": ((str, int, float, bool, type(None)), "one value", _contains),
+    "$icontains": ((str,), "text", _contains_folded),
 }
+"""By operator: the types of its operand, what they are called, and whether it holds, a function of the operand and a value."""
 
 
 def _check_value(value: object, place: str, depth: int = 0) -> None:

@@ -112,7 +112,7 @@ def load(connection: AnyConnection, set_id: int, made: str, dimension: int) -> t
     for name in before:
         select(connection, f"PRAGMA {name} = {BOUNDED[name]}")
     room += scalar(connection, f"SELECT count(*) FROM {VECTORS.format(set_id)} WHERE n > ?", (end,))
-    block = Block(dimension, room)
+    block = Block(dimension, 2 * room)  # room for new ones, which costs nothing until it is used
     read = list(append_all(connection, set_id, made, block))
     for name, value in before.items():
         select(connection, f"PRAGMA {name} = {value}")

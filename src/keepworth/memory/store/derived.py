@@ -204,7 +204,7 @@ class Derived:
         set_id, dimension = self._vector_set(connection)
 
         def search(block: Block) -> list[list[tuple[int, float]]]:
-            return DenseIndex(dimension, block if block.size else None).search(vectors, count, None, inside, mask)
+            return DenseIndex(dimension, block).search(vectors, count, None, inside, mask)
 
         if which:
             block = Block(dimension)
@@ -245,7 +245,7 @@ class Derived:
         set_id, dimension = self._vector_set(connection)
         block, read = blocks.load(connection, set_id, made, dimension)
         self._note_read(connection, read)
-        self._dense = DenseIndex(dimension, block if block.size else None)
+        self._dense = DenseIndex(dimension, block)
 
     def _note_read(self, connection: AnyConnection, parts: Sequence[blocks.Part]) -> None:
         """Note which blocks were damaged, and whether there are blocks to write."""

@@ -157,6 +157,10 @@ class TrainingSettings(BaseModel):
         return (self.engine,) if isinstance(self.engine, str) and self.engine else tuple(self.engine)
 
     @property
+    def groups_per_update(self) -> int:
+        return self.tasks_per_step
+
+    @property
     def default_objective(self) -> Objective:
         """The objective that the recipe trains with where no other is chosen."""
         return GROUP_RELATIVE
@@ -339,6 +343,11 @@ class Settings(TrainingSettings):
     evaluate_every: Count = 20
     checkpoint_every: Count = 20
     questions: int | None = Field(default=None, ge=2, description="measure on the first so many; None is all")
+
+    @property
+    def groups_per_update(self) -> int:
+        """A supervised update has as many tasks, all different, as reinforcement samples episodes."""
+        return self.tasks_per_step * (self.group_size if is_supervised(self) else 1)
 
     @property
     def holds(self) -> frozenset[str]:

@@ -5,25 +5,7 @@
      "questions": [{"text": "Where do I live?", "answers": ["Leeds"], "evidence": ["a"]},
                    {"text": "What is my car called?", "unanswerable": true}]}
 
-| of | name | what it is |
-| --- | --- | --- |
-| a line | id | names the line |
-| | writes | the texts to remember, in order of time |
-| | questions | the questions that are asked afterwards |
-| | split | train, dev or test; in a file without any, every line is test |
-| | cluster | what lines have in common, such as a user: intervals resample these; by default lines with the same writes |
-| a write | text | the text |
-| | id | names it within the line, for `evidence` |
-| | speaker | its speaker |
-| | time | its time, in ISO 8601; by default that of the write before it in its session |
-| | session | its conversation; writes of one session are kept together |
-| a question | text | the question |
-| | answers | the right answers; any of them counts |
-| | options | the choices; the answers are among them |
-| | unanswerable | true: no write holds the answer; the right answer is to say so, and `answers` may be left out |
-| | evidence | ids of the writes that hold the answer; without them nothing shows where points are lost |
-| | type, time | a label for tables; the time of the question |
-| | verifier | how an answer is judged: token_f1 (default), exact_match, numeric, ... |"""
+docs/benchmarks.md describes every field."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from keepworth.learning.run_folder import RunFolder, read_json
 from keepworth.models.adapter import load_trained, merge_network
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import DTYPES, InProcessModel, Precision
-from keepworth.recipes.training import kept_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +54,11 @@ class Trained:
         model = self.loaded("fp32")
         model.network = merge_network(model).to(DTYPES[precision or self.precision])
         return model
+
+
+def kept_weights(run: RunFolder, role: str) -> Path:
+    """Returns the folder of a role's finished weights, which outlive the checkpoints."""
+    return run.path / "weights" / role
 
 
 def trained_by(run: RunFolder, role: str = "") -> Trained:

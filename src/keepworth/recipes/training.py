@@ -30,7 +30,7 @@ from keepworth.learning.run_folder import RunFolder, is_run
 from keepworth.learning.shares import Shares
 from keepworth.learning.trainer import train as train_steps
 from keepworth.learning.watch.progress import Progress
-from keepworth.models.adapter import Named, attach_lora, is_tied, load_trained, save_trained, unfreeze
+from keepworth.models.adapter import Named, attach_lora, is_tied, save_trained, unfreeze
 from keepworth.models.attention import round_up
 from keepworth.models.inprocess import InProcessModel, Precision
 from keepworth.models.threads import faster_type, settle_threads
@@ -45,6 +45,7 @@ from keepworth.recipes.settings import (
     sets_entropy,
     with_budget,
 )
+from keepworth.recipes.trained import precision_of, trained_by
 from keepworth.rollouts.driver import RolloutContext
 
 if TYPE_CHECKING:
@@ -243,12 +244,11 @@ def teacher_of(config: TrainingSettings, run: RunFolder, role: str, progress: Pr
     weights, or else a model. Raises KeepworthError where the run has not finished this role."""
     sibling = run.path.parent / config.teacher
     folder = next((path for path in (Path(config.teacher), sibling) if is_run(path)), None)
-    precision = str(run.environment.get("precision", ""))
-    taught = None if folder is None else RunFolder.open(folder)
-    name = config.teacher if taught is None else str(taught.config.get("model", config.model))
-    model = loaded_model(config.model_copy(update={"model": name}), progress, precision)
-    model.network.requires_grad_(False)
-    return model if taught is None else with_weights(model, kept_weights(taught, role))
+    precision = precision_of(run)
+    if folder is None:
+        return loaded_model(config.model_copy(update={"model": config.teacher}), progress, precision)
+    progress.phase(f"loading {config.teacher}")
+    return trained_by(RunFolder.open(folder), role).loaded(precision)
 
 
 def require_room(config: TrainingSettings, row_budget: int) -> None:
@@ -311,23 +311,6 @@ def _asynchrony(settings: TrainingSettings, size: int, episode_seconds: float) -
         seed=settings.seed,
         episode_seconds=episode_seconds,
     )
-
-
-def kept_weights(run: RunFolder, role: str) -> Path:
-    """Returns the folder of a role's finished weights, which outlive the checkpoints."""
-    return run.path / "weights" / role
-
-
-def with_weights(model: InProcessModel, folder: Path) -> InProcessModel:
-    """Loads the finished weights of a run into `model`. Raises KeepworthError where the folder holds none."""
-    if not folder.is_dir():
-        raise KeepworthError(
-            f"{folder} does not exist: that run has not finished training this role.",
-            "Continue the run with the command that began it, or name another one.",
-        )
-    load_trained(model, folder)
-    model.network.requires_grad_(False)
-    return model
 
 
 # Rollout workers, as this process starts them; `front_door.make_worker` makes the object in each.

@@ -286,12 +286,6 @@ SAMPLED = (
 """Settings of reinforcement, which have no effect where right answers are imitated."""
 
 
-def with_budget(objective: Objective, tokens: int) -> Objective:
-    """Sets the objective's length budget to `tokens`, where it needs one and has none."""
-    missing = objective.needs_length_budget and objective.length_budget is None
-    return varied(objective, length_budget=tokens) if missing else objective
-
-
 def require_objective(objective: Objective, settings: TrainingSettings, provided: Collection[str] = ()) -> None:
     """Raises ObjectiveError, before anything is loaded or measured, where the recipe cannot provide what the objective needs.
     `provided` is what its episodes hold besides rewards of whole episodes, in the words of `episode_inputs`."""

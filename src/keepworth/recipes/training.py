@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from keepworth.episodes.episode import Episode, Task
 from keepworth.episodes.errors import KeepworthError
@@ -43,7 +43,6 @@ from keepworth.recipes.settings import (
     objective_of,
     require_objective,
     sets_entropy,
-    with_budget,
 )
 from keepworth.recipes.trained import precision_of, trained_by
 from keepworth.rollouts.driver import RolloutContext
@@ -99,14 +98,16 @@ def train_role(
     """
     from keepworth.models.files import ModelKind, path_of
 
-    objective = with_budget(objective_of(settings), length_budget)
+    objective = objective_of(settings)
+    if objective.needs_length_budget and objective.length_budget is None:
+        objective = varied(objective, length_budget=length_budget)
     require_objective(objective, settings, settings.holds)
     hooks.require(settings, objective)
     require_room(settings, row_budget)
     progress.phase(f"looking for {settings.model}")
     path_of(settings.model, kind=ModelKind.LANGUAGE)
     with (
-        engines_of(settings, settings.train, run, progress) as engines,
+        engines_of(settings, run, progress) as engines,
         workers_of(settings, origin, run, progress) as workers,
         prepared(settings, objective, role, run, progress, hooks) as (model, learner),
     ):
@@ -351,9 +352,7 @@ def workers_of(
 
 
 @contextmanager
-def engines_of(
-    settings: TrainingSettings, train: Literal["lora", "full"] | None, run: RunFolder, progress: Progress
-) -> Iterator[tuple[HttpModel, ...]]:
+def engines_of(settings: TrainingSettings, run: RunFolder, progress: Progress) -> Iterator[tuple[HttpModel, ...]]:
     """Yields the engines to sample from, an empty tuple where this process samples. At the end the published adapters are
     unloaded.
 
@@ -362,7 +361,7 @@ def engines_of(
     if not settings.engine_urls:
         yield ()
         return
-    if train == "full":
+    if settings.train == "full":
         raise KeepworthError(
             "Engines are sent adapters, and train = full trains all weights.", "Set train = lora, or no engine."
         )

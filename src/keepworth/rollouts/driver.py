@@ -144,8 +144,6 @@ def together(
         label: A prefix of the episodes' ids, to tell them apart.
         indices: The indices of the groups, for a rollout that depends on them; 0, 1, 2 ... where None.
     """
-    if n < 1:
-        raise ValueError(f"n = {n}: a group has at least one episode")
     lockstep = Lockstep(model, seed)
     shared: list[dict[str, asyncio.Future[Any]]] = [{} for _ in tasks]
     episodes: dict[int, Episode] = {}

@@ -33,11 +33,9 @@ DECLINED = ("I don't know",)
 """The right answer that is shown for an unanswerable question where the file gives none."""
 
 
-def json_lines(split: str, *, data: Path | None = None) -> list[Task]:
+def json_lines(split: str, *, data: Path) -> list[Task]:
     """Reads the questions of one split. Raises WrongFormat, which names the file, the line and the field, and LeakingSplit where
     a line's id is in two splits."""
-    if data is None:
-        raise WrongFormat("no file of questions was named.", "Give the path of a .jsonl file.")
     lines = rows_of(data)
     sides, numbers = dict[str, str](), dict[str, str]()
     clusters, first_asked = dict[tuple[str, ...], str](), dict[tuple[str, ...], tuple[str, str]]()

@@ -354,9 +354,11 @@ class Settings(TrainingSettings):
             yield SAMPLED, "with method = supervised", "set method = reinforce"
 
     @model_validator(mode="after")
-    def _everything_takes_effect(self) -> Settings:
+    def _can_be_trained(self) -> Settings:
         require_effect(self, self.idle())
         require_rates(self)
+        if not is_supervised(self):
+            require_objective(objective_of(self), self, self.holds)
         return self
 
     @property
@@ -364,12 +366,6 @@ class Settings(TrainingSettings):
         from keepworth.learning.trainer import Schedule
 
         return Schedule(self.steps, self.evaluate_every, self.checkpoint_every)
-
-    @model_validator(mode="after")
-    def _objective_can_be_trained(self) -> Settings:
-        if not is_supervised(self):
-            require_objective(objective_of(self), self, self.holds)
-        return self
 
 
 class WarmStarted(Settings):

@@ -80,7 +80,7 @@ def _fold(text: str) -> str:
 
 def _tasks(line: Mapping[str, Any], id: str, side: str, source: str, where: str) -> list[Task]:
     sessions, places = sessions_of(line, id, where)
-    questions = _list(line, "questions", where)
+    questions = _of(line, "questions", list, where)
     if not questions:
         raise WrongFormat(f"{where}: there is no question.", 'Add "questions": [{"text": ..., "answers": [...]}].')
     tasks: list[Task] = []
@@ -142,7 +142,7 @@ def sessions_of(row: Mapping[str, Any], id: str, where: str) -> tuple[list[Sessi
     turns: dict[str, list[Turn]] = {}
     dates, last = dict[str, str](), dict[str, str]()
     places: dict[str, tuple[str, int]] = {}
-    for number, write in enumerate(_list(row, "writes", where), start=1):
+    for number, write in enumerate(_of(row, "writes", list, where), start=1):
         at = f"{where}, write {number}"
         _known(write, WRITE, at)
         text = str(_of(write, "text", str, at))
@@ -195,7 +195,7 @@ def _of(record: Mapping[str, Any], name: str, kind: Any, where: str, default: An
     if value is _MISSING:
         raise WrongFormat(f"{where}: {name!r} is missing.", f"There are {', '.join(map(repr, record))}.")
     if value is not default and not isinstance(value, kind):
-        fix = "Write true or false." if kind is bool else "Write it as text."
+        fix = {bool: "Write true or false.", list: "Write a list: [...]."}.get(kind, "Write it as text.")
         raise WrongFormat(f"{where}: {name} is {value!r:.60}.", fix)
     if isinstance(value, str):
         _sayable(value, name, where)
@@ -222,18 +222,9 @@ def _sayable(text: str, name: str, where: str) -> None:
 
 def _texts(record: Mapping[str, Any], name: str, where: str, *, needed: bool = True) -> tuple[str, ...]:
     texts = []
-    for value in _list(record, name, where, needed=needed):
+    for value in _of(record, name, list, where, _MISSING if needed else []):
         if not isinstance(value, (str, int, float)) or isinstance(value, bool) or not str(value).strip():
             raise WrongFormat(f"{where}: {name} holds {value!r:.60}.", "Write texts or numbers, none of them empty.")
         _sayable(str(value), name, where)
         texts.append(str(value))
     return tuple(texts)
-
-
-def _list(record: Mapping[str, Any], name: str, where: str, *, needed: bool = True) -> list[Any]:
-    value = record.get(name, [])
-    if name not in record and needed:
-        raise WrongFormat(f"{where}: {name!r} is missing.", f"There are {', '.join(map(repr, record))}.")
-    if not isinstance(value, list):
-        raise WrongFormat(f"{where}: {name} is {value!r:.60}.", "Write a list: [...].")
-    return value

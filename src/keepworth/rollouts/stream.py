@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from keepworth.episodes.arrays import Floats
 
 LEARNING = ("learn", "shuffled", "masked", "rollback")
-CONTROLS = (*LEARNING, "none", "attempts", "random", "irrelevant", "oracle")
 WITHOUT = ("none", "attempts")
 ROLLBACK = 0.6
 LONGEST_EPISODE = 24
@@ -99,8 +98,6 @@ def run_stream(
     control: str = "learn",
 ) -> StreamRun:
     """Plays every task once. `seed` decides the agent's noise (shared by arms) and the method's own draws."""
-    if control not in CONTROLS:
-        raise ValueError(f"control {control!r} is not one of {', '.join(CONTROLS)}")
     if max(stream.horizons) >= LONGEST_EPISODE:
         raise KeepworthError(
             f"episodes of {stream.family} need {max(stream.horizons) + 1} steps, and the most are {LONGEST_EPISODE}.",
@@ -182,7 +179,8 @@ class _Loop:
         for number, task in enumerate(self.stream.tasks):
             await self.live(number, task)
         for number, task in enumerate(self.stream.held_out):
-            await self.frozen(number, task)
+            place = len(self.stream.tasks) + number
+            self.run.held_out[number] = (await self._episode(place, task, attempt=0, explore=False))[0]
         self.run.items = len(self.experience.pool.active()) if self.memory is not None else 0
         self.run.seconds = time.perf_counter() - started
         return self.run
@@ -229,10 +227,6 @@ class _Loop:
                     source=source,
                 )
             )
-
-    async def frozen(self, number: int, task: StreamTask) -> None:
-        position = len(self.stream.tasks) + number
-        self.run.held_out[number] = (await self._episode(position, task, attempt=0, explore=False))[0]
 
     async def _episode(
         self, number: int, task: StreamTask, *, attempt: int, explore: bool = True

@@ -91,8 +91,8 @@ def _tasks(line: Mapping[str, Any], id: str, side: str, source: str, where: str)
         if not text.strip():
             raise WrongFormat(f"{at}: its text is empty.", "Leave it out, or ask something.")
         unanswerable = bool(_of(question, "unanswerable", bool, at, False))
-        answers = _texts(question, "answers", at, needed=not unanswerable) or (DECLINED if unanswerable else ())
-        options = _texts(question, "options", at, needed=False)
+        answers = _texts(question, "answers", at) or (DECLINED if unanswerable else ())
+        options = _texts(question, "options", at)
         if not answers:
             fix = 'Add "answers": ["..."], or "unanswerable": true where the writes do not say.'
             raise WrongFormat(f"{at}: there is no right answer.", fix)
@@ -104,7 +104,7 @@ def _tasks(line: Mapping[str, Any], id: str, side: str, source: str, where: str)
             raise WrongFormat(f"{at}: the answer to an unanswerable question is judged by whether it says so.", fix)
         if options and not set(answers) <= set(options):
             raise WrongFormat(f"{at}: the answer {answers[0]!r:.60} is none of its options.", "Spell it as the option.")
-        marks = _texts(question, "evidence", at, needed=False)
+        marks = _texts(question, "evidence", at)
         for mark in marks:
             if mark not in places:
                 raise WrongFormat(f"{at}: evidence names {mark!r:.60}, which is no write.", "Name the id of a write.")
@@ -220,9 +220,9 @@ def _sayable(text: str, name: str, where: str) -> None:
         )
 
 
-def _texts(record: Mapping[str, Any], name: str, where: str, *, needed: bool = True) -> tuple[str, ...]:
+def _texts(record: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
     texts = []
-    for value in _of(record, name, list, where, _MISSING if needed else []):
+    for value in _of(record, name, list, where, []):
         if not isinstance(value, (str, int, float)) or isinstance(value, bool) or not str(value).strip():
             raise WrongFormat(f"{where}: {name} holds {value!r:.60}.", "Write texts or numbers, none of them empty.")
         _sayable(str(value), name, where)

@@ -40,12 +40,15 @@ class Trained:
     def base(self) -> Path:
         return path_of(self.model, kind=ModelKind.LANGUAGE)
 
+    def untrained(self, precision: Precision | None = None) -> InProcessModel:
+        """Loads the model that training began from."""
+        return InProcessModel.load(self.base, name=self.model, precision=precision or self.precision)
+
     def loaded(self, precision: Precision | None = None) -> InProcessModel:
         """Loads the trained model, with an adapter separate from its weights. `precision` overrides that of training."""
-        precision = precision or self.precision
         if not self.is_adapter:
-            return InProcessModel.load(self.weights, name=self.model, precision=precision)
-        model = InProcessModel.load(self.base, name=self.model, precision=precision)
+            return InProcessModel.load(self.weights, name=self.model, precision=precision or self.precision)
+        model = self.untrained(precision)
         load_trained(model, self.weights)
         return model
 
@@ -74,16 +77,8 @@ def trained_by(run: RunFolder, role: str = "") -> Trained:
         raise UnknownName("trained role", role, roles, where=str(run.path))
     weights = kept_weights(run, role or roles[0])
     ended = read_json(weights / "step.json", f"Delete {weights}: it is trained again.")
-    return Trained(role or roles[0], weights, model_of(run), int(ended.get("step") or 0), precision_of(run))
-
-
-def model_of(run: RunFolder) -> str:
-    """Returns the run's name of the model that it trained. Raises KeepworthError where it trained none."""
     model = run.config.get("model") or run.environment.get("model")
     if not isinstance(model, str):
         raise KeepworthError(f"{run.path} trained no language model: it has no weights.")
-    return model
-
-
-def precision_of(run: RunFolder) -> Precision:
-    return cast(Precision, run.environment.get("precision", "bf16"))
+    precision = cast(Precision, run.environment.get("precision", "bf16"))
+    return Trained(role or roles[0], weights, model, int(ended.get("step") or 0), precision)

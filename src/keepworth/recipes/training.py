@@ -44,7 +44,7 @@ from keepworth.recipes.settings import (
     require_objective,
     sets_entropy,
 )
-from keepworth.recipes.trained import precision_of, trained_by
+from keepworth.recipes.trained import trained_by
 from keepworth.rollouts.driver import RolloutContext
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ def teacher_of(config: TrainingSettings, run: RunFolder, role: str, progress: Pr
     weights, or else a model. Raises KeepworthError where the run has not finished this role."""
     sibling = run.path.parent / config.teacher
     folder = next((path for path in (Path(config.teacher), sibling) if is_run(path)), None)
-    precision = precision_of(run)
+    precision = cast(Precision, run.environment["precision"])  # this run's model is loaded before its teacher
     if folder is None:
         return loaded_model(config.model_copy(update={"model": config.teacher}), progress, precision)
     progress.phase(f"loading {config.teacher}")

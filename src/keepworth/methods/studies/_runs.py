@@ -47,9 +47,9 @@ class FinishedRun:
     @cached_property
     def base(self) -> str:
         """Returns the name of the model that it began from."""
-        from keepworth.recipes.trained import model_of
+        from keepworth.recipes.trained import trained_by
 
-        return model_of(self.folder)
+        return trained_by(self.folder).model
 
     def weights(self) -> InProcessModel:
         """Loads the trained model."""
@@ -59,12 +59,9 @@ class FinishedRun:
 
     def before(self) -> InProcessModel:
         """Loads the model before training."""
-        from keepworth.models.files import ModelKind, path_of
-        from keepworth.models.inprocess import InProcessModel
-        from keepworth.recipes.trained import precision_of
+        from keepworth.recipes.trained import trained_by
 
-        folder = path_of(self.base, kind=ModelKind.LANGUAGE)
-        return InProcessModel.load(folder, name=self.base, precision=precision_of(self.folder))
+        return trained_by(self.folder).untrained()
 
     @property
     def asked(self) -> frozenset[str]:

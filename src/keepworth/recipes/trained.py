@@ -77,8 +77,13 @@ def trained_by(run: RunFolder, role: str = "") -> Trained:
         raise UnknownName("trained role", role, roles, where=str(run.path))
     weights = kept_weights(run, role or roles[0])
     ended = read_json(weights / "step.json", f"Delete {weights}: it is trained again.")
+    precision = cast(Precision, run.environment.get("precision", "bf16"))
+    return Trained(role or roles[0], weights, model_of(run), int(ended.get("step") or 0), precision)
+
+
+def model_of(run: RunFolder) -> str:
+    """Returns the run's name of the model that it trained. Raises KeepworthError where it trained none."""
     model = run.config.get("model") or run.environment.get("model")
     if not isinstance(model, str):
         raise KeepworthError(f"{run.path} trained no language model: it has no weights.")
-    precision = cast(Precision, run.environment.get("precision", "bf16"))
-    return Trained(role or roles[0], weights, model, int(ended.get("step") or 0), precision)
+    return model

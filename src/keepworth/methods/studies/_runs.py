@@ -47,9 +47,9 @@ class FinishedRun:
     @cached_property
     def base(self) -> str:
         """Returns the name of the model that it began from."""
-        from keepworth.recipes.trained import trained_by
+        from keepworth.recipes.trained import model_of
 
-        return trained_by(self.folder).model
+        return model_of(self.folder)
 
     def weights(self) -> InProcessModel:
         """Loads the trained model."""

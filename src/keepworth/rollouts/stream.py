@@ -126,12 +126,7 @@ class _Loop:
         self.stream, self.agent, self.control = stream, agent, control
         self.memory: Memory | None = None
         if control not in WITHOUT:
-            fresh = deepcopy(method)
-            self.memory = Memory(
-                policy=lambda: self._controlled(deepcopy(fresh)),
-                encoder=encoder,
-                seed=seed,
-            )
+            self.memory = Memory(policy=lambda: self._controlled(deepcopy(method)), encoder=encoder, seed=seed)
         total, held = len(stream.tasks), len(stream.held_out)
         # One table of noise per (seed): the same for every arm.
         self.noise = np.random.default_rng([41, seed]).gumbel(size=(total + held, 2, LONGEST_EPISODE, stream.widest))
@@ -140,7 +135,7 @@ class _Loop:
         self.meanings: dict[str, str] = {}
         self.outcomes: list[float] = []
         self.rewards: list[float] = []
-        self.hostile: dict[str, int] = {}
+        self.hostile: set[str] = set()
         self.rules: dict[int, str] = {}
         self.observing = stream.long_term and self.memory is not None
         # The current task, for controls that know more than a memory does.
@@ -213,7 +208,7 @@ class _Loop:
         for foreign in task.foreign:
             source = foreign.source or OUTSIDE
             if foreign.hostile:
-                self.hostile.setdefault(source, self.experience.clock.now)
+                self.hostile.add(source)
             text = f"{foreign.key} -> {foreign.action}: it worked"
             if foreign.trigger:
                 text += f" (if it says {foreign.trigger}: {foreign.payload})"

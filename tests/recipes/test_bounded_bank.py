@@ -22,7 +22,7 @@ from keepworth.methods.recipes._bank import course as bank_course
 from keepworth.methods.recipes._bank.reading import used_by
 from keepworth.methods.recipes._bank.writers import WriterStreams, rule_digits
 from keepworth.methods.recipes.fine_mem import with_lines, with_shares
-from keepworth.recipes.training import kept_weights
+from keepworth.recipes.trained import kept_weights
 from tests.recipes.writer_runs import LOCAL, TINY, echoing, run_of
 
 CALLS = {"chunk": 3, "recent": 1, "warm_start": 50, "warm_start_learning_rate": 2e-2, "temperature": 0.6}

@@ -26,7 +26,7 @@ from keepworth.methods.objectives.tis import Truncate
 from keepworth.methods.recipes import arithmetic, overwrite_reading, strings
 from keepworth.recipes.configuration import as_toml, resolve
 from keepworth.recipes.settings import objective_of
-from keepworth.recipes.training import kept_weights
+from keepworth.recipes.trained import kept_weights
 from keepworth.rollouts.driver import Play
 from keepworth.tasks.verifiers import same_words
 from tests.recipes.tiny_runs import READING, STRINGS, TINY, Interrupted, Notes, run_of, same, trained, weights_of

@@ -25,7 +25,7 @@ from keepworth.methods.recipes._memory_r1.manager import manager_tables, reading
 from keepworth.methods.recipes._memory_r1.measures import always
 from keepworth.models.errors import UnknownModel
 from keepworth.recipes import training
-from keepworth.recipes.training import kept_weights
+from keepworth.recipes.trained import kept_weights
 from tests.recipes.tiny_runs import TINY, same, trained, weights_of
 from tests.rollouts.scripted_model import FunctionReader
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from keepworth.learning.run_folder import RunFolder
 from keepworth.recipes.recipe import Origin
-from keepworth.recipes.training import kept_weights
+from keepworth.recipes.trained import kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.pages import lines_that_run_in
 from tests.recipes.test_workers import OWN, rows, run_of

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
 from keepworth.recipes.front_door import find_recipe
-from keepworth.recipes.training import kept_weights
+from keepworth.recipes.trained import kept_weights
 
 TINY: dict[str, Any] = {
     "precision": "fp32", "threads": 1, "steps": 2, "tasks_per_step": 2, "group_size": 2, "evaluate_every": 2,

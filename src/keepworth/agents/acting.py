@@ -9,7 +9,7 @@ Each step is stored before the next, so a process that dies in between leaves a 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from keepworth.agents.agent import Action, Caller
 from keepworth.episodes.episode import Observation, Shown
@@ -54,7 +54,10 @@ class FunctionActor:
             memory.observe(Advice(text, text, do=observation.named, kind=ItemKind.EPISODE))
         if len(observation.actions) == 1:
             return Action(observation.actions[0])
-        hits = self._search(observation, () if self._worded is not None else observation.actions)
+        hits = Hits(())
+        if memory is not None:
+            actions = () if self._worded is not None else observation.actions
+            hits = memory.search(observation.text, actions=actions, top_k=self._top_k)
         chosen = self._choose(observation, hits)
         action = chosen if isinstance(chosen, str) else await chosen
         if observation.actions and action not in observation.actions:
@@ -66,8 +69,3 @@ class FunctionActor:
             memory.act(action if self._worded is None else self._worded(action, observation))
         self.decisions += 1
         return Action(action, shown=tuple(Shown(hit.id, hit.score, hit.text) for hit in hits))
-
-    def _search(self, observation: Observation, actions: Sequence[str]) -> Hits:
-        if self._memory is None:
-            return Hits(())
-        return self._memory.search(observation.text, actions=actions, top_k=self._top_k)

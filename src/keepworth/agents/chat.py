@@ -91,9 +91,8 @@ class Chat:
     def _open(self, observation: Observation, chat: ChatTemplate) -> Tokens:
         self._tools, takes_tools = observation.tools, chat.takes_tools
         system = "\n\n".join(filter(None, (self.system, "" if takes_tools else tools_in_words(observation.tools))))
-        messages = [clean(message) for message in observation.messages] or [
-            _user(observation.question or observation.text)
-        ]
+        question = {"role": "user", "content": observation.question or observation.text}
+        messages = [clean(message) for message in observation.messages or (question,)]
         self._messages = add_memories(add_system(messages, system, chat), self.shown)
         self._schemas = tuple(map(schema_of, self._tools)) if takes_tools else ()
         return chat.opening(self._messages, self._schemas)
@@ -250,7 +249,3 @@ def _objects(written: str) -> Iterator[Mapping[str, Any]]:
     except (ValueError, RecursionError):
         return
     yield from (part for part in (value if isinstance(value, list) else [value]) if isinstance(part, Mapping))
-
-
-def _user(text: str) -> Message:
-    return {"role": "user", "content": as_text(text)}

@@ -21,7 +21,6 @@ from keepworth.episodes.episode import (
 )
 from keepworth.episodes.model import Tokens
 from keepworth.episodes.text import as_line
-from keepworth.memory.item import UNKNOWN, Provenance
 from keepworth.memory.overlay import Bank
 
 TURN = ">"
@@ -36,10 +35,6 @@ class ToolCaller:
         self.prompt_id = f"tool_caller/v1-{hashlib.sha256(head.encode()).hexdigest()[:8]}"
         self._ids: Tokens = ()
         self._ended = True
-
-    @property
-    def begun(self) -> bool:
-        return bool(self._ids)
 
     def state(self) -> str:
         """Returns the content hash of the agent's memory, besides what it has read."""
@@ -85,7 +80,6 @@ class MemoryToolCaller(ToolCaller):
         calls: The most calls of memory between two actions; a line after that goes to the environment unchanged.
         k: Items that a search shows.
         mode: The mode of the search, as in `Bank.search`.
-        provenance: The provenance of what is written.
     """
 
     def __init__(
@@ -98,16 +92,15 @@ class MemoryToolCaller(ToolCaller):
         calls: int = 4,
         k: int = 3,
         mode: str = "hybrid",
-        provenance: Provenance = UNKNOWN,
     ) -> None:
         super().__init__(head, role=role, max_tokens=max_tokens)
-        self.bank, self.calls, self.k, self.mode, self.provenance = bank, calls, k, mode, provenance
+        self.bank, self.calls, self.k, self.mode = bank, calls, k, mode
 
     async def act(self, observation: Observation, model: Caller) -> Action:
         shown: list[Shown] = []
         operations: list[MemoryEvent] = []
         current = observation
-        if not self.begun:
+        if not self._ids:
             current = replace(observation, tools=(RECALL, REMEMBER, *observation.tools))
         for used in range(self.calls + 1):
             action = await super().act(current, model)
@@ -132,7 +125,7 @@ class MemoryToolCaller(ToolCaller):
 
     def _remember(self, fact: str, operations: list[MemoryEvent]) -> str:
         operation = Operation(OperationKind.ADD, (), fact)
-        outcome = self.bank.apply(operation, provenance=self.provenance)
+        outcome = self.bank.apply(operation)
         status = ParseStatus.OK if outcome.applied else ParseStatus.INVALID
         operations.append(MemoryEvent(operation, status, "applied" if outcome.applied else f"no-op: {outcome.reason}"))
         return "written" if outcome.applied else f"not written: {outcome.reason}"

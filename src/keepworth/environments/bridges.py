@@ -69,10 +69,7 @@ def adapt(given: Any, task: Task) -> Callable[[Task], Environment]:
 def _maker(given: Any) -> Callable[[Task], Any]:
     if not callable(given):
         raise UnplayableEnvironment(f"{given!r:.60} is no environment.", ACCEPTED)
-    try:
-        takes = inspect.signature(given).parameters.values()
-    except (TypeError, ValueError):  # of a class that is not written in Python
-        return lambda task: given()
+    takes = inspect.signature(given).parameters.values()
     needed = [take for take in takes if take.default is take.empty and take.kind in _POSITIONAL]
     return given if needed else lambda task: given()
 

@@ -7,10 +7,10 @@ Methods are asynchronous, so that one program waits for many at once. They may r
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
@@ -72,33 +72,19 @@ T = TypeVar("T")
 async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
     """Returns the result of `function`, computed in a thread of its own. The thread is a daemon: one that never returns is
     abandoned and does not keep the program from ending, as a pool's would."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: Any, error: BaseException | None) -> None:
-        if future.done():  # the caller was cancelled
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
+    outcome: Future[T] = Future()
 
     def work() -> None:
-        result: Any = None
-        failed: BaseException | None = None
+        outcome.set_running_or_notify_cancel()  # from here on a cancelled caller does not cancel it
         try:
-            result = function(*arguments, **named)
-        except StopIteration as error:  # a future refuses it, and the caller would wait for ever
-            failed = RuntimeError(f"StopIteration: {error}")
-        except Exception as error:
-            failed = error
-        except BaseException as error:  # a SystemExit in user code must not end the program
-            failed = RuntimeError(f"{type(error).__name__}: {error}")
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and no caller is waiting
-            loop.call_soon_threadsafe(settle, result, failed)
+            outcome.set_result(function(*arguments, **named))
+        except BaseException as error:
+            # asyncio refuses StopIteration, and a SystemExit in user code must not end the program.
+            plain = isinstance(error, Exception) and not isinstance(error, StopIteration)
+            outcome.set_exception(error if plain else RuntimeError(f"{type(error).__name__}: {error}"))
 
     threading.Thread(target=work, daemon=True, name=f"in_thread {getattr(function, '__name__', '')}").start()
-    return await future
+    return await asyncio.wrap_future(outcome)
 
 
 async def called(function: Callable[..., Any], *arguments: Any) -> Any:

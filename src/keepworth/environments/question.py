@@ -15,10 +15,10 @@ Score = Callable[[Task, str], float | tuple[RewardTerm, ...] | Awaitable[float |
 
 class Question:
     """Asks a task's input and scores the answer with the verifier that the task names. `score` replaces the verifier, and runs in
-    a thread because it may hang; `name` is that of its reward, where it returns a number."""
+    a thread because it may hang; a number that it returns is the reward "score"."""
 
-    def __init__(self, score: Score | None = None, name: str = "score") -> None:
-        self._score, self._name = score, name
+    def __init__(self, score: Score | None = None) -> None:
+        self._score = score
         self._task: Task | None = None
 
     async def reset(self, task: Task, seed: int) -> Observation:
@@ -32,7 +32,7 @@ class Question:
             terms: tuple[RewardTerm, ...] = (RewardTerm(self._task.verifier, verify(self._task, answer)),)
         else:
             score = await called(self._score, self._task, answer)
-            terms = score if isinstance(score, tuple) else (RewardTerm(self._name, score),)
+            terms = score if isinstance(score, tuple) else (RewardTerm("score", score),)
         stop = StopReason.COMPLETED if answer else StopReason.PARSE_ERROR
         return Step(rewards=terms, stop=stop, answer=answer)
 

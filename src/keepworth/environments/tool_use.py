@@ -78,8 +78,6 @@ class ToolUse:
         names = [tool.description.name for tool in tools]
         if len(set(names)) < len(names):
             raise ValueError(f"two tools have one name: {sorted(names)}")
-        if turns < 1:
-            raise ValueError(f"turns={turns}: there must be at least one")
         self._tools = {tool.description.name: tool for tool in tools}
         self._turns, self._seconds = turns, seconds
         self._task: Task | None = None

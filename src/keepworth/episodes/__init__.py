@@ -16,11 +16,9 @@ from keepworth.episodes.episode import Session as Session
 from keepworth.episodes.episode import StopReason as StopReason
 from keepworth.episodes.episode import Task as Task
 from keepworth.episodes.episode import Turn as Turn
-from keepworth.episodes.model import Encoder as Encoder
 from keepworth.episodes.model import EncoderIdentity as EncoderIdentity
 from keepworth.episodes.model import FinishReason as FinishReason
 from keepworth.episodes.model import Model as Model
-from keepworth.episodes.model import Receipt as Receipt
 from keepworth.episodes.model import Sample as Sample
 from keepworth.episodes.model import SamplingParams as SamplingParams
 from keepworth.episodes.model import VersionSpan as VersionSpan

@@ -5,6 +5,7 @@ converts an episode to JSON and back."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -413,9 +414,8 @@ Json = dict[str, Any]
 
 def episode_to_json(episode: Episode) -> Json:
     """Converts an episode to a mapping of plain JSON values, with fields in the order of the record."""
-    encoded = _plain(episode)
-    assert isinstance(encoded, dict)
-    return encoded
+    converted: Json = json.loads(json.dumps(episode, ensure_ascii=False, default=_fields_of))
+    return converted
 
 
 def episode_from_json(record: Mapping[str, Any]) -> Episode:
@@ -431,16 +431,8 @@ def episode_from_json(record: Mapping[str, Any]) -> Episode:
     return episode
 
 
-def _plain(value: object) -> Any:
-    if isinstance(value, Enum):
-        return value.value
-    if is_dataclass(value):
-        return {part.name: _plain(getattr(value, part.name)) for part in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(part) for key, part in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(part) for part in value]
-    return value
+def _fields_of(record: Any) -> Json:
+    return {part.name: getattr(record, part.name) for part in fields(record)}
 
 
 @cache
@@ -449,7 +441,7 @@ def _hints(record: type) -> dict[str, Any]:
 
 
 def _read(hint: Any, value: Any) -> Any:
-    """Reverses `_plain`, by the type of the field."""
+    """Reverses `episode_to_json`, by the type of the field."""
     if is_dataclass(hint):
         hints = _hints(hint)  # type: ignore[arg-type]
         if unknown := sorted(set(value) - set(hints)):

@@ -118,13 +118,16 @@ def load_toml(path: Path) -> dict[str, Any]:
 
 def as_toml(config: BaseModel) -> str:
     """Returns the configuration as a TOML file that `--config` reads back to the same values."""
-    lines: list[str] = []
-    _tables(config.model_dump(mode="json"), "", lines)
-    return "\n".join(lines).strip() + "\n"
+    # TOML has no null: a key left out reads back as its default.
+    lines = (
+        f"# {key} is not set" if value is None else f"{key} = {_value(value)}"
+        for key, value in config.model_dump(mode="json").items()
+    )
+    return "\n".join(lines) + "\n"
 
 
 def _value(value: object) -> str:
-    """Formats a value on one line of TOML. Tables in lists stand in braces, without their null entries."""
+    """Formats a value on one line of TOML. Tables stand in braces, without their null entries."""
     import json
 
     if isinstance(value, Mapping):
@@ -133,19 +136,6 @@ def _value(value: object) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
     return json.dumps(value, ensure_ascii=False)
-
-
-def _tables(tree: Mapping[str, Any], name: str, lines: list[str]) -> None:
-    if name:
-        lines += ["", f"[{name}]"]
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            continue
-        # TOML has no null: a key left out reads back as its default.
-        lines.append(f"# {key} is not set" if value is None else f"{key} = {_value(value)}")
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            _tables(value, f"{name}.{key}" if name else key, lines)
 
 
 def _put(tree: dict[str, Any], key: str, value: object) -> None:

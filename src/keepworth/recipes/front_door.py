@@ -196,9 +196,9 @@ def recipe_of(
                 "There are tasks and a source to make tasks of.",
                 "Give tasks (--tasks) or a source (--source), one of the two.",
             )
-        from keepworth.recipes.logs import SETTINGS, tasks_of
+        from keepworth.recipes.logs import tasks_of
 
-        tasks, defaults = tasks_of(source), {**SETTINGS, **defaults}
+        tasks, defaults = tasks_of(source), {"method": "supervised", **defaults}  # rewarded answers are imitated
     if tasks is None:
         raise KeepworthError(
             "There are no tasks.", "Give a file of JSON lines (--tasks), or rows, such as {'prompt': ...}."

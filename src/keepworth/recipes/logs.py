@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,6 @@ from keepworth.memory.store import log
 from keepworth.tasks.chat_logs import rewarded_tasks
 from keepworth.tasks.data_files import rows_of
 from keepworth.tasks.own import OwnTasks
-
-SETTINGS: Mapping[str, Any] = {"method": "supervised"}
-"""Settings that override the defaults: rewarded answers are imitated."""
 
 
 def tasks_of(source: Any) -> OwnTasks:

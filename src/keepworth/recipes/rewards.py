@@ -205,9 +205,7 @@ def try_rewards(score: Scoring, tasks: Sequence[Task]) -> None:
         except KeepworthError:
             raise
         except Exception as error:
-            name = (
-                score.rewards[0].name if len(score.rewards) == 1 else ", ".join(reward.name for reward in score.rewards)
-            )
+            name = ", ".join(reward.name for reward in score.rewards)
             raise UnusableReward(
                 f"The reward {name!r} fails on {place_of(task)} and the answer {answer!r:.40}: {type(error).__name__}: {error}.",
                 "An answer may be any text, the empty one too: let the reward return a number for it. Rewards run in threads.",

@@ -157,6 +157,10 @@ class TrainingSettings(BaseModel):
         return (self.engine,) if isinstance(self.engine, str) and self.engine else tuple(self.engine)
 
     @property
+    def groups_per_update(self) -> int:
+        return self.tasks_per_step
+
+    @property
     def default_objective(self) -> Objective:
         """The objective that the recipe trains with where no other is chosen."""
         return GROUP_RELATIVE
@@ -282,12 +286,6 @@ SAMPLED = (
 """Settings of reinforcement, which have no effect where right answers are imitated."""
 
 
-def with_budget(objective: Objective, tokens: int) -> Objective:
-    """Sets the objective's length budget to `tokens`, where it needs one and has none."""
-    missing = objective.needs_length_budget and objective.length_budget is None
-    return varied(objective, length_budget=tokens) if missing else objective
-
-
 def require_objective(objective: Objective, settings: TrainingSettings, provided: Collection[str] = ()) -> None:
     """Raises ObjectiveError, before anything is loaded or measured, where the recipe cannot provide what the objective needs.
     `provided` is what its episodes hold besides rewards of whole episodes, in the words of `episode_inputs`."""
@@ -341,6 +339,11 @@ class Settings(TrainingSettings):
     questions: int | None = Field(default=None, ge=2, description="measure on the first so many; None is all")
 
     @property
+    def groups_per_update(self) -> int:
+        """A supervised update has as many tasks, all different, as reinforcement samples episodes."""
+        return self.tasks_per_step * (self.group_size if is_supervised(self) else 1)
+
+    @property
     def holds(self) -> frozenset[str]:
         return frozenset({"durations of turns"})
 
@@ -351,9 +354,11 @@ class Settings(TrainingSettings):
             yield SAMPLED, "with method = supervised", "set method = reinforce"
 
     @model_validator(mode="after")
-    def _everything_takes_effect(self) -> Settings:
+    def _can_be_trained(self) -> Settings:
         require_effect(self, self.idle())
         require_rates(self)
+        if not is_supervised(self):
+            require_objective(objective_of(self), self, self.holds)
         return self
 
     @property
@@ -361,12 +366,6 @@ class Settings(TrainingSettings):
         from keepworth.learning.trainer import Schedule
 
         return Schedule(self.steps, self.evaluate_every, self.checkpoint_every)
-
-    @model_validator(mode="after")
-    def _objective_can_be_trained(self) -> Settings:
-        if not is_supervised(self):
-            require_objective(objective_of(self), self, self.holds)
-        return self
 
 
 class WarmStarted(Settings):

@@ -108,8 +108,6 @@ class System:
         """Trains and measures: see `recipe.Trainable`."""
         from keepworth.recipes.training import finish, train_role
 
-        # A supervised update has as many tasks, all different, as reinforcement samples episodes.
-        tasks = settings.tasks_per_step * (settings.group_size if is_supervised(settings) else 1)
         remark = train_role(
             settings,
             run,
@@ -119,7 +117,6 @@ class System:
             title=self.title,
             length_budget=self.length_budget,
             row_budget=self.row_budget,
-            groups=tasks,
             seconds=settings.environment_seconds * (self.limits.max_turns + 2) + 3600,
             optional=self.optional,
             origin=origin,
@@ -154,12 +151,13 @@ class Playing:
 
     def begin(self, learner: Learner) -> None:
         """Measures and imitates before the first step, where the recipe asks for that."""
-        from keepworth.recipes.training import imitate_first, restored
+        from keepworth.learning.trainer import restore
+        from keepworth.recipes.training import imitate_first
 
         system, progress = self.system, self.progress
         if system.ready is not None:
             system.ready(self.model, progress)
-        if system.imitated is not None and not restored(self.run, learner):
+        if system.imitated is not None and restore(self.run, learner) is None:
             self.measure_tests(0, "untrained")
             imitate_first(learner, system.imitated(self.model), system.imitation_rate, progress, "imitating first")
 

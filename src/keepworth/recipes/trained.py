@@ -13,7 +13,6 @@ from keepworth.learning.run_folder import RunFolder, read_json
 from keepworth.models.adapter import load_trained, merge_network
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import DTYPES, InProcessModel, Precision
-from keepworth.recipes.training import kept_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +40,15 @@ class Trained:
     def base(self) -> Path:
         return path_of(self.model, kind=ModelKind.LANGUAGE)
 
+    def untrained(self, precision: Precision | None = None) -> InProcessModel:
+        """Loads the model that training began from."""
+        return InProcessModel.load(self.base, name=self.model, precision=precision or self.precision)
+
     def loaded(self, precision: Precision | None = None) -> InProcessModel:
         """Loads the trained model, with an adapter separate from its weights. `precision` overrides that of training."""
-        precision = precision or self.precision
         if not self.is_adapter:
-            return InProcessModel.load(self.weights, name=self.model, precision=precision)
-        model = InProcessModel.load(self.base, name=self.model, precision=precision)
+            return InProcessModel.load(self.weights, name=self.model, precision=precision or self.precision)
+        model = self.untrained(precision)
         load_trained(model, self.weights)
         return model
 
@@ -55,6 +57,11 @@ class Trained:
         model = self.loaded("fp32")
         model.network = merge_network(model).to(DTYPES[precision or self.precision])
         return model
+
+
+def kept_weights(run: RunFolder, role: str) -> Path:
+    """Returns the folder of a role's finished weights, which outlive the checkpoints."""
+    return run.path / "weights" / role
 
 
 def trained_by(run: RunFolder, role: str = "") -> Trained:
@@ -70,7 +77,8 @@ def trained_by(run: RunFolder, role: str = "") -> Trained:
         raise UnknownName("trained role", role, roles, where=str(run.path))
     weights = kept_weights(run, role or roles[0])
     ended = read_json(weights / "step.json", f"Delete {weights}: it is trained again.")
-    return Trained(role or roles[0], weights, model_of(run), int(ended.get("step") or 0), precision_of(run))
+    precision = cast(Precision, run.environment.get("precision", "bf16"))
+    return Trained(role or roles[0], weights, model_of(run), int(ended.get("step") or 0), precision)
 
 
 def model_of(run: RunFolder) -> str:
@@ -79,7 +87,3 @@ def model_of(run: RunFolder) -> str:
     if not isinstance(model, str):
         raise KeepworthError(f"{run.path} trained no language model: it has no weights.")
     return model
-
-
-def precision_of(run: RunFolder) -> Precision:
-    return cast(Precision, run.environment.get("precision", "bf16"))

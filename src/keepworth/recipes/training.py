@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from keepworth.episodes.episode import Episode, Task
 from keepworth.episodes.errors import KeepworthError
@@ -20,7 +20,6 @@ from keepworth.learning.collect.curriculum import batch
 from keepworth.learning.collect.pipeline import Episodes, Pipeline
 from keepworth.learning.critic import CriticSettings
 from keepworth.learning.learner import Imitator, Learner, Optimisation
-from keepworth.learning.mixture import MixedLoss
 from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import EntropyBonus
@@ -29,10 +28,9 @@ from keepworth.learning.passes import PassRoom
 from keepworth.learning.placement import WorkerPart
 from keepworth.learning.run_folder import RunFolder, is_run
 from keepworth.learning.shares import Shares
-from keepworth.learning.trainer import restore
 from keepworth.learning.trainer import train as train_steps
 from keepworth.learning.watch.progress import Progress
-from keepworth.models.adapter import Named, attach_lora, is_tied, load_trained, save_trained, unfreeze
+from keepworth.models.adapter import Named, attach_lora, is_tied, save_trained, unfreeze
 from keepworth.models.attention import round_up
 from keepworth.models.inprocess import InProcessModel, Precision
 from keepworth.models.threads import faster_type, settle_threads
@@ -43,11 +41,10 @@ from keepworth.recipes.settings import (
     WarmStarted,
     is_supervised,
     objective_of,
-    refuse_workers,
     require_objective,
     sets_entropy,
-    with_budget,
 )
+from keepworth.recipes.trained import trained_by
 from keepworth.rollouts.driver import RolloutContext
 
 if TYPE_CHECKING:
@@ -63,7 +60,8 @@ class RecipeEpisodes(Episodes, Protocol):
     async def rollout(self, task: Task, context: RolloutContext) -> Episode: ...
 
     def begin(self, learner: Learner) -> None:
-        """Is called once the model is loaded. Does the work before the first step, unless it is already done (`restored`)."""
+        """Is called once the model is loaded. Does the work before the first step, which is done where `trainer.restore` finds a
+        checkpoint."""
         ...
 
     def end(self, step: int) -> None:
@@ -81,11 +79,9 @@ def train_role(
     title: str,
     length_budget: int,
     row_budget: int,
-    groups: int | None = None,
     seconds: float = 3600.0,
     optional: frozenset[str] = frozenset(),
     origin: Origin | None = None,
-    no_workers: str = "",
     hooks: Hooks = NO_HOOKS,
 ) -> str:
     """Trains a role as its settings say, stores its weights, and returns a remark for the readers of its tables, or "". Called
@@ -94,26 +90,24 @@ def train_role(
     Raises KeepworthError for what cannot work, before anything slow where possible.
 
     Args:
-        settings: The recipe's settings, with `holds` and `schedule_of_steps`.
+        settings: The recipe's settings, with `schedule_of_steps`.
         make: Makes the episodes from the loaded model.
         length_budget, row_budget, optional, hooks: As in `System`.
-        groups: Groups per update, where they are not the settings' `tasks_per_step`.
         seconds: The longest that an episode may take.
         origin: Where workers find the recipe.
-        no_workers: Why the recipe cannot run rollouts in workers; "" where it can.
     """
     from keepworth.models.files import ModelKind, path_of
 
-    if no_workers:
-        refuse_workers(settings, no_workers)
-    objective = with_budget(objective_of(settings), length_budget)
+    objective = objective_of(settings)
+    if objective.needs_length_budget and objective.length_budget is None:
+        objective = varied(objective, length_budget=length_budget)
     require_objective(objective, settings, settings.holds)
     hooks.require(settings, objective)
     require_room(settings, row_budget)
     progress.phase(f"looking for {settings.model}")
     path_of(settings.model, kind=ModelKind.LANGUAGE)
     with (
-        engines_of(settings, settings.train, run, progress) as engines,
+        engines_of(settings, run, progress) as engines,
         workers_of(settings, origin, run, progress) as workers,
         prepared(settings, objective, role, run, progress, hooks) as (model, learner),
     ):
@@ -125,7 +119,7 @@ def train_role(
             run,
             learner,
             episodes,
-            _asynchrony(settings, groups or settings.tasks_per_step, size, seconds),
+            _asynchrony(settings, size, seconds),
             engines,
             workers,
             refill=settings.refill,
@@ -138,12 +132,6 @@ def train_role(
         with run.writing_weights(learner.role) as folder:
             save_trained(model, learner.master_weights.named, folder)
     return idle_clip(objective, settings.passes, settings.minibatches)
-
-
-def restored(run: RunFolder, learner: Learner) -> bool:
-    """Restores the learner from a checkpoint of this training, and returns whether there was one. The work before the first step
-    is then done."""
-    return restore(run, learner) is not None
 
 
 def loaded_model(config: TrainingSettings, progress: Progress, precision: str = "") -> InProcessModel:
@@ -186,8 +174,9 @@ def prepared(
         objective = varied(objective, entropy=EntropyBonus(config.entropy))
     if idle := idle_clip(objective, config.passes, config.minibatches):
         progress.note(f"{idle}.")
+    shared = _learner_settings(config, objective, role, hooks)
     made: dict[str, Any] = {
-        **_learner_settings(config, objective, role, hooks.roles, hooks.mixture),
+        **shared,
         "teacher": teacher_of(config, run, role, progress) if objective.teacher is not None else None,
         "soft_values": {} if objective.needs_soft_values else None,
     }
@@ -199,10 +188,8 @@ def prepared(
             from keepworth.learning.learner_group import LeadingLearner
 
             settings = {name: getattr(config, name) for name in TrainingSettings.model_fields}
-            others = {"settings": settings, "objective": objective, "role": role, "precision": model.precision}
-            part = WorkerPart(
-                "keepworth.recipes.training:follower", others | {"roles": hooks.roles, "mixture": hooks.mixture}
-            )
+            others = {"settings": settings, "precision": model.precision, **shared}
+            part = WorkerPart("keepworth.recipes.training:follower", others)
             learner = LeadingLearner(model, named, **made, count=config.learners, part=part)
     try:
         yield model, learner
@@ -210,9 +197,7 @@ def prepared(
         learner.close()
 
 
-def _learner_settings(
-    config: TrainingSettings, objective: Objective, role: str, roles: tuple[str, ...], mixture: MixedLoss | None
-) -> dict[str, Any]:
+def _learner_settings(config: TrainingSettings, objective: Objective, role: str, hooks: Hooks) -> dict[str, Any]:
     """Returns the arguments that all learners of a group are made with. Settings of optimiser and critic have the names of their
     fields."""
     optimisation = {
@@ -226,27 +211,18 @@ def _learner_settings(
         "optimisation": Optimisation(**optimisation | {"steps": config.steps or 0}),
         "role": role,
         "critic": CriticSettings(**critic, seed=config.seed) if objective.needs_critic else None,
-        "roles": roles,
-        "mixture": mixture,
+        "roles": hooks.roles,
+        "mixture": hooks.mixture,
     }
 
 
-def follower(
-    settings: Mapping[str, Any],
-    objective: Objective,
-    role: str,
-    precision: str,
-    roles: tuple[str, ...],
-    mixture: MixedLoss | None,
-    shares: Shares,
-) -> Learner:
+def follower(settings: Mapping[str, Any], precision: str, shares: Shares, **made: Any) -> Learner:
     """Makes one of the further learners, in its own process. `settings` are those of `TrainingSettings`, whatever else the recipe
-    has."""
+    has; `made` is what all learners are made with."""
     config = TrainingSettings.model_construct(**settings)
     model = loaded_model(config, Progress(), precision)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the first learner has raised them
-        made = _learner_settings(config, objective, role, roles, mixture)
         return Learner(model, trainable(model, config), **made, shares=shares)
 
 
@@ -269,12 +245,11 @@ def teacher_of(config: TrainingSettings, run: RunFolder, role: str, progress: Pr
     weights, or else a model. Raises KeepworthError where the run has not finished this role."""
     sibling = run.path.parent / config.teacher
     folder = next((path for path in (Path(config.teacher), sibling) if is_run(path)), None)
-    precision = str(run.environment.get("precision", ""))
-    taught = None if folder is None else RunFolder.open(folder)
-    name = config.teacher if taught is None else str(taught.config.get("model", config.model))
-    model = loaded_model(config.model_copy(update={"model": name}), progress, precision)
-    model.network.requires_grad_(False)
-    return model if taught is None else with_weights(model, kept_weights(taught, role))
+    precision = cast(Precision, run.environment["precision"])  # this run's model is loaded before its teacher
+    if folder is None:
+        return loaded_model(config.model_copy(update={"model": config.teacher}), progress, precision)
+    progress.phase(f"loading {config.teacher}")
+    return trained_by(RunFolder.open(folder), role).loaded(precision)
 
 
 def require_room(config: TrainingSettings, row_budget: int) -> None:
@@ -324,8 +299,9 @@ def batches_of_calls(
     return [pairs[start : start + size] for start in range(0, wanted, size)]
 
 
-def _asynchrony(settings: TrainingSettings, groups: int, size: int, episode_seconds: float) -> Asynchrony:
-    """Returns the settings of sampling, with `groups` groups per update and `size` members in each."""
+def _asynchrony(settings: TrainingSettings, size: int, episode_seconds: float) -> Asynchrony:
+    """Returns the settings of sampling, with `size` members in each group."""
+    groups = settings.groups_per_update
     if settings.sampling == "synchronous":
         return synchronous(groups, size, seed=settings.seed)
     return Asynchrony(
@@ -336,23 +312,6 @@ def _asynchrony(settings: TrainingSettings, groups: int, size: int, episode_seco
         seed=settings.seed,
         episode_seconds=episode_seconds,
     )
-
-
-def kept_weights(run: RunFolder, role: str) -> Path:
-    """Returns the folder of a role's finished weights, which outlive the checkpoints."""
-    return run.path / "weights" / role
-
-
-def with_weights(model: InProcessModel, folder: Path) -> InProcessModel:
-    """Loads the finished weights of a run into `model`. Raises KeepworthError where the folder holds none."""
-    if not folder.is_dir():
-        raise KeepworthError(
-            f"{folder} does not exist: that run has not finished training this role.",
-            "Continue the run with the command that began it, or name another one.",
-        )
-    load_trained(model, folder)
-    model.network.requires_grad_(False)
-    return model
 
 
 # Rollout workers, as this process starts them; `front_door.make_worker` makes the object in each.
@@ -393,9 +352,7 @@ def workers_of(
 
 
 @contextmanager
-def engines_of(
-    settings: TrainingSettings, train: Literal["lora", "full"] | None, run: RunFolder, progress: Progress
-) -> Iterator[tuple[HttpModel, ...]]:
+def engines_of(settings: TrainingSettings, run: RunFolder, progress: Progress) -> Iterator[tuple[HttpModel, ...]]:
     """Yields the engines to sample from, an empty tuple where this process samples. At the end the published adapters are
     unloaded.
 
@@ -404,7 +361,7 @@ def engines_of(
     if not settings.engine_urls:
         yield ()
         return
-    if train == "full":
+    if settings.train == "full":
         raise KeepworthError(
             "Engines are sent adapters, and train = full trains all weights.", "Set train = lora, or no engine."
         )

@@ -17,7 +17,7 @@ from keepworth.recipes.system import EPISODE, Measured, Pair, System
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.own import MissingField, OwnTasks, messages_of
 from keepworth.tasks.splits import SPLITS
-from keepworth.tasks.verifiers import TASK_VERIFIERS, VERIFIERS
+from keepworth.tasks.verifiers import ABSTAINED, VERIFIERS
 
 if TYPE_CHECKING:
     from keepworth.agents.agent import Agent
@@ -152,8 +152,8 @@ def require_given(config: Config, given: Given) -> None:
     if (score := given.score(config)) is not None:
         try_rewards(score, given.tasks.all)
     elif given.environment is None:
-        require_known("verifier", config.verifier, (*VERIFIERS, *TASK_VERIFIERS))
-        judged = [task for task in given.tasks.all if task.verifier not in TASK_VERIFIERS]
+        require_known("verifier", config.verifier, (*VERIFIERS, ABSTAINED))
+        judged = [task for task in given.tasks.all if task.verifier != ABSTAINED]
         _require_answers(judged, f", against which {config.verifier} judges", "give a reward of your own")
 
 

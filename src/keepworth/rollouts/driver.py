@@ -26,7 +26,6 @@ from keepworth.agents.agent import Action, Agent, Caller
 from keepworth.environments.environment import Environment, ScoresTheEnd, Step
 from keepworth.episodes.episode import (
     UNSOUND,
-    Decision,
     Episode,
     Exchange,
     Group,
@@ -145,8 +144,6 @@ def together(
         label: A prefix of the episodes' ids, to tell them apart.
         indices: The indices of the groups, for a rollout that depends on them; 0, 1, 2 ... where None.
     """
-    if n < 1:
-        raise ValueError(f"n = {n}: a group has at least one episode")
     lockstep = Lockstep(model, seed)
     shared: list[dict[str, asyncio.Future[Any]]] = [{} for _ in tasks]
     episodes: dict[int, Episode] = {}
@@ -383,16 +380,9 @@ def playing(model: Model, how: Play, *, temperature: float = 1.0, limits: Limits
             varied = how.vary(task, context.member)
         agent = how.agent(task, None if bank is None else bank.fork())
         caller = _Call(model, context, temperature, varied)
-        episode = await _episode(
-            caller,
-            task,
-            environment,
-            agent if varied is None else _Seeing(agent, varied, caller),
-            limits,
-            seed=context.seed,
-            identity=context.id,
-            snapshot=snapshot,
-        )
+        seeing = agent if varied is None else _Seeing(agent, varied, caller)
+        game = _Game(caller, environment, seeing, limits)
+        episode = await game.play(task, context.seed, context.id, snapshot)
         if varied is None:
             return episode
         if varied.strip:
@@ -452,17 +442,8 @@ async def run_episode(
 ) -> Episode:
     """Runs one episode of an agent that draws from no model here: a function, a scorer, an endpoint. `feedback` passes rewards to
     the agent's memory. An episode whose end does not depend on the agent (see `UNSOUND`) stays open there."""
-    episode = await _episode(
-        NoModel(),
-        task,
-        environment,
-        agent,
-        limits,
-        seed=seed,
-        identity=identity or task.key,
-        snapshot="",
-        feedback=feedback,
-    )
+    game = _Game(NoModel(), environment, agent, limits, feedback)
+    episode = await game.play(task, seed, identity or task.key)
     if feedback is not None:
         feedback.ended(episode)
     return episode
@@ -479,12 +460,6 @@ class NoModel:
     def __init__(self) -> None:
         self.segments: list[Segment] = []
 
-    def remembers(self, memory: str) -> None:
-        """Does nothing, because there are no calls."""
-
-    def took(self, seconds: float, calls: int) -> None:
-        """Does nothing, because there are no calls."""
-
     def __getattr__(self, name: str) -> Any:
         raise KeepworthError("this agent calls a model, and was given none.", "Run it with `play(model, ...)`.")
 
@@ -492,7 +467,13 @@ class NoModel:
 class _Call:
     """The `Caller` of one episode: samples through its context, and records each call as a segment."""
 
-    def __init__(self, model: Model, context: _Samples, temperature: float, variation: Variation | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        context: RolloutContext | _Redrawn,
+        temperature: float,
+        variation: Variation | None = None,
+    ) -> None:
         self.model, self._context, self.temperature = model, context, temperature
         self._variation = variation
         self.plain: list[Observation] = []
@@ -557,14 +538,6 @@ class _Call:
     def remembers(self, memory: str) -> None:
         self.segments[-1] = replace(self.segments[-1], memory_after=memory)
 
-    def took(self, seconds: float, calls: int) -> None:
-        """Records that the action of the model calls from number `calls` on took `seconds` in the environment."""
-        self.segments[calls:] = [replace(segment, seconds=seconds) for segment in self.segments[calls:]]
-
-
-class _Samples(Protocol):
-    async def sample(self, prompt: Tokens, params: SamplingParams) -> Sample: ...
-
 
 def _begun_with(begins: Tokens, sample: Sample) -> Sample:
     """Returns the answer as its agent reads it: the prefix, then what was drawn."""
@@ -584,41 +557,6 @@ def ended_at(sample: Sample, stop: Sequence[str], decode: Callable[[Sequence[int
     return Sample(sample.ids[:count], sample.logprobs[:count], FinishReason.STOP, spans)
 
 
-async def _episode(
-    caller: _Call | NoModel,
-    task: Task,
-    environment: Environment,
-    agent: Agent,
-    limits: Limits,
-    *,
-    seed: int,
-    identity: str,
-    snapshot: str,
-    feedback: Feedback | None = None,
-) -> Episode:
-    game = _Game(caller, environment, agent, limits, feedback)
-    stop = await game.play(task, seed)
-    return Episode(
-        id=identity,
-        task=task.key,
-        role=caller.segments[-1].role if caller.segments else "",
-        question=task.input,
-        segments=tuple(caller.segments),
-        answer=game.answer,
-        expected=task.answers,
-        rewards=game.rewards,
-        stop=stop,
-        memory_snapshot=snapshot,
-        policy_version=caller.version,
-        shown=tuple(game.shown),
-        operations=tuple(game.operations),
-        exchanges=tuple(game.exchanges),
-        decisions=() if feedback is None else feedback.decisions,
-        errors=tuple(game.errors),
-        seconds={"environment": game.seconds, "sample": caller.seconds},
-    )
-
-
 class _Failed(Exception):
     """An environment failed; `stop` is how the episode ends."""
 
@@ -635,7 +573,7 @@ class _Game:
     environment: Environment
     agent: Agent
     limits: Limits
-    feedback: Feedback | None
+    feedback: Feedback | None = None
     rewards: tuple[RewardTerm, ...] = ()
     errors: list[str] = field(default_factory=list)
     shown: list[Shown] = field(default_factory=list)
@@ -644,7 +582,31 @@ class _Game:
     answer: str = ""
     seconds: float = 0.0
 
-    async def play(self, task: Task, seed: int) -> StopReason:
+    async def play(self, task: Task, seed: int, identity: str, snapshot: str = "") -> Episode:
+        """Plays until the episode ends, and returns it."""
+        stop = await self._played(task, seed)
+        segments = tuple(self.caller.segments)
+        return Episode(
+            id=identity,
+            task=task.key,
+            role=segments[-1].role if segments else "",
+            question=task.input,
+            segments=segments,
+            answer=self.answer,
+            expected=task.answers,
+            rewards=self.rewards,
+            stop=stop,
+            memory_snapshot=snapshot,
+            policy_version=self.caller.version,
+            shown=tuple(self.shown),
+            operations=tuple(self.operations),
+            exchanges=tuple(self.exchanges),
+            decisions=() if self.feedback is None else self.feedback.memory.decisions,
+            errors=tuple(self.errors),
+            seconds={"environment": self.seconds, "sample": self.caller.seconds},
+        )
+
+    async def _played(self, task: Task, seed: int) -> StopReason:
         """Plays until the episode ends, and returns why it ended."""
         try:
             return await self._turns(task, seed)
@@ -680,7 +642,8 @@ class _Game:
             step: Step = await self._ask("step", self.environment.step(action.text))
             if not isinstance(step, Step):
                 raise _Failed(f"{self._named('step')} returned {type(step).__name__}, not a Step")
-            caller.took(self._lasted(step, self.seconds - begun), calls)
+            lasted = self._lasted(step, self.seconds - begun)
+            caller.segments[calls:] = [replace(segment, seconds=lasted) for segment in caller.segments[calls:]]
             self._earn(step.rewards, "step")
             if feedback is not None:
                 feedback.after(observation, step)
@@ -740,7 +703,6 @@ class Feedback:
     the episode's reward alone.
 
     Args:
-        by: The source of the rewards, "" for the program itself.
         reward_as, step_reward_as: Change the reward of the episode and of a step, for controls.
         steps: Whether single steps get rewards.
     """
@@ -749,22 +711,16 @@ class Feedback:
         self,
         memory: LiveEpisode,
         *,
-        by: str = "",
         reward_as: Callable[[float], float] = float,
         step_reward_as: Callable[[float], float] = float,
         steps: bool = True,
     ) -> None:
-        self.memory, self._by, self._steps = memory, by, steps
+        self.memory, self._steps = memory, steps
         self._reward_as, self._step_reward_as = reward_as, step_reward_as
         self._low, self._high = memory.reward_range or (0.0, 1.0)
         self._seen = ""
         self._progress: float | None = None
         self._credited = 0
-
-    @property
-    def decisions(self) -> tuple[Decision, ...]:
-        """The memory's searches and choices."""
-        return self.memory.decisions
 
     def before(self, observation: Observation) -> None:
         """Is called before the agent acts on `observation`."""
@@ -790,7 +746,7 @@ class Feedback:
         reward = sum(term.value * term.weight for term in whole)
         if self.memory.acts > max(1, self._credited):
             self._step(reward if self._progress is None else self._progress)
-        self.memory.reward(self._scaled(self._reward_as(reward)), by=self._by)
+        self.memory.reward(self._scaled(self._reward_as(reward)), by="")
 
     def _step(self, value: float) -> None:
         self._credited = self.memory.acts

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from keepworth.episodes.arrays import Floats
 
 LEARNING = ("learn", "shuffled", "masked", "rollback")
-CONTROLS = (*LEARNING, "none", "attempts", "random", "irrelevant", "oracle")
 WITHOUT = ("none", "attempts")
 ROLLBACK = 0.6
 LONGEST_EPISODE = 24
@@ -99,8 +98,6 @@ def run_stream(
     control: str = "learn",
 ) -> StreamRun:
     """Plays every task once. `seed` decides the agent's noise (shared by arms) and the method's own draws."""
-    if control not in CONTROLS:
-        raise ValueError(f"control {control!r} is not one of {', '.join(CONTROLS)}")
     if max(stream.horizons) >= LONGEST_EPISODE:
         raise KeepworthError(
             f"episodes of {stream.family} need {max(stream.horizons) + 1} steps, and the most are {LONGEST_EPISODE}.",
@@ -129,12 +126,7 @@ class _Loop:
         self.stream, self.agent, self.control = stream, agent, control
         self.memory: Memory | None = None
         if control not in WITHOUT:
-            fresh = deepcopy(method)
-            self.memory = Memory(
-                policy=lambda: self._controlled(deepcopy(fresh)),
-                encoder=encoder,
-                seed=seed,
-            )
+            self.memory = Memory(policy=lambda: self._controlled(deepcopy(method)), encoder=encoder, seed=seed)
         total, held = len(stream.tasks), len(stream.held_out)
         # One table of noise per (seed): the same for every arm.
         self.noise = np.random.default_rng([41, seed]).gumbel(size=(total + held, 2, LONGEST_EPISODE, stream.widest))
@@ -143,7 +135,7 @@ class _Loop:
         self.meanings: dict[str, str] = {}
         self.outcomes: list[float] = []
         self.rewards: list[float] = []
-        self.hostile: dict[str, int] = {}
+        self.hostile: set[str] = set()
         self.rules: dict[int, str] = {}
         self.observing = stream.long_term and self.memory is not None
         # The current task, for controls that know more than a memory does.
@@ -182,7 +174,8 @@ class _Loop:
         for number, task in enumerate(self.stream.tasks):
             await self.live(number, task)
         for number, task in enumerate(self.stream.held_out):
-            await self.frozen(number, task)
+            place = len(self.stream.tasks) + number
+            self.run.held_out[number] = (await self._episode(place, task, attempt=0, explore=False))[0]
         self.run.items = len(self.experience.pool.active()) if self.memory is not None else 0
         self.run.seconds = time.perf_counter() - started
         return self.run
@@ -215,7 +208,7 @@ class _Loop:
         for foreign in task.foreign:
             source = foreign.source or OUTSIDE
             if foreign.hostile:
-                self.hostile.setdefault(source, self.experience.clock.now)
+                self.hostile.add(source)
             text = f"{foreign.key} -> {foreign.action}: it worked"
             if foreign.trigger:
                 text += f" (if it says {foreign.trigger}: {foreign.payload})"
@@ -229,10 +222,6 @@ class _Loop:
                     source=source,
                 )
             )
-
-    async def frozen(self, number: int, task: StreamTask) -> None:
-        position = len(self.stream.tasks) + number
-        self.run.held_out[number] = (await self._episode(position, task, attempt=0, explore=False))[0]
 
     async def _episode(
         self, number: int, task: StreamTask, *, attempt: int, explore: bool = True

@@ -5,25 +5,7 @@
      "questions": [{"text": "Where do I live?", "answers": ["Leeds"], "evidence": ["a"]},
                    {"text": "What is my car called?", "unanswerable": true}]}
 
-| of | name | what it is |
-| --- | --- | --- |
-| a line | id | names the line |
-| | writes | the texts to remember, in order of time |
-| | questions | the questions that are asked afterwards |
-| | split | train, dev or test; in a file without any, every line is test |
-| | cluster | what lines have in common, such as a user: intervals resample these; by default lines with the same writes |
-| a write | text | the text |
-| | id | names it within the line, for `evidence` |
-| | speaker | its speaker |
-| | time | its time, in ISO 8601; by default that of the write before it in its session |
-| | session | its conversation; writes of one session are kept together |
-| a question | text | the question |
-| | answers | the right answers; any of them counts |
-| | options | the choices; the answers are among them |
-| | unanswerable | true: no write holds the answer; the right answer is to say so, and `answers` may be left out |
-| | evidence | ids of the writes that hold the answer; without them nothing shows where points are lost |
-| | type, time | a label for tables; the time of the question |
-| | verifier | how an answer is judged: token_f1 (default), exact_match, numeric, ... |"""
+docs/benchmarks.md describes every field."""
 
 from __future__ import annotations
 
@@ -51,11 +33,9 @@ DECLINED = ("I don't know",)
 """The right answer that is shown for an unanswerable question where the file gives none."""
 
 
-def json_lines(split: str, *, data: Path | None = None) -> list[Task]:
+def json_lines(split: str, *, data: Path) -> list[Task]:
     """Reads the questions of one split. Raises WrongFormat, which names the file, the line and the field, and LeakingSplit where
     a line's id is in two splits."""
-    if data is None:
-        raise WrongFormat("no file of questions was named.", "Give the path of a .jsonl file.")
     lines = rows_of(data)
     sides, numbers = dict[str, str](), dict[str, str]()
     clusters, first_asked = dict[tuple[str, ...], str](), dict[tuple[str, ...], tuple[str, str]]()
@@ -100,7 +80,7 @@ def _fold(text: str) -> str:
 
 def _tasks(line: Mapping[str, Any], id: str, side: str, source: str, where: str) -> list[Task]:
     sessions, places = sessions_of(line, id, where)
-    questions = _list(line, "questions", where)
+    questions = _of(line, "questions", list, where)
     if not questions:
         raise WrongFormat(f"{where}: there is no question.", 'Add "questions": [{"text": ..., "answers": [...]}].')
     tasks: list[Task] = []
@@ -111,8 +91,8 @@ def _tasks(line: Mapping[str, Any], id: str, side: str, source: str, where: str)
         if not text.strip():
             raise WrongFormat(f"{at}: its text is empty.", "Leave it out, or ask something.")
         unanswerable = bool(_of(question, "unanswerable", bool, at, False))
-        answers = _texts(question, "answers", at, needed=not unanswerable) or (DECLINED if unanswerable else ())
-        options = _texts(question, "options", at, needed=False)
+        answers = _texts(question, "answers", at) or (DECLINED if unanswerable else ())
+        options = _texts(question, "options", at)
         if not answers:
             fix = 'Add "answers": ["..."], or "unanswerable": true where the writes do not say.'
             raise WrongFormat(f"{at}: there is no right answer.", fix)
@@ -124,7 +104,7 @@ def _tasks(line: Mapping[str, Any], id: str, side: str, source: str, where: str)
             raise WrongFormat(f"{at}: the answer to an unanswerable question is judged by whether it says so.", fix)
         if options and not set(answers) <= set(options):
             raise WrongFormat(f"{at}: the answer {answers[0]!r:.60} is none of its options.", "Spell it as the option.")
-        marks = _texts(question, "evidence", at, needed=False)
+        marks = _texts(question, "evidence", at)
         for mark in marks:
             if mark not in places:
                 raise WrongFormat(f"{at}: evidence names {mark!r:.60}, which is no write.", "Name the id of a write.")
@@ -162,7 +142,7 @@ def sessions_of(row: Mapping[str, Any], id: str, where: str) -> tuple[list[Sessi
     turns: dict[str, list[Turn]] = {}
     dates, last = dict[str, str](), dict[str, str]()
     places: dict[str, tuple[str, int]] = {}
-    for number, write in enumerate(_list(row, "writes", where), start=1):
+    for number, write in enumerate(_of(row, "writes", list, where), start=1):
         at = f"{where}, write {number}"
         _known(write, WRITE, at)
         text = str(_of(write, "text", str, at))
@@ -215,7 +195,7 @@ def _of(record: Mapping[str, Any], name: str, kind: Any, where: str, default: An
     if value is _MISSING:
         raise WrongFormat(f"{where}: {name!r} is missing.", f"There are {', '.join(map(repr, record))}.")
     if value is not default and not isinstance(value, kind):
-        fix = "Write true or false." if kind is bool else "Write it as text."
+        fix = {bool: "Write true or false.", list: "Write a list: [...]."}.get(kind, "Write it as text.")
         raise WrongFormat(f"{where}: {name} is {value!r:.60}.", fix)
     if isinstance(value, str):
         _sayable(value, name, where)
@@ -240,20 +220,11 @@ def _sayable(text: str, name: str, where: str) -> None:
         )
 
 
-def _texts(record: Mapping[str, Any], name: str, where: str, *, needed: bool = True) -> tuple[str, ...]:
+def _texts(record: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
     texts = []
-    for value in _list(record, name, where, needed=needed):
+    for value in _of(record, name, list, where, []):
         if not isinstance(value, (str, int, float)) or isinstance(value, bool) or not str(value).strip():
             raise WrongFormat(f"{where}: {name} holds {value!r:.60}.", "Write texts or numbers, none of them empty.")
         _sayable(str(value), name, where)
         texts.append(str(value))
     return tuple(texts)
-
-
-def _list(record: Mapping[str, Any], name: str, where: str, *, needed: bool = True) -> list[Any]:
-    value = record.get(name, [])
-    if name not in record and needed:
-        raise WrongFormat(f"{where}: {name!r} is missing.", f"There are {', '.join(map(repr, record))}.")
-    if not isinstance(value, list):
-        raise WrongFormat(f"{where}: {name} is {value!r:.60}.", "Write a list: [...].")
-    return value

@@ -3,16 +3,8 @@
     {"prompt": "What is 3 + 4?", "answer": "7"}
     {"prompt": [{"role": "user", "content": "What is 3 + 4?"}], "solution": "7", "split": "test", "id": "a-17"}
 
-| field | what it is |
-| --- | --- |
-| prompt | the question to the model: a text, or messages (or `question`, `input`, `problem`, `instruction`, `text`) |
-| answer, answers | the right answers, for a verifier |
-| split | train, dev or test; without it a row's split follows from its key, so that it does not change when rows are added |
-| group | what rows have in common, such as a user: rows of one group are in one split, and intervals resample groups |
-| id | names the row; by default its place |
-| writes | the content of memory before the question, as in `keepworth.tasks.json_lines` |
-
-Every other field is for the user's reward, which receives the whole row."""
+An `id` names the row; by default its place does. docs/training.md describes the other fields. All that it does not name are for
+the user's reward, which receives the whole row."""
 
 from __future__ import annotations
 

@@ -313,15 +313,7 @@ VERIFIERS: Mapping[str, Verifier] = MappingProxyType(
 )
 
 ABSTAINED = "abstained"
-
-
-def abstained(task: Task, prediction: str) -> float:
-    """Returns 1.0 if `prediction` says that there is no answer, as `abstains` decides. An empty prediction scores 0."""
-    return float(bool(normalise(prediction)) and abstains(prediction))
-
-
-TASK_VERIFIERS: Mapping[str, Callable[[Task, str], float]] = MappingProxyType({ABSTAINED: abstained})
-"""Verifiers that need the task, because its texts of answers are not enough."""
+"""The verifier of questions without an answer: 1.0 for a prediction that says so, as `abstains` decides, and is not empty."""
 
 
 def verifier(name: str) -> Verifier:
@@ -332,6 +324,6 @@ def verifier(name: str) -> Verifier:
 
 def verify(task: Task, prediction: str) -> float:
     """Returns the reward of `prediction` on `task`, in [0, 1], by the verifier that the task names."""
-    if task.verifier in TASK_VERIFIERS:
-        return TASK_VERIFIERS[task.verifier](task, prediction)
+    if task.verifier == ABSTAINED:
+        return float(bool(normalise(prediction)) and abstains(prediction))
     return verifier(task.verifier)(prediction, task.answers)

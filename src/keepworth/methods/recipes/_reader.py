@@ -10,9 +10,11 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes._answerer import ModelReader, Style
+from keepworth.models.adapter import load_trained
 from keepworth.models.files import ModelKind, path_of
 from keepworth.recipes.settings import TrainingSettings
-from keepworth.recipes.training import kept_weights, loaded_model, with_weights
+from keepworth.recipes.trained import kept_weights
+from keepworth.recipes.training import loaded_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class FoundReader:
         precision = run.environment.get("precision", config.precision)
         frozen = loaded_model(config.model_copy(update={"model": self.model, "precision": precision}), progress)
         if self.weights is not None:
-            frozen = with_weights(frozen, self.weights)
+            load_trained(frozen, self.weights)
         return ModelReader(frozen, max_tokens=max_tokens, style=Style(style), weights=self.identity)
 
 

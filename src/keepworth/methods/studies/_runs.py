@@ -59,12 +59,9 @@ class FinishedRun:
 
     def before(self) -> InProcessModel:
         """Loads the model before training."""
-        from keepworth.models.files import ModelKind, path_of
-        from keepworth.models.inprocess import InProcessModel
-        from keepworth.recipes.trained import precision_of
+        from keepworth.recipes.trained import trained_by
 
-        folder = path_of(self.base, kind=ModelKind.LANGUAGE)
-        return InProcessModel.load(folder, name=self.base, precision=precision_of(self.folder))
+        return trained_by(self.folder).untrained()
 
     @property
     def asked(self) -> frozenset[str]:

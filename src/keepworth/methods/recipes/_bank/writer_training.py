@@ -12,6 +12,7 @@ from keepworth.episodes.model import SamplingParams
 from keepworth.learning.collect.curriculum import batch
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.trainer import restore
 from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes._answerer import ModelReader, Reader
 from keepworth.methods.recipes._bank.bounded_bank import BoundedBank, words
@@ -40,7 +41,7 @@ from keepworth.methods.recipes._bank.writers import (
 )
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.system import Pair
-from keepworth.recipes.training import imitate_first, restored
+from keepworth.recipes.training import imitate_first
 from keepworth.rollouts.driver import RolloutContext
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class WriterTraining:
     def begin(self, learner: Learner) -> None:
         """Measures the untrained writer and the rules, and runs the warm start, which imitates a rule that sees no answer."""
         config = self.config
-        if restored(self.run, learner):
+        if restore(self.run, learner) is not None:
             return
         self.measure(0, "untrained", "test", self.leave)
         for arm, leaves in self.rules().items():

@@ -24,6 +24,7 @@ from keepworth.methods.recipes._bank.writers import ByCalls, WriterStreams
 from keepworth.methods.recipes._reader import found_reader
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.hooks import Hooks
+from keepworth.recipes.settings import refuse_workers
 from keepworth.recipes.training import finish, train_role
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class BankWriter:
             made.append(WriterTraining(settings, run, model, reader, streams, progress, self.calls))
             return made[0]
 
+        refuse_workers(settings, "what a bank is worth says a reader that is loaded in this process")
         remark = train_role(
             settings,
             run,
@@ -72,7 +74,6 @@ class BankWriter:
             length_budget=tokens * turns,
             row_budget=tokens,
             seconds=settings.environment_seconds + 3600,
-            no_workers="what a bank is worth says a reader that is loaded in this process",
             hooks=hooks,
         )
         finish(run, writer_tables(run, settings, remark))

@@ -16,6 +16,7 @@ from keepworth.episodes import Episode, Task
 from keepworth.learning.collect.curriculum import batch, drawn_task
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.trainer import restore
 from keepworth.learning.watch.progress import Progress
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._answerer import ModelReader
@@ -34,7 +35,8 @@ from keepworth.methods.recipes._memory_r1.steps import (
 from keepworth.methods.recipes._reader import FoundReader, found_reader
 from keepworth.methods.writers._manager import ANSWER_TOKENS, Choose, chosen_by, manager_params
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.training import imitate_first, restored, train_role
+from keepworth.recipes.settings import refuse_workers
+from keepworth.recipes.training import imitate_first, train_role
 from keepworth.rollouts.driver import RolloutContext
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ SHOWN = ("operation_accuracy", "operation_kind", "f1", "evidence_kept", "bank_si
 def train_manager(config: Config, run: RunFolder, progress: Progress) -> list[dict[str, Any]]:
     """Runs warm start, reinforcement and both measures; returns the run's tables."""
     reading = reading_of(config, run) if config.reads else None
+    why = "what a manager's operation is worth is computed beside the model, which a worker does not have"
+    refuse_workers(config, why)
     train_role(
         config,
         run,
@@ -62,7 +66,6 @@ def train_manager(config: Config, run: RunFolder, progress: Progress) -> list[di
         title="the manager learns to maintain a memory",
         length_budget=ANSWER_TOKENS,
         row_budget=ANSWER_TOKENS,
-        no_workers="what a manager's operation is worth is computed beside the model, which a worker does not have",
     )
     return manager_tables(run, config)
 
@@ -116,7 +119,7 @@ class Managing:
     def begin(self, learner: Learner) -> None:
         """Measures the untrained manager and the rules, then runs the warm start."""
         measures = self.measures
-        if restored(measures.run, learner):
+        if restore(measures.run, learner) is not None:
             return
         measures.operations(0, "untrained", "test")
         measures.maintained(0, "always_add", lambda tasks: always("ADD"))

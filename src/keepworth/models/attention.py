@@ -424,26 +424,31 @@ class _Blockwise(torch.autograd.Function):
         keys, wide_keys, wide_values = key.flatten(0, 1), key.to(wide).flatten(0, 1), value.to(wide).flatten(0, 1)
         to_query, to_key, to_value = torch.zeros_like(query), torch.zeros_like(wide_keys), torch.zeros_like(wide_values)
         to_queries = to_query.unflatten(1, (shared, -1))  # type: ignore[no-untyped-call]
+
+        def go_back(reading: _Reading, read: list[torch.Tensor], start: int, end: int, parts: list[slice]) -> None:
+            """Computes the gradients of a block of queries. What it needs for that is freed before the next block."""
+            widths = [part.stop - part.start for part in parts]
+            read_keys, read_wide, read_values = (tensor[:, : sum(widths)] for tensor in read)
+            block = queries[reading.rows, :, :, start:end]
+            shares = _shares(_scores(block, read_wide, scale), reading, start, end)
+            incoming = _as_rows(gradients[reading.rows, :, :, start:end])
+            to_shares = torch.bmm(incoming.to(wide), read_values.transpose(1, 2))
+            # shares * (to_shares - sum(shares * to_shares)), in one pass
+            to_scores = torch._softmax_backward_data(to_shares, shares, -1, wide).to(dtype)
+            to_keys = torch.split(torch.bmm(to_scores.transpose(1, 2), _as_rows(block)), widths, 1)
+            to_values = torch.split(torch.bmm(shares.to(dtype).transpose(1, 2), incoming), widths, 1)
+            for part, more_key, more_value in zip(parts, to_keys, to_values, strict=True):
+                to_key[reading.heads, part].add_(more_key)
+                to_value[reading.heads, part].add_(more_value)
+            to_block = torch.bmm(to_scores, read_keys).mul_(scale)
+            to_queries[reading.rows, :, :, start:end] = to_block.view(block.shape)
+
         step = _step(query, key)
         with _bf16_products(dtype):
             for reading in _readings(query, key, mask, step):
-                read_keys, read_wide, read_values = map(reading.gather, (keys, wide_keys, wide_values))
+                read = [reading.gather(tensor) for tensor in (keys, wide_keys, wide_values)]
                 for start, end, parts in reading.blocks(step):
-                    widths = [part.stop - part.start for part in parts]
-                    seen = sum(widths)
-                    block = queries[reading.rows, :, :, start:end]
-                    shares = _shares(_scores(block, read_wide[:, :seen], scale), reading, start, end)
-                    incoming = _as_rows(gradients[reading.rows, :, :, start:end])
-                    to_shares = torch.bmm(incoming.to(wide), read_values[:, :seen].transpose(1, 2))
-                    # shares * (to_shares - sum(shares * to_shares)), in one pass
-                    to_scores = torch._softmax_backward_data(to_shares, shares, -1, wide).to(dtype)
-                    to_keys = torch.split(torch.bmm(to_scores.transpose(1, 2), _as_rows(block)), widths, 1)
-                    to_values = torch.split(torch.bmm(shares.to(dtype).transpose(1, 2), incoming), widths, 1)
-                    for part, more_key, more_value in zip(parts, to_keys, to_values, strict=True):
-                        to_key[reading.heads, part].add_(more_key)
-                        to_value[reading.heads, part].add_(more_value)
-                    to_block = torch.bmm(to_scores, read_keys[:, :seen]).mul_(scale)
-                    to_queries[reading.rows, :, :, start:end] = to_block.view(block.shape)
+                    go_back(reading, read, start, end, parts)
         to_key = to_key.mul_(scale).to(dtype)
         return to_query, to_key.view(key.shape), to_value.to(dtype).view(value.shape), None, None
 

@@ -57,9 +57,9 @@ def stream(
 
     console = terminal(stderr=as_json)  # with --json, standard output has the result and nothing else
     require("train", "keepworth eval stream", "scipy", "statsmodels")
-    from keepworth.evaluation import arms as known
+    from keepworth.evaluation import arms as stream_arms
 
-    named = (arms or (known.ATTACK_ARMS if streams == "attacks" else known.ARMS)).split(",")
+    named = (arms or (stream_arms.ATTACK_ARMS if streams == "attacks" else stream_arms.ARMS)).split(",")
 
     def advance(done: int, total: int) -> None:
         progress.update(bar, completed=done, total=total)
@@ -71,11 +71,11 @@ def stream(
         stopping("The same command continues with what is missing."),
     ):
         bar = progress.add_task("streams", total=None)
-        summary = known.compare_streams(
-            {"all": known.STREAMS, "attacks": known.ATTACKS}.get(streams, streams).split(","),
+        summary = stream_arms.compare_streams(
+            {"all": stream_arms.STREAMS, "attacks": stream_arms.ATTACKS}.get(streams, streams).split(","),
             named,
             out,
-            known.StreamConditions(split, length, agent, known.read_tuned(tuned, named), data),
+            stream_arms.StreamConditions(split, length, agent, stream_arms.read_tuned(tuned, named), data),
             orders=orders.split(","),
             seeds=seeds,
             workers=workers,

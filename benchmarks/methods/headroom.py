@@ -29,7 +29,7 @@ from benchmarks.methods.write import ABSENT, arm, gap, write
 from benchmarks.record import arguments
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.harness import Conditions, Row, measure
+from keepworth.evaluation.harness import Conditions, Measurement, Row
 from keepworth.evaluation.named_systems import maker
 from keepworth.tasks.benchmark import Benchmark, benchmarks, cluster_of
 from keepworth.tasks.data_files import MissingData
@@ -134,7 +134,8 @@ def find(name: str, tasks: Sequence[Task]) -> list[float]:
     rows: list[Row] = []
     setting = "oracle" if name == EVIDENCE else "frozen"
     system = "none" if name == EVIDENCE else name
-    measure(system, maker(system, no_encoder), tasks, Conditions(setting=setting), None, keep=rows.append)
+    conditions = Conditions(setting=setting)
+    Measurement(system, maker(system, no_encoder), tasks, conditions, None, keep=rows.append).ask_all()
     return by_cluster((row.cluster, row.recall.get("shown", 0.0)) for row in rows)
 
 

@@ -12,7 +12,7 @@ from keepworth.cli.eval_stream import app
 from keepworth.cli.main import app as program
 from keepworth.environments.streams import worlds
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.evaluation.arms import Settings, method_for, run_job
+from keepworth.evaluation.arms import Settings, StreamConditions, method_for, run_job
 from keepworth.evaluation.stream_claims import CONTROLS
 from keepworth.memory.by_name import policies_of_cases
 from keepworth.registry import method
@@ -135,18 +135,18 @@ NAMED = (*policies_of_cases(), "mixture+masked", "mixture+shuffled", *CONTROLS)
 
 @pytest.mark.parametrize("family", [each if each in KINDS_OF_STEP else slow(each) for each in GENERATED])
 def test_every_method_runs_on_every_stream(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = run_job((family, "random", 0), arms=NAMED, split="dev", length=6, settings={}, data=None)
+    rows = run_job((family, "random", 0), NAMED, StreamConditions(length=6))
     assert [row.arm for row in rows] == list(NAMED)
     assert all(set(row.bits) <= {"0", "1"} and len(row.bits) >= 6 for row in rows)
 
 
 def test_an_arm_may_have_settings_and_a_control_at_once() -> None:
     arms = ("memrl", "memrl+masked", "memrl+on", "memrl+on+masked")
-    rows = run_job(("near-miss", "random", 0), arms=arms, split="dev", length=60, settings={}, data=None)
+    rows = run_job(("near-miss", "random", 0), arms, StreamConditions(length=60))
     tuned, masked, on, on_and_masked = (row.bits for row in rows)
     assert len({tuned, masked, on, on_and_masked}) == 4
     chosen: Settings = {"one-step": {"memrl": dict(method("policy", "memrl").on)}}
-    (same,) = run_job(("near-miss", "random", 0), arms=arms[1:2], split="dev", length=60, settings=chosen, data=None)
+    (same,) = run_job(("near-miss", "random", 0), arms[1:2], StreamConditions(length=60, settings=chosen))
     assert same.bits == on_and_masked
 
 

@@ -119,7 +119,7 @@ def test_every_memory_is_exported_as_it_steps(name: str, tmp_path: Path) -> None
     trainer = Trainer(replace(SMALL, memory=name), Recall)
     TrainedAgent(trainer.network, trainer.worlds).export(tmp_path / "policy.pt2")
     program = torch.export.load(tmp_path / "policy.pt2").module()
-    state = trainer.network.initial_state(5)
+    state = trainer.network.memory.initial_state(5)
     for _ in range(3):
         x, starts = torch.randn(5, trainer.network.input_size), torch.rand(5) < 0.3
         outputs, values, parts = program(x, list(state), starts)

@@ -14,7 +14,7 @@ import pytest
 from keepworth.episodes.episode import Session, Shown, Task, Turn
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.evaluation_page import verdict
-from keepworth.evaluation.harness import DOES_NOT_FIT, Conditions, EvaluationFolder, Row, measure, score_answer
+from keepworth.evaluation.harness import DOES_NOT_FIT, Conditions, EvaluationFolder, Measurement, Row, score_answer
 from keepworth.evaluation.reading import KeptAnswers
 from keepworth.evaluation.summary import sum_up
 from keepworth.evaluation.system import Answered, FullContext, LatestEntries, Listing, NoMemory, RandomEntries, Rewards
@@ -71,14 +71,14 @@ def ran(
     make: Any, tasks: Sequence[Task], plan: Conditions = PLAN, reader: Any = COPIES, name: str = "it", **more: Any
 ) -> list[Row]:
     rows: list[Row] = []
-    measure(name, make, tasks, plan, Copies() if reader is COPIES else reader, keep=rows.append, **more)
+    Measurement(name, make, tasks, plan, Copies() if reader is COPIES else reader, keep=rows.append, **more).ask_all()
     return sorted(rows, key=lambda row: int(row.key.rpartition("/")[2]))
 
 
 def kept(record: Any, make: Any, tasks: Sequence[Task], plan: Conditions = PLAN, name: str = "it") -> Copies:
     """What is not done yet is measured and kept in a folder; the reader that was asked."""
     reader = Copies()
-    measure(name, make, tasks, plan, reader, done=record.done(name, plan), keep=record.keep, note=record.note)
+    Measurement(name, make, tasks, plan, reader, keep=record.keep, note=record.note).ask_all(record.done(name, plan))
     return reader
 
 

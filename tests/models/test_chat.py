@@ -26,8 +26,8 @@ def says(text: str | None, reason: str = "stop") -> dict[str, object]:
 
 def test_it_sends_the_conversation_and_returns_the_text() -> None:
     with scripted((200, says("hi"))) as server:
-        chat = ChatModel(server.url + "/v1/", "m", api_key="k3y", temperature=0.5, seed=4)
-        assert chat.complete(HELLO, max_tokens=7) == "hi"
+        chat = ChatModel(server.url + "/v1/", "m", api_key="k3y", temperature=0.5, max_tokens=7, seed=4)
+        assert chat.complete(HELLO) == "hi"
         assert chat("hello") == "hi"
     first, second = server.asked
     settings = {"temperature": 0.5, "max_tokens": 7, "seed": 4}

@@ -14,7 +14,7 @@ from keepworth.agents.simulated import LinearAgent, SimulatedAgent, TabularAgent
 from keepworth.environments.streams import open_stream
 from keepworth.episodes.arrays import Floats
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.arms import run_job
+from keepworth.evaluation.arms import StreamConditions, run_job
 from keepworth.evaluation.stream import Results, StreamRow, curves, run_matrix, table
 from keepworth.evaluation.stream_claims import claims
 from keepworth.evaluation.stream_page import curve_panels
@@ -35,7 +35,7 @@ def run(family: str, drawn: int, length: int, name: str = "mixture", agent: Any 
 
 
 def job(job: tuple[str, str, int]) -> list:
-    return run_job(job, arms=ARMS, split="dev", length=60, settings={}, data=None)
+    return run_job(job, ARMS, StreamConditions(length=60))
 
 
 def test_an_arm_is_a_function_of_its_seed() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -48,51 +48,49 @@ def listing(
     from keepworth.tasks.benchmark import benchmarks as all_benchmarks
     from keepworth.tasks.benchmark import sizes
 
-    shipped, declared, made = sizes(), methods("benchmark"), all_benchmarks()
-    lacking = {name: missing(name) for name in worlds()}
+    shipped, made = sizes(), all_benchmarks()
     about = {name: method.about for name, method in methods("world").items()}
+    benchmarks: dict[str, dict[str, Any]] = {
+        name: {
+            "about": benchmark.about,
+            "kind": made[name].kind,
+            "questions": shipped[name]["questions"] if name in shipped else None,
+            "licence": made[name].licence,
+            "shipped": made[name].shipped,
+            "settings": list(made[name].settings()),
+        }
+        for name, benchmark in methods("benchmark").items()
+    }
+    streams = {
+        name: {"kind": world.kind, "about": about[name], "needs": lacks.fix if (lacks := missing(name)) else None}
+        for name, world in worlds().items()
+    }
+    systems, learning = {**SYSTEMS, **PATTERNS}, describe_methods()
     if as_json:
-        benchmarks = {
-            name: {
-                "about": benchmark.about,
-                "kind": made[name].kind,
-                "questions": shipped[name]["questions"] if name in shipped else None,
-                "licence": made[name].licence,
-                "shipped": made[name].shipped,
-                "settings": list(made[name].settings()),
-            }
-            for name, benchmark in declared.items()
-        }
-        systems = {**SYSTEMS, **PATTERNS}
-        streams = {
-            name: {"kind": world.kind, "about": about[name], "needs": lacks.fix if (lacks := lacking[name]) else None}
-            for name, world in worlds().items()
-        }
-        arms = {"methods": describe_methods(), "controls": CONTROL_ABOUT, "changes": CHANGES}
         evaluated = {"benchmarks": benchmarks, "systems": systems, "settings": SETTINGS}
+        arms = {"methods": learning, "controls": CONTROL_ABOUT, "changes": CHANGES}
         say_json({**evaluated, "streams": streams, "arms": arms}, indent=1)
         return
     rows = []
-    for name, benchmark in declared.items():
-        data = made[name]
-        count = " / ".join(f"{many:,}" for many in shipped[name]["questions"].values()) if name in shipped else "?"
-        where = "" if data.shipped else "  (--data)"
-        rows.append((name, f"{benchmark.about}; {data.kind}, {count}; {data.licence}{where}"))
+    for name, data in benchmarks.items():
+        count = " / ".join(f"{many:,}" for many in data["questions"].values()) if data["questions"] else "?"
+        where = "" if data["shipped"] else "  (--data)"
+        rows.append((name, f"{data['about']}; {data['kind']}, {count}; {data['licence']}{where}"))
         if details:
-            rows.append(("", f"--set {', '.join(f'{setting}=' for setting in data.settings())}"))
+            rows.append(("", f"--set {', '.join(f'{setting}=' for setting in data['settings'])}"))
     say_text("benchmarks, for `keepworth eval run BENCHMARK SYSTEM...`; questions of train, dev, test")
     say_terms([*rows, ("FILE.jsonl", "questions of your own")])
     say("\nsystems")
-    say_terms([*SYSTEMS.items(), *PATTERNS.items()])
+    say_terms(systems.items())
     say("\nsettings, for --setting")
     say_terms(SETTINGS.items())
     say("\nstreams, for `keepworth eval stream --streams NAME`")
     for kind, title in KIND_NAMES.items():
-        of_kind = [name for name, world in worlds().items() if world.kind == kind]
         say(f"\n{title}")
-        say_terms((name, f"{about[name]}{f'. {lacks.fix}' if (lacks := lacking[name]) else ''}") for name in of_kind)
+        of_kind = {name: stream for name, stream in streams.items() if stream["kind"] == kind}
+        say_terms((name, ". ".join(filter(None, (of["about"], of["needs"])))) for name, of in of_kind.items())
     say_text("NAME~swap, NAME~event, NAME~drift or NAME~hidden=0.5 is that stream with chance in it.")
-    for title, named in (("arms, for --arms", describe_methods()), ("controls", CONTROL_ABOUT), ("changes", CHANGES)):
+    for title, named in (("arms, for --arms", learning), ("controls", CONTROL_ABOUT), ("changes", CHANGES)):
         say(f"\n{title}")
         say_terms(named.items())
 

@@ -57,7 +57,9 @@ def stream(
 
     console = terminal(stderr=as_json)  # with --json, standard output has the result and nothing else
     require("train", "keepworth eval stream", "scipy", "statsmodels")
-    from keepworth.evaluation.arms import ARMS, ATTACK_ARMS, ATTACKS, STREAMS, compare_streams
+    from keepworth.evaluation import arms as stream_arms
+
+    named = (arms or (stream_arms.ATTACK_ARMS if streams == "attacks" else stream_arms.ARMS)).split(",")
 
     def advance(done: int, total: int) -> None:
         progress.update(bar, completed=done, total=total)
@@ -69,18 +71,14 @@ def stream(
         stopping("The same command continues with what is missing."),
     ):
         bar = progress.add_task("streams", total=None)
-        summary = compare_streams(
-            {"all": STREAMS, "attacks": ATTACKS}.get(streams, streams).split(","),
-            (arms or (ATTACK_ARMS if streams == "attacks" else ARMS)).split(","),
+        summary = stream_arms.compare_streams(
+            {"all": stream_arms.STREAMS, "attacks": stream_arms.ATTACKS}.get(streams, streams).split(","),
+            named,
             out,
+            stream_arms.StreamConditions(split, length, agent, stream_arms.read_tuned(tuned, named), data),
             orders=orders.split(","),
             seeds=seeds,
-            split=split,
-            length=length,
-            agent=agent,
             workers=workers,
-            tuned=tuned,
-            data=data,
             method=method,
             announce=lambda text: console.print(text, highlight=False),
             progress=advance,

@@ -129,11 +129,7 @@ def is_ours(error: BaseException) -> bool:
 
 def report_mistake(error: BaseException) -> int:
     """Prints what is wrong and how to fix it, and returns the exit code."""
-    message = str(getattr(error, "message", "") or error)
-    fix = str(getattr(error, "fix", ""))
-    if fix and message.endswith(fix):
-        message = message.removesuffix(fix).strip()
-    _say_error(message, fix)
+    _say_error(str(getattr(error, "message", "") or error), str(getattr(error, "fix", "")))
     return MISTAKE
 
 

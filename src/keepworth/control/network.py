@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from keepworth.control import memory
 from keepworth.control.memory_base import State
+from keepworth.control.settings import PpoSettings
 from keepworth.control.spaces import ActionSpace
 
 
@@ -33,26 +34,16 @@ class ActorCritic(nn.Module):
     An input is [features of the observation; features of the previous action; the previous reward; 1 at the start of an episode],
     of which all but the first are optional."""
 
-    def __init__(
-        self,
-        observation_size: int,
-        actions: ActionSpace,
-        memory_name: str = "gru",
-        width: int = 128,
-        encoder: bool = True,
-        action_input: bool = True,
-        reward_input: bool = False,
-        memory_settings: dict[str, Any] | None = None,
-    ) -> None:
-        """Makes the network. `encoder` adds a layer with tanh before the memory; `action_input` adds the previous action and the
-        start flag to the inputs."""
+    def __init__(self, observation_size: int, actions: ActionSpace, settings: PpoSettings) -> None:
+        """Makes the network that the settings ask for, with fresh weights."""
         super().__init__()
-        self.actions = actions
-        self.action_input, self.reward_input = action_input, reward_input
-        size = observation_size + (actions.features + 1 if action_input else 0) + reward_input
+        self.actions, width = actions, settings.width
+        self.action_input, self.reward_input = settings.action_input, settings.reward_input
+        size = observation_size + (actions.features + 1 if self.action_input else 0) + self.reward_input
         self.input_size = size
-        self.encoder = nn.Sequential(layers(size, width), nn.Tanh()) if encoder else nn.Identity()
-        self.memory = memory(memory_name, width if encoder else size, width, **(memory_settings or {}))
+        self.encoder = nn.Sequential(layers(size, width), nn.Tanh()) if settings.encoder else nn.Identity()
+        memory_input = width if settings.encoder else size
+        self.memory = memory(settings.memory, memory_input, width, **settings.memory_settings)
         self.policy = layers(width, width, actions.size)
         self.value = layers(width, width, 1)
         self.log_std = nn.Parameter(torch.zeros(0 if actions.categorical else actions.size))
@@ -70,10 +61,6 @@ class ActorCritic(nn.Module):
         if self.reward_input:
             parts.append(reward.unsqueeze(-1) * going_on)
         return torch.cat(parts, -1)
-
-    def initial_state(self, batch: int) -> State:
-        """Returns the memory's state before an episode."""
-        return self.memory.initial_state(batch)
 
     def forward(self, x: Tensor, state: State, starts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the policy's outputs, [batch, time, actions.size], values, [batch, time], and the memory's outputs."""
@@ -94,7 +81,7 @@ def start_carry(network: ActorCritic, batch: int) -> Carry:
     """Returns the state before the first step of episodes."""
     actions = network.actions
     kind = torch.long if actions.categorical else torch.float32
-    return network.initial_state(batch), torch.zeros(batch, actions.parts, dtype=kind), torch.zeros(batch)
+    return network.memory.initial_state(batch), torch.zeros(batch, actions.parts, dtype=kind), torch.zeros(batch)
 
 
 def as_tensor(array: Any) -> Tensor:

@@ -54,9 +54,14 @@ class Trainer:
         self.worlds = Worlds(world or settings.world, settings.envs, settings.seed, settings.trial)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
-            self.network = make_network(settings, self.worlds)
-            self.bonus = make_bonus(settings, self.worlds)
-            self.prediction = make_prediction(settings, self.worlds)
+            size, actions = self.worlds.observations.size, self.worlds.actions
+            self.network = ActorCritic(size, actions, settings)
+            self.bonus = None if settings.bonus == "none" else Bonus(settings.bonus, settings.envs, size, actions)
+            self.prediction = (
+                None
+                if settings.predict == "none"
+                else Prediction(settings.predict, settings.width, size, actions, settings.learning_rate)
+            )
         self.optimiser = torch.optim.Adam(self.network.parameters(), settings.learning_rate, eps=1e-5)
         self.draw = torch.Generator().manual_seed(settings.seed)
         self.curve: list[Row] = []
@@ -250,36 +255,6 @@ class Trainer:
                 part.optimiser.load_state_dict(optimiser)
         if self.bonus and not goes_on:
             self.bonus.visit(self._features, self._starts)
-
-
-def make_network(settings: PpoSettings, worlds: Worlds) -> ActorCritic:
-    """Makes the network that the settings ask for, with fresh weights."""
-    return ActorCritic(
-        worlds.observations.size,
-        worlds.actions,
-        settings.memory,
-        settings.width,
-        settings.encoder,
-        settings.action_input,
-        settings.reward_input,
-        settings.memory_settings,
-    )
-
-
-def make_bonus(settings: PpoSettings, worlds: Worlds) -> Bonus | None:
-    """Makes the bonus that the settings ask for, with fresh weights; None for no bonus."""
-    if settings.bonus == "none":
-        return None
-    return Bonus(settings.bonus, settings.envs, worlds.observations.size, worlds.actions)
-
-
-def make_prediction(settings: PpoSettings, worlds: Worlds) -> Prediction | None:
-    """Makes the prediction that the settings ask for, with fresh weights; None for no prediction."""
-    if settings.predict == "none":
-        return None
-    return Prediction(
-        settings.predict, settings.width, worlds.observations.size, worlds.actions, settings.learning_rate
-    )
 
 
 def load_network(network: ActorCritic, saved: dict[str, Any], settings: PpoSettings) -> None:

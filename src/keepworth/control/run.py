@@ -19,7 +19,7 @@ import torch
 from keepworth.control.errors import CheckpointError
 from keepworth.control.ladder import horizons
 from keepworth.control.network import ActorCritic, Carry, as_tensor, start_carry
-from keepworth.control.ppo import Row, Trainer, load_network, make_network
+from keepworth.control.ppo import Row, Trainer, load_network
 from keepworth.control.settings import PpoSettings
 from keepworth.control.worlds import MakeWorld, Worlds
 
@@ -129,7 +129,7 @@ class TrainedAgent:
         saved = load_checkpoint(Path(folder))
         settings = PpoSettings(**saved["settings"])
         worlds = Worlds(world or settings.world, 1, settings.seed, settings.trial)
-        network = make_network(settings, worlds)
+        network = ActorCritic(worlds.observations.size, worlds.actions, settings)
         load_network(network, saved, settings)
         return cls(network, worlds)
 
@@ -176,7 +176,7 @@ class TrainedAgent:
                 return outputs, values, list(after)
 
         batch = torch.export.Dim("batch", min=1, max=65536)
-        state = list(self.network.initial_state(3))
+        state = list(self.network.memory.initial_state(3))
         inputs = (torch.zeros(3, self.network.input_size), state, torch.zeros(3, dtype=torch.bool))
         shapes = ({0: batch}, [{0: batch} for _ in state], {0: batch})
         program = torch.export.export(Step(self.network), inputs, dynamic_shapes=shapes)

@@ -80,9 +80,6 @@ class Worlds:
         self._returns = np.zeros(count)
         self._lengths = np.zeros(count, np.int64)
 
-    def __len__(self) -> int:
-        return len(self._worlds)
-
     def reset(self) -> Features:
         """Begins all episodes, and returns the features of their first observations."""
         return self.observations.encode(
@@ -96,7 +93,7 @@ class Worlds:
             WorldError: A reward or an observation is not a finite number, or is outside the space.
         """
         count = len(self._worlds)
-        observations: list[Any] = [None] * count
+        observations: list[Any] = []
         rewards = np.zeros(count, np.float32)
         terminated, truncated = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
         finals: dict[int, Features] = {}
@@ -114,7 +111,7 @@ class Worlds:
                 lengths.append(int(self._lengths[i]))
                 self._returns[i] = self._lengths[i] = 0
                 observation, _ = world.reset()
-            observations[i] = observation
+            observations.append(observation)
         if not np.isfinite(rewards).all():
             raise WorldError(
                 f"World {int(np.argmin(np.isfinite(rewards)))} gave a reward that is not a finite number.",
@@ -142,10 +139,6 @@ class Worlds:
             return False
         self._worlds, self._returns, self._lengths = pickle.loads(saved)
         return True
-
-    def close(self) -> None:
-        for world in self._worlds:
-            world.close()
 
 
 def maker(name: str) -> MakeWorld:

@@ -1,12 +1,12 @@
 """Arms of streams by name: the list of them, how each is made, and the comparison of several.
 
-summary = compare_streams(["near-miss"], ["none", "memrl"], Path("runs/streams"), seeds=3)"""
+summary = compare_streams(["near-miss"], ["none", "memrl"], Path("runs/streams"), StreamConditions(), seeds=3)"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,19 +46,37 @@ AGENTS = ("usual", "linear", "tabular")
 ATTACK_ARMS = "none,exprag,exprag+rollback,memrl,memrl+rollback,reme,amemguard,mixture"
 
 
+Settings = dict[str, dict[str, dict[str, Any]]]
+"""Settings by kind of stream and by method."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamConditions:
+    """How arms are run on streams.
+
+    Attributes:
+        length: Tasks of a stream; 0 for the stream's default.
+        agent: One of `AGENTS`.
+        settings: See `read_tuned`.
+        data: The folder of a published set, or of several.
+    """
+
+    split: str = "dev"
+    length: int = 0
+    agent: str = "usual"
+    settings: Settings = field(default_factory=dict)
+    data: Path | None = None
+
+
 def compare_streams(
     streams: Sequence[str],
     arms: Sequence[str],
     out: Path,
+    conditions: StreamConditions,
     *,
     orders: Sequence[str] = ("random",),
     seeds: int = 3,
-    split: str = "dev",
-    length: int = 0,
-    agent: str = "usual",
     workers: int = 1,
-    tuned: Path | None = None,
-    data: Path | None = None,
     method: str = "",
     announce: Callable[[str], None] = lambda text: None,
     progress: Callable[[int, int], None] | None = None,
@@ -67,9 +85,6 @@ def compare_streams(
 
     Args:
         out: A folder for rows, summary and page. A second call with the same comparison continues it.
-        length: Tasks of a stream; 0 for the stream's default.
-        agent: One of `AGENTS`.
-        tuned: A file of settings by kind of stream and method.
         method: The arm that claims are made about; "" for the default method, or else the last that learns.
         announce: Receives the statistical power of the seeds, before anything runs.
         progress: Receives how many streams are done, and of how many.
@@ -81,28 +96,27 @@ def compare_streams(
         KeepworthError: A name is not known, something is missing, or the folder holds another comparison.
     """
     for name in streams:
-        if (lacks := missing(name, data)) is not None:
+        if (lacks := missing(name, conditions.data)) is not None:
             raise lacks
     for arm in arms:
         _check_arm(arm)
     for order in orders:
         require_known("order", order, ORDERS)
-    require_known("agent", agent, AGENTS)
-    require_known("split", split, SPLITS)
+    require_known("agent", conditions.agent, AGENTS)
+    require_known("split", conditions.split, SPLITS)
     if method and method not in arms:
         raise UnknownName("arm", method, arms, "--arms")
-    method, settings = choose_method(arms, method), read_tuned(tuned, arms)
+    method = choose_method(arms, method)
     aim = plan_power(streams, arms, seeds, method=method)
     if aim is not None:
         announce(aim.text)
+    fixed = asdict(conditions)
+    del fixed["data"]
     plan = {
         "streams": list(streams),
         "arms": list(arms),
         "orders": list(orders),
-        "split": split,
-        "length": length,
-        "agent": agent,
-        "settings": settings,
+        **fixed,
         "method": method,
         "power": None if aim is None else asdict(aim),
     }
@@ -110,14 +124,13 @@ def compare_streams(
     note = out / "plan.json"
     if note.exists():
         before = json.loads(note.read_text())
-        fixed = ("arms", "split", "length", "agent", "settings")
-        if changed := [key for key in fixed if before.get(key) != plan[key]]:
+        if changed := [key for key in ("arms", *fixed) if before.get(key) != plan[key]]:
             raise KeepworthError(
                 f"{out} holds a matrix with other {', '.join(changed)}.", "Give another folder as --out, or remove it."
             )
     note.write_text(json.dumps(plan, indent=1) + "\n")
     jobs: list[Job] = [(name, order, seed) for seed in range(seeds) for name in streams for order in orders]
-    run_one = partial(run_job, arms=tuple(arms), split=split, length=length, settings=settings, data=data, agent=agent)
+    run_one = partial(run_job, arms=tuple(arms), conditions=conditions)
     results = Results(run_matrix(jobs, run_one, out / "rows.jsonl", workers=workers, progress=progress))
     summary = {"plan": plan, "seeds": seeds, "table": table(results), "claims": claims(results, method)}
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
@@ -173,12 +186,8 @@ def describe_methods() -> dict[str, str]:
     return about
 
 
-Settings = dict[str, dict[str, dict[str, Any]]]
-"""Settings by kind of stream and by method."""
-
-
 def read_tuned(tuned: Path | None, arms: Sequence[str]) -> Settings:
-    """Reads the file of settings. Raises KeepworthError where the file or one of its settings cannot be used."""
+    """Reads a file of settings, {} for None. Raises KeepworthError where the file or one of its settings cannot be used."""
     if tuned is None:
         return {}
     wanted = 'Write {"KIND": {"METHOD": {"settings": {...}}}}: see benchmarks/streams/tuned.json.'
@@ -194,7 +203,7 @@ def read_tuned(tuned: Path | None, arms: Sequence[str]) -> Settings:
     for arm in arms:
         base = arm.partition("+")[0]
         for kind, chosen in settings.items():
-            if base in CONTROLS:
+            if base not in describe_methods():  # controls; `compare_streams` refuses others
                 continue
             try:
                 method_for(base, chosen, 0)
@@ -205,26 +214,18 @@ def read_tuned(tuned: Path | None, arms: Sequence[str]) -> Settings:
     return settings
 
 
-def run_job(
-    job: Job,
-    *,
-    arms: tuple[str, ...],
-    split: str,
-    length: int,
-    settings: Settings,
-    data: Path | None,
-    agent: str = "usual",
-) -> list[StreamRow]:
+def run_job(job: Job, arms: Sequence[str], conditions: StreamConditions) -> list[StreamRow]:
     """Runs all arms on one stream, in this process."""
     name, order, seed = job
-    stream = open_stream(name, split=split, seed=seed, order=order, length=length or None, data=data)
+    length, data, agent = conditions.length or None, conditions.data, conditions.agent
+    stream = open_stream(name, split=conditions.split, seed=seed, order=order, length=length, data=data)
     tabular = agent == "tabular" or (agent == "usual" and stream.long_term)
     policy = TabularAgent() if tabular else LinearAgent()
     results = []
     for arm in arms:
         base, of, changed = _parts_of(arm)
         control = base if base in CONTROLS else changed or "learn"
-        chosen = settings.get(world(name).kind, {}) if of != "published" else {}
+        chosen = conditions.settings.get(world(name).kind, {}) if of != "published" else {}
         if of == "on":
             chosen = {**chosen, base: {**chosen.get(base, {}), **settings_on(base)}}
         system = method_for("exprag" if base in CONTROLS else base, chosen, seed)

@@ -147,12 +147,7 @@ def _arm_series(by_arm: Mapping[str, Sequence[Row]]) -> tuple[Series, ...]:
 
 def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
     rows = [row for row in metrics if row.get("role") == role]
-    names = dict.fromkeys(
-        name
-        for row in rows
-        for name, value in row.items()
-        if isinstance(value, int | float) and name not in ("step", "time")
-    )
+    names = dict.fromkeys(name for row in rows for name, value in row.items() if isinstance(value, int | float))
     panels = []
 
     def add(key: str, title: str, unit: str, chosen: Mapping[str, str] | Iterable[str]) -> None:
@@ -178,17 +173,17 @@ def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
     add("reward", "Reward per term", "mean", {**terms, "curriculum/reward_sampled": "all sampled"})
     add("by_source", "Reward by source", "mean", by_source if len(by_source) > 1 else {})
     add("by_memory", "Reward, memories shown", "mean", shown if set(shown) <= set(names) else {})
-    add("loss", "Loss", "no measure of progress", [name for name in names if name == "loss"])
+    add("loss", "Loss", "no measure of progress", ["loss"])
     lengths = {"response_length": "all", "response_length/right": "right", "response_length/wrong": "wrong"}
     add("length", "Response length", "tokens", lengths)
-    add("entropy", "Entropy", "nats", [name for name in names if name == "entropy"])
+    add("entropy", "Entropy", "nats", ["entropy"])
     groups = {"zero_variance_groups": "equal rewards", "all_wrong_groups": "all wrong"}
     add("signal", "Groups without signal", "share", unless_flat(groups))
     endings = {
         name: _label(name).replace("max tokens", "cut off") for name in family("stop/") if name != "stop/completed"
     }
     add("endings", "Endings", "share", unless_flat(endings))
-    add("invalid", "Invalid operations", "share", [name for name in names if name == "invalid_operations"])
+    add("invalid", "Invalid operations", "share", ["invalid_operations"])
     add("operations", "Operations", "share", family("operation/"))
     add("ess", "Effective sample size", "share", unless_flat({"ess": "ess"}))
     add(
@@ -201,11 +196,11 @@ def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
     add("pipeline", "Collecting ahead", "groups", ahead)
     rejected = {"curriculum/sampled_groups": "sampled", "curriculum/rejected_groups": "rejected"}
     add("rejected", "Groups rejected", "groups", rejected)
-    add("gap", "Sampler, learner gap", "nats", [name for name in names if name == "mismatch_mean"])
+    add("gap", "Sampler, learner gap", "nats", ["mismatch_mean"])
     add("kl", "KL to the reference", "nats", unless_flat({"reference_kl": "KL"}))
     clipped = {"clip_fraction_low": "low", "clip_fraction_high": "high", "masked_share": "masked"}
     add("clipped", "Clipped, masked tokens", "share", unless_flat(clipped))
-    add("gradient", "Gradient norm", "", [name for name in names if name == "gradient_norm"])
+    add("gradient", "Gradient norm", "", ["gradient_norm"])
     add("seconds", "Seconds by phase", "s per step", family("seconds/"))
     return panels
 

@@ -9,13 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 # Where points go: the stage at which the evidence of a question was lost on its way into the answer.
 
-NEVER_WRITTEN, LOST, NOT_RETRIEVED, NOT_SELECTED, NOT_USED = (
-    "never written",
-    "lost",
-    "not retrieved",
-    "not selected",
-    "not used",
-)
+NEVER_WRITTEN, LOST, NOT_RETRIEVED = "never written", "lost", "not retrieved"
+NOT_SELECTED, NOT_USED = "not selected", "not used"
 NOT_SHOWN = "not shown"
 """Replaces the two stages before it, for a system that does not report its candidates."""
 UNMARKED = "no evidence marked"

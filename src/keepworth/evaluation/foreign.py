@@ -94,22 +94,19 @@ class ForeignSystem:
 
     def begin(self, seed: int) -> None:
         """Starts afresh. Raises NeverAnswered for a program that cannot be started, or that ends before its first answer."""
+        shutil.rmtree(self._folder / str(self._begun), ignore_errors=True)
+        self._begun += 1
+        folder = self._folder / str(self._begun)
+        folder.mkdir()
+        self._entries = {}
         try:
-            self._begin(seed)
+            if self._process is None or self._trouble or self._process.poll() is not None:
+                self._start()
+            answer = self._ask({"op": "begin", "seed": seed, "folder": str(folder)})
         except SystemFailed as error:
             if self._answered:
                 raise
             raise NeverAnswered(error.message, error.fix) from error
-
-    def _begin(self, seed: int) -> None:
-        if self._process is None or self._trouble or self._process.poll() is not None:
-            self._start()
-        self._begun += 1
-        folder = self._folder / str(self._begun)
-        folder.mkdir()
-        shutil.rmtree(self._folder / str(self._begun - 1), ignore_errors=True)
-        self._entries = {}
-        answer = self._ask({"op": "begin", "seed": seed, "folder": str(folder)})
         self.versions = {name: str(version) for name, version in answer.versions.items()}
 
     def write(self, entries: Sequence[MemoryEntry]) -> None:

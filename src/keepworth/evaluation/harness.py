@@ -108,51 +108,39 @@ class Row:
     unjudged: str = ""
 
 
-def measure(
-    name: str,
-    make: Maker,
-    tasks: Sequence[Task],
-    plan: Conditions,
-    reader: BenchmarkReader | None,
-    *,
-    done: Mapping[str, float | None] = MappingProxyType({}),
-    keep: Callable[[Row], None],
-    note: Callable[[Mapping[str, Any]], None] = lambda record: None,
-    judge: Judge | None = None,
-) -> None:
-    """Asks one system all questions that are not `done`.
+class Measurement:
+    """Asks one system the questions of a benchmark."""
 
-    Args:
-        done: Finished questions with their scores, as `EvaluationFolder.done` returns them.
-        keep: Receives each row when it is complete.
-        note: Receives the cost of writing each haystack.
-        judge: Scores answers besides the lexical metrics. Where it fails, the measurement goes on without it.
+    def __init__(
+        self,
+        name: str,
+        make: Maker,
+        tasks: Sequence[Task],
+        plan: Conditions,
+        reader: BenchmarkReader | None,
+        *,
+        keep: Callable[[Row], None],
+        note: Callable[[Mapping[str, Any]], None] = lambda record: None,
+        judge: Judge | None = None,
+    ) -> None:
+        """Makes the system.
 
-    Raises:
-        KeepworthError: The setting is impossible for these tasks. A system that fails is no error: it scores 0 on that question.
-    """
-    judging = None if judge is None else Judging(judge)
-    _Run(name, Guarded(make()), tasks, plan, reader, keep, note, judging, Rewards(plan.setting, plan.seed)).all(done)
+        Args:
+            keep: Receives each row when it is complete.
+            note: Receives the cost of writing each haystack.
+            judge: Scores answers besides the lexical metrics. Where it fails, the measurement goes on without it.
+        """
+        self.name, self.tasks, self.plan, self.reader, self.keep, self.note = name, tasks, plan, reader, keep, note
+        self.system, self.rewards = Guarded(make()), Rewards(plan.setting, plan.seed)
+        self.judge = None if judge is None else Judging(judge)
+        self.first: frozenset[str] | None = None
+        self.waiting: list[tuple[Row, Task, list[Shown]]] = []
+        self.counted: tuple[tuple[str, ...], int] = ((), 0)
+        """The texts that were last shown whole, and their tokens."""
 
-
-@dataclass(slots=True)
-class _Run:
-    """One system on the tasks of a benchmark. `counted` caches the texts that were last shown whole, and their tokens."""
-
-    name: str
-    system: Guarded
-    tasks: Sequence[Task]
-    plan: Conditions
-    reader: BenchmarkReader | None
-    keep: Callable[[Row], None]
-    note: Callable[[Mapping[str, Any]], None]
-    judge: Judging | None
-    rewards: Rewards
-    first: frozenset[str] | None = None
-    waiting: list[tuple[Row, Task, list[Shown]]] = field(default_factory=list)
-    counted: tuple[tuple[str, ...], int] = ((), 0)
-
-    def all(self, done: Mapping[str, float | None]) -> None:
+    def ask_all(self, done: Mapping[str, float | None] = MappingProxyType({})) -> None:
+        """Asks all questions that are not `done`, which has finished ones with their scores (`EvaluationFolder.done`). A system
+        that fails scores 0 on that question. Raises KeepworthError where the setting is impossible for these tasks."""
         groups = sharing(self.tasks)
         live = self.plan.setting in LIVE
         try:

@@ -36,9 +36,11 @@ class KeptVectors:
         """Returns the vectors, [texts, dimension], float32."""
         import numpy as np
 
-        keys = [content_hash(text) for text in texts]
+        keys, find = [content_hash(text) for text in texts], "SELECT vector FROM vectors WHERE hash = ?"
         with self._lock:
-            vectors = {key: row[0] for key in dict.fromkeys(keys) if (row := self._read(key))}
+            vectors = {
+                key: row[0] for key in dict.fromkeys(keys) if (row := self._file.execute(find, (key,)).fetchone())
+            }
             missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}
             # Sorted by length, so that the encoder's batches need little padding.
             ordered = sorted(missing.items(), key=lambda pair: len(pair[1]))
@@ -52,7 +54,3 @@ class KeptVectors:
         return np.frombuffer(bytearray().join(vectors[key] for key in keys), np.float32).reshape(
             -1, self.identity.dimension
         )
-
-    def _read(self, key: bytes) -> tuple[bytes] | None:
-        row: tuple[bytes] | None = self._file.execute("SELECT vector FROM vectors WHERE hash = ?", (key,)).fetchone()
-        return row

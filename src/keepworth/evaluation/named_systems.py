@@ -40,23 +40,21 @@ class OwnMemory:
 
     def __init__(self, policy: str | None, encoder: Encoder | None, mode: str | None = None) -> None:
         self._policy, self._encoder, self._mode = policy, encoder, mode
-        self._folder = Path(tempfile.mkdtemp(prefix="keepworth-eval-"))
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._memory: Memory | None = None
         self._places: dict[str, str] = {}
         self._items: dict[str, str] = {}
-        self._decision, self._number = "", 0
+        self._decision = ""
 
     def begin(self, seed: int) -> None:
         from keepworth.memory.memory import Memory
 
-        if self._memory is not None:
-            self._memory.close()
-            for file in self._folder.iterdir():
-                file.unlink() if file.is_file() else shutil.rmtree(file)
+        self.close()
         options: dict[str, Any] = {} if self._policy is None else {"seed": seed, "reward_range": (0.0, 1.0)}
-        self._number += 1
-        path = self._folder / f"{self._number}.mem"
-        self._memory = Memory(path, encoder=self._encoder, policy=self._policy, **options)
+        self._folder = tempfile.TemporaryDirectory(prefix="keepworth-eval-", ignore_cleanup_errors=True)
+        self._memory = Memory(
+            Path(self._folder.name, "eval.mem"), encoder=self._encoder, policy=self._policy, **options
+        )
         self._places, self._items = {}, {}
 
     def write(self, entries: Sequence[MemoryEntry]) -> None:
@@ -84,12 +82,13 @@ class OwnMemory:
         return frozenset(id for id in ids if id in self._items and self._memory.get(self._items[id]).open)
 
     def size(self) -> int | None:
-        return sum(file.stat().st_size for file in self._folder.rglob("*") if file.is_file())
+        assert self._folder is not None
+        return sum(file.stat().st_size for file in Path(self._folder.name).rglob("*") if file.is_file())
 
     def close(self) -> None:
-        if self._memory is not None:
+        if self._memory is not None and self._folder is not None:
             self._memory.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.cleanup()
 
 
 _SYSTEMS: Mapping[str, tuple[str, Callable[[Callable[[], Encoder]], MemorySystem]]] = {

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from keepworth.episodes.line_file import append_lines, read_lines
 from keepworth.episodes.text import as_line
@@ -15,6 +15,7 @@ from keepworth.models.errors import NoWholeAnswer
 if TYPE_CHECKING:
     from keepworth.evaluation.harness import BenchmarkReader
 
+Query = TypeVar("Query")
 PROMPT = """Answer the question from the memory. Give the answer alone, as short as it can be.
 
 Memory:
@@ -33,8 +34,10 @@ CHARACTERS = 4
 class ChatReader:
     """A chat model as a reader. `complete` maps a user message to the assistant's text."""
 
-    def __init__(self, complete: Callable[[str], str], name: str, room: int = 8000) -> None:
-        self._complete, self._name, self._room = complete, name, room
+    room = 8000
+
+    def __init__(self, complete: Callable[[str], str], name: str) -> None:
+        self._complete, self._name = complete, name
         self._known: dict[str, str] = {}
         self.unnamed = 0
         """The number of answers that named none of the options."""
@@ -42,10 +45,6 @@ class ChatReader:
     @property
     def identity(self) -> str:
         return f"{self._name} chat-{hashlib.sha256((PROMPT + CHOICE + CHOSEN_BY).encode()).hexdigest()[:8]}"
-
-    @property
-    def room(self) -> int:
-        return self._room
 
     def tokens(self, text: str) -> int:
         return -(-len(text) // CHARACTERS)
@@ -120,39 +119,28 @@ class KeptAnswers:
         name = hashlib.sha256(reader.identity.encode()).hexdigest()[:16]
         self._reader, self._file, self._at_once = reader, folder / f"answers-{name}.jsonl", at_once
         self._known = {record["key"]: record["answer"] for record in read_lines(self._file)}
-
-    @property
-    def identity(self) -> str:
-        return self._reader.identity
-
-    @property
-    def room(self) -> int:
-        return self._reader.room
-
-    def tokens(self, text: str) -> int:
-        return self._reader.tokens(text)
+        self.identity, self.room, self.tokens = reader.identity, reader.room, reader.tokens
 
     def answers(self, queries: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
         keys = [_key(question, memories) for question, memories in queries]
-        fresh = {key: query for key, query in zip(keys, queries, strict=True) if key not in self._known}
-        for some in self._parts(list(fresh)):
-            self._keep(some, self._reader.answers([fresh[key] for key in some]))
-        return [self._known[key] for key in keys]
+        return self._cached(keys, queries, self._reader.answers)
 
     def choices(self, queries: Sequence[tuple[str, Sequence[str], Sequence[str]]]) -> list[int]:
         keys = [_key(question, (*memories, "\x1d", *options)) for question, memories, options in queries]
+        picks = self._cached(keys, queries, lambda some: [str(pick) for pick in self._reader.choices(some)])
+        return [int(pick) for pick in picks]
+
+    def _cached(
+        self, keys: Sequence[str], queries: Sequence[Query], ask: Callable[[list[Query]], list[str]]
+    ) -> list[str]:
         fresh = {key: query for key, query in zip(keys, queries, strict=True) if key not in self._known}
-        for some in self._parts(list(fresh)):
-            self._keep(some, [str(pick) for pick in self._reader.choices([fresh[key] for key in some])])
-        return [int(self._known[key]) for key in keys]
-
-    def _parts(self, keys: Sequence[str]) -> list[Sequence[str]]:
-        return [keys[start : start + self._at_once] for start in range(0, len(keys), self._at_once)]
-
-    def _keep(self, keys: Sequence[str], answers: Sequence[str]) -> None:
-        fresh = dict(zip(keys, answers, strict=True))
-        self._known |= fresh
-        append_lines(self._file, [{"key": key, "answer": answer} for key, answer in fresh.items()])
+        names = list(fresh)
+        for start in range(0, len(names), self._at_once):
+            some = names[start : start + self._at_once]
+            answers = dict(zip(some, ask([fresh[key] for key in some]), strict=True))
+            self._known |= answers
+            append_lines(self._file, [{"key": key, "answer": answer} for key, answer in answers.items()])
+        return [self._known[key] for key in keys]
 
 
 def _key(question: str, texts: Sequence[str]) -> str:

@@ -8,10 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from keepworth.evaluation.curves import (
-    drawn,
-    panels,
-)
+from keepworth.evaluation.curves import drawn, panels
 from keepworth.evaluation.page_writer import all_or, browser, charts, note, page, settings, table
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.run_folder import RunFolder, StoredEpisode, disk

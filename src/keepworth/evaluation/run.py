@@ -11,7 +11,7 @@ from typing import Any
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.evaluation_page import write_page
-from keepworth.evaluation.harness import MOST, BenchmarkReader, Conditions, EvaluationFolder, Row, measure
+from keepworth.evaluation.harness import MOST, BenchmarkReader, Conditions, EvaluationFolder, Measurement, Row
 from keepworth.evaluation.judge import Judge
 from keepworth.evaluation.power import fewest, over_questions, plan
 from keepworth.evaluation.reading import ChatReader, KeptAnswers
@@ -94,17 +94,10 @@ def evaluate(
             progress(arm, finished, total)
 
         try:
-            measure(
-                name,
-                makers[name],
-                tasks,
-                conditions,
-                reader,
-                judge=judge,
-                done=answered[name, conditions],
-                keep=keep,
-                note=record.note,
+            measurement = Measurement(
+                name, makers[name], tasks, conditions, reader, keep=keep, note=record.note, judge=judge
             )
+            measurement.ask_all(answered[name, conditions])
         except NeverAnswered as reason:  # the others are measured all the same
             left_out[name] = reason
     conditions_asked = {(name, conditions.setting, conditions.seed) for name, conditions in jobs}

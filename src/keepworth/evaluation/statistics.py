@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 RESAMPLES = 10_000
 SCORE = (0.0, 1.0)
 """The range of a share or a score, for `within`; a difference of two lies within (-1, 1)."""
-
-
 SMALL = 60
 """Fewer clusters than this have a t interval. `benchmarks/statistics/coverage.json` measures the coverage of both."""
 LEAST = 3
@@ -166,11 +164,7 @@ class MeanEstimate:
 
 
 def estimate(
-    values: Sequence[float],
-    *,
-    seed: int = 0,
-    clusters: Sequence[str] | None = None,
-    within: tuple[float, float] | None = None,
+    values: Sequence[float], *, clusters: Sequence[str] | None = None, within: tuple[float, float] | None = None
 ) -> MeanEstimate:
     """Returns the mean of one value per question with its interval. Raises ValueError where there is no value.
 
@@ -183,9 +177,9 @@ def estimate(
         raise ValueError("estimate: no values were given, so there is no mean")
     if clusters is not None:
         sums, counts = cluster_sums(values, clusters)
-        return estimate([total / count for total, count in zip(sums, counts, strict=True)], seed=seed, within=within)
+        return estimate([total / count for total, count in zip(sums, counts, strict=True)], within=within)
     mean = sum(values) / len(values)
-    bounds = interval(values, generator=np.random.default_rng(seed), within=within)
+    bounds = interval(values, within=within)
     return MeanEstimate(mean, bounds.low, bounds.high, len(values))
 
 
@@ -202,12 +196,12 @@ def rate(hits: int, of: int) -> MeanEstimate:
 
 
 def pooled_estimate(
-    values: Sequence[float], clusters: Sequence[str], *, seed: int = 0, within: tuple[float, float] | None = None
+    values: Sequence[float], clusters: Sequence[str], *, within: tuple[float, float] | None = None
 ) -> MeanEstimate:
     """Returns the mean over all questions, as benchmarks report it, with its interval over clusters of different size. `n` counts
     clusters; `within` is as for `interval`. `estimate(clusters=...)` counts each cluster once instead."""
     sums, counts = cluster_sums(values, clusters)
-    bounds = interval(sums, counts, generator=np.random.default_rng(seed), within=within)
+    bounds = interval(sums, counts, within=within)
     return MeanEstimate(sum(values) / len(values), bounds.low, bounds.high, len(sums))
 
 

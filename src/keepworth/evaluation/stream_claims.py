@@ -60,9 +60,7 @@ def claims(results: Results, method: str = METHOD) -> dict[str, Any]:
     """Returns the comparisons of `method`, each with its verdict. Streams or arms that were not run are left out."""
     others = rivals(results.arms, method)
     parts = sorted(arm for arm in results.arms if arm.startswith(f"{method}-without-") and "+" not in arm)
-    against = _family(
-        [pair for where in MEASURES for pair in _against(results, method, results.families, others, where)]
-    )
+    against = _family(_against(results, method, results.families, others, tuple(MEASURES)))
     return {
         "against_rivals": against,
         "best_rival": _best(results, method, others, against),
@@ -95,10 +93,11 @@ def verdict(comparison: Comparison, needed: int) -> str:
 
 
 def _against(
-    results: Results, arm: str, names: Sequence[str], others: Sequence[str], where: str = "stream"
+    results: Results, arm: str, names: Sequence[str], others: Sequence[str], measures: Sequence[str] = ("stream",)
 ) -> NamedValues:
     named = [
         (f"{arm} - {other} on {name}, {where}", results.differences(name, arm, other, MEASURES[where]))
+        for where in measures
         for name in names
         for other in others
         if results.has(name, arm, other)
@@ -151,19 +150,17 @@ def _best(
 
 def _margin(named: NamedValues) -> list[dict[str, Any]]:
     """Tests whether each difference is above -MARGIN."""
-    differences = [paired_difference(name, values) for name, values in named if len(values) >= LEAST]
-    return [{**_record(comparison), "holds": comparison.low > -MARGIN, "margin": MARGIN} for comparison in differences]
+    return [{**_record(gap), "holds": gap.low > -MARGIN, "margin": MARGIN} for gap in _compared(named)]
 
 
 def _remaining(results: Results, changed: str) -> list[dict[str, Any]]:
     """Compares an arm whose learning signal was removed with no memory. `holds` means that no gain is left."""
-    gaps = []
-    for where in MEASURES:
-        for name, values in _against(results, changed, results.families, ("none",), where):
-            if len(values) >= LEAST:
-                comparison = paired_difference(name, values)
-                gaps.append({**_record(comparison), "holds": comparison.low <= 0.0})
-    return gaps
+    named = _against(results, changed, results.families, ("none",), tuple(MEASURES))
+    return [{**_record(gap), "holds": gap.low <= 0.0} for gap in _compared(named)]
+
+
+def _compared(named: NamedValues) -> list[Comparison]:
+    return [paired_difference(name, values) for name, values in named if len(values) >= LEAST]
 
 
 def _record(comparison: Comparison) -> dict[str, Any]:

@@ -395,22 +395,23 @@ class _Blockwise(torch.autograd.Function):
         queries = query.unflatten(1, (shared, -1))  # type: ignore[no-untyped-call]
         wide, values = (tensor.to(_wide(tensor.dtype)).flatten(0, 1) for tensor in (key, value))
         output = query.new_zeros(rows, length, shared, heads // shared, size)
+        step = _step(query, key)
         with _bf16_products(query.dtype):
-            for start, end, seen in _blocks(query, key, mask):
-                scores = _scores(queries[:, :, :, start:end], wide[:, :seen], scale)
-                shares = _shares(scores, end - start).to(query.dtype).to(wide.dtype)
-                part = torch.bmm(shares, values[:, :seen])
-                output[:, start:end] = part.view(rows, shared, -1, end - start, size).permute(0, 3, 1, 2, 4)
-            for unit in _units(query, key, mask):
-                heads_of_row, (start, end), prompt = unit.heads, unit.queries, unit.prompt
-                if unit.begins:
-                    keys = torch.cat((wide[heads_of_row, :prompt], wide[heads_of_row, unit.part]), 1)
-                scores = _scores(queries[unit.row, None, :, :, start:end], keys[:, : unit.seen], scale)
-                shares = _unit_shares(scores, mask, unit).to(query.dtype).to(wide.dtype)
-                # What is read once for all branches of a prompt is a sum of its own, as where they are drawn.
-                part = torch.bmm(shares[..., :prompt], values[heads_of_row, :prompt])
-                part += torch.bmm(shares[..., prompt:], values[heads_of_row, unit.part][:, : unit.seen - prompt])
-                output[unit.row, start:end] = part.view(shared, -1, end - start, size).permute(2, 0, 1, 3)
+            for reading in _readings(query, key, mask, step):
+                keys = reading.gather(wide)
+                for start, end, parts in reading.blocks(step):
+                    widths = [part.stop - part.start for part in parts]
+                    scores = _scores(queries[reading.rows, :, :, start:end], keys[:, : sum(widths)], scale)
+                    shares = _shares(scores, reading, start, end).to(query.dtype).to(wide.dtype)
+                    # What is read once for all branches of a prompt is a sum of its own, as where they are drawn.
+                    read, *others = [
+                        torch.bmm(of_part, values[reading.heads, part])
+                        for of_part, part in zip(torch.split(shares, widths, -1), parts, strict=True)
+                    ]
+                    for other in others:
+                        read += other
+                    by_row = read.view(-1, shared, heads // shared, end - start, size)
+                    output[reading.rows, start:end] = by_row.permute(0, 3, 1, 2, 4)
         return output.flatten(2, 3)
 
     @staticmethod
@@ -424,60 +425,32 @@ class _Blockwise(torch.autograd.Function):
         to_query, to_key, to_value = torch.zeros_like(query), torch.zeros_like(wide_keys), torch.zeros_like(wide_values)
         to_queries = to_query.unflatten(1, (shared, -1))  # type: ignore[no-untyped-call]
 
-        def through(block: torch.Tensor, shares: torch.Tensor, arriving: torch.Tensor, where: _Read) -> torch.Tensor:
-            """Returns the gradient of a block of queries, shaped like it, and adds those of values and keys [.., K', D] into
-            `where`."""
-            incoming = _as_rows(arriving)
-            to_shares = torch.bmm(incoming.to(wide), where.values.transpose(1, 2))
+        def go_back(reading: _Reading, read: list[torch.Tensor], start: int, end: int, parts: list[slice]) -> None:
+            """Computes the gradients of a block of queries. What it needs for that is freed before the next block."""
+            widths = [part.stop - part.start for part in parts]
+            read_keys, read_wide, read_values = (tensor[:, : sum(widths)] for tensor in read)
+            block = queries[reading.rows, :, :, start:end]
+            shares = _shares(_scores(block, read_wide, scale), reading, start, end)
+            incoming = _as_rows(gradients[reading.rows, :, :, start:end])
+            to_shares = torch.bmm(incoming.to(wide), read_values.transpose(1, 2))
             # shares * (to_shares - sum(shares * to_shares)), in one pass
             to_scores = torch._softmax_backward_data(to_shares, shares, -1, wide).to(dtype)
-            where.add(
-                torch.bmm(to_scores.transpose(1, 2), _as_rows(block)),
-                torch.bmm(shares.to(dtype).transpose(1, 2), incoming),
-            )
-            return torch.bmm(to_scores, where.keys).mul_(scale).view(block.shape)
+            to_keys = torch.split(torch.bmm(to_scores.transpose(1, 2), _as_rows(block)), widths, 1)
+            to_values = torch.split(torch.bmm(shares.to(dtype).transpose(1, 2), incoming), widths, 1)
+            for part, more_key, more_value in zip(parts, to_keys, to_values, strict=True):
+                to_key[reading.heads, part].add_(more_key)
+                to_value[reading.heads, part].add_(more_value)
+            to_block = torch.bmm(to_scores, read_keys).mul_(scale)
+            to_queries[reading.rows, :, :, start:end] = to_block.view(block.shape)
 
+        step = _step(query, key)
         with _bf16_products(dtype):
-            for start, end, seen in _blocks(query, key, mask):
-                block = queries[:, :, :, start:end]
-                shares = _shares(_scores(block, wide_keys[:, :seen], scale), end - start)
-                where = _Read(keys[:, :seen], wide_values[:, :seen], [(to_key[:, :seen], to_value[:, :seen])])
-                to_queries[:, :, :, start:end] = through(block, shares, gradients[:, :, :, start:end], where)
-            for unit in _units(query, key, mask):
-                heads_of_row, (start, end), prompt = unit.heads, unit.queries, unit.prompt
-                if unit.begins:
-                    unit_keys, unit_wide, unit_values = (
-                        torch.cat((tensor[heads_of_row, :prompt], tensor[heads_of_row, unit.part]), 1)
-                        for tensor in (keys, wide_keys, wide_values)
-                    )
-                block, last = queries[unit.row, None, :, :, start:end], unit.part.start + unit.seen - prompt
-                shares = _unit_shares(_scores(block, unit_wide[:, : unit.seen], scale), mask, unit)
-                parts = [
-                    (to[heads_of_row, :prompt], to[heads_of_row, unit.part.start : last]) for to in (to_key, to_value)
-                ]
-                where = _Read(unit_keys[:, : unit.seen], unit_values[:, : unit.seen], list(zip(*parts, strict=True)))
-                to_queries[unit.row, :, :, start:end] = through(
-                    block, shares, gradients[unit.row, None, :, :, start:end], where
-                )[0]
+            for reading in _readings(query, key, mask, step):
+                read = [reading.gather(tensor) for tensor in (keys, wide_keys, wide_values)]
+                for start, end, parts in reading.blocks(step):
+                    go_back(reading, read, start, end, parts)
         to_key = to_key.mul_(scale).to(dtype)
         return to_query, to_key.view(key.shape), to_value.to(dtype).view(value.shape), None, None
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """The keys and values [B * KV, K', D] that a block of queries reads, and where their gradients are added, part by part."""
-
-    keys: torch.Tensor
-    values: torch.Tensor
-    parts: Sequence[tuple[torch.Tensor, torch.Tensor]]
-
-    def add(self, to_key: torch.Tensor, to_value: torch.Tensor) -> None:
-        begin = 0
-        for key, value in self.parts:
-            end = begin + key.shape[1]
-            key += to_key[:, begin:end]
-            value += to_value[:, begin:end]
-            begin = end
 
 
 def _step(query: torch.Tensor, key: torch.Tensor) -> int:
@@ -485,55 +458,58 @@ def _step(query: torch.Tensor, key: torch.Tensor) -> int:
     return max(1, _BLOCK_ROWS * key.shape[1] // query.shape[1])
 
 
-def _blocks(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> Iterator[tuple[int, int, int]]:
-    """Yields the blocks of the prompts: first query, end, and how many keys the block reads."""
-    length, step = query.shape[2], _step(query, key)
-    causal = length - (0 if mask is None else mask.shape[2])
-    for start in range(0, causal, step):
-        end = min(start + step, causal)
-        yield start, end, key.shape[2] - length + end
-
-
 @dataclass(frozen=True, slots=True)
-class _Unit:
-    """Queries of one row that read the same keys: a part of a long branch, or consecutive short branches.
+class _Reading:
+    """Consecutive queries that read the same keys: those of all prompts, or of a row's long branch, or of some short ones.
 
     Attributes:
-        heads: The row's heads, among those of all rows.
-        queries: The first and past the last.
-        part: All columns of the keys that this branch, or these, have.
-        seen: How many of the prompt's keys and then its own a query may see at most.
-        first: The first query, counted from the end of the prompts.
-        begins: Whether the keys differ from the last unit's.
-        length: The length of the prompt.
-        prompt: Columns of prompts.
+        rows, heads: The queries' rows, and their heads among those of all rows.
+        first, past: The first query and past the last.
+        parts: The columns of keys that they read, of which the last are their own.
+        padding: Those of these columns that nothing sees, behind the prompt.
+        seen: Which of their own keys the queries see, bool [past - first, past - first]; None for all that are not later.
     """
 
-    row: int
+    rows: slice
     heads: slice
-    queries: tuple[int, int]
-    part: slice
-    seen: int
     first: int
-    begins: bool
-    length: int
-    prompt: int
+    past: int
+    parts: tuple[slice, ...]
+    padding: slice
+    seen: torch.Tensor | None
+
+    def gather(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Returns what the queries read of keys or values [B * KV, K, D]."""
+        read = [tensor[self.heads, part] for part in self.parts]
+        return read[0] if len(read) == 1 else torch.cat(read, 1)
+
+    def blocks(self, step: int) -> Iterator[tuple[int, int, list[slice]]]:
+        """Yields blocks of at most `step` queries: the first, past the last, and the columns of keys up to it."""
+        *before, last = self.parts
+        for start in range(self.first, self.past, step):
+            end = min(start + step, self.past)
+            yield start, end, [*before, slice(last.start, last.stop - (self.past - end))]
 
 
-def _units(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> Iterator[_Unit]:
-    """Yields the units of a mask's branches. Padding is in none."""
+def _readings(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, step: int) -> Iterator[_Reading]:
+    """Yields the queries of the prompts, then those of each row's branches. Padding of branches is in none."""
+    width, shared = 0 if mask is None else mask.shape[2], key.shape[1]
+    causal, prompt = query.shape[2] - width, key.shape[2] - width
+    yield _Reading(slice(None), slice(None), 0, causal, (slice(0, prompt),), slice(0, 0), None)
     if mask is None:
         return
     layout: Layout = getattr(mask, _LAYOUT)
-    causal, prompt = query.shape[2] - mask.shape[2], mask.shape[3] - mask.shape[2]
-    step, shared = _step(query, key), key.shape[1]
     for row, (length, branches) in enumerate(zip(layout.lengths, layout.branches, strict=True)):
         for first, past in _runs(branches, step):
-            heads, part = slice(row * shared, (row + 1) * shared), slice(prompt + first, prompt + past)
-            for start in range(first, past, step):
-                end = min(start + step, past)
-                queries = causal + start, causal + end
-                yield _Unit(row, heads, queries, part, prompt + end - first, start, start == first, length, prompt)
+            yield _Reading(
+                rows=slice(row, row + 1),
+                heads=slice(row * shared, (row + 1) * shared),
+                first=causal + first,
+                past=causal + past,
+                parts=(slice(0, prompt), slice(prompt + first, prompt + past)),
+                padding=slice(length, prompt),
+                seen=mask[row, 0, first:past, prompt + first : prompt + past],
+            )
 
 
 def _runs(branches: Sequence[tuple[int, int]], step: int) -> Iterator[tuple[int, int]]:
@@ -554,19 +530,6 @@ def _runs(branches: Sequence[tuple[int, int]], step: int) -> Iterator[tuple[int,
         yield run
 
 
-def _unit_shares(scores: torch.Tensor, mask: torch.Tensor | None, unit: _Unit) -> torch.Tensor:
-    """Returns attention probabilities [KV, G * Q', K'] of a unit from its scores, which are overwritten."""
-    assert mask is not None
-    count, prompt, seen = unit.queries[1] - unit.queries[0], unit.prompt, scores.shape[-1]
-    by_query = scores.view(scores.shape[0], -1, count, seen)
-    rows = slice(unit.first, unit.first + count)
-    by_query[..., unit.length : prompt] = float("-inf")
-    # Keys before these queries are of the same branch, and all seen.
-    among = mask[unit.row, 0, rows, prompt + unit.first : prompt + unit.first + count]
-    by_query[..., seen - count :].masked_fill_(~among, float("-inf"))
-    return torch.softmax(scores, -1)
-
-
 def _scores(block: torch.Tensor, keys: torch.Tensor, scale: float) -> torch.Tensor:
     """Returns the scores [B * KV, G * Q', K'] of a block of queries [B, KV, G, Q', D] over keys [B * KV, K', D]."""
     rows = _as_rows(block)
@@ -574,12 +537,18 @@ def _scores(block: torch.Tensor, keys: torch.Tensor, scale: float) -> torch.Tens
     return torch.baddbmm(scores, rows.to(keys.dtype), keys.transpose(1, 2), beta=0.0, alpha=scale, out=scores)
 
 
-def _shares(scores: torch.Tensor, count: int) -> torch.Tensor:
-    """Returns attention probabilities of `count` queries of prompts from scores [B * KV, G * Q', K'], which are overwritten."""
-    seen = scores.shape[-1]
-    by_query = scores.view(scores.shape[0], -1, count, seen)
-    later = torch.ones(count, count, dtype=torch.bool, device=scores.device).triu_(1)
-    by_query[..., seen - count :].masked_fill_(later, float("-inf"))
+def _shares(scores: torch.Tensor, reading: _Reading, start: int, end: int) -> torch.Tensor:
+    """Returns attention probabilities of a block of queries from scores [B * KV, G * Q', K'], which are overwritten."""
+    count, columns = end - start, scores.shape[-1]
+    by_query = scores.view(scores.shape[0], -1, count, columns)
+    by_query[..., reading.padding] = float("-inf")
+    if reading.seen is None:
+        unseen = torch.ones(count, count, dtype=torch.bool, device=scores.device).triu_(1)
+    else:
+        block = slice(start - reading.first, end - reading.first)
+        unseen = ~reading.seen[block, block]
+    # Keys before these queries' own are all seen.
+    by_query[..., columns - count :].masked_fill_(unseen, float("-inf"))
     return torch.softmax(scores, -1)
 
 

@@ -70,35 +70,20 @@ class ChatModel:
     def close(self) -> None:
         self._client.close()
 
-    def complete(
-        self,
-        messages: Sequence[Message],
-        *,
-        temperature: float | None = None,
-        max_tokens: int | None = None,
-        user: str = "",
-    ) -> str:
-        """Returns the assistant's next message.
-
-        Args:
-            messages: The role ("system", "user", "assistant") and content of each.
-            user: The user's name, for a server that remembers users.
+    def complete(self, messages: Sequence[Message]) -> str:
+        """Returns the assistant's next message. Each message has a role ("system", "user", "assistant") and a content.
 
         Raises:
             NoWholeAnswer: The answer is empty or was cut at max_tokens.
             EngineError: EngineUnreachable, EngineTimeout, EngineDied or EngineRefused.
         """
-        limit = self.max_tokens if max_tokens is None else max_tokens
         body: dict[str, Any] = {"model": self.model, "messages": [dict(message) for message in messages]}
         if self.reasoning:
-            body["max_completion_tokens"] = limit
+            body["max_completion_tokens"] = self.max_tokens
         else:
-            body["temperature"] = self.temperature if temperature is None else temperature
-            body["max_tokens"] = limit
+            body |= {"temperature": self.temperature, "max_tokens": self.max_tokens}
         if self.seed is not None:
             body["seed"] = self.seed
-        if user:
-            body["user"] = user
         answer = self._client.post("/v1/chat/completions", body, idempotent=True)
         try:
             choice = answer["choices"][0]
@@ -108,7 +93,7 @@ class ChatModel:
         text = content if isinstance(content, str) else ""
         if reason == "length":
             raise NoWholeAnswer(
-                f"{self.model} was cut after {limit} tokens: {_excerpt(text)!r}.",
+                f"{self.model} was cut after {self.max_tokens} tokens: {_excerpt(text)!r}.",
                 "Raise max_tokens, or ask for less.",
                 text=text,
             )

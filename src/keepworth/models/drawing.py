@@ -4,7 +4,6 @@ A draw depends on (seed, stream, position) alone: which texts are drawn together
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -169,17 +168,6 @@ def draw(
     total, token = _invert(weights, uniform.to(weights.device, torch.float64)[..., None])
     logprob = ((scaled.gather(-1, token) - largest).double() - total.log()).squeeze(-1).to(scaled.dtype)
     return token.squeeze(-1).cpu(), logprob.cpu()
-
-
-def require_draws(model: InProcessModel, params: SamplingParams) -> None:
-    """Raises ValueError for settings that define no distribution, or stop at an id that is not a token."""
-    if not params.temperature >= 0 or math.isinf(params.temperature):
-        raise ValueError(f"temperature must be a number of at least 0, not {params.temperature}")
-    if params.top_k < 0 or not 0 < params.top_p <= 1:
-        raise ValueError(f"top_k must be at least 0 and top_p in (0, 1], not {params.top_k} and {params.top_p}")
-    vocabulary = int(model.network.config.vocab_size)
-    if strange := sorted(identifier for identifier in params.stop_ids if not 0 <= identifier < vocabulary):
-        raise ValueError(f"stop ids must be tokens of {model.name}, from 0 to {vocabulary - 1}, not {strange[0]}")
 
 
 def likeliest(scaled: torch.Tensor, top_k: int, top_p: float) -> torch.Tensor:

@@ -22,7 +22,7 @@ from keepworth.models.attention import Tree, decoder_of, float32_products, micro
 from keepworth.models.chat_format import ends_of
 from keepworth.models.checkpoint import load_checkpoint, require_tree
 from keepworth.models.decoding_step import DecodingStep, PackedWeights, ThroughModules
-from keepworth.models.drawing import Drawing, GroupCache, require_draws, together, uniforms
+from keepworth.models.drawing import Drawing, GroupCache, together, uniforms
 from keepworth.models.errors import ContextOverflow
 from keepworth.models.text_side import TextSide, context_limit
 
@@ -184,7 +184,13 @@ class InProcessModel(TextSide):
         """Raises ContextOverflow for a prompt that could exceed the model's window, ValueError for invalid settings."""
         if params.max_tokens < 1 or params.n < 1:
             raise ValueError(f"max_tokens and n must be at least 1, not {params.max_tokens} and {params.n}")
-        require_draws(self, params)
+        if not params.temperature >= 0 or math.isinf(params.temperature):
+            raise ValueError(f"temperature must be a number of at least 0, not {params.temperature}")
+        if params.top_k < 0 or not 0 < params.top_p <= 1:
+            raise ValueError(f"top_k must be at least 0 and top_p in (0, 1], not {params.top_k} and {params.top_p}")
+        vocabulary = int(self.network.config.vocab_size)
+        if strange := sorted(identifier for identifier in params.stop_ids if not 0 <= identifier < vocabulary):
+            raise ValueError(f"stop ids must be tokens of {self.name}, from 0 to {vocabulary - 1}, not {strange[0]}")
         for index, prompt in enumerate(prompts):
             self.check_length(index, prompt, params.max_tokens)
 

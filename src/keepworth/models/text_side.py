@@ -96,15 +96,10 @@ def context_limit(config: Any) -> int:
     frequencies depend on the longest text of a batch, so that a token's probability would depend on later tokens."""
     named = getattr(config, "max_position_embeddings", None)
     limit = named if isinstance(named, int) else UNBOUNDED
-    for rope in _ropes(config):
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
+    # One set of settings, or one for each kind of layer.
+    ropes = [part for part in (rope, *rope.values()) if isinstance(part, dict)] if isinstance(rope, dict) else []
+    for rope in ropes:
         if rope.get("rope_type", rope.get("type")) in _ROPE_BY_LENGTH:
             limit = min(limit, int(rope.get("original_max_position_embeddings") or limit))
     return limit
-
-
-def _ropes(config: Any) -> list[dict[str, Any]]:
-    """Returns the settings of rotary embeddings: one set, or one for each kind of layer."""
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
-    if not isinstance(rope, dict):
-        return []
-    return [value for value in (rope, *rope.values()) if isinstance(value, dict)]

@@ -32,7 +32,7 @@ def open_reader(reader: str, model: str = "", key_variable: str = "") -> Benchma
         if not model:
             raise KeepworthError("an endpoint serves several models.", "Name one: --set model=NAME")
         chat = part("chat model")(reader, model, key_variable=key_variable, max_tokens=256)
-        return ChatReader(lambda text: str(chat.complete([{"role": "user", "content": text}])), f"{model}@{reader}")
+        return ChatReader(chat, f"{model}@{reader}")
     from keepworth.episodes.extras import require
 
     require("llm", "a reader in this process")

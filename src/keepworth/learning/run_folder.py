@@ -56,9 +56,8 @@ def disk(path: Path) -> Iterator[None]:
         raise
     except Exception as error:
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        if full or "No space left on device" in str(
-            error
-        ):  # Rust libraries (safetensors, tokenizers) say it in words alone
+        # Rust libraries (safetensors, tokenizers) say it in words alone.
+        if full or "No space left on device" in str(error):
             raise DiskTrouble(
                 f"The disk that holds {path} is full.",
                 "Free some space and give the same command again: the run continues from its last checkpoint.",

@@ -405,8 +405,15 @@ class Pipeline:
         self._counts["retried"] += 1
 
     def _end_group(self, group: OpenGroup, groups: tuple[Group, ...], left_out: list[Episode]) -> None:
-        """Stores the groups that were made. One that failed is replaced by exactly one other."""
-        if not groups:
+        """Stores the groups that were made. One that failed or was rejected is replaced by exactly one other."""
+        if groups:
+            self._failures = 0
+            self._ended.append(groups[0])
+            if retry_of(group.index) >= self._refill or not without_signal(groups[0]):
+                self._waiting[group.index] = FinishedGroup(group.index, group.born, groups)
+                return
+            self._counts["rejected_groups"] += 1
+        else:
             self._counts["failed_groups"] += 1
             self._failures += 1
             if self._failures >= self.settings.patience:
@@ -414,18 +421,7 @@ class Pipeline:
                     f"{self._failures} groups in a row came to nothing; the last one says: {reason_of(left_out)}.",
                     "The episodes are in the run's folder with the arm failed; put the environment or the reward right.",
                 )
-            self._start_instead_of(group.index)
-            return
-        self._failures = 0
-        self._ended.append(groups[0])
-        if retry_of(group.index) < self._refill and without_signal(groups[0]):
-            self._counts["rejected_groups"] += 1
-            self._start_instead_of(group.index)
-        else:
-            self._waiting[group.index] = FinishedGroup(group.index, group.born, groups)
-
-    def _start_instead_of(self, index: int) -> None:
-        self._group_order.replace(index)
+        self._group_order.replace(group.index)
         self._start_groups()
 
     def _choose(self) -> list[int] | None:

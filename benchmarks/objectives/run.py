@@ -52,7 +52,7 @@ from keepworth.episodes import Group
 from keepworth.evaluation.statistics import interval
 from keepworth.learning.critic import CriticSettings
 from keepworth.learning.learner import Learner, Optimisation
-from keepworth.learning.objective.advantage import kept_groups
+from keepworth.learning.objective.advantage import rejection
 from keepworth.learning.objective.presets import preset, presets
 from keepworth.methods.objectives.a_star_po import reference_values
 from keepworth.methods.recipes._bank.rerolls import sampled_sessions
@@ -276,8 +276,8 @@ def train(setting: Setting, arm: Arm, seed: int) -> dict[str, Any]:
             model.version = version
             groups = world.rollout(model, 1000 * seed + step, setting.size)
             for again in range(3 if arm.refill else 0):
-                used, _ = kept_groups({i: [e.metric for e in g.episodes] for i, g in enumerate(groups)}, objective)
-                if len(used) >= 4:
+                used = [not rejection([e.metric for e in group.episodes], objective) for group in groups]
+                if sum(used) >= 4:
                     break
                 groups += world.rollout(model, 1_000_000 * (again + 1) + 1000 * seed + step, setting.size)
             if arm.rerolls:

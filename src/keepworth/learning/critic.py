@@ -24,7 +24,7 @@ from keepworth.learning.master_weights import MasterWeights, Norm
 from keepworth.learning.objective.advantage import value_targets
 from keepworth.learning.objective.batch import Batch, Steps, turn_ends
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Advised, Count, Gae, ObjectiveError, checked
+from keepworth.learning.objective.parts import Advised, Amount, Count, Gae, ObjectiveError, checked
 from keepworth.learning.objective.policy_loss import (
     Denominators,
     denominators,
@@ -56,7 +56,7 @@ class CriticSettings:
             of every kept update, the oldest first.
     """
 
-    learning_rate: float = 1e-3
+    learning_rate: Amount = 1e-3
     rank: Count = 8
     warmup: Annotated[int, Field(ge=0)] = 0
     max_norm: Norm = 1.0
@@ -134,8 +134,6 @@ class Critic:
         from peft import LoraConfig
 
         network, rank = self._model.network, self.settings.rank
-        if CRITIC_ADAPTER in network.peft_config:
-            raise ValueError(f"{self._model.name} already has an adapter called {CRITIC_ADAPTER!r}")
         with torch.random.fork_rng():
             torch.manual_seed(self.settings.seed)
             options = LoraConfig(r=rank, lora_alpha=2.0 * rank, lora_dropout=0.0, target_modules="all-linear")

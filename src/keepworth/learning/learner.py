@@ -20,7 +20,7 @@ from keepworth.episodes.model import Model, Tokens
 from keepworth.learning.critic import Critic, CriticSettings
 from keepworth.learning.master_weights import MasterWeights, Norm
 from keepworth.learning.mixture import Imitation, MixedLoss, OtherLoss, other_losses
-from keepworth.learning.objective.advantage import advantages, kept_groups, select
+from keepworth.learning.objective.advantage import advantages, rejection, select
 from keepworth.learning.objective.batch import Batch
 from keepworth.learning.objective.inputs import require_clip, require_inputs, require_off_policy
 from keepworth.learning.objective.options import Controls, Objective, advanced, initial
@@ -65,7 +65,7 @@ class Optimisation:
             on, the ratio to the proximal policy is not 1.
     """
 
-    learning_rate: float = 3e-4
+    learning_rate: Amount = 3e-4
     betas: tuple[Beta, Beta] = (0.9, 0.95)
     weight_decay: Amount = 0.0
     max_norm: Norm = 1.0
@@ -189,13 +189,11 @@ class Learner:
         sampled = list(groups)
         if self.mixture is not None:
             sampled = [group for group in groups if group.episodes[0].origin not in self.mixture.imitated]
-        groups_kept, rejected = kept_groups(
-            {i: [e.metric for e in group.episodes] for i, group in enumerate(sampled)}, self.objective
-        )
-        if rejected and not groups_kept:
+        trained = [group for group in sampled if not rejection([e.metric for e in group.episodes], self.objective)]
+        rejected, sampled = len(sampled) - len(trained), trained
+        if rejected and not sampled:
             self._count_update()
-            return {"rejected_groups": float(len(rejected)), "trained_rows": 0.0}
-        sampled = [sampled[i] for i in groups_kept]
+            return {"rejected_groups": float(rejected), "trained_rows": 0.0}
         rows = rows_of(sampled, self.roles, self.model.version, merge=self.objective.aggregation_unit == "episode")
         require_credit(rows, sampled, self.objective)
         temperature = self._temperature(sampled)
@@ -226,7 +224,7 @@ class Learner:
         self._advance(measured)
         self._count_update()
         if rejected or self.objective.group_filter is not None:
-            measured["rejected_groups"] = float(len(rejected))
+            measured["rejected_groups"] = float(rejected)
         if self.objective.local_weight is not None:
             measured["local_episodes"] = float(sum(bool(e.parent) for group in sampled for e in group.episodes))
         return measured | {"trained_rows": float(len(learning)), "seconds/learn": time.perf_counter() - begun}
@@ -326,10 +324,8 @@ class Learner:
         policy's."""
         parts = self.passes.split(rows, learning)
         if self.objective.needs_whole_episodes and _splits_an_episode(rows.batch, parts):
-            results, scored = (
-                [self._gradients_of_whole_episodes(rows, learning, parts, temperature, loss_of)],
-                [learning],
-            )
+            results = [self._gradients_of_whole_episodes(rows, learning, parts, temperature, loss_of)]
+            scored = [learning]
         else:
             gradients = {}
             for number, pass_ in self.passes.training(rows, parts):
@@ -462,36 +458,13 @@ def _splits_an_episode(batch: Batch, parts: Sequence[MicroBatch]) -> bool:
 
 def _require_effect(objective: Objective, teacher: bool, soft_values: bool, critic: bool) -> None:
     """Raises ObjectiveError where the learner was given something that the objective would leave unused."""
-    unused = [
-        name
-        for name, given, used in (
-            ("a teacher", teacher, objective.teacher is not None),
-            ("values of tasks", soft_values, objective.needs_soft_values),
-            ("critic settings", critic, objective.needs_critic),
-        )
-        if given and not used
-    ]
-    if unused:
+    idle = {
+        "a teacher": teacher and objective.teacher is None,
+        "values of tasks": soft_values and not objective.needs_soft_values,
+        "critic settings": critic and not objective.needs_critic,
+    }
+    if unused := [name for name, is_idle in idle.items() if is_idle]:
         raise ObjectiveError(
             f"objective {objective.name!r} reads neither of what it was given: {', '.join(unused)}.",
             "Leave it out, or choose an objective that uses it.",
         )
-
-
-# The supervised arm: demonstrations instead of samples, cross-entropy instead of rewards.
-
-
-class Imitator:
-    """A learner that imitates the segments of its episodes, whatever their reward. Everything else is delegated to `Learner`."""
-
-    def __init__(self, learner: Learner) -> None:
-        self._learner = learner
-        self.model, self.role, self.master_weights = learner.model, learner.role, learner.master_weights
-        self.state, self.load, self.close = learner.state, learner.load, learner.close
-
-    def update(self, groups: Sequence[Group]) -> dict[str, float]:
-        segments = (s for g in groups for e in g.episodes for s in e.segments if s.role in self._learner.roles)
-        return self._learner.imitate([(s.context, s.ids) for s in segments])
-
-    def validated(self, score: float) -> None:
-        """Ignores the score: imitation does not use it."""

@@ -25,7 +25,7 @@ class Diverged(KeepworthError, FloatingPointError):
 
 class MasterWeights:
     """AdamW over float32 copies. In bfloat16 a weight near 1 moves in steps of 0.008, so small updates would be lost. `shares`
-    adds up the gradients of several learners. Raises KeepworthError for a learning rate that is negative or not finite."""
+    adds up the gradients of several learners."""
 
     def __init__(
         self,
@@ -36,15 +36,14 @@ class MasterWeights:
         max_norm: float = 1.0,
         shares: Shares | None = None,
     ) -> None:
-        if not (math.isfinite(learning_rate) and learning_rate >= 0):
-            raise KeepworthError(
-                f"learning_rate = {learning_rate} is not a finite number of at least 0.", "Set it to 3e-4."
-            )
         self.named = named
         self.learning_rate = learning_rate
         self.max_norm = max_norm
         self._shares = shares or Shares()
-        self._master_weights = {name: value.detach().to(_wide(value)).clone() for name, value in named.items()}
+        self._master_weights = {
+            name: value.detach().to(torch.promote_types(value.dtype, torch.float32)).clone()
+            for name, value in named.items()
+        }
         self.optimiser = torch.optim.AdamW(
             list(self._master_weights.values()), lr=learning_rate, betas=betas, weight_decay=weight_decay
         )
@@ -61,8 +60,8 @@ class MasterWeights:
         for value, master in zip(self.named.values(), wide, strict=True):
             gradients.append(None if value.grad is None else value.grad.to(master.dtype))
             value.grad = None
-        for value, master, total in zip(self.named.values(), wide, self._shares.summed(gradients, wide), strict=True):
-            gradient = total
+        sums = self._shares.summed(gradients, wide)
+        for value, master, gradient in zip(self.named.values(), wide, sums, strict=True):
             if decay:
                 more = 2 * decay * value.detach().to(master.dtype)
                 gradient = more if gradient is None else gradient + more
@@ -133,7 +132,3 @@ class MasterWeights:
 def _finite_as(master: torch.Tensor, dtype: torch.dtype) -> bool:
     low, high = torch.aminmax(master.detach())  # one pass, nothing allocated; not a number comes through both
     return bool(torch.isfinite(torch.stack((low, high)).to(dtype)).all())
-
-
-def _wide(value: torch.Tensor) -> torch.dtype:
-    return torch.float64 if value.dtype == torch.float64 else torch.float32

@@ -18,7 +18,6 @@ import torch
 from pydantic import Field
 
 from keepworth.episodes.episode import Episode, Group, Segment
-from keepworth.episodes.model import Tokens
 from keepworth.learning.objective.parts import Amount, Count, ObjectiveError, Positive, checked
 from keepworth.learning.passes import Passes
 from keepworth.learning.rows import Texts
@@ -132,7 +131,7 @@ class OtherLoss:
     loss: Imitation | Preference
     weight: float
     texts: Texts
-    pairs: tuple[tuple[tuple[int, ...], tuple[int, ...], float], ...] = ()
+    pairs: Sequence[tuple[Sequence[int], Sequence[int], float]] = ()
     temperature: float = 1.0
 
     def backward(self, passes: Passes) -> float:
@@ -186,30 +185,23 @@ def other_losses(
     those without episodes are left out. `temperature` is that at which the update's episodes were drawn."""
     made = []
     for loss in mixture.losses:
-        weight = weight_at(loss.weight, step)
-        if not weight:
-            continue
+        calls: list[Segment] = []
+        pairs: list[tuple[Sequence[int], Sequence[int], float]] = []
         if isinstance(loss, Imitation):
-            episodes = [e for group in groups for e in group.episodes if e.origin == loss.source]
-            calls = [call for episode in episodes for call in calls_of(episode, roles)]
-            if calls:
-                texts = Texts([call.context for call in calls], [call.ids for call in calls])
-                made.append(OtherLoss(f"loss/{loss.source}", loss, weight, texts))
-            continue
-        contexts: list[Tokens] = []
-        answers: list[Tokens] = []
-        pairs = []
-        for better, worse in pairs_of([group for group in groups if not group.episodes[0].origin], roles):
-            numbers = []
-            for calls in (better, worse):
-                numbers.append(tuple(range(len(contexts), len(contexts) + len(calls))))
-                contexts += [call.context for call in calls]
-                answers += [call.ids for call in calls]
-            drawn = [math.fsum(lp for call in calls for lp in call.logprobs) for calls in (better, worse)]
-            pairs.append((numbers[0], numbers[1], drawn[0] - drawn[1]))
-        if pairs:
-            texts = Texts(contexts, answers)
-            made.append(OtherLoss("loss/preference", loss, weight, texts, tuple(pairs), temperature))
+            name, at = loss.source, 1.0
+            for episode in (episode for group in groups for episode in group.episodes if episode.origin == name):
+                calls += calls_of(episode, roles)
+        else:
+            name, at = "preference", temperature
+            for better, worse in pairs_of([group for group in groups if not group.episodes[0].origin], roles):
+                first, middle = len(calls), len(calls) + len(better)
+                calls += [*better, *worse]
+                drawn = [math.fsum(lp for call in side for lp in call.logprobs) for side in (better, worse)]
+                pairs.append((range(first, middle), range(middle, len(calls)), drawn[0] - drawn[1]))
+        weight = weight_at(loss.weight, step)
+        if weight and calls:
+            texts = Texts([call.context for call in calls], [call.ids for call in calls])
+            made.append(OtherLoss(f"loss/{name}", loss, weight, texts, pairs, at))
     return made
 
 

@@ -189,31 +189,25 @@ def _parts(prompt: int, lengths: Mapping[int, int], room: PassRoom) -> list[_Par
         ways.append([*_packed(prompt, short, room, False), *_packed(prompt, long, room, room.checkpointing != "off")])
     if room.checkpointing != "off" and (not ways or len(ways[0]) > 1):
         ways.append(_packed(prompt, lengths, room, True))
-    return min(
-        ways, key=lambda way: sum(length.columns * (RECOMPUTED_COST if length.recompute else 1.0) for length in way)
-    )
+    return min(ways, key=lambda way: sum(part.columns * (RECOMPUTED_COST if part.recompute else 1) for part in way))
 
 
 def _packed(prompt: int, lengths: Mapping[int, int], room: PassRoom, recompute: bool) -> list[_Part]:
     """Packs the rows into parts that fit, longest first; into one part, in their order, where all fit."""
-    bins: list[dict[int, int]] = []
+
+    def widths(rows: Sequence[int]) -> tuple[int, int]:
+        return _padded(prompt, sum(lengths[row] for row in rows))
+
+    bins: list[list[int]] = []
     for row in sorted(lengths, key=lambda row: -lengths[row]):
-        if not room.fits(1, *_padded(prompt, lengths[row]), recompute):
+        if not room.fits(1, *widths([row]), recompute):
             raise room.refusal(prompt, lengths[row])
-        fitting = (
-            rows_in
-            for rows_in in bins
-            if room.fits(1, *_padded(prompt, sum(rows_in.values()) + lengths[row]), recompute)
-        )
-        bin_ = next(fitting, None)
-        if bin_ is None:
-            bins.append({row: lengths[row]})
+        roomy = next((rows for rows in bins if room.fits(1, *widths([*rows, row]), recompute)), None)
+        if roomy is None:
+            bins.append([row])
         else:
-            bin_[row] = lengths[row]
-    return [
-        _Part(tuple(row for row in lengths if row in rows_in), *_padded(prompt, sum(rows_in.values())), recompute)
-        for rows_in in bins
-    ]
+            roomy.append(row)
+    return [_Part(tuple(row for row in lengths if row in rows), *widths(rows), recompute) for rows in bins]
 
 
 def _padded(prompt: int, branches: int) -> tuple[int, int]:

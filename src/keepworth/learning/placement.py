@@ -33,7 +33,6 @@ class Worker(Protocol):
     """A process that executes calls."""
 
     name: str
-    host: str
 
     def call(self, method: str, *given: Any) -> Future[Any]:
         """Calls a method of the worker's object. The future raises WorkerDied or WorkerFailed."""
@@ -44,10 +43,6 @@ class Worker(Protocol):
         restarted."""
         ...
 
-    def close(self) -> None:
-        """Ends the worker."""
-        ...
-
 
 class Cluster(Protocol):
     """Starts workers."""
@@ -55,8 +50,4 @@ class Cluster(Protocol):
     def spawn(self, part: WorkerPart, name: str, label: str = "") -> Worker:
         """Starts a worker on a core of its own, and waits until its object is made. `label` is KEY=VALUE that its host was
         started with, "" for any host. Raises KeepworthError where no core is free, WorkerDied, WorkerFailed."""
-        ...
-
-    def close(self) -> None:
-        """Ends every worker that was started."""
         ...

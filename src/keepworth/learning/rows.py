@@ -63,12 +63,10 @@ class Rows(Texts):
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Segments of one row, with their indices in the episode. `starts[k]` is where segment k's ids begin after the first
-    segment's context."""
+    """Segments of one row, with their indices in the episode."""
 
-    segments: tuple[Segment, ...]
-    indices: tuple[int, ...]
-    starts: tuple[int, ...]
+    segments: list[Segment]
+    indices: list[int]
 
     @property
     def context(self) -> Tokens:
@@ -83,23 +81,16 @@ class Stretch:
 def stretches(episode: Episode, roles: Sequence[str], merge: bool = True) -> list[Stretch]:
     """Divides an episode's segments of `roles` into rows: a segment whose context continues the one before shares its row.
     merge=False gives every model call a row of its own. Raises BadEpisode where a segment contradicts itself."""
-    runs: list[list[tuple[int, Segment]]] = []
+    rows: list[Stretch] = []
     for index, segment in enumerate(episode.segments):
         if segment.role not in roles:
             continue
         _check(episode, index, segment)
-        if merge and runs and _continues(runs[-1][-1][1], segment):
-            runs[-1].append((index, segment))
-        else:
-            runs.append([(index, segment)])
-    return [
-        Stretch(
-            tuple(segment for _, segment in row),
-            tuple(index for index, _ in row),
-            tuple(len(segment.context) - len(row[0][1].context) for _, segment in row),
-        )
-        for row in runs
-    ]
+        if not (merge and rows and _continues(rows[-1].segments[-1], segment)):
+            rows.append(Stretch([], []))
+        rows[-1].segments.append(segment)
+        rows[-1].indices.append(index)
+    return rows
 
 
 def _continues(before: Segment, after: Segment) -> bool:
@@ -126,7 +117,7 @@ def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merg
     split = any(term.role for group in groups for episode in group.episodes for term in episode.rewards)
     parts = [(role,) for role in roles] if split else [tuple(roles)]
     token_rows = [
-        (number * len(parts) + part, index, episode, stretch)
+        ((number * len(parts) + part, index), episode, stretch)
         for number, group in enumerate(groups)
         for part, of in enumerate(parts)
         for index, episode in enumerate(group.episodes)
@@ -136,18 +127,21 @@ def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merg
     if not token_rows:
         named = " or ".join(repr(role) for role in roles)
         raise BadEpisode(f"No episode of this step has a segment of role {named} with a sampled token.")
-    shape = len(token_rows), max(len(stretch.answer) for *_, stretch in token_rows)
+    places = [place for place, *_ in token_rows]  # of episodes: the group, and the member
+    episodes = [episode for _, episode, _ in token_rows]
+    lines = [stretch for *_, stretch in token_rows]
+    numbers = {place: number for number, place in enumerate(dict.fromkeys(places))}
+    kinds = [episode.source or episode.task.partition("/")[0] for episode in episodes]  # of tasks
+    types = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+    shape = len(lines), max(len(line.answer) for line in lines)
     mask, behaviour, lag = torch.zeros(shape), torch.zeros(shape), torch.zeros(shape)
     unscored = torch.zeros(shape, dtype=torch.bool)
     ids, step = torch.zeros(shape, dtype=torch.long), torch.full(shape, -1)
-    numbers: dict[tuple[int, int], int] = {}
-    kinds = [episode.source or episode.task.partition("/")[0] for _, _, episode, _ in token_rows]  # of tasks
-    types: dict[str, int] = {}
     turns = _Turns()
-    for row, (number, index, episode, stretch) in enumerate(token_rows):
-        numbers.setdefault((number, index), len(numbers))
-        ids[row, : len(stretch.answer)] = torch.tensor(stretch.answer)
-        for position, segment, start in zip(stretch.indices, stretch.segments, stretch.starts, strict=True):
+    for row, (place, episode, line) in enumerate(token_rows):
+        ids[row, : len(line.answer)] = torch.tensor(line.answer)
+        for position, segment in zip(line.indices, line.segments, strict=True):
+            start = len(segment.context) - len(line.context)
             inside = slice(start, start + len(segment.ids))
             mask[row, inside] = 1
             if segment.logprobs:
@@ -156,41 +150,36 @@ def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merg
                     lag[row, start + span.start : start + span.end] = version - span.version
             else:
                 unscored[row, inside] = True
-            step[row, inside] = turns.add(numbers[number, index], position, segment, episode)
-    last = {(number, index): row for row, (number, index, *_) in enumerate(token_rows)}
-    cut = tuple(
-        last[number, index] == row and stretch.segments[-1].finish is FinishReason.LENGTH
-        for row, (number, index, _, stretch) in enumerate(token_rows)
-    )
+            step[row, inside] = turns.add(numbers[place], position, segment, episode)
+    last = {place: row for row, place in enumerate(places)}
+    truncated = [line.segments[-1].finish is FinishReason.LENGTH for line in lines]
+    rewards = [
+        episode.reward_of(line.segments[0].role) if split else episode.reward
+        for episode, line in zip(episodes, lines, strict=True)
+    ]
     batch = Batch(
         mask=mask,
         lp_behaviour=behaviour,
-        rewards=torch.tensor(
-            [
-                episode.reward_of(stretch.segments[0].role) if split else episode.reward
-                for _, _, episode, stretch in token_rows
-            ],
-            dtype=torch.float64,
-        ),
-        metric=torch.tensor([episode.metric for _, _, episode, _ in token_rows], dtype=torch.float64),
-        group=torch.tensor([number for number, *_ in token_rows]),
-        episode=torch.tensor([numbers[number, index] for number, index, *_ in token_rows]),
-        task_type=torch.tensor([types.setdefault(kind, len(types)) for kind in kinds]),
+        rewards=torch.tensor(rewards, dtype=torch.float64),
+        metric=torch.tensor([episode.metric for episode in episodes], dtype=torch.float64),
+        group=torch.tensor([number for number, _ in places]),
+        episode=torch.tensor([numbers[place] for place in places]),
+        task_type=torch.tensor([types[kind] for kind in kinds]),
         version_lag=lag,
         step=step,
         steps=turns.steps(),
         ids=ids,
-        truncated=torch.tensor([s.segments[-1].finish is FinishReason.LENGTH for *_, s in token_rows]),
-        branch=torch.tensor([int(bool(episode.parent)) for _, _, episode, _ in token_rows]),
+        truncated=torch.tensor(truncated),
+        branch=torch.tensor([int(bool(episode.parent)) for episode in episodes]),
     )
     return Rows(
-        tuple(stretch.context for *_, stretch in token_rows),
-        tuple(stretch.answer for *_, stretch in token_rows),
+        tuple(line.context for line in lines),
+        tuple(line.answer for line in lines),
         batch,
-        tuple(episode.task for _, _, episode, _ in token_rows),
-        cut,
+        tuple(episode.task for episode in episodes),
+        tuple(is_cut and last[place] == row for row, (place, is_cut) in enumerate(zip(places, truncated, strict=True))),
         unscored,
-        tuple(tuple(item.text for item in episode.shown) for _, _, episode, _ in token_rows),
+        tuple(tuple(item.text for item in episode.shown) for episode in episodes),
     )
 
 

@@ -56,9 +56,8 @@ def disk(path: Path) -> Iterator[None]:
         raise
     except Exception as error:
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        if full or "No space left on device" in str(
-            error
-        ):  # Rust libraries (safetensors, tokenizers) say it in words alone
+        # Rust libraries (safetensors, tokenizers) say it in words alone.
+        if full or "No space left on device" in str(error):
             raise DiskTrouble(
                 f"The disk that holds {path} is full.",
                 "Free some space and give the same command again: the run continues from its last checkpoint.",
@@ -508,11 +507,11 @@ class RunFolder:
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def checkpoint(self, step: int, *, keep: int = 2) -> Iterator[Path]:
+    def checkpoint(self, step: int) -> Iterator[Path]:
         """Yields a folder to fill, which becomes `checkpoints/step-<step>`, with its manifest, if the block ends without an
         error.
 
-        The `keep` latest checkpoints stay. The rows written so far are synced first, so that a checkpoint never outlives the
+        The two latest checkpoints stay. The rows written so far are synced first, so that a checkpoint never outlives the
         metrics that led to it."""
         with replacing_folder(self.path / "checkpoints" / f"step-{step:06d}") as folder:
             yield folder
@@ -522,7 +521,7 @@ class RunFolder:
             for rows in ROWS:
                 if (self.path / rows).exists():
                     sync(self.path / rows)
-        for old in self.checkpoints()[:-keep]:
+        for old in self.checkpoints()[:-2]:
             if old.step != step:
                 shutil.rmtree(old.path, ignore_errors=True)
 

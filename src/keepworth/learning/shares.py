@@ -9,33 +9,23 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from keepworth.episodes.needs import needs_train
 
 import torch
 from torch import Tensor
 
+if TYPE_CHECKING:
+    from keepworth.learning.learner_group import Distributed
+
 T = TypeVar("T")
-
-
-class Collective(Protocol):
-    """Exchanges tensors between the learners of a group."""
-
-    def add(self, tensor: Tensor) -> None:
-        """Sums a tensor over all learners, in place. Every learner calls it with one shape and type, on the CPU, and gets the
-        same sum, bit for bit."""
-        ...
-
-    def gather(self, value: Any) -> list[Any]:
-        """Returns the values of all learners, by rank."""
-        ...
 
 
 class Shares:
     """The share of learner `rank` (from 0) of `count`. By default there is one learner, for which all methods are free."""
 
-    def __init__(self, rank: int = 0, count: int = 1, collective: Collective | None = None) -> None:
+    def __init__(self, rank: int = 0, count: int = 1, collective: Distributed | None = None) -> None:
         self.rank = rank
         self.count = count
         self.collective = collective

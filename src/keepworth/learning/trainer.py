@@ -7,7 +7,7 @@ not been."""
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,9 @@ from keepworth.episodes.needs import needs_train
 
 import torch
 
-from keepworth.learning.learner import Imitator, Learner
+from keepworth.episodes.episode import Group
+from keepworth.learning.learner import Learner
+from keepworth.learning.mixture import calls_of
 from keepworth.learning.run_folder import LEARNER, RunFolder, reading
 from keepworth.learning.watch.metrics import episode_metrics
 from keepworth.learning.watch.progress import Progress
@@ -39,16 +41,18 @@ class Schedule:
 
 def train(
     run: RunFolder,
-    learner: Learner | Imitator,
+    learner: Learner,
     collector: Pipeline,
     schedule: Schedule,
     progress: Progress,
     title: str,
     optional: Collection[str] = (),
+    supervised: bool = False,
 ) -> int:
     """Takes the optimiser steps that are left of `schedule.steps`, and returns the number of the last one.
 
     At the end it closes the collector and the learner. `optional` names reward terms that may be absent from an episode.
+    `supervised` imitates the episodes, whatever their reward.
 
     Raises:
         KeyboardInterrupt: At once, without a checkpoint of the unfinished step: the last checkpoint stands.
@@ -75,10 +79,10 @@ def train(
                 )
             progress.phase("learning")
             measured = episode_metrics(collected.groups, learner.model.version, optional)
-            if isinstance(learner, Imitator):  # nothing was drawn, and nothing rewarded
+            if supervised:  # nothing was drawn, and nothing rewarded
                 measured = {name: value for name, value in measured.items() if name.partition("/")[0] != "reward"}
             try:
-                learned = learner.update(collected.groups)
+                learned = _imitated(learner, collected.groups) if supervised else learner.update(collected.groups)
             except FloatingPointError:
                 # A checkpoint of this step holds the same weights: writing it again could only lose it to a kill.
                 saved = run.latest_checkpoint(verify=False)
@@ -111,7 +115,12 @@ def train(
     return last
 
 
-def save(run: RunFolder, learner: Learner | Imitator, step: int, collector: Pipeline) -> None:
+def _imitated(learner: Learner, groups: Sequence[Group]) -> dict[str, float]:
+    calls = [call for group in groups for episode in group.episodes for call in calls_of(episode, learner.roles)]
+    return learner.imitate([(call.context, call.ids) for call in calls])
+
+
+def save(run: RunFolder, learner: Learner, step: int, collector: Pipeline) -> None:
     """Writes a checkpoint from which the run continues exactly. It holds the trained weights, the master weights, the optimiser,
     the controls, the random state and the waiting episodes."""
     with run.checkpoint(step) as folder:
@@ -121,7 +130,7 @@ def save(run: RunFolder, learner: Learner | Imitator, step: int, collector: Pipe
         collector.save(folder)
 
 
-def restore(run: RunFolder, learner: Learner | Imitator) -> int | None:
+def restore(run: RunFolder, learner: Learner) -> int | None:
     """Continues from the run's last checkpoint if it belongs to this training, and returns how many steps are done.
 
     Returns None where there is no such checkpoint. That is not the same as 0: a training whose first step diverged left a

@@ -19,7 +19,7 @@ from keepworth.learning.collect.asynchrony import Asynchrony, Staleness, synchro
 from keepworth.learning.collect.curriculum import batch
 from keepworth.learning.collect.pipeline import Episodes, Pipeline
 from keepworth.learning.critic import CriticSettings
-from keepworth.learning.learner import Imitator, Learner, Optimisation
+from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import EntropyBonus
@@ -113,7 +113,8 @@ def train_role(
     ):
         episodes = make(model)
         episodes.begin(learner)
-        learns, size = (Imitator(learner), 1) if is_supervised(settings) else (learner, settings.group_size)
+        supervised = is_supervised(settings)
+        size = 1 if supervised else settings.group_size
         valued = objective.advantage.sources(learner, episodes, size, settings.seed)
         collector = Pipeline(
             run,
@@ -127,7 +128,7 @@ def train_role(
             group_rollout=hooks.group_rollout,
             sources=(*valued, *hooks.sources),
         )
-        ended = train_steps(run, learns, collector, settings.schedule_of_steps, progress, title, optional)
+        ended = train_steps(run, learner, collector, settings.schedule_of_steps, progress, title, optional, supervised)
         episodes.end(ended)
         with run.writing_weights(learner.role) as folder:
             save_trained(model, learner.master_weights.named, folder)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from keepworth.learning.objective.advantage import advantages, kept_groups, select
+from keepworth.learning.objective.advantage import advantages, rejection, select
 from keepworth.learning.objective.batch import Batch
 from keepworth.learning.objective.options import Controls, Objective, advanced, initial
 from keepworth.learning.objective.parts import EntropyBonus, KlLoss, Reset
@@ -124,10 +124,9 @@ def test_the_learning_rate_follows_the_effective_sample_size() -> None:
 
 
 def test_groups_are_filtered_with_a_reason() -> None:
-    scores = {4: [1.0, 0.0], 5: [1.0, 1.0], 6: [0.0, 0.0], 7: [0.5], 8: [], 9: [0.5, 0.6]}
-    mixed, rejected = kept_groups(scores, preset("dapo"))
-    assert mixed == (4, 9)
-    assert [rejected[group] for group in (5, 6)] == ["all 2 scores are 1", "all 2 scores are 0"]
-    assert rejected[8] == "no finished episode"
-    assert "nothing to compare" in rejected[7]
-    assert kept_groups(scores, preset("reinforce"))[0] == (4, 5, 6, 7, 9)
+    scores = {4: [1.0, 0.0], 5: [1.0, 1.0], 6: [0.0, 0.0], 7: [0.5], 9: [0.5, 0.6]}
+    reasons = {group: rejection(values, preset("dapo")) for group, values in scores.items()}
+    assert [group for group, reason in reasons.items() if not reason] == [4, 9]
+    assert [reasons[group] for group in (5, 6)] == ["all 2 scores are 1", "all 2 scores are 0"]
+    assert "nothing to compare" in reasons[7]
+    assert not any(rejection(values, preset("reinforce")) for values in scores.values())

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 
-from keepworth.learning.objective.advantage import advantages, kept_groups, select, value_targets
+from keepworth.learning.objective.advantage import advantages, rejection, select, value_targets
 from keepworth.learning.objective.options import Controls, Objective, ObjectiveError, advanced, initial
 from keepworth.learning.objective.parts import PARTS
 from keepworth.learning.objective.policy_loss import denominators, loss, value_loss
@@ -104,7 +104,8 @@ def outcome(objective: Objective) -> list[torch.Tensor]:
     scores = {1: [1.0, 0.0], 2: [0.5, 0.5], 3: [0.5, 0.7], 4: [0.1, 0.6], 5: [1.0]}
     control = objective.step_control
     rates = [1.0 if control is None else control.scale(share) for share in (0.2, 0.7)]
-    numbers = [*map(float, steered), *map(float, kept_groups(scores, objective)[0]), *rates]
+    trained = [group for group, values in scores.items() if not rejection(values, objective)]
+    numbers = [*map(float, steered), *map(float, trained), *rates]
     return [*found, torch.tensor(numbers, dtype=torch.float64)]
 
 

@@ -120,11 +120,6 @@ class Asynchrony:
         """The number of sequences decoded together."""
         return 32 if self.slots is None else self.slots
 
-    @property
-    def enough(self) -> int:
-        """The number of complete episodes that make a group where others failed."""
-        return min(2, self.group_size)
-
 
 def synchronous(groups: int, group_size: int, *, seed: int = 0) -> Asynchrony:
     """Returns settings of synchronous training: `groups` groups are sampled for each update with the current weights. It repeats

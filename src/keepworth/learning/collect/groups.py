@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -52,77 +53,11 @@ class CallTimedOut(CallFailed):
     stop = StopReason.TIMEOUT
 
 
+GroupCall = Callable[[Sequence[Any]], Awaitable[Sequence[Any]]]
+"""Maps the items of several members to one result for each."""
+
 Draw = Callable[[PartialSample], Awaitable[Sample]]
 """Continues a draft until it ends. The draft holds the tokens drawn so far at any time."""
-
-
-class Companions:
-    """Calls that the members of a group make together. `missing` counts the members that are not done."""
-
-    def __init__(self, missing: Callable[[], int], changed: Callable[[], None] = lambda: None) -> None:
-        self._missing, self._changed = missing, changed
-        self._made: dict[str, asyncio.Future[Any]] = {}
-        self._asked: dict[str, dict[int, tuple[Any, asyncio.Future[Any]]]] = {}
-        self._calls: dict[str, Callable[[Sequence[Any]], Awaitable[Sequence[Any]]]] = {}
-        self._answering: set[asyncio.Task[None]] = set()
-
-    @property
-    def waiting(self) -> int:
-        """The number of members that wait for the others."""
-        return sum(len(asked) for asked in self._asked.values())
-
-    async def share(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Returns the function's result. The function is called once for all members, and again only where it failed."""
-        if name not in self._made:
-            self._made[name] = asyncio.ensure_future(made(function, *arguments))
-        future = self._made[name]
-        try:
-            return await asyncio.shield(future)
-        except Exception:
-            if self._made.get(name) is future:
-                del self._made[name]
-            raise
-
-    async def ask_together(
-        self, name: str, member: int, call: Callable[[Sequence[Any]], Awaitable[Sequence[Any]]], item: Any
-    ) -> Any:
-        """Calls `call` with the items of all members that are not done, in order, and returns this member's result."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._calls[name] = call
-        self._asked.setdefault(name, {})[member] = item, future
-        self._changed()
-        self.look()
-        try:
-            return await future
-        finally:
-            if self._asked.get(name, {}).get(member, (None, None))[1] is future:
-                del self._asked[name][member]
-                self._changed()
-
-    def look(self) -> None:
-        """Starts the calls that no member is missing from. Call it whenever a member is done."""
-        for name, asked in self._asked.items():
-            if asked and len(asked) >= self._missing():
-                self._asked[name] = {}
-                self._changed()
-                task = asyncio.get_running_loop().create_task(_answer(self._calls[name], asked))
-                self._answering.add(task)
-                task.add_done_callback(self._answering.discard)
-
-
-async def _answer(
-    call: Callable[[Sequence[Any]], Awaitable[Sequence[Any]]], asked: Mapping[int, tuple[Any, asyncio.Future[Any]]]
-) -> None:
-    members = [asked[member] for member in sorted(asked)]
-    try:
-        results = await call([item for item, _ in members])
-        for (_, future), result in zip(members, results, strict=True):
-            if not future.done():
-                future.set_result(result)
-    except Exception as error:
-        for _, future in members:
-            if not future.done():
-                future.set_exception(error)
 
 
 class EpisodeContext:
@@ -133,7 +68,7 @@ class EpisodeContext:
         self.group, self.member, self.tries = group.index, member, tries
         self.variation = group.variations.get(member)
         self.seed = int(np.random.SeedSequence((settings.seed, group.index, member, tries)).generate_state(1)[0])
-        self._draw, self._settings, self._companions = draw, settings, group.companions
+        self._draw, self._settings, self._group = draw, settings, group
         self._calls = 0
 
     async def sample(self, prompt: Tokens, params: SamplingParams) -> Sample:
@@ -149,7 +84,7 @@ class EpisodeContext:
     async def shared(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Returns the function's result, which is computed once for all members of the group. A plain function must be quick,
         because it runs on the event loop; it may also be asynchronous."""
-        return await self._companions.share(name, function, *arguments)
+        return await self._group.share(name, function, *arguments)
 
     async def with_group(
         self, name: str, function: Callable[[Sequence[Any]], Sequence[Any]], item: Any, seconds: float | None = None
@@ -158,11 +93,8 @@ class EpisodeContext:
 
         `function` returns one result for each item, in order. Members that are done are not waited for, and the wait does not
         count towards `seconds`."""
-
-        async def ask(items: Sequence[Any]) -> Sequence[Any]:
-            return await self.call(function, items, seconds=seconds, name=name)
-
-        return await self._companions.ask_together(name, self.member, ask, item)
+        call = partial(self.call, function, seconds=seconds, name=name)
+        return await self._group.ask_together(name, self.member, call, item)
 
     async def call(
         self, function: Callable[..., T | Awaitable[T]], *arguments: Any, seconds: float | None = None, name: str = ""
@@ -278,7 +210,7 @@ async def run_whole_group(
 
     members: list[Episode] = []
     first = await run_rollout(make, group.task, EpisodeContext(draw, group, 0, settings), settings.episode_seconds)
-    for member, episode in enumerate(members[1:] if members else [], start=1):
+    for member, episode in enumerate(members[1:], start=1):
         group.done[member] = episode
     group.size = max(1, len(members))
     group.end(0, first)
@@ -343,19 +275,53 @@ class OpenGroup:
     waiting_elsewhere: int = 0
     variations: dict[int, Variation | None] = field(default_factory=dict)
     changed: Callable[[], None] = lambda: None
-    companions: Companions = field(init=False, compare=False)
-
-    def __post_init__(self) -> None:
-        self.companions = Companions(lambda: len(self.missing()), lambda: self.changed())
+    _shared: dict[str, asyncio.Future[Any]] = field(default_factory=dict)
+    _asked: dict[str, dict[int, tuple[Any, asyncio.Future[Any]]]] = field(default_factory=dict)
+    _calls: dict[str, GroupCall] = field(default_factory=dict)
+    _answering: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     def waiting(self) -> int:
         """The number of members that wait for the others."""
-        return self.companions.waiting + self.waiting_elsewhere
+        return sum(map(len, self._asked.values())) + self.waiting_elsewhere
+
+    async def share(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Returns the function's result. The function is called once for all members, and again only where it failed."""
+        if name not in self._shared:
+            self._shared[name] = asyncio.ensure_future(made(function, *arguments))
+        future = self._shared[name]
+        try:
+            return await asyncio.shield(future)
+        except Exception:
+            if self._shared.get(name) is future:
+                del self._shared[name]
+            raise
+
+    async def ask_together(self, name: str, member: int, call: GroupCall, item: Any) -> Any:
+        """Calls `call` with the items of all members that are not done, in order, and returns this member's result."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._calls[name] = call
+        self._asked.setdefault(name, {})[member] = item, future
+        self._progress()
+        try:
+            return await future
+        finally:
+            if self._asked[name].get(member, (None, None))[1] is future:
+                del self._asked[name][member]
+                self.changed()
 
     def end(self, member: int, episode: Episode) -> None:
         self.done[member] = episode
-        self.companions.look()
+        self._progress()
+
+    def _progress(self) -> None:
+        """Starts the calls that no member is missing from, once a member is done or asks."""
+        for name, asked in self._asked.items():
+            if asked and len(asked) >= len(self.missing()):
+                self._asked[name] = {}
+                task = asyncio.get_running_loop().create_task(_answer(self._calls[name], asked))
+                self._answering.add(task)
+                task.add_done_callback(self._answering.discard)
         self.changed()
 
     def missing(self) -> list[int]:
@@ -378,6 +344,19 @@ class OpenGroup:
         whole = [not has_failed(episode) and episode.memory_snapshot == common for episode in episodes]
         complete = tuple(episode for episode, is_whole in zip(episodes, whole, strict=True) if is_whole)
         return complete, [episode for episode, is_whole in zip(episodes, whole, strict=True) if not is_whole]
+
+
+async def _answer(call: GroupCall, asked: Mapping[int, tuple[Any, asyncio.Future[Any]]]) -> None:
+    members = [asked[member] for member in sorted(asked)]
+    try:
+        results = await call([item for item, _ in members])
+        for (_, future), result in zip(members, results, strict=True):
+            if not future.done():
+                future.set_result(result)
+    except Exception as error:
+        for _, future in members:
+            if not future.done():
+                future.set_exception(error)
 
 
 def reason_of(episodes: Sequence[Episode]) -> str:

@@ -61,13 +61,10 @@ class Services:
                         f"The service {name!r} gave {len(answers)} answers to {len(new)} texts.", "Let it answer each."
                     )
                 self.asked += len(new)
-                self._keep(dict(zip(new, answers, strict=True)))
+                self._known |= zip(new, answers, strict=True)
+                if self._file is not None:
+                    append_lines(self._file, [{"key": key, "answer": self._known[key]} for key in new])
         return [self._known[key] for key in keys]
-
-    def _keep(self, answers: Mapping[str, Any]) -> None:
-        self._known |= answers
-        if self._file is not None:
-            append_lines(self._file, [{"key": key, "answer": answer} for key, answer in answers.items()])
 
 
 Score = Callable[[Task, Sequence[Episode], Services], Awaitable[Sequence[float | None]]]

@@ -50,13 +50,12 @@ from keepworth.learning.collect.groups import (
 from keepworth.learning.collect.sampler import HttpSampler, LocalSampler, Sampler
 from keepworth.learning.collect.sources import Source, Sources
 from keepworth.learning.objective.inputs import require_off_policy
-from keepworth.learning.objective.options import Objective
 from keepworth.learning.run_folder import Checkpoint, RunFolder, read_json, reading, write_json
 from keepworth.rollouts.driver import Variation
 
 if TYPE_CHECKING:
     from keepworth.learning.collect.workers import RolloutWorkers
-    from keepworth.learning.learner import Imitator, Learner
+    from keepworth.learning.learner import Learner
     from keepworth.models.http_engine import HttpModel
 
 T = TypeVar("T")
@@ -129,21 +128,15 @@ class EventLoop:
         """Cancels all tasks and waits for their end. A second call does nothing."""
         if self._loop.is_closed():
             return
-        if self._thread is None:  # at once: after an interruption the awaited task would go on
-            for task in asyncio.all_tasks(self._loop):
-                task.cancel()
-        self.do(self._end_all())
         if self._thread is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:  # before the loop runs again: after an interruption the awaited task would go on
+            task.cancel()
+        if tasks:
+            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         self._loop.close()
-
-    async def _end_all(self) -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        if self._thread is not None:
-            for task in others:
-                task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -175,7 +168,7 @@ class Pipeline:
     def __init__(
         self,
         run: RunFolder,
-        learner: Learner | Imitator,
+        learner: Learner,
         episodes: Episodes,
         settings: Asynchrony,
         engines: Sequence[HttpModel] = (),
@@ -186,9 +179,7 @@ class Pipeline:
         group_rollout: GroupRollout | None = None,
         sources: Sequence[Source] = (),
     ) -> None:
-        objective = getattr(learner, "objective", None)
-        if isinstance(objective, Objective):
-            require_off_policy(objective, 1, max_staleness=settings.staleness.max_staleness)
+        require_off_policy(learner.objective, 1, max_staleness=settings.staleness.max_staleness)
         self.settings = settings
         self._learner, self._episodes, self.evaluate = learner, episodes, episodes.evaluate
         self._sources = Sources(sources, learner.model)
@@ -319,8 +310,7 @@ class Pipeline:
         }
 
     def _load(self, checkpoint: Checkpoint) -> None:
-        fix = f"Delete {checkpoint.path}: the run continues from the checkpoint before it."
-        state = read_json(checkpoint.path / PIPELINE_STATE, fix)
+        state = read_json(checkpoint.path / PIPELINE_STATE, checkpoint.way_out)
         self._updates, self._counts = int(state["updates"]), dict(state["counts"])
         self._group_order.load(state)
         self._sources.load(state.get("sources", {}))
@@ -349,12 +339,8 @@ class Pipeline:
         count = self.settings.staleness.groups
         first = position_of(group) // count * count
         taken = {task(other).key for other in range(first, first + count)} if retry_of(group) else set()
-        candidates = range(group, group + CANDIDATES * SPAN, SPAN)
-        for index in candidates:
-            drawn = task(index)
-            if drawn.key not in taken:
-                return index, drawn
-        return group, task(group)
+        candidates = ((index, task(index)) for index in range(group, group + CANDIDATES * SPAN, SPAN))
+        return next((other for other in candidates if other[1].key not in taken), (group, task(group)))
 
     def _group(self, index: int, task: Task) -> OpenGroup:
         size = self.settings.group_size if self._group_rollout is None else 1
@@ -375,7 +361,7 @@ class Pipeline:
             await self._run_members(group, group.missing(), self._episodes.rollout)
         whole, left_out = group.outcome()
         groups: tuple[Group, ...] = ()
-        if len(whole) >= (self.settings.enough if self._group_rollout is None else 1):
+        if len(whole) >= (min(2, self.settings.group_size) if self._group_rollout is None else 1):
             groups = (Group(group.task.key, whole[0].memory_snapshot, whole),)
             if self._regroup is not None:
                 groups = await self._regrouped(group, groups[0], self._regroup)
@@ -419,8 +405,15 @@ class Pipeline:
         self._counts["retried"] += 1
 
     def _end_group(self, group: OpenGroup, groups: tuple[Group, ...], left_out: list[Episode]) -> None:
-        """Stores the groups that were made. One that failed is replaced by exactly one other."""
-        if not groups:
+        """Stores the groups that were made. One that failed or was rejected is replaced by exactly one other."""
+        if groups:
+            self._failures = 0
+            self._ended.append(groups[0])
+            if retry_of(group.index) >= self._refill or not without_signal(groups[0]):
+                self._waiting[group.index] = FinishedGroup(group.index, group.born, groups)
+                return
+            self._counts["rejected_groups"] += 1
+        else:
             self._counts["failed_groups"] += 1
             self._failures += 1
             if self._failures >= self.settings.patience:
@@ -428,18 +421,7 @@ class Pipeline:
                     f"{self._failures} groups in a row came to nothing; the last one says: {reason_of(left_out)}.",
                     "The episodes are in the run's folder with the arm failed; put the environment or the reward right.",
                 )
-            self._start_instead_of(group.index)
-            return
-        self._failures = 0
-        self._ended.append(groups[0])
-        if retry_of(group.index) < self._refill and without_signal(groups[0]):
-            self._counts["rejected_groups"] += 1
-            self._start_instead_of(group.index)
-        else:
-            self._waiting[group.index] = FinishedGroup(group.index, group.born, groups)
-
-    def _start_instead_of(self, index: int) -> None:
-        self._group_order.replace(index)
+        self._group_order.replace(group.index)
         self._start_groups()
 
     def _choose(self) -> list[int] | None:

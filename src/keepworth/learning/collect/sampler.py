@@ -13,6 +13,7 @@ import shutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ from keepworth.models.inprocess import InProcessModel
 
 if TYPE_CHECKING:
     from keepworth.learning.collect.asynchrony import Asynchrony
-    from keepworth.learning.learner import Imitator, Learner
+    from keepworth.learning.learner import Learner
     from keepworth.models.http_engine import HttpModel
 
 
@@ -104,7 +105,7 @@ class LocalSampler(Sampler):
 
     def __init__(
         self,
-        learner: Learner | Imitator,
+        learner: Learner,
         settings: Asynchrony,
         may_draw: Callable[[], bool],
         settle: Callable[[], Awaitable[None]],
@@ -210,20 +211,10 @@ class SampledEngine:
 class HttpSampler(Sampler):
     """Engines behind HTTP. An engine that fails is dropped for the rest of the run, and its drafts continue at another.
 
-    Raises:
-        MissingCapability: An engine cannot load adapters.
-        EngineError: The engines differ in kind; or later, all have been dropped. Continuing the run tries all of them again.
-    """
+    Raises EngineError once all have been dropped. Continuing the run tries all of them again."""
 
-    def __init__(
-        self, learner: Learner | Imitator, settings: Asynchrony, engines: Sequence[HttpModel], run: Path
-    ) -> None:
-        from keepworth.models.http_engine import require_alike
-
+    def __init__(self, learner: Learner, settings: Asynchrony, engines: Sequence[HttpModel], run: Path) -> None:
         super().__init__()
-        require_alike(engines)
-        for engine in engines:
-            engine.require_adapters()
         self._learner = learner
         self._engines = [SampledEngine(engine, asyncio.Semaphore(settings.width)) for engine in engines]
         self._count = len(engines)
@@ -251,9 +242,7 @@ class HttpSampler(Sampler):
         way weights are loaded once before anything is sampled, so that an engine which refuses them ends the run here."""
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         witness = await in_thread(self._witness)
-        before = witness if sent.version == 0 else None
-        if before is None:
-            before = await in_thread(self._witness, of_base=True)
+        before = witness if sent.version == 0 else await in_thread(self._witness, of_base=True)
 
         def make_ready(engine: HttpModel) -> None:
             engine.calibrate(before)
@@ -298,7 +287,11 @@ class HttpSampler(Sampler):
             except EngineError as error:
                 if isinstance(error, EngineRefused) and error.status in _OF_THE_REQUEST:
                     raise
-                tries = await self._wait_after(engine, tries + 1, error)
+                tries += 1
+                if tries == TRIES:
+                    self._leave(engine, error)
+                    tries = 0
+                await asyncio.sleep(PAUSE * tries)
             finally:
                 engine.running -= 1
 
@@ -321,15 +314,6 @@ class HttpSampler(Sampler):
         if draft.finish is None:
             raise EngineError(f"{engine.model.url} ended a sample by itself.", "Is it shutting down?")
 
-    async def _wait_after(self, engine: SampledEngine, tries: int, error: EngineError) -> int:
-        """Waits after a failed request, or drops the engine after a few tries. Returns the number of tries so far, 0 for a new
-        engine."""
-        if tries >= TRIES:
-            self._leave(engine, error)
-            return 0
-        await asyncio.sleep(PAUSE * tries)
-        return tries
-
     def _leave(self, engine: SampledEngine, error: EngineError) -> None:
         if engine in self._engines:
             self._engines.remove(engine)
@@ -350,9 +334,7 @@ class HttpSampler(Sampler):
         """Scores the engines' probes with the learner's model. `of_base` switches the adapter off, as engines are before the
         first publication."""
         model, probes = self._learner.model, {engine.model.probe for engine in self._engines}
-        if not of_base:
-            return _Witness(model, probes)
-        with model.without_adapter():
+        with model.without_adapter() if of_base else nullcontext():
             return _Witness(model, probes)
 
 

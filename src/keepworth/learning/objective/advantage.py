@@ -5,7 +5,7 @@ tokens that the loss keeps. All results are detached, and zero where the policy 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -20,25 +20,17 @@ from keepworth.learning.objective.formulas import centered, whitened
 from keepworth.learning.objective.options import Controls, Objective
 from keepworth.learning.objective.parts import Advised, KlReward, OverlongMask, Scale, Whitened
 
-# Filters: which groups enter an optimiser step. Plain numbers; what is rejected is returned with its reason.
+# Filter: which groups enter an optimiser step.
 
 
-def kept_groups(scores: Mapping[int, Sequence[float]], objective: Objective) -> tuple[tuple[int, ...], dict[int, str]]:
-    """Decides from each group's unshaped scores, one for each finished episode, which groups are trained on.
+def rejection(scores: Sequence[float], objective: Objective) -> str:
+    """Returns why a group with these unshaped scores, one for each episode, is not trained on; "" where it is.
 
-    Returns the ids of kept groups, and the reason for each rejected one. Use the raw metric, not the shaped reward: a length
-    penalty makes every group look mixed. An objective that compares within groups drops a group of one, whatever its filter."""
-    reasons = {group: _rejection(values, objective) for group, values in scores.items()}
-    selected = tuple(group for group, reason in reasons.items() if not reason)
-    return selected, {group: reason for group, reason in reasons.items() if reason}
-
-
-def _rejection(values: Sequence[float], objective: Objective) -> str:
-    if not values:
-        return "no finished episode"
-    if len(values) < 2 and objective.compares:
+    Use the raw metric, not the shaped reward: a length penalty makes every group look mixed. An objective that compares within
+    groups drops a group of one, whatever its filter."""
+    if len(scores) < 2 and objective.compares:
         return "one episode, nothing to compare it with"
-    return "" if objective.group_filter is None else objective.group_filter.rejection(tuple(values))
+    return "" if objective.group_filter is None else objective.group_filter.rejection(tuple(scores))
 
 
 # Credit: from an episode's rewards to a number for each of its tokens or turns.
@@ -77,11 +69,7 @@ class Packing:
 
 def lines_of(steps: Steps, table: EpisodeTable) -> Tensor:
     """Returns the line of the episode table that each step belongs to, [S]."""
-    line = torch.searchsorted(table.ids, steps.episode).clamp(max=len(table.ids) - 1)
-    if bool((table.ids[line] != steps.episode).any()):
-        stray = steps.episode[table.ids[line] != steps.episode][0].item()
-        raise ValueError(f"Steps name episode {stray}, which has no row in the batch")
-    return line
+    return torch.searchsorted(table.ids, steps.episode)
 
 
 def scaled(

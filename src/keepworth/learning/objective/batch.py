@@ -35,6 +35,10 @@ class Steps:
     duration: Tensor | None = None
 
 
+PerRow = Tensor
+"""A tensor [B]; the other tensors of a batch are [B,T]."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """The fields that an objective reads.
@@ -54,41 +58,33 @@ class Batch:
 
     mask: Tensor
     lp_behaviour: Tensor
-    rewards: Tensor
-    group: Tensor
-    episode: Tensor
+    rewards: PerRow
+    group: PerRow
+    episode: PerRow
     lp_proximal: Tensor | None = None
     lp_reference: Tensor | None = None
     lp_teacher: Tensor | None = None
     values: Tensor | None = None
     action_values: Tensor | None = None
-    task_type: Tensor | None = None
+    task_type: PerRow | None = None
     version_lag: Tensor | None = None
     step: Tensor | None = None
     steps: Steps | None = None
     ids: Tensor | None = None
-    truncated: Tensor | None = None
-    metric: Tensor | None = None
-    bootstrap: Tensor | None = None
-    soft_value: Tensor | None = None
-    score_norm: Tensor | None = None
-    branch: Tensor | None = None
+    truncated: PerRow | None = None
+    metric: PerRow | None = None
+    bootstrap: PerRow | None = None
+    soft_value: PerRow | None = None
+    score_norm: PerRow | None = None
+    branch: PerRow | None = None
     keep: Tensor | None = None
-    teacher_rows: Tensor | None = None
+    teacher_rows: PerRow | None = None
 
     def __post_init__(self) -> None:
-        if self.mask.dim() != 2:
-            raise ValueError(f"Batch.mask must be [rows, tokens], got shape {tuple(self.mask.shape)}")
-        rows, columns = self.mask.shape
         for field in fields(self):
-            value = getattr(self, field.name)
-            if value is None or field.name == "steps":
-                continue
-            if value.shape not in ((rows, columns), (rows,)) or (value.dim() == 1) != (field.name in _PER_ROW):
-                want = f"[{rows}]" if field.name in _PER_ROW else f"[{rows}, {columns}]"
-                raise ValueError(f"Batch.{field.name} must be {want} like the mask, got {list(value.shape)}")
-        if self.step is not None and self.steps is None:
-            raise ValueError("Batch.step points into Batch.steps, which is missing")
+            value, shape = getattr(self, field.name), self.mask.shape[: 1 if "PerRow" in str(field.type) else 2]
+            if isinstance(value, Tensor) and value.shape != shape:
+                raise ValueError(f"Batch.{field.name} must be {list(shape)} like the mask, got {list(value.shape)}")
         if not bool(torch.isfinite(self.rewards).all()):
             bad = self.episode[~torch.isfinite(self.rewards)].tolist()
             raise ValueError(f"Batch.rewards is not finite for episodes {bad}: drop them or give them a stated reward")
@@ -110,23 +106,6 @@ class Batch:
         named = ((field.name, getattr(self, field.name)) for field in fields(self))
         taken: dict[str, Any] = {name: value[where] for name, value in named if isinstance(value, Tensor)}
         return replace(self, **taken)
-
-
-_PER_ROW = frozenset(
-    {
-        "rewards",
-        "group",
-        "episode",
-        "task_type",
-        "truncated",
-        "metric",
-        "bootstrap",
-        "soft_value",
-        "score_norm",
-        "branch",
-        "teacher_rows",
-    }
-)
 
 
 def turn_ends(batch: Batch) -> tuple[Tensor, Tensor]:
@@ -169,15 +148,9 @@ class EpisodeTable:
 
 
 def episode_table(batch: Batch) -> EpisodeTable:
-    """Collapses rows to episodes, so that an episode of many rows counts once in every statistic. Raises ValueError if the rows
-    of one episode disagree on its reward or its group."""
+    """Collapses rows to episodes, so that an episode of many rows counts once in every statistic."""
     ids, of_row = torch.unique(batch.episode, return_inverse=True)
     tokens = torch.zeros(len(ids), dtype=torch.float64, device=batch.mask.device)
     tokens.index_add_(0, of_row, batch.mask.to(torch.float64).sum(1))
     bare = EpisodeTable(of_row, ids, ids, ids, tokens)
-    reward, group_id = bare.first(batch.rewards.to(torch.float64)), bare.first(batch.group)
-    for name, per_row, per_episode in (("reward", batch.rewards, reward), ("group", batch.group, group_id)):
-        wrong = per_row.to(per_episode.dtype) != per_episode[of_row]
-        if bool(wrong.any()):
-            raise ValueError(f"rows of episode {batch.episode[wrong][0].item()} disagree on its {name}")
-    return EpisodeTable(of_row, ids, reward, group_id, tokens)
+    return replace(bare, reward=bare.first(batch.rewards.to(torch.float64)), group=bare.first(batch.group))

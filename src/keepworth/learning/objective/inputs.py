@@ -13,7 +13,7 @@ from keepworth.learning.objective.presets import presets
 def inputs(objective: Objective) -> tuple[str, ...]:
     """Returns the fields of `Batch` that the objective reads beyond those that all read, then the duties it puts on the trainer.
 
-    Duties: critic (train values with value_loss), group_filter (reject groups with kept_groups), reference_reset (honour
+    Duties: critic (train values with value_loss), group_filter (reject groups with `rejection`), reference_reset (honour
     Controls.reset), learning_rate_scale, adapter_decay, whole_episodes (all rows of an episode in one micro-batch), reward_term
     (refuse episodes without the named term), length_budget (set on the objective)."""
     wanted = (

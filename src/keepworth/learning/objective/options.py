@@ -13,6 +13,7 @@ together is refused when it is made."""
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -103,9 +104,8 @@ class Objective(BaseModel):
 
     @model_validator(mode="after")
     def _takes_effect(self) -> Objective:
-        problems = _problems(self)
-        if problems:
-            raise ValueError(f"objective {self.name!r}: {'; '.join(problems)}")
+        if problems := "; ".join(_problems(self)):
+            raise ValueError(f"objective {self.name!r}: {problems}")
         return self
 
     @property
@@ -197,56 +197,33 @@ def _regresses_whole(o: Objective) -> bool:
     return parts_fit and o.correction is None and o.aggregation == "seq-mean-token-sum"
 
 
-def _problems(o: Objective) -> list[str]:
-    """Returns why the parts of `o` cannot take effect together; an empty list if they can."""
-    rules = (
-        (
-            (o.surrogate.regresses or o.needs_soft_values) and not _regresses_whole(o),
+def _problems(o: Objective) -> Iterator[str]:
+    """Yields why the parts of `o` cannot take effect together."""
+    if (o.surrogate.regresses or o.needs_soft_values) and not _regresses_whole(o):
+        yield (
             "surrogate=Regression(...) and advantage=SoftValue(...) belong together, with ratio=NoRatio(), "
-            "aggregation='seq-mean-token-sum', and no correction",
-        ),
-        (
-            o.surrogate.regresses and o.weight is not None,
-            f"weight={o.weight!r} has no effect with a surrogate that is a regression of whole episodes",
-        ),
-        (
-            o.surrogate.clips and not o.ratio.acts,
-            f"surrogate={o.surrogate!r} acts on a ratio, but ratio={o.ratio!r} gives it none",
-        ),
-        (
-            o.surrogate.clips and o.ratio.anchor == "current",
-            f"anchor='current' makes every ratio 1, so surrogate={o.surrogate!r} could never clip",
-        ),
-        (
-            not o.ratio.acts and o.correction is None and o.ratio.anchor != "current",
-            f"ratio={o.ratio!r}: the anchor has no effect without a correction",
-        ),
-        (
-            o.ratio.anchor == "behaviour" and o.correction is not None,
-            "anchor='behaviour' already corrects for the sampler: a second correction would count it twice",
-        ),
-        (
-            isinstance(o.kl, parts.KlReward) and not o.advantage.takes_penalty,
-            f"kl={o.kl!r} has no effect with advantage={o.advantage!r}",
-        ),
-        (
-            o.length_budget is not None and not o.needs_length_budget,
-            "length_budget has no effect: only aggregation='constant' and an OverlongPenalty read it",
-        ),
-        (
-            o.selection is not None and o.shares_nodes,
-            f"selection={o.selection!r} does not go with advantage=PrefixTree(), which selects its own tokens",
-        ),
-        (
-            o.needs_whole_episodes and o.aggregation_unit != "episode",
-            "a ratio, correction or regression over whole episodes needs aggregation_unit='episode'",
-        ),
-        (
-            o.step_control is not None and o.correction is None,
-            f"step_control={o.step_control!r} measures correction weights: set a correction",
-        ),
-    )
-    return [message for broken, message in rules if broken]
+            "aggregation='seq-mean-token-sum', and no correction"
+        )
+    if o.surrogate.regresses and o.weight is not None:
+        yield f"weight={o.weight!r} has no effect with a surrogate that is a regression of whole episodes"
+    if o.surrogate.clips and not o.ratio.acts:
+        yield f"surrogate={o.surrogate!r} acts on a ratio, but ratio={o.ratio!r} gives it none"
+    if o.surrogate.clips and o.ratio.anchor == "current":
+        yield f"anchor='current' makes every ratio 1, so surrogate={o.surrogate!r} could never clip"
+    if not o.ratio.acts and o.correction is None and o.ratio.anchor != "current":
+        yield f"ratio={o.ratio!r}: the anchor has no effect without a correction"
+    if o.ratio.anchor == "behaviour" and o.correction is not None:
+        yield "anchor='behaviour' already corrects for the sampler: a second correction would count it twice"
+    if isinstance(o.kl, parts.KlReward) and not o.advantage.takes_penalty:
+        yield f"kl={o.kl!r} has no effect with advantage={o.advantage!r}"
+    if o.length_budget is not None and not o.needs_length_budget:
+        yield "length_budget has no effect: only aggregation='constant' and an OverlongPenalty read it"
+    if o.selection is not None and o.shares_nodes:
+        yield f"selection={o.selection!r} does not go with advantage=PrefixTree(), which selects its own tokens"
+    if o.needs_whole_episodes and o.aggregation_unit != "episode":
+        yield "a ratio, correction or regression over whole episodes needs aggregation_unit='episode'"
+    if o.step_control is not None and o.correction is None:
+        yield f"step_control={o.step_control!r} measures correction weights: set a correction"
 
 
 # Controls: the few numbers of an objective that change from step to step, and the rules that change them. A checkpoint saves

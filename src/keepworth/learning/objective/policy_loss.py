@@ -214,12 +214,10 @@ def row_weights(batch: Batch, objective: Objective, denominators: Denominators) 
         scale = float(objective.budget) if objective.aggregation == "constant" else 1.0
         weight = 1 / (denominators.units.clamp(min=1)[branch] * scale)
         if objective.aggregation == "seq-mean-token-mean":
-            by_row = objective.aggregation_unit == "row"
-            length = (
-                _counted(batch, objective)
-                if by_row
-                else denominators.lengths[torch.searchsorted(denominators.ids, batch.episode)]
-            )
+            if objective.aggregation_unit == "row":
+                length = _counted(batch, objective)
+            else:
+                length = denominators.lengths[torch.searchsorted(denominators.ids, batch.episode)]
             weight = weight / length.clamp(min=1)
     return torch.where(branch > 0, weight * (objective.local_weight or 1.0), weight)
 

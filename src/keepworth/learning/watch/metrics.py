@@ -5,7 +5,7 @@ Metrics that need the weights (entropy, effective sample size, gap between sampl
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from keepworth.episodes.episode import DecisionKind, Episode, Group, ParseStatus, StopReason, is_silent
 
@@ -61,7 +61,8 @@ def _lengths(episodes: Sequence[Episode]) -> dict[str, float]:
     }
     if prompts:
         metrics["prompt_length"] = _mean(map(len, prompts))
-    return metrics | _split(episodes, is_right, "response_length/right", "response_length/wrong", _drawn)
+    right = [is_right(episode) for episode in episodes]
+    return metrics | _split(lengths, right, "response_length/right", "response_length/wrong")
 
 
 def _endings(episodes: Sequence[Episode]) -> dict[str, float]:
@@ -78,9 +79,8 @@ def _memory(episodes: Sequence[Episode]) -> dict[str, float]:
     if any(episode.shown or episode.decisions for episode in episodes):
         metrics["memory/shown"] = _mean(len(e.shown) for e in episodes)
         metrics["memory/reads"] = _mean(_reads(e) for e in episodes)
-        metrics |= _split(
-            episodes, lambda e: bool(e.shown), "memory/reward_with", "memory/reward_without", lambda e: e.reward
-        )
+        rewards, shown = [e.reward for e in episodes], [bool(e.shown) for e in episodes]
+        metrics |= _split(rewards, shown, "memory/reward_with", "memory/reward_without")
     if any(episode.operations for episode in episodes):
         metrics["memory/writes"] = _mean(
             sum(o.status is not ParseStatus.INVALID for o in e.operations) for e in episodes
@@ -136,16 +136,11 @@ def _drawn(episode: Episode) -> int:
     return sum(len(segment.ids) for segment in episode.segments)
 
 
-def _split(
-    episodes: Sequence[Episode],
-    test: Callable[[Episode], bool],
-    yes: str,
-    no: str,
-    value: Callable[[Episode], float],
-) -> dict[str, float]:
-    """Returns means of `value` over the episodes that pass the test and over the others. A name without episodes is left out."""
-    halves = {yes: [value(e) for e in episodes if test(e)], no: [value(e) for e in episodes if not test(e)]}
-    return {name: _mean(values) for name, values in halves.items() if values}
+def _split(values: Sequence[float], tests: Sequence[bool], yes: str, no: str) -> dict[str, float]:
+    """Returns the means of the values whose test is true and of the others. A name without values is left out."""
+    tested = list(zip(values, tests, strict=True))
+    halves = {yes: [value for value, test in tested if test], no: [value for value, test in tested if not test]}
+    return {name: _mean(half) for name, half in halves.items() if half}
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -201,9 +201,9 @@ _WITHOUT_REWARD = ("loss", "gradient_norm")
 """Shown only without a reward: on policy the loss is about 0 by construction, however well training goes."""
 
 
-def headline(metrics: Mapping[str, float], limit: int = 7) -> dict[str, float]:
-    """Returns the most informative metrics: the reward and its terms, then those that show whether learning is healthy."""
+def headline(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Returns the seven most informative metrics: the reward and its terms, then those that show whether learning is healthy."""
     rewards = [name for name in metrics if name == "reward" or name.startswith("reward/")]
     others = _WORTH_A_GLANCE if rewards else (*_WORTH_A_GLANCE, *_WITHOUT_REWARD)
     chosen = [*rewards, *(name for name in others if name in metrics)]
-    return {name: metrics[name] for name in (chosen or list(metrics))[:limit]}
+    return {name: metrics[name] for name in (chosen or list(metrics))[:7]}

@@ -37,7 +37,7 @@ import numpy as np
 from keepworth.episodes.text import as_line
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Item
-from keepworth.memory.policy.ledger import EXPECTED, Account, Ledger, account, rate
+from keepworth.memory.policy.ledger import EXPECTED, Account, Ledger, Trial, account, rate
 from keepworth.memory.policy.named import NONE, ROLES
 from keepworth.memory.policy.pool import Pool, advice, grown
 from keepworth.memory.policy.propensity import Independent, Slate
@@ -284,12 +284,9 @@ class RewardRecord:
             of_eight_bits(in_eight_bits(use.query.vector)),  # as it is on file
             use.reward,
             [ids[index] for index in use.slate],
+            Trial(use.decision, use.unit, {ids[index]: p for index, p in use.odds.items()}, use.expected),
             action=use.taken,
             weight=use.weight,
-            decision=use.decision,
-            odds={ids[index]: p for index, p in use.odds.items()},
-            expected=use.expected,
-            unit=use.unit,
             instead=use.instead,
             by=use.by,
         )
@@ -299,14 +296,11 @@ class RewardRecord:
         vector: Vectors,
         reward: float,
         shown: Sequence[str],
+        trial: Trial,
         *,
         action: str = "",
         weight: float = 1.0,
         credit: float | None = None,
-        decision: str = "",
-        odds: Mapping[str, float] | None = None,
-        expected: float = 0.0,
-        unit: str = "",
         instead: float = math.nan,
         by: str = "",
         roles: Sequence[int] | None = None,
@@ -319,11 +313,10 @@ class RewardRecord:
             vector: The question's vector, as it is on file.
             reward: The reward as given; beyond the bounds it counts as the bound.
             shown: Ids of the items that were shown, in order.
+            trial: The decision, and what chance decided in it.
             action: What was done; "" if unknown.
             weight: How much the reward teaches the estimates: 1 over the number of choices that share it.
             credit: How much of the reward belongs to this choice; `weight` if not given.
-            decision: The id of the decision.
-            odds, expected, unit: See `Ledger.add`.
             instead: The reward that was expected of the search's own order, if another order was shown.
             by: Who gave the reward; "" for the program itself.
             roles: Roles of the action, if items of the episode name actions.
@@ -332,10 +325,8 @@ class RewardRecord:
         """
         shown = [intern(id) for id in shown]  # many rows name the same items
         roles = roles if self.roles and action and roles is not None else ()
-        rewarded = self._bounded(reward)
-        self.ledger.add(
-            unit or decision, decision, rewarded, weight, shown, odds or {}, expected, self._total, self.bounds, by
-        )
+        decision, unit, earned = trial.decision, trial.unit or trial.decision, self._bounded(reward)
+        self.ledger.add(unit, decision, earned, weight, shown, trial.odds, trial.expected, self._total, self.bounds, by)
         reward = self._scaled(reward)
         again = bool(decision) and self._places.get(decision, -1) >= self._first
         if trust is None:

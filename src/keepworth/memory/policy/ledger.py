@@ -268,6 +268,23 @@ class Balance:
         return 100.0 * rewards / (self.rewarded * self.span) if self.rewarded and self.span else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What chance decided in a choice.
+
+    Attributes:
+        decision: The id of the choice; "" if unknown.
+        unit: What chance decides once for: an episode, or a choice by itself.
+        odds: The probabilities of being shown of the items under test.
+        expected: The reward expected when it was drawn.
+    """
+
+    decision: str = ""
+    unit: str = ""
+    odds: Mapping[str, float] = field(default_factory=dict)
+    expected: float = 0.0
+
+
 class Ledger:
     """The rows, by item and in order, as they are learned of.
 

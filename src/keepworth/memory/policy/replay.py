@@ -13,6 +13,7 @@ import numpy as np
 from keepworth.memory.errors import ClosedEpisode, UnknownEpisode
 from keepworth.memory.item import Item, compact_json
 from keepworth.memory.policy.default import RewardRecord
+from keepworth.memory.policy.ledger import Trial
 from keepworth.memory.policy.mirror import Mirror, as_pooled
 from keepworth.memory.policy.named import NONE
 from keepworth.memory.policy.slots import Candidates, Query, Use, Values
@@ -74,19 +75,17 @@ class Replay:
                     continue
                 # Near nothing, where it is too old to be encoded again: it counts in the ledger alone.
                 vector = np.zeros(encoder.identity.dimension, np.float32) if stale else encoder.encode([text])[0]
+            odds, expected = choice.details.get("odds") or {}, choice.details.get("expected", 0.0)
             record.add(
                 vector,
                 reward,
                 decision.chosen,
+                Trial(decision.id, news.episode, odds, expected),
                 action=choice.action,
                 weight=weight,
                 credit=float(last[decision.query] == decision.id) if choice.action and weight < 1.0 else None,
-                decision=decision.id,
-                odds=choice.details.get("odds"),
-                expected=choice.details.get("expected", 0.0),
                 instead=choice.details.get("instead", math.nan),
                 roles=None if named is None else named.get(choice.action, [NONE]),
-                unit=news.episode or decision.id,
                 by=news.by,
                 stale=stale,
                 trust=next(judged, None),

@@ -12,6 +12,7 @@ from keepworth.methods.benchmarks._passages import mixed, name_of, passage, with
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import WrongFormat, text_of
+from keepworth.tasks.json_lines import marked
 from keepworth.tasks.metrics import normalise
 from keepworth.tasks.splits import SPLITS, draw_order, side
 
@@ -51,8 +52,7 @@ def banking77(
     plain = [passage(name_of("banking77", text), [f'"{text}" has {label[intent]}.']) for text, intent in drawn]
     own_marks = {
         intent: tuple(
-            passage(session.id, [session.turns[0].text], marked={0}) if name == intent else session
-            for session, (_, name) in zip(plain, drawn, strict=True)
+            marked(session, {0}) if name == intent else session for session, (_, name) in zip(plain, drawn, strict=True)
         )
         for intent in intents
     }

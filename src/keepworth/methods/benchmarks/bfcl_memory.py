@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from keepworth.episodes.episode import Session, Task
@@ -19,6 +18,7 @@ from keepworth.methods.benchmarks._passages import name_of, passage
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import WrongFormat
+from keepworth.tasks.json_lines import marked
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.splits import SPLITS
 
@@ -68,12 +68,9 @@ def _sessions(talks: Sequence[Mapping[str, Any]]) -> list[Session]:
 
 def _task(record: Mapping[str, Any], key: Mapping[str, Any], sessions: Sequence[Session], split: str) -> Task:
     turns = _evidence(str(key["source"]), sessions)
-    marked = {id for id, _ in turns}
-    haystack = tuple(
-        replace(s, turns=tuple(replace(t, evidence=(s.id, t.index) in turns) for t in s.turns)) if s.id in marked else s
-        for s in sessions
-    )
-    evidence = tuple(session.id for session in haystack if session.id in marked)
+    haystack = tuple(marked(session, {index for id, index in turns if id == session.id}) for session in sessions)
+    cited = {id for id, _ in turns}
+    evidence = tuple(session.id for session in haystack if session.id in cited)
     return Task(
         key=f"bfcl-memory/{record['id']}",
         source="bfcl-memory",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, timedelta
+from itertools import permutations
 
 from keepworth.episodes.episode import Session, Task
 from keepworth.episodes.errors import KeepworthError, require_known
@@ -13,6 +14,7 @@ from keepworth.methods.benchmarks._passages import name_of, passage, with_eviden
 from keepworth.methods.benchmarks._people import names_of
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
+from keepworth.tasks.json_lines import marked
 from keepworth.tasks.splits import SPLITS, draw_order, side
 
 
@@ -42,6 +44,8 @@ _TOLD = (
     "It was {t}, and {e} had come to {s} for the {c}.",
 )
 _CALLED: Mapping[str, str] = {"t": "dates", "s": "places", "e": "people", "c": "kinds of event"}
+_ASKED = (*permutations("esc", 2), ("es", "c"), ("ec", "t"), ("sc", "e"))
+"""The fields of a cue, and the field that is asked for."""
 GROUPS = ("0", "1", "2", "3-5", "6+")
 """Groups of questions by the number of events that match their cue."""
 
@@ -97,17 +101,7 @@ def _book(split: str, number: int, chapters: int, each: int, seed: int) -> list[
     ]
     questions: list[tuple[str, str, str, str, tuple[Event, ...]]] = []
     by_group: dict[str, list[tuple[str, str, str, tuple[Event, ...]]]] = {group: [] for group in GROUPS}
-    for cue, target in (
-        ("e", "s"),
-        ("e", "c"),
-        ("s", "e"),
-        ("s", "c"),
-        ("c", "e"),
-        ("c", "s"),
-        ("es", "c"),
-        ("ec", "t"),
-        ("sc", "e"),
-    ):
+    for cue, target in _ASKED:
         for values in _cues(cue, events, absent, draw):
             matching = tuple(
                 event for event in events if all(getattr(event, f) == v for f, v in zip(cue, values, strict=True))
@@ -173,13 +167,10 @@ def _ask(
     split: str,
     book: Sequence[Session],
     row: tuple[str, str, str, str, tuple[Event, ...]],
-    marked: set[int],
+    chapters: set[int],
 ) -> Task:
     kind, question, answer, verifier, _ = row
-    haystack = tuple(
-        replace(s, turns=tuple(replace(t, evidence=True) for t in s.turns)) if index in marked else s
-        for index, s in enumerate(book)
-    )
+    haystack = tuple(marked(session, {0}) if at in chapters else session for at, session in enumerate(book))
     return with_evidence(
         Task(
             key=f"event-book/{book_id}/{name_of(question)}",

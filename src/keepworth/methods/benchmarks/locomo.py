@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -78,17 +78,12 @@ def locomo(
         require_known("category", name, CATEGORIES.values())
     if categories is not None and not categories:
         raise ValueError("categories=() leaves no question: name at least one, or leave it out for all but adversarial")
-    wanted = set(categories if categories is not None else CATEGORIES.values()) - (
-        set() if categories is not None else {"adversarial"}
-    )
+    wanted = {*CATEGORIES.values()} - {"adversarial"} if categories is None else {*categories}
     path = find(data)
     corrections = _corrections(path.parent / _CORRECTIONS) if corrected else {}
-    tasks: list[Task] = []
-    for conversation in PROTOCOLS[protocol][split]:
-        tasks.extend(
-            task for task in _conversation(path, conversation, split, corrections) if task.tags["type"] in wanted
-        )
-    return tasks
+    conversations = PROTOCOLS[protocol][split]
+    tasks = (task for number in conversations for task in _conversation(path, number, split, corrections))
+    return [task for task in tasks if task.tags["type"] in wanted]
 
 
 def find(data: str | os.PathLike[str] | None = None) -> Path:
@@ -199,23 +194,22 @@ def _corrections(path: Path) -> dict[str, _Correction]:
     }
 
 
+LOCOMO = Method(
+    kind="benchmark",
+    name="locomo",
+    title="LoCoMo",
+    paper="arXiv 2402.17753",
+    about="Answer questions about ten very long conversations of two people",
+    tags=("factual",),
+    make=Benchmark("locomo", locomo, licence="CC BY-NC 4.0"),
+)
 METHODS = (
-    Method(
-        kind="benchmark",
-        name="locomo",
-        title="LoCoMo",
-        paper="arXiv 2402.17753",
-        about="Answer questions about ten very long conversations of two people",
-        tags=("factual",),
-        make=Benchmark("locomo", locomo, licence="CC BY-NC 4.0"),
-    ),
-    Method(
-        kind="benchmark",
+    LOCOMO,
+    replace(
+        LOCOMO,
         name="locomo-corrected",
         title="LoCoMo, corrected",
-        paper="arXiv 2402.17753",
         about="Answer LoCoMo's questions, with the answer key corrected by an audit",
-        tags=("factual",),
         differs="The answer key of an audit replaces the published one.",
         make=Benchmark("locomo-corrected", locomo, licence="CC BY-NC 4.0", dials={"corrected": True}),
     ),

@@ -13,19 +13,12 @@ from keepworth.methods.benchmarks._passages import with_evidence
 from keepworth.methods.benchmarks._people import names_of
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
+from keepworth.tasks.json_lines import marked
 from keepworth.tasks.splits import SPLITS
 
 _THINGS = (
-    "archive",
-    "boathouse",
-    "greenhouse",
-    "observatory",
-    "workshop",
-    "cellar",
-    "attic",
-    "library",
-    "garage",
-    "studio",
+    *("archive", "boathouse", "greenhouse", "observatory", "workshop"),
+    *("cellar", "attic", "library", "garage", "studio"),
 )
 _SAID = (
     "By the way, the door code of {n}'s {t} is {v}.",
@@ -72,10 +65,7 @@ def _needles(split: str, number: int, count: int, depths: int, seed: int) -> lis
     ]
     tasks = []
     for step, ((person, thing, code), at) in enumerate(zip(facts, where, strict=True)):
-        haystack = tuple(
-            replace(s, turns=tuple(replace(t, evidence=t.index == at[1]) for t in s.turns)) if s.id == at[0] else s
-            for s in talk
-        )
+        haystack = tuple(marked(session, {at[1]}) if session.id == at[0] else session for session in talk)
         depth = step / max(1, depths - 1) if depths > 1 else 0.5
         tasks.append(
             with_evidence(

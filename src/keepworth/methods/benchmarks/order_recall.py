@@ -13,6 +13,7 @@ from keepworth.methods.benchmarks._longmemeval import TEXTS, chats
 from keepworth.methods.benchmarks._passages import mixed, with_evidence
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
+from keepworth.tasks.json_lines import marked
 from keepworth.tasks.metrics import normalise
 from keepworth.tasks.splits import SPLITS
 
@@ -71,10 +72,7 @@ def _orders(split: str, number: int, count: int, distances: Sequence[int], seed:
                     input=f'Which of these came first in what you were told? "{one}" Or: "{other}"',
                     answers=(pair[0],),
                     verifier="exact_match",
-                    sessions=tuple(
-                        replace(s, turns=tuple(replace(t, evidence=(s.id, t.index) in marks) for t in s.turns))
-                        for s in talk
-                    ),
+                    sessions=tuple(marked(s, {index for id, index in marks if id == s.id}) for s in talk),
                     tags={"type": f"distance {distance:02}", "split": split, "cluster": f"{split}/{number}"},
                     options=options,
                 )

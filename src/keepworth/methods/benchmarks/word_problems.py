@@ -104,34 +104,32 @@ def _over(task: Task, haystack: tuple[Session, ...]) -> Task:
     return replace(task, sessions=haystack, tags={key: value for key, value in task.tags.items() if key != "equation"})
 
 
+GSM8K = Method(
+    kind="benchmark",
+    name="gsm8k",
+    title="GSM8K",
+    paper="arXiv 2110.14168",
+    about="Solve word problems by the worked solutions of others",
+    tags=("experiential",),
+    differs="Solved problems are the memory, and the half of the train split that is remembered is never asked.",
+    make=Benchmark("gsm8k", gsm8k, licence="MIT", metric="score"),
+)
 METHODS = (
-    Method(
-        kind="benchmark",
-        name="gsm8k",
-        title="GSM8K",
-        paper="arXiv 2110.14168",
-        about="Solve word problems by the worked solutions of others",
-        tags=("experiential",),
-        differs="Solved problems are the memory, and the half of the train split that is remembered is never asked.",
-        make=Benchmark("gsm8k", gsm8k, licence="MIT", metric="score"),
-    ),
-    Method(
-        kind="benchmark",
+    GSM8K,
+    replace(
+        GSM8K,
         name="svamp",
         title="SVAMP",
         paper="NAACL 2021",
         about="Solve word problems of one step by the solutions of others",
-        tags=("experiential",),
-        differs="Solved problems are the memory, and the half of the train split that is remembered is never asked.",
         make=Benchmark("svamp", svamp, licence="MIT", metric="score", shipped=True),
     ),
-    Method(
-        kind="benchmark",
+    replace(
+        GSM8K,
         name="math500",
         title="MATH-500",
         paper="arXiv 2103.03874",
         about="Solve competition problems by the solutions of others",
-        tags=("experiential",),
         differs="Solved problems are the memory, and hashes of names decide the splits.",
         make=Benchmark("math500", math500, licence="MIT", metric="score"),
     ),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from keepworth.methods.control.recurrent_ppo import make as make_ppo
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
@@ -77,9 +78,7 @@ def make(input_size: int, width: int = 128, *, window: int = 5, layers: int = 4,
 
 def make_agent(world: str | MakeWorld, memory: str = "trmrl", *, trial: int = 2, **settings: Any) -> Trainer:
     """A trainer over trials. trial: episodes in one."""
-    from keepworth.methods.control.recurrent_ppo import make as make_trainer
-
-    return make_trainer(world, memory, trial=trial, **{"reward_input": True, **settings})
+    return make_ppo(world, memory, trial=trial, **{"reward_input": True, **settings})
 
 
 METHODS = [

@@ -37,7 +37,7 @@ import numpy as np
 
 from keepworth.episodes.arrays import Floats
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.evaluation.study import Rows, Study, arms_of, differences, rows_of
 from keepworth.methods.policies._slates import gumbel_top_k
 from keepworth.methods.recipes._bank.fact_streams import FactStream, folds_of, longmemeval_streams
 from keepworth.methods.studies import _loops as loops
@@ -208,7 +208,7 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
 
 def tune_loops(rounds: int, kernels: int, first: int, searches: int, seed: int) -> Rows:
     """Returns the rows of the loop tuner: the least cycles of a kernel over the cycles of what an arm chose."""
-    arms, later = dict[str, list[float]](), f" after {2 * rounds}"
+    of_kernels, later = [], f" after {2 * rounds}"
     for number in range(first, first + kernels):
         kernel = loops.draw_kernel(np.random.default_rng([91, number]))
         cycles, edit_schedule = loops.cycles_of_all(kernel), cache(loops.edit_schedule)
@@ -235,15 +235,15 @@ def tune_loops(rounds: int, kernels: int, first: int, searches: int, seed: int) 
             for name, values in curves.items():
                 measured.setdefault(name, []).append(float(values[rounds - 1]))
                 measured.setdefault(name + later, []).append(float(values[-1]))
-        for name, of_searches in measured.items():
-            arms.setdefault(name, []).append(float(np.mean(of_searches)))
-    names = [str(number) for number in range(kernels)]
-    rows = rows_of(arms, names)
-    for after in ("", later):
-        for other in ("oracle", "best simple rule", *(name + after for name in ("random schedules", *list(ARMS)[1:]))):
-            gains = np.subtract(arms["three roles" + after], arms[other]).tolist()
-            rows += rows_of({f"three roles{after} minus {other}": gains}, names, within=None)
-    return rows
+        of_kernels.append({name: float(np.mean(of_searches)) for name, of_searches in measured.items()})
+    arms, names = arms_of(of_kernels), list(map(str, range(kernels)))
+    rivals, searched = ("oracle", "best simple rule"), ("random schedules", *list(ARMS)[1:])
+    pairs = [
+        (f"three roles{after}", other)
+        for after in ("", later)
+        for other in (*rivals, *(name + after for name in searched))
+    ]
+    return rows_of(arms, names) + differences(arms, pairs, names, within=None)
 
 
 # The other text: a rule for which facts of a stream to store.

@@ -31,7 +31,7 @@ import numpy as np
 
 from keepworth.episodes.arrays import Floats
 from keepworth.episodes.errors import require_known
-from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.evaluation.study import Rows, Study, differences, named, rows_of
 from keepworth.methods.studies._markets import (
     DAY,
     GAMMA,
@@ -189,11 +189,9 @@ def run(
             names = weeks[HOURS[1] + 1 :]
             trials = [compare(returns, None, HOURS, draw, settings) for draw in range(draws)]
             arms = {arm: np.mean([trial[arm] for trial in trials], axis=0).tolist() for arm in trials[0]}
-        prefix = "" if name == "made" else "hourly: "
-        rows += rows_of({f"{prefix}{arm}": values for arm, values in arms.items()}, names, within=None)
-        for other in list(arms)[1:]:
-            gains = np.subtract(arms["with memory"], arms[other]).tolist()
-            rows += rows_of({f"{prefix}with memory minus {other}": gains}, names, within=None)
+        pairs = [("with memory", other) for other in list(arms)[1:]]
+        of_prices = rows_of(arms, names, within=None) + differences(arms, pairs, names, within=None)
+        rows += named(of_prices, "" if name == "made" else "hourly: ")
     return rows
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from keepworth.episodes.arrays import Floats
-from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.evaluation.study import Rows, Study, named, rows_of
 from keepworth.methods.benchmarks._longmemeval import longmemeval
 from keepworth.methods.studies._logistic import fit, predict
 from keepworth.methods.studies._slates import lexical_scores
@@ -225,10 +225,11 @@ def run(
                     best = [ranking(getattr(palace, order), MOST + 1) for palace in test]
                     arms[f"best by {order}, all read as many"] = read_at(spent, best)
                 arms["whoever knows the evidence"] = [min(1.0, spent / len(p.evidence)) for p in test]
-        rows += [{**row, "arm": f"{row['arm']} (budget {budget:g})"} for row in rows_of(arms, clusters)]
+        of_budget = rows_of(arms, clusters)
         for other in ("all read as many", "stop where the meaning falls"):
             gains = np.subtract(stopped["value of information"], stopped[other]).tolist()
-            rows += rows_of({f"stopping by value, minus {other} (budget {budget:g})": gains}, clusters, within=None)
+            of_budget += rows_of({f"stopping by value, minus {other}": gains}, clusters, within=None)
+        rows += named(of_budget, after=f" (budget {budget:g})")
     return rows
 
 

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.methods.studies._passes import difference_row
+from keepworth.evaluation.study import Rows, Study, named, rows_of
 from keepworth.registry import Method, part
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def draw_facts(count: int, seed: int) -> list[DrawnFact]:
     return [DrawnFact(cue, str(draw.randrange(1000, 10000))) for cue in draw.sample(cues, count)]
 
 
-ASKED = ("recall", "recall of never met", "recognition")
+ASKED = ("recall", "recognition", "recall of never met")
 
 
 def recognised(score: float, lures: Sequence[float]) -> float:
@@ -206,17 +205,14 @@ def _measure(
     rows: Rows = []
     for delay in delays:
         never = [values["recall of never met", many, delay] for many in groups]
-        rows += rows_of(
-            {f"{arm}: recall, never met, after {delay}": list(map(fmean, zip(*never, strict=True)))}, clusters
-        )
-        for many in groups:
-            for name in ("recall", "recognition"):
-                rows += rows_of({f"{arm}: {name}, {many} times, after {delay}": values[name, many, delay]}, clusters)
+        arms = {"recall, never met": list(map(fmean, zip(*never, strict=True)))}
+        arms |= {f"{name}, {many} times": values[name, many, delay] for many in groups for name in ASKED[:2]}
+        rows += named(rows_of(arms, clusters), after=f", after {delay}")
     for one, other in pairwise(delays):
         for many in groups:
-            fall = np.subtract(values["recall", many, one], values["recall", many, other])
-            rows.append(difference_row(f"{arm}: recall, {many} times, after {one} minus after {other}", fall, clusters))
-    return rows
+            fall = np.subtract(values["recall", many, one], values["recall", many, other]).tolist()
+            rows += rows_of({f"recall, {many} times, after {one} minus after {other}": fall}, clusters, (-1.0, 1.0))
+    return named(rows, f"{arm}: ")
 
 
 METHOD = Method(

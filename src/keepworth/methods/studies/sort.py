@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.methods.studies._passes import difference_row
+from keepworth.evaluation.study import Rows, Study, differences, rows_of
 from keepworth.registry import Method, part
 
 TOGETHER = 8
@@ -128,8 +127,8 @@ def run(
             both = [place for place in everywhere if place in first and place in second]
             clusters = [cluster_of(tasks[place]) for place in both]
             if len(set(clusters)) >= 3:
-                gaps = [first[place] - second[place] for place in both]
-                rows.append(difference_row(f"{one} minus {other}", gaps, clusters))
+                paired = {name: [of[place] for place in both] for name, of in ((one, first), (other, second))}
+                rows += differences(paired, [(one, other)], clusters)
     return rows
 
 

@@ -30,7 +30,7 @@ from functools import lru_cache
 import numpy as np
 
 from keepworth.episodes.arrays import Floats
-from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.evaluation.study import Rows, Study, arms_of, differences, rows_of
 from keepworth.methods.studies._screens import Read, draw_screen, look_of, open_reader
 from keepworth.registry import Method
 
@@ -221,10 +221,9 @@ def run(*, seeds: int = 12, first: int = 0, length: int = 300, reader: str = "oc
         "one stream with one key": Memory(joint=True),
         "at fault by chance": Memory(blind=True),
     }
-    arms: dict[str, list[float]] = {}
+    measured = []
     for seed in range(first, first + seeds):
         tasks, leaning = open_tasks(seed, length, read)
-        half = length // 2
         done = {name: play(tasks, leaning, memory, seed, False) for name, memory in memories.items()}
         done["answers of other tasks"] = play(tasks, leaning, Memory(), seed, True)
         done["table of words and conditions"] = tabulate(tasks)
@@ -232,14 +231,10 @@ def run(*, seeds: int = 12, first: int = 0, length: int = 300, reader: str = "oc
         by_itself = [leaning[seen.word, seen.condition] == seen.action for seen in tasks]
         done["all read rightly, without memory"] = list(map(float, by_itself))
         done["oracle"] = [1.0] * length
-        for name, values in done.items():
-            arms.setdefault(name, []).append(float(np.mean(values[half:])))
-    names = [str(seed) for seed in range(seeds)]
-    rows = rows_of(arms, names)
-    for other in list(arms)[1:-1]:
-        gains = np.subtract(arms["two streams"], arms[other]).tolist()
-        rows += rows_of({f"two streams minus {other}": gains}, names, within=None)
-    return rows
+        measured.append({name: float(np.mean(values[length // 2 :])) for name, values in done.items()})
+    arms, names = arms_of(measured), list(map(str, range(seeds)))
+    pairs = [("two streams", other) for other in list(arms)[1:-1]]
+    return rows_of(arms, names) + differences(arms, pairs, names, within=None)
 
 
 METHOD = Method(

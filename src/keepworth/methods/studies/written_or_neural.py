@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.evaluation.study import Rows, Study, differences, named, rows_of
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
@@ -180,14 +180,13 @@ def run(*, worlds: str = "t-maze", written: int = 200, neural: int = 4000, seeds
         for seed in range(first_seed, first_seed + seeds):
             stream = open_stream(world, split="held-out", seed=seed, length=neural)
             for arm, chosen in WRITTEN.items():
-                add(scores, f"{world}: {arm}", *write(stream, written, seed, *chosen), written)
+                add(scores, arm, *write(stream, written, seed, *chosen), written)
             for memory in ("gru", "mlp"):
-                add(scores, f"{world}: {memory}", *learn(stream, memory, seed), neural)
+                add(scores, memory, *learn(stream, memory, seed), neural)
         clusters = [str(seed) for seed in range(seeds)]
-        rows += rows_of(scores, clusters)
-        for arm in ("default", "mixture"):
-            gaps = np.subtract(scores[f"{world}: {arm}, at last"], scores[f"{world}: gru, at last"]).tolist()
-            rows += rows_of({f"{world}: {arm} minus gru, at last": gaps}, clusters, within=(-1.0, 1.0))
+        at_last = {arm: scores[f"{arm}, at last"] for arm in ("default", "mixture", "gru")}
+        gaps = differences(at_last, [("default", "gru"), ("mixture", "gru")], clusters)
+        rows += named(rows_of(scores, clusters) + named(gaps, after=", at last"), f"{world}: ")
     torch.set_num_threads(threads)
     return rows
 

@@ -9,6 +9,7 @@ other things to put away. Right places, for the oracle arm alone, are those of t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -148,27 +149,25 @@ def _engine() -> Any:
     return engine
 
 
+HOUSEHOLD = Method(
+    kind="world",
+    name="household",
+    title="Household",
+    paper="arXiv 2208.01174",
+    about="Put things where they belong in one room (TextWorld Commonsense)",
+    tags=("experiential",),
+    differs="There are two things to put away, without doors and limits.",
+    make=World(household, "several-steps", length=300, lacks=available),
+    extra="envs",
+)
 METHODS = (
-    Method(
-        kind="world",
-        name="household",
-        title="Household",
-        paper="arXiv 2208.01174",
-        about="Put things where they belong in one room (TextWorld Commonsense)",
-        tags=("experiential",),
-        differs="There are two things to put away, without doors and limits.",
-        make=World(household, "several-steps", length=300, lacks=available),
-        extra="envs",
-    ),
-    Method(
-        kind="world",
+    HOUSEHOLD,
+    replace(
+        HOUSEHOLD,
         name="house",
         title="House",
-        paper="arXiv 2208.01174",
         about="Put things where they belong in a house of several rooms that come again",
-        tags=("experiential",),
         differs="The rooms of one house come again and again, so that memory can help.",
         make=World(partial(household, rooms=ROOMS, held_out=30), "several-steps", length=120, lacks=available),
-        extra="envs",
     ),
 )

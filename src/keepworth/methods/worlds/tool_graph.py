@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -126,23 +126,22 @@ def tool_graph(parameters: WorkshopStream, *, split: str, seed: int, order: str 
     )
 
 
+TOOL_GRAPH = Method(
+    kind="world",
+    name="tool-graph",
+    title="Tool graph",
+    about="Find the chain of tools that gets a job done",
+    tags=("experiential",),
+    differs="Not published: this project's own.",
+    make=World(tool_graph, "several-steps", parameters=WorkshopStream()),
+)
 METHODS = (
-    Method(
-        kind="world",
-        name="tool-graph",
-        title="Tool graph",
-        about="Find the chain of tools that gets a job done",
-        tags=("experiential",),
-        differs="Not published: this project's own.",
-        make=World(tool_graph, "several-steps", parameters=WorkshopStream()),
-    ),
-    Method(
-        kind="world",
+    TOOL_GRAPH,
+    replace(
+        TOOL_GRAPH,
         name="tool-graph-end",
         title="Tool graph, paid at the end",
         about="As tool-graph, but the memory gets only the reward of the whole episode",
-        tags=("experiential",),
-        differs="Not published: this project's own.",
         make=World(tool_graph, "paid-at-end", parameters=WorkshopStream("tool-graph-end", paid_at_end=True)),
     ),
 )

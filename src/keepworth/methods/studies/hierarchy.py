@@ -106,7 +106,7 @@ def run(
             f"branches={branches}, passes={passes}, rewarded={rewarded}: 2 to 5 branches, 1 pass or more.",
             "Write branches=3, say.",
         )
-    from keepworth.methods.studies._readers import learning_reader, tiny_reader
+    from keepworth.methods.studies._readers import imitate, learning_reader, tiny_reader
 
     leaves = draw_tree(branches, seed)
     families = list(dict.fromkeys(leaf.path[0] for leaf in leaves))
@@ -176,15 +176,11 @@ def score_answers(reader: Any, leaves: Sequence[Leaf], level: int, path: bool) -
     return [float(names[-1] == leaf.path[level]) for names, leaf in zip(answers, leaves, strict=True)]
 
 
-def imitate(reader: Any, learner: Any, pairs: Sequence[tuple[str, str]]) -> None:
-    """Takes one update on questions with their answers."""
-    learner.imitate([(reader.encode(prompt), reader.encode_continuation(completion)) for prompt, completion in pairs])
-
-
 def practise(reader: Any, learner: Any, leaves: Sequence[Leaf], arm: str, updates: int, seed: int) -> None:
     """Takes `updates` updates on questions of these leaves: their right answers are imitated, or eight answers to each are
     sampled and rewarded if the last name is right, or by a permutation of the update's rewards."""
-    from keepworth.episodes import Episode, Group, RewardTerm, SamplingParams, Segment, StopReason
+    from keepworth.episodes import SamplingParams
+    from keepworth.methods.studies._readers import imitate, reinforce
 
     draw, stops = random.Random(f"hierarchy/practice/{seed}"), frozenset(reader.encode_continuation("."))
     for update in range(updates):
@@ -194,32 +190,21 @@ def practise(reader: Any, learner: Any, leaves: Sequence[Leaf], arm: str, update
             continue
         prompts = [reader.encode(leaf.question(level, path)) for leaf, level, path in asked]
         drawn = reader.sample(prompts, SamplingParams(24, n=8, seed=seed * updates + update, stop_ids=stops))
-        replies = [[stated(reader.decode(sample.ids)) for sample in samples] for samples in drawn]
         earned = [
-            float(names[-1] == leaf.path[level])
-            for (leaf, level, _), answers in zip(asked, replies, strict=True)
-            for names in answers
+            float(stated(reader.decode(sample.ids))[-1] == leaf.path[level])
+            for (leaf, level, _), samples in zip(asked, drawn, strict=True)
+            for sample in samples
         ]
         if arm != TEACHERS[0]:
             random.Random(f"{seed}/{update}").shuffle(earned)
-        given, groups = iter(earned), []
-        for number, (prompt, samples) in enumerate(zip(prompts, drawn, strict=True)):
-            key, episodes = f"{update}/{number}", []
-            for place, one in enumerate(samples):
-                call = Segment("reader", "", prompt, one.ids, one.logprobs, 1.0, one.finish, one.spans, "")
-                terms = (RewardTerm("right", next(given)),)
-                name = f"{key}/{place}"
-                episodes.append(Episode(name, key, "reader", key, (call,), "", (), terms, StopReason.COMPLETED, "", 0))
-            groups.append(Group(key, "", tuple(episodes)))
-        learner.update(groups)
+        reinforce(learner, prompts, drawn, earned, str(update))
 
 
 def say(reader: Any, prompts: Sequence[str]) -> list[tuple[str, ...]]:
     """Returns the names in the reader's greedy answers."""
-    from keepworth.episodes.model import SamplingParams
+    from keepworth.methods.studies._readers import complete
 
-    drawn = reader.sample([reader.encode(prompt) for prompt in prompts], SamplingParams(24, temperature=0.0))
-    return [stated(reader.decode(samples[0].ids)) for samples in drawn]
+    return list(map(stated, complete(reader, prompts, 24)))
 
 
 def diagnose(runs: Sequence[FinishedRun], *, samples: int = 4, questions: int = 40, seed: int = 0) -> Rows:

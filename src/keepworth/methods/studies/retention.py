@@ -25,6 +25,7 @@ import numpy as np
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.study import Rows, Study, named, rows_of
+from keepworth.methods.studies._readers import complete, imitate, learning_reader
 from keepworth.registry import Method, part
 
 if TYPE_CHECKING:
@@ -107,11 +108,8 @@ def run(
             with Memory(Path(folder) / f"{mode}.mem", encoder=embeds, policy=None) as memory:
                 rows += _measure(f"memory, {mode}", _Store(memory, mode), groups, lures, later, after)
     if model:
-        from keepworth.methods.studies._readers import learning_reader
-
-        rows += _measure(
-            f"weights of {model}", _Weights(*learning_reader(model, rate, seed)), groups, lures, later, after
-        )
+        weights = _Weights(*learning_reader(model, rate, seed))
+        rows += _measure(f"weights of {model}", weights, groups, lures, later, after)
     return rows
 
 
@@ -154,16 +152,12 @@ class _Weights:
 
     def meet(self, facts: Sequence[DrawnFact]) -> None:
         for fact in facts:
-            completion = self.model.encode_continuation(f" {fact.value}.")
-            self.learner.imitate([(self.model.encode(fact.cue), completion)])
+            imitate(self.model, self.learner, [(fact.cue, f" {fact.value}.")])
 
     def recall(self, facts: Sequence[DrawnFact]) -> list[float]:
         """Returns 1 where the model completes a fact's cue with its value."""
-        from keepworth.episodes.model import SamplingParams
-
-        drawn = self.model.sample([self.model.encode(fact.cue) for fact in facts], SamplingParams(8, temperature=0.0))
-        texts = [self.model.decode(samples[0].ids).strip() for samples in drawn]
-        return [float(text.startswith(fact.value)) for text, fact in zip(texts, facts, strict=True)]
+        texts = complete(self.model, [fact.cue for fact in facts], 8)
+        return [float(text.strip().startswith(fact.value)) for text, fact in zip(texts, facts, strict=True)]
 
     def recognise(self, facts: Sequence[DrawnFact]) -> list[float]:
         """Returns for each fact the log-probability of its value after its cue."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.study import Rows, Study, differences, rows_of
+from keepworth.methods.studies._readers import imitate, learning_reader, open_reader
 from keepworth.registry import Method, part
 
 TOGETHER = 8
@@ -52,7 +53,6 @@ def run(
     """
     from keepworth.agents.recall import retrieved
     from keepworth.methods.benchmarks.order_recall import order_recall
-    from keepworth.methods.studies._readers import open_reader
     from keepworth.tasks.benchmark import cluster_of, haystack
 
     asked = order_recall("test", sessions=sessions, distances=distances.split(","), seed=seed)
@@ -135,13 +135,12 @@ def run(
 def _learned(name: str, text: list[str], passes: int, rate: float, seed: int) -> Any:
     """Returns a reader whose adapter has learned a text in its order, some entries at a time."""
     from keepworth.methods.recipes._answerer import ModelReader
-    from keepworth.methods.studies._readers import learning_reader
 
     model, learner = learning_reader(name, rate, seed)
     chunks = ["\n".join(text[start : start + TOGETHER]) for start in range(0, len(text), TOGETHER)]
     for _ in range(passes):
         for chunk in chunks:
-            learner.imitate([(model.encode(OPENING), model.encode_continuation(f" {chunk}"))])
+            imitate(model, learner, [(OPENING, f" {chunk}")])
     learner.close()
     return ModelReader(model)
 

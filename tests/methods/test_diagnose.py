@@ -213,5 +213,5 @@ def test_a_threshold_that_nine_of_ten_pass_is_put_to_the_others() -> None:
 
 def test_samples_that_are_not_there_are_named_with_what_brings_them(tmp_path: Path) -> None:
     with pytest.raises(KeepworthError, match="PersistBench is not shipped") as absent:
-        read_samples(str(tmp_path), 0)
+        read_samples(str(tmp_path))
     assert "pip install --no-deps inspect-evals" in absent.value.fix

@@ -41,6 +41,8 @@ SCALE, FEW = 0.5, 5
 """The squared error at which a cell does not change a pose's score; number of poses that the fine step compares."""
 THRESHOLD, TOLERANCE, SIMILARITY = 0.5, 0.05, 0.98
 """Least probability of a pose to go there; squared error, beyond that of noise, of equal views; least product of histograms."""
+NOISE = 0.1
+"""The standard deviation of a seen colour."""
 GOALS = (1, 3, 8)
 """Goals whose steps are reported; the last is the number of goals in a scene."""
 KEPT = ("map memory", "views one by one", "episodic memory")
@@ -213,19 +215,17 @@ def track(scene: RoomScene, goals: list[Goal], seed: int) -> dict[str, float]:
     return errors
 
 
-def run(
-    *, scenes: int = 24, first: int = 0, noise: float = 0.1, dial: str = "0,0.1,0.2,0.3", budget: int = 400
-) -> Rows:
+def run(*, scenes: int = 24, first: int = 0, dial: str = "0,0.1,0.2,0.3", budget: int = 400) -> Rows:
     """Measures success, SPL and steps of all arms, and errors of localisation; means over scenes of means over their goals.
 
     Args:
         scenes, first: Number of scenes, and the number of the first.
-        noise, dial: Standard deviation of a seen colour, and those at which localisation is measured, with commas.
+        dial: Standard deviations of a seen colour at which localisation is measured, with commas.
         budget: Steps of an episode.
     """
     measured = []
     for seed in range(first, first + scenes):
-        scene = RoomScene(np.random.default_rng([71, seed]), noise)
+        scene = RoomScene(np.random.default_rng([71, seed]), NOISE)
         goals = draw_goals(scene, np.random.default_rng([74, seed]), GOALS[-1])
         numbers: dict[str, float] = {"oracle, steps": float(np.mean([goal.shortest for goal in goals]))}
         for state, names in (("forgotten", ARMS), ("kept", KEPT)):

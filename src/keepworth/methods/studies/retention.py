@@ -132,15 +132,17 @@ class _Store:
     def meet(self, facts: Sequence[DrawnFact]) -> None:
         self.memory.add_many([fact.statement for fact in facts], repeat=True)
 
+    def find(self, query: str) -> Any:
+        """Returns the first hit, or none, as a list."""
+        return self.memory.search(query, top_k=1, mode=self.mode, explore=False)
+
     def recall(self, facts: Sequence[DrawnFact]) -> list[float]:
         """Returns 1 where the first hit for a fact's cue contains its value."""
-        first = [self.memory.search(fact.cue, top_k=1, mode=self.mode, explore=False) for fact in facts]
-        return [float(bool(hits) and fact.value in hits[0].text) for fact, hits in zip(facts, first, strict=True)]
+        return [float(any(fact.value in hit.text for hit in self.find(fact.cue))) for fact in facts]
 
     def recognise(self, facts: Sequence[DrawnFact]) -> list[float]:
         """Returns for each fact the score of its first hit."""
-        first = [self.memory.search(fact.statement, top_k=1, mode=self.mode, explore=False) for fact in facts]
-        return [hits[0].score if hits else 0.0 for hits in first]
+        return [sum(hit.score for hit in self.find(fact.statement)) for fact in facts]
 
 
 @dataclass(slots=True)

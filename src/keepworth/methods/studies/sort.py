@@ -25,7 +25,6 @@ MET = "Which of these were you told?"
 def run(
     *,
     texts: int = 20,
-    sessions: int = 1,
     distances: str = "1,2,4,8",
     items: int = 8,
     passes: int = 0,
@@ -39,8 +38,7 @@ def run(
     """Measures the share of pairs ordered correctly, in all and by distance.
 
     Args:
-        texts: Most texts.
-        sessions: Conversations of a text.
+        texts: Most texts, of one conversation each.
         distances: Turns between the two sentences, with commas.
         items: Entries that a search shows.
         passes: How often weights learn a text; 0 leaves that arm out.
@@ -55,7 +53,7 @@ def run(
     from keepworth.methods.benchmarks.order_recall import order_recall
     from keepworth.tasks.benchmark import cluster_of, haystack
 
-    asked = order_recall("test", sessions=sessions, distances=distances.split(","), seed=seed)
+    asked = order_recall("test", sessions=1, distances=distances.split(","), seed=seed)
     chosen = list(dict.fromkeys(map(cluster_of, asked)))[:texts]
     tasks = [task for task in asked if cluster_of(task) in chosen]
     if len(chosen) < 3:

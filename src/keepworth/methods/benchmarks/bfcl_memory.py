@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keepworth.episodes.episode import Session, Task
-from keepworth.episodes.errors import require_known
 from keepworth.methods.benchmarks._files import PathName, find_data, read_records
 from keepworth.methods.benchmarks._passages import name_of, passage
 from keepworth.registry import Method
@@ -20,7 +19,6 @@ from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.json_lines import marked
 from keepworth.tasks.metrics import tokens
-from keepworth.tasks.splits import SPLITS
 
 SCENARIOS: Mapping[str, tuple[str, ...]] = {
     "train": ("customer",),
@@ -37,9 +35,8 @@ def bfcl_memory(split: str, *, data: PathName | None = None) -> list[Task]:
 
     Evidence is found by the sentence that the key quotes: the turns that contain it, else the one with most of its words.
     cluster: the conversation that holds the evidence; there are too few people to resample. tags: type (the scenario), split,
-    cluster. Raises MissingData, WrongFormat, UnknownName.
+    cluster. Raises MissingData.
     """
-    require_known("split", split, SPLITS)
 
     def read(file: str, *fields: str) -> Sequence[Mapping[str, Any]]:
         path = find_data(_NAME, (file,), data, folder="bfcl_memory", source=_SOURCE, several=True)

@@ -6,13 +6,13 @@ import random
 from dataclasses import replace
 
 from keepworth.episodes.episode import Task
-from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.benchmarks._passages import name_of, passage, with_evidence
 from keepworth.methods.benchmarks._people import ATTRIBUTES, names_of, values_of
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.json_lines import marked
-from keepworth.tasks.splits import SPLITS, draw_order
+from keepworth.tasks.splits import draw_order
 
 _BOOKS = {"train": 6, "dev": 3, "test": 10}
 """The number of books of a side."""
@@ -32,7 +32,6 @@ def compositions(split: str, *, hops: int = 2, people: int = 8, questions: int =
     search by the question's words finds the first fact only. Every fact stands in a session of its own, in random order. tags:
     type (the attribute), split, cluster (the book). Raises KeepworthError.
     """
-    require_known("split", split, SPLITS)
     most = len(names_of(split))
     if hops not in (2, 3) or not 4 <= people <= most or questions < 1:
         raise KeepworthError(

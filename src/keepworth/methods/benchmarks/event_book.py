@@ -9,13 +9,13 @@ from datetime import date, timedelta
 from itertools import permutations
 
 from keepworth.episodes.episode import Session, Task
-from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.benchmarks._passages import name_of, passage, with_evidence
 from keepworth.methods.benchmarks._people import names_of
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.json_lines import marked
-from keepworth.tasks.splits import SPLITS, draw_order, side
+from keepworth.tasks.splits import draw_order, side
 
 
 def _words(text: str) -> list[str]:
@@ -71,7 +71,6 @@ def event_book(split: str, *, chapters: int = 100, each: int = 3, seed: int = 0)
     Scored by `set_f1`, `token_f1` and `in_order`. The mean over groups of the first kind is "simple recall", the mean of the
     others "chronological awareness"; the paper's own books are written by a language model and have 100,000 tokens. tags:
     type ("0 events", ..., "latest", "in order"), split, cluster (the book)."""
-    require_known("split", split, SPLITS)
     if chapters < 10 or each < 1:
         raise KeepworthError(f"chapters={chapters}, each={each}: at least 10 chapters and 1 question.", "Write more.")
     return [task for number in range(_BOOKS[split]) for task in _book(split, number, chapters, each, seed)]

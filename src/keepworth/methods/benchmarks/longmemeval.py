@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from keepworth.episodes.episode import Session, Task, Turn
-from keepworth.episodes.errors import require_known
 from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
 from keepworth.methods.benchmarks._longmemeval import longmemeval, longmemeval_shared
 from keepworth.methods.benchmarks._longmemeval_questions import gold_answers, iso_date, questions
@@ -17,7 +16,6 @@ from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.splits import SPLITS
 
 _S = (
     *("longmemeval_s_cleaned.json", "longmemeval_s.json", "longmemeval_s"),
@@ -33,8 +31,7 @@ def longmemeval_file(split: str, *, data: PathName | None = None, abstention: bo
     evidence. Sessions are renamed: the names of evidence sessions in the file begin with "answer". abstention: whether
     questions that must be declined are asked. M is a file of gigabytes, read whole. tags: type, split, abstention.
 
-    Raises MissingData, WrongFormat, UnknownName."""
-    require_known("split", split, SPLITS)
+    Raises MissingData."""
     source = "huggingface.co/datasets/xiaowu0162/longmemeval-cleaned"
     names = tuple(name + end for name in _S for end in ("", ".gz"))
     path = find_data("LongMemEval S or M", names, data, folder="longmemeval", source=source)

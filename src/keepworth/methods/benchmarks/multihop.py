@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 from keepworth.episodes.episode import Session, Task
-from keepworth.episodes.errors import require_known
 from keepworth.methods.benchmarks._files import PathName, find_data, read_records
 from keepworth.methods.benchmarks._passages import name_of, passage, with_evidence
 from keepworth.methods.benchmarks._passages import pooled as over_one_haystack
@@ -26,7 +25,7 @@ FIELDS = ("id", "question", "answer", "supporting_facts", "context")
 
 def hotpotqa(split: str, *, data: PathName | None = None, pooled: bool = False) -> list[Task]:
     """Returns the tasks of one split of HotpotQA. pooled: over one haystack of all paragraphs of the split, instead of ten for
-    each question. tags: type (bridge, comparison), split, level. Raises MissingData, WrongFormat, UnknownName."""
+    each question. tags: type (bridge, comparison), split, level. Raises MissingData."""
     return _tasks("HotpotQA", "hotpotqa", "hotpotqa.github.io", "CC BY-SA 4.0", split, data, pooled)
 
 
@@ -41,7 +40,6 @@ def two_wiki(split: str, *, data: PathName | None = None, pooled: bool = False) 
 def _tasks(
     name: str, folder: str, source: str, licence: str, split: str, data: PathName | None, pooled: bool
 ) -> list[Task]:
-    require_known("split", split, SPLITS)
     described: dict[str, Any] = {"folder": folder, "source": source, "licence": licence, "several": True}
     records = {}
     for side in SPLITS[SPLITS.index(split) :]:

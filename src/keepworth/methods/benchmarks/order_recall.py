@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from keepworth.episodes.episode import Task
-from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.sentences import sentences
 from keepworth.methods.benchmarks._longmemeval import TEXTS, chats
 from keepworth.methods.benchmarks._passages import mixed, with_evidence
@@ -15,7 +15,6 @@ from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.json_lines import marked
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.splits import SPLITS
 
 _DISTANCES = (1, 2, 4, 8, 16, 32)
 _WORDS = (8, 40)
@@ -31,7 +30,6 @@ def order_recall(
     between the two sentences, one question for each and text. Chance is one half; the order of sentences in the question says
     nothing. SORT's own set (Book-SORT) takes segments of nine books. tags: type (the distance), split, cluster (the text).
     Raises KeepworthError."""
-    require_known("split", split, SPLITS)
     steps = []
     for step in distances:
         if not str(step).isdigit() or not int(step):

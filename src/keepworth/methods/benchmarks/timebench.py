@@ -17,7 +17,6 @@ from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.entries import windows_of
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.splits import SPLITS
 
 QUESTIONS = (
     *("tempreason_l2", "tempreason_l3", "timeqa_easy", "timeqa_hard"),
@@ -43,7 +42,6 @@ def timebench(
     several times is asked once. tags: type (the task), split, abstention (the answer is "unanswerable"). Raises MissingData,
     WrongFormat, UnknownName.
     """
-    require_known("split", split, SPLITS)
     for name in tasks:
         require_known("TimeBench task", name, (*QUESTIONS, *WITHOUT_CONTEXT))
     by_input: dict[str, Task] = {}
@@ -61,7 +59,6 @@ def timebench_choices(
     Choosing any right option is right; questions whose options are all right, or none, are left out. The haystack is the
     dialogue, sentence or premise. tags: type (the task), split. Raises as `timebench`.
     """
-    require_known("split", split, SPLITS)
     for name in tasks:
         require_known("TimeBench task", name, (*CHOICES, *INFERENCES))
     return _sided(split, data, tasks, (*CHOICES, *INFERENCES), _choice)

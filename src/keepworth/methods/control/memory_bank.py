@@ -46,6 +46,9 @@ def make(
     require_known("rule of a bank", rule, ["merge", "fifo"])
 
     class MemoryBank(StepRecurrence):
+        state_shapes = (capacity, width), (capacity,), (), ()
+        """Rows and the times at which they were written, the newest at the end, the number of rows, and the time."""
+
         def __init__(self) -> None:
             super().__init__(input_size, width)
             self.reach = capacity + 1 if rule == "fifo" and not fused else None
@@ -54,11 +57,6 @@ def make(
             self.gate = nn.Linear(2 * width, width)
             nn.init.normal_(self.gate.weight, std=1e-3)
             nn.init.zeros_(self.gate.bias)
-
-        def initial_state(self, batch: int) -> State:
-            """Returns rows and the times at which they were written, the newest at the end, the number of rows, and the time."""
-            memory = self.zeros(batch, capacity, width), self.zeros(batch, capacity)
-            return *memory, self.zeros(batch), self.zeros(batch)
 
         def project(self, x: Tensor) -> Tensor:
             return self.embed(x)

@@ -97,14 +97,13 @@ def make(
             return (weights @ split(values)).transpose(-3, -2).flatten(-2)
 
     class TransformerXl(SegmentedMemory):
+        state_shapes = ((window,), *((window, 2 * width),) * layers)
+
         def __init__(self) -> None:
             super().__init__(input_size, width)
             self.context, self.reach = window + 1, layers * window + 1
             self.embed = nn.Linear(input_size, width)
             self.layers = nn.ModuleList(Layer() for _ in range(layers))
-
-        def initial_state(self, batch: int) -> State:
-            return (self.zeros(batch, window), *(self.zeros(batch, window, 2 * width) for _ in range(layers)))
 
         def run(self, x: Tensor, state: State, starts: Tensor | None, mask: Tensor | None) -> tuple[Tensor, State]:
             valid, *memory = state

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -34,6 +34,7 @@ WINDOW, PATIENCE, MASTERED = 4, 6, 3
 it."""
 Judgement = Literal["continue", "stop", "harder"]
 History = Mapping[Goal, Sequence[bool]]
+"""The outcomes of each task's attempts, in order."""
 
 
 def take_apart(goal: Goal) -> list[Goal]:
@@ -53,14 +54,6 @@ def with_parts(goals: Sequence[Goal]) -> list[Goal]:
                 wanted[part] = None
                 waiting.append(part)
     return sorted(wanted, key=lambda goal: (len(" ".join(goal).split()), sorted(goal)))
-
-
-class Experimenter(Protocol):
-    """Runs the experiments. history: the outcomes of each task's attempts, in order."""
-
-    def propose(self, tasks: Sequence[Goal], history: History) -> Goal: ...
-
-    def judge(self, curve: Sequence[bool]) -> Judgement: ...
 
 
 class ByRules:

@@ -8,6 +8,7 @@ The set has its own filler conversations, under terms of their own. Here session
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from keepworth.episodes.episode import Session, Task
@@ -55,12 +56,7 @@ def prefeval(split: str, *, data: PathName | None = None, distractors: int = 10,
 def _task(id: str, record: Mapping[str, Any], split: str, pool: Sequence[Session], count: int) -> Task:
     preference, question = str(record["preference"]), str(record["question"])
     options = [str(option) for option in record["mcq"]["classification_task_options"]]
-    others: list[Session] = []
-    for session in pool:
-        if len(others) == count:
-            break
-        if not competes(session, f"{question} {preference}", ()):
-            others.append(session)
+    others = islice((talk for talk in pool if not competes(talk, f"{question} {preference}", ())), count)
     first = passage(name_of("prefeval", "said", id), [preference], marked={0}, date=_FIRST)
     return with_evidence(
         Task(

@@ -19,7 +19,7 @@ from keepworth.environments.environment import Step
 from keepworth.environments.scene import Scene, Stream, StreamTask, ends, goes_on
 from keepworth.environments.streams import World
 from keepworth.episodes.episode import Observation, Task
-from keepworth.methods.worlds._java import Games, lacks, require
+from keepworth.methods.worlds._java import Games, OnSharedEngine, lacks, require
 from keepworth.registry import Method
 
 GOAL = "put away"
@@ -35,7 +35,7 @@ GAMES = Games()
 available = partial(lacks, "textworld_express")
 
 
-class Household:
+class Household(OnSharedEngine):
     """One game: each thing must be put in its place within `TRIES` tries; a wrong place is not offered again."""
 
     def __init__(self, engine: Any, fold: str, seed: int) -> None:
@@ -74,9 +74,6 @@ class Household:
             return ends(0.0, float(rose))
         self.scene = scene
         return goes_on(scene, float(rose))
-
-    async def close(self) -> None:
-        """Does nothing: the engine is shared."""
 
     def _step(self, action: str) -> bool:
         before = self._state["score"]

@@ -21,7 +21,7 @@ import numpy as np
 from keepworth.episodes.arrays import Floats
 from keepworth.evaluation.study import Rows, Study, named, rows_of
 from keepworth.methods.benchmarks._longmemeval import longmemeval
-from keepworth.methods.studies._logistic import fit, predict
+from keepworth.methods.studies._logistic import fit
 from keepworth.methods.studies._slates import lexical_scores
 from keepworth.registry import Method, part
 from keepworth.tasks.benchmark import cluster_of, haystack, place, session_of, turn_of
@@ -128,19 +128,19 @@ def explore(
 
 def learn(palaces: Sequence[Palace], draw: np.random.Generator, *, permuted: bool = False) -> Estimate:
     """Returns the estimate of VOI: fitted on random options, then on those that it chooses; `permuted` permutes the rises."""
-    estimate: Estimate | None = None
-    for _ in range(2):
-        samples = explore(palaces, draw, estimate).items()
+
+    def estimate(before: Estimate | None) -> Estimate:
+        samples = explore(palaces, draw, before).items()
         weights = {
             option: fit(rows, draw.permutation(rises) if permuted else rises) for option, (rows, rises) in samples
         }
-        estimate = partial(_rise, weights)
-    assert estimate is not None
-    return estimate
+        return partial(_rise, weights)
+
+    return estimate(estimate(None))
 
 
 def _rise(weights: Mapping[str, Floats], option: str, row: Floats) -> float:
-    return predict(weights[option], row) if option in weights else 0.0
+    return float(1 / (1 + np.exp(-row @ weights[option])))
 
 
 def walk(palace: Palace, estimate: Estimate) -> tuple[list[int], list[float]]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from keepworth.environments.environment import Step
-from keepworth.environments.scene import Scene, Stream, StreamTask, ends, goes_on
+from keepworth.environments.scene import Scene, Stream, ends, goes_on
 from keepworth.environments.streams import World
 from keepworth.episodes.episode import Observation, Task
 from keepworth.methods.worlds._java import Games, OnSharedEngine, lacks, require
@@ -116,25 +116,17 @@ def household(
     seeds, later = list(games[fold]()), list(games["test"]())
     if rooms is not None:
         seeds = later = list(generator.choice(seeds, size=rooms, replace=False))
-    name = "household" if rooms is None else "house"
-
-    def game(key: str, number: int, which: str) -> StreamTask:
-        return GAMES.task(key, partial(Household, engine), which, number, "household", GOAL)
-
     drawn = generator.choice(seeds, size=length, replace=length > len(seeds))
     held_seeds = generator.choice(later, size=held_out, replace=held_out > len(later))
     if order != "random":
         drawn = drawn[np.random.default_rng([94, seed, len(order)]).permutation(length)]
-    if rooms is not None:
-        whole = [
-            game(f"house/{fold}/{seed}/{index}", int(number), fold)
-            for index, number in enumerate((*drawn, *held_seeds))
-        ]
-        tasks, others = tuple(whole[:length]), tuple(whole[length:])
-    else:
-        tasks = tuple(game(f"household/{fold}/{number}", int(number), fold) for number in drawn)
-        others = tuple(game(f"household/test/{number}", int(number), "test") for number in held_seeds)
-    return Stream(name, split, seed, order, tasks, others, widest=WIDEST)
+    tasks = []
+    for index, number in enumerate((*drawn, *held_seeds)):
+        of_fold = fold if index < length or rooms is not None else "test"
+        key = f"household/{of_fold}/{number}" if rooms is None else f"house/{fold}/{seed}/{index}"
+        tasks.append(GAMES.task(key, partial(Household, engine), of_fold, int(number), "household", GOAL))
+    name = "household" if rooms is None else "house"
+    return Stream(name, split, seed, order, tuple(tasks[:length]), tuple(tasks[length:]), widest=WIDEST)
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import permutations
 
 import numpy as np
 
@@ -98,12 +99,7 @@ def tool_graph(parameters: WorkshopStream, *, split: str, seed: int, order: str 
             leaning[right] = np.log(base / (1.0 - base) * np.exp(np.delete(leaning, right)).sum())
             moves.append(Move(" ".join([*name, state]), tools[right], tuple(leaning.tolist())))
         routines.append((base, tuple(moves)))
-    chains = [
-        (first, second)
-        for first in range(parameters.routines)
-        for second in range(parameters.routines)
-        if first != second
-    ]
+    chains = list(permutations(range(parameters.routines), 2))
     generator.shuffle(chains)
     reserved = max(1, len(chains) // 4)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -44,10 +45,7 @@ def _orders(split: str, number: int, count: int, distances: Sequence[int], seed:
     draw = random.Random(f"order/{split}/{seed}/{number}")
     talk = [replace(session, date="") for session in chats(split, -number - 1, count, seed)]
     turns = [(session.id, turn) for session in talk for turn in session.turns]
-    counts: dict[str, int] = {}
-    for _, turn in turns:
-        for sentence in sentences(turn.text):
-            counts[normalise(sentence)] = counts.get(normalise(sentence), 0) + 1
+    counts = Counter(normalise(sentence) for _, turn in turns for sentence in sentences(turn.text))
     usable = [
         [s for s in sentences(turn.text) if counts[normalise(s)] == 1 and _WORDS[0] <= len(s.split()) <= _WORDS[1]]
         for _, turn in turns

@@ -74,18 +74,13 @@ def fit_agent(state: Floats, pays: Floats, days: Floats) -> Floats:
     return weights
 
 
-@dataclass
 class ValueMemory:
     """A ring buffer of contexts, actions and values."""
 
-    width: int
-    capacity: int = CAPACITY
-
-    def __post_init__(self) -> None:
-        self.keys = np.zeros((self.capacity, self.width))
-        self.actions = np.zeros(self.capacity, dtype=int)
-        self.values = np.zeros(self.capacity)
-        self.count = 0
+    def __init__(self, width: int, capacity: int = CAPACITY) -> None:
+        self.width, self.capacity, self.count = width, capacity, 0
+        self.keys, self.values = np.zeros((capacity, width)), np.zeros(capacity)
+        self.actions = np.zeros(capacity, dtype=int)
 
     def add(self, keys: Floats, actions: Floats, values: Floats) -> None:
         places = (self.count + np.arange(len(keys))) % self.capacity

@@ -11,7 +11,7 @@ features known before reading, fitted on questions with marked evidence: first o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -134,13 +134,9 @@ def learn(palaces: Sequence[Palace], draw: np.random.Generator, *, permuted: boo
         weights = {
             option: fit(rows, draw.permutation(rises) if permuted else rises) for option, (rows, rises) in samples
         }
-        return partial(_rise, weights)
+        return lambda option, row: float(1 / (1 + np.exp(-row @ weights[option])))
 
     return estimate(estimate(None))
-
-
-def _rise(weights: Mapping[str, Floats], option: str, row: Floats) -> float:
-    return float(1 / (1 + np.exp(-row @ weights[option])))
 
 
 def walk(palace: Palace, estimate: Estimate) -> tuple[list[int], list[float]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import product
+from itertools import chain, product
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -114,17 +114,16 @@ def steps_of(episode: Episode) -> list[str]:
 
 def assess(model: Any, group: Sequence[Episode]) -> list[float]:
     """Returns the lowest log-odds of Yes over No among each answer's steps, by the model."""
-    asked: dict[str, float] = {}
     answers = []
     for episode in group:
         steps = steps_of(episode) or [""]
         begins = [f"{episode.question}\n{''.join(steps[: index + 1]).strip()}{ASKED}" for index in range(len(steps))]
         answers.append(begins)
-        asked.update(dict.fromkeys(begins, 0.0))
+    asked = dict.fromkeys(chain.from_iterable(answers))
     yes, no = (model.encode_continuation(word) for word in (" Yes", " No"))
     scores = model.score([model.encode(text) for text in asked], [[yes, no] for _ in asked])
-    asked = {text: sum(of[0]) - sum(of[1]) for text, of in zip(asked, scores, strict=True)}
-    return [min(asked[text] for text in begins) for begins in answers]
+    odds = {text: sum(of[0]) - sum(of[1]) for text, of in zip(asked, scores, strict=True)}
+    return [min(odds[text] for text in begins) for begins in answers]
 
 
 def likelihood(model: Any, episode: Episode) -> float:

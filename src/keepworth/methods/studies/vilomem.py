@@ -225,9 +225,8 @@ def run(*, seeds: int = 12, first: int = 0, length: int = 300, reader: str = "oc
         done["answers of other tasks"] = play(tasks, leaning, Memory(), seed, True)
         done["table of words and conditions"] = tabulate(tasks)
         done["chance of treatment, all read rightly"] = [1 / len(ACTIONS)] * length
-        by_itself = [leaning[seen.word, seen.condition] == seen.action for seen in tasks]
-        done["all read rightly, without memory"] = list(map(float, by_itself))
-        done["oracle"] = [1.0] * length
+        by_itself = [float(leaning[seen.word, seen.condition] == seen.action) for seen in tasks]
+        done |= {"all read rightly, without memory": by_itself, "oracle": [1.0] * length}
         measured.append({name: float(np.mean(values[length // 2 :])) for name, values in done.items()})
     arms, names = arms_of(measured), list(map(str, range(seeds)))
     pairs = [("two streams", other) for other in list(arms)[1:-1]]

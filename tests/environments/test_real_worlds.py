@@ -110,7 +110,7 @@ def test_every_labelled_stream_says_what_it_lacks() -> None:
 
 
 def test_missing_or_foreign_data_is_named(tmp_path: Path) -> None:
-    with pytest.raises(KeepworthError, match=r"no .*train\.csv\.gz"):
+    with pytest.raises(KeepworthError, match=r"not found.*train\.csv\.gz"):
         labelled("banking77", tmp_path)
     with gzip.open(tmp_path / "train.csv.gz", "wt") as file:
         file.write("a,b\n1,2\n")

@@ -111,8 +111,8 @@ def test_a_tree_has_every_edge_once_and_answers_by_level() -> None:
     assert len(names) == 2 + 4 + 8 + 16
     assert len(hierarchy.edges_of(leaves)) == 4 + 8 + 16
     leaf = hierarchy.Leaf("Belko", ("Fam", "Ord", "Rea"))
-    assert leaf.question(2, path=True) == "Which realm is Belko of? Name the path."
-    assert (leaf.answer(2, path=True), leaf.answer(2, path=False)) == (" Fam, Ord, Rea.", " Rea.")
+    assert leaf.ask(2, path=True) == ("Which realm is Belko of? Name the path.", " Fam, Ord, Rea.")
+    assert leaf.ask(2, path=False)[1] == " Rea."
     assert hierarchy.stated(" Fam, Ord, Rea. Then") == leaf.path
 
 
@@ -213,5 +213,5 @@ def test_a_threshold_that_nine_of_ten_pass_is_put_to_the_others() -> None:
 
 def test_samples_that_are_not_there_are_named_with_what_brings_them(tmp_path: Path) -> None:
     with pytest.raises(KeepworthError, match="PersistBench is not shipped") as absent:
-        read_samples(str(tmp_path), 0)
+        read_samples(str(tmp_path))
     assert "pip install --no-deps inspect-evals" in absent.value.fix

@@ -473,14 +473,13 @@ def test_texts_are_played_as_they_are_and_a_door_is_chosen_by_its_number() -> No
     assert done == [1.0, 0.0, 1.0, 0.0]
 
 
-def test_a_game_is_solved_by_its_plan_and_is_the_same_after_it_was_stored() -> None:
+def test_a_game_is_solved_by_its_plan_and_by_nothing_less() -> None:
     made = starling.game([7], list(starling.SKILLS)[:6], links=4)
     assert len(made.plan) == len(made.rewards) == 4
     assert sum(made.rewards.values()) == pytest.approx(1.0)
     assert starling.GamePlay(made).follow(made.plan)
     assert not starling.GamePlay(made).follow(made.plan[1:]), "the first thing holds the second tool"
     assert not starling.GamePlay(made).follow(made.plan[:3])
-    assert starling.Game.from_json(made.to_json()) == made
 
 
 def test_a_thing_changes_by_its_verb_with_a_tool_that_fits_and_by_nothing_else() -> None:

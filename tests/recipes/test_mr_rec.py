@@ -10,11 +10,11 @@ import pytest
 from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.studies import mr_rec
 from keepworth.methods.studies._aspects import GlobalMemory, LocalMemory, Pattern, RecommendationRequest
-from keepworth.methods.studies._ratings import RatedItem, Rating, Ratings, make_ratings
+from keepworth.methods.studies._ratings import Rating, Ratings, make_ratings
 from keepworth.tasks.splits import side
 
 ITEMS = {
-    id: RatedItem(id, f"The {id}", tuple(categories.split()))
+    id: tuple(categories.split())
     for id, categories in {
         "a": "film dark slow", "b": "film dark", "c": "film slow", "d": "film", "e": "film funny", "n": "novel dark",
     }.items()
@@ -77,7 +77,7 @@ def test_chance_and_the_two_terms() -> None:
 
 def test_a_request_is_for_the_latest_rating_above_the_mean_before_it() -> None:
     user = next(name for name in map(str, range(99)) if side(name) == "train")
-    items = {str(n): RatedItem(str(n), f"t{n}", ("film",)) for n in range(20)}
+    items = {str(n): ("film",) for n in range(20)}
     own = tuple(Rating(user, str(n), rating) for n, rating in enumerate([3, 3, 3, 3, 3, 4, 5, 1]))
     of = Ratings(items, {user: own})
     (made,) = mr_rec.requests(of, "train")

@@ -7,7 +7,7 @@ before it is then the initial one, and nothing earlier affects its output or any
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from keepworth.episodes.needs import needs_control
@@ -31,10 +31,12 @@ class SequenceMemory(nn.Module, ABC):
     Attributes:
         input_size: Features of an input.
         output_size: Features of an output.
+        state_shapes: The shape of each part of the state of one batch element, for states that are zero at first.
         context: K, how many of the last inputs it takes at once; 1 for a recurrence.
         reach: How many of the last inputs its outputs can depend on at all; None without bound.
     """
 
+    state_shapes: Sequence[tuple[int, ...]] = ()
     context: int = 1
     reach: int | None = None
 
@@ -43,9 +45,9 @@ class SequenceMemory(nn.Module, ABC):
         self.input_size = input_size
         self.output_size = output_size
 
-    @abstractmethod
     def initial_state(self, batch: int) -> State:
         """Returns the state before any input, for a batch of this size."""
+        return tuple(self.zeros(batch, *shape) for shape in self.state_shapes)
 
     @abstractmethod
     def forward(
@@ -78,7 +80,7 @@ class SequenceMemory(nn.Module, ABC):
 class SegmentedMemory(SequenceMemory):
     """A memory that runs over long inputs part by part, to bound the memory of a computation.
 
-    A subclass implements `initial_state` and `run`, which must be exact from one segment to the next.
+    A subclass implements `run`, which must be exact from one segment to the next.
 
     Attributes:
         segment: How many steps are run at once.
@@ -146,7 +148,7 @@ class LinearRecurrence(SegmentedMemory):
 
 
 class StepRecurrence(SequenceMemory):
-    """A memory whose update needs its state, in a loop over time. A subclass implements `initial_state` and `cell`."""
+    """A memory whose update needs its state, in a loop over time. A subclass implements `cell`."""
 
     def project(self, x: Tensor) -> Tensor:
         """Computes the part of an update that needs no state, for all steps: [batch, time, input_size] -> [batch, time, ...]."""

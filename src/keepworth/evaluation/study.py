@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
+
+import numpy as np
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.statistics import pooled_estimate
@@ -72,3 +74,28 @@ def rows_of(
         spread = {"mean": estimate.mean, "low": estimate.low, "high": estimate.high}
         rows.append({"arm": arm, **spread, "n": len(clusters), "clusters": len(set(clusters))})
     return rows
+
+
+def differences(
+    arms: Mapping[str, Sequence[float]],
+    pairs: Iterable[tuple[str, str]],
+    clusters: Sequence[str],
+    within: tuple[float, float] | None = (-1.0, 1.0),
+) -> Rows:
+    """Returns a row for every pair of arms: the first minus the second, measurement by measurement, as in `rows_of`."""
+    gaps = {f"{one} minus {other}": np.subtract(arms[one], arms[other]).tolist() for one, other in pairs}
+    return rows_of(gaps, clusters, within)
+
+
+def arms_of(measured: Iterable[Mapping[str, float]]) -> dict[str, list[float]]:
+    """Returns the numbers of every arm. measured: for every unit the number of each arm."""
+    arms: dict[str, list[float]] = {}
+    for numbers in measured:
+        for arm, value in numbers.items():
+            arms.setdefault(arm, []).append(float(value))
+    return arms
+
+
+def named(rows: Iterable[Mapping[str, Any]], before: str = "", after: str = "") -> Rows:
+    """Returns the rows with `before` and `after` around the names of their arms."""
+    return [{**row, "arm": f"{before}{row['arm']}{after}"} for row in rows]

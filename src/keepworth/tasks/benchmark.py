@@ -165,19 +165,20 @@ def digest(tasks: Sequence[Task]) -> str:
     """Returns a hash of all questions, haystacks and answers of tasks; equal data has equal hashes. `scoring` hashes how answers
     are judged."""
     whole = hashlib.sha256()
-    cache: dict[int, bytes] = {}
+    cache: dict[tuple[str, str, int], bytes] = {}  # two haystacks may name the same turns differently
     for task in tasks:
         for part in (task.key, task.input, *task.answers, *task.options, task.asked_at):
             whole.update(part.encode("utf-8", "surrogatepass") + b"\x1f")
         for session in task.sessions:
-            if id(session.turns) not in cache:
+            key = session.id, session.date, id(session.turns)
+            if key not in cache:
                 turns = (
                     "\x1e".join((t.speaker, t.text, str(t.evidence), *([t.date] if t.date else [])))
                     for t in session.turns
                 )
                 content = "\x1f".join((session.id, session.date, *turns))
-                cache[id(session.turns)] = hashlib.sha256(content.encode("utf-8", "surrogatepass")).digest()
-            whole.update(cache[id(session.turns)])
+                cache[key] = hashlib.sha256(content.encode("utf-8", "surrogatepass")).digest()
+            whole.update(cache[key])
     return whole.hexdigest()
 
 

@@ -22,10 +22,11 @@ from fractions import Fraction
 from functools import lru_cache
 from importlib import resources
 
-from keepworth.episodes.episode import Session, Task, Turn
+from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.memory.sentences import sentences
 from keepworth.methods.benchmarks._files import assign_sides
+from keepworth.methods.benchmarks._passages import passage
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.splits import SPLITS, side
 from keepworth.tasks.verifiers import shown
@@ -74,7 +75,7 @@ def arithmetic(source: str, split: str, *, verifier: str = "numeric", remembered
             key=f"{source}/{problem.id}",
             source=source,
             input=problem.asked if remembered else problem.question,
-            sessions=(_story(problem),) if remembered else (),
+            sessions=(passage(problem.id, [problem.story], marked={0}),) if remembered else (),
             evidence=(problem.id,) if remembered else (),
             answers=(problem.answer,),
             verifier=verifier,
@@ -83,10 +84,6 @@ def arithmetic(source: str, split: str, *, verifier: str = "numeric", remembered
         for problem in problems(source)
         if problem.split == split
     ]
-
-
-def _story(problem: Problem) -> Session:
-    return Session(problem.id, "", (Turn("user", problem.story, 0, evidence=True),))
 
 
 @lru_cache(maxsize=len(SOURCES))
@@ -113,7 +110,7 @@ def _svamp(data: bytes) -> list[Problem]:
         Problem(
             id=record["ID"],
             question=_joined(record["Body"], record["Question"]),
-            answer=shown(_exact(record["Answer"])),
+            answer=shown(Fraction(str(record["Answer"]))),
             type=record["Type"].lower().replace("divison", "division"),  # corrects a misspelling of the source
             split=side_of[record["ID"]],
             equation=_tidy(record["Equation"]),
@@ -133,10 +130,6 @@ def _tidy(equation: str) -> str:
     """Shortens an equation: `( 76.0 - 25.0 )` becomes `76 - 25`."""
     text = re.sub(r"(\d)\.0\b", r"\1", " ".join(equation.split()))
     return text[2:-2] if text.startswith("( ") and text.endswith(" )") and text.count("(") == 1 else text
-
-
-def _exact(value: float) -> Fraction:
-    return Fraction(str(value))
 
 
 def _marks(body: str) -> set[str]:

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 
 from keepworth.episodes.episode import Session, Task
 from keepworth.episodes.errors import KeepworthError, require_known
@@ -113,14 +114,15 @@ def longmemeval_shared(split: str, *, distractors: int = 500, seed: int = 0) -> 
             evidence_sessions.setdefault(_content(session), marked(session))
     earlier = {name: sessions_of(name) for name in SPLITS[: SPLITS.index(split)]}
     rivals = {question.id: rivals_of(question.text, question.answers) for question in chosen}
-    ranked = []
-    for session in (
-        session for group in earlier.values() for session in group if _content(session) not in evidence_sessions
-    ):
+
+    def rank(session: Session) -> tuple[int, str]:
         text = spoken(session)
-        competing = sum(competes_with(text) for competes_with in rivals.values())
-        ranked.append((competing, draw_order(seed, "shared", session.id), session))
-    drawn = [session for _, _, session in sorted(ranked, key=lambda one: one[:2])[:distractors]]
+        return sum(competes_with(text) for competes_with in rivals.values()), draw_order(seed, "shared", session.id)
+
+    strangers = [
+        session for group in earlier.values() for session in group if _content(session) not in evidence_sessions
+    ]
+    drawn = sorted(strangers, key=rank)[:distractors]
     trained_on = {session.id for session in earlier.get("train", ())}
     from_training = sum(session.id in trained_on for session in drawn)
     haystack = sorted((*evidence_sessions.values(), *drawn), key=lambda session: (session.date, session.id))
@@ -191,13 +193,8 @@ def _draw(question: LongMemEvalQuestion, count: int, seed: int) -> tuple[Session
         session for session, tie in _pool(question.split) if tie != question.tie and session.date < question.asked_at
     ]
     eligible.sort(key=lambda session: draw_order(seed, question.id, session.id))
-    drawn: list[Session] = []
-    for session in eligible:
-        if len(drawn) == count:
-            break
-        if not competes(session, question.text, question.answers):
-            drawn.append(session)
-    return tuple(drawn)
+    harmless = (session for session in eligible if not competes(session, question.text, question.answers))
+    return tuple(islice(harmless, count))
 
 
 @lru_cache(maxsize=len(SPLITS))

@@ -14,10 +14,9 @@ from importlib import resources
 from typing import Any
 
 from keepworth.episodes.episode import Session, Turn
-from keepworth.methods.benchmarks._files import assign_sides
 from keepworth.tasks.entries import covers
 from keepworth.tasks.metrics import tokens
-from keepworth.tasks.splits import tied
+from keepworth.tasks.splits import side, tied
 
 TYPES = (
     "knowledge-update",
@@ -56,8 +55,8 @@ def questions() -> tuple[LongMemEvalQuestion, ...]:
     """
     records = sorted(_records(), key=lambda record: str(record["question_id"]))
     marks = {record["question_id"]: set(_marks(record)) for record in records}
-    side_of, tie_of = assign_sides(marks), tied(marks)
-    return tuple(_question(record, side_of[record["question_id"]], tie_of[record["question_id"]]) for record in records)
+    ties = tied(marks)
+    return tuple(_question(record, ties[record["question_id"]]) for record in records)
 
 
 def iso_date(text: str) -> str:
@@ -79,7 +78,7 @@ def gold_answers(answer: str | int) -> tuple[str, ...]:
     return (second[1], second[2]) if second else (text,)
 
 
-def _question(record: dict[str, Any], split: str, tie: str) -> LongMemEvalQuestion:
+def _question(record: dict[str, Any], tie: str) -> LongMemEvalQuestion:
     identifier, kind = str(record["question_id"]), str(record["question_type"])
     answers = gold_answers(record["answer"])
     sessions = sorted(_sessions(record), key=lambda session: (session.date, session.id))
@@ -92,7 +91,7 @@ def _question(record: dict[str, Any], split: str, tie: str) -> LongMemEvalQuesti
         answers=answers,
         asked_at=iso_date(str(record["question_date"])),
         sessions=tuple(sessions),
-        split=split,
+        split=side(tie),
         tie=tie,
         abstention=abstention,
         extractive=not abstention and kind in EXTRACTIVE_TYPES and any(covers(gold, evidence) for gold in answers),

@@ -6,14 +6,15 @@ import csv
 from collections.abc import Sequence
 
 from keepworth.episodes.episode import Task
-from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.benchmarks._files import PathName, find_data
 from keepworth.methods.benchmarks._passages import mixed, name_of, passage, with_evidence
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import WrongFormat, text_of
+from keepworth.tasks.json_lines import marked
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.splits import SPLITS, draw_order, side
+from keepworth.tasks.splits import draw_order, side
 
 
 def banking77(
@@ -27,7 +28,6 @@ def banking77(
     by their names instead of numbers; a reader may then do without memory. Evidence are the examples of the right label. tags:
     type (the intent), split, cluster (the intent). Raises MissingData, WrongFormat.
     """
-    require_known("split", split, SPLITS)
     if examples < 1:
         raise KeepworthError(f"examples={examples}: each label needs one at least.", "Write 1 or another number.")
     queries = {
@@ -51,8 +51,7 @@ def banking77(
     plain = [passage(name_of("banking77", text), [f'"{text}" has {label[intent]}.']) for text, intent in drawn]
     own_marks = {
         intent: tuple(
-            passage(session.id, [session.turns[0].text], marked={0}) if name == intent else session
-            for session, (_, name) in zip(plain, drawn, strict=True)
+            marked(session, {0}) if name == intent else session for session, (_, name) in zip(plain, drawn, strict=True)
         )
         for intent in intents
     }

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from keepworth.episodes.episode import Session, Task
-from keepworth.episodes.errors import require_known
 from keepworth.methods.benchmarks._files import PathName, find_data, read_records
 from keepworth.methods.benchmarks._passages import name_of, passage
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import WrongFormat
+from keepworth.tasks.json_lines import marked
 from keepworth.tasks.metrics import tokens
-from keepworth.tasks.splits import SPLITS
 
 SCENARIOS: Mapping[str, tuple[str, ...]] = {
     "train": ("customer",),
@@ -37,9 +35,8 @@ def bfcl_memory(split: str, *, data: PathName | None = None) -> list[Task]:
 
     Evidence is found by the sentence that the key quotes: the turns that contain it, else the one with most of its words.
     cluster: the conversation that holds the evidence; there are too few people to resample. tags: type (the scenario), split,
-    cluster. Raises MissingData, WrongFormat, UnknownName.
+    cluster. Raises MissingData.
     """
-    require_known("split", split, SPLITS)
 
     def read(file: str, *fields: str) -> Sequence[Mapping[str, Any]]:
         path = find_data(_NAME, (file,), data, folder="bfcl_memory", source=_SOURCE, several=True)
@@ -68,12 +65,9 @@ def _sessions(talks: Sequence[Mapping[str, Any]]) -> list[Session]:
 
 def _task(record: Mapping[str, Any], key: Mapping[str, Any], sessions: Sequence[Session], split: str) -> Task:
     turns = _evidence(str(key["source"]), sessions)
-    marked = {id for id, _ in turns}
-    haystack = tuple(
-        replace(s, turns=tuple(replace(t, evidence=(s.id, t.index) in turns) for t in s.turns)) if s.id in marked else s
-        for s in sessions
-    )
-    evidence = tuple(session.id for session in haystack if session.id in marked)
+    haystack = tuple(marked(session, {index for id, index in turns if id == session.id}) for session in sessions)
+    cited = {id for id, _ in turns}
+    evidence = tuple(session.id for session in haystack if session.id in cited)
     return Task(
         key=f"bfcl-memory/{record['id']}",
         source="bfcl-memory",

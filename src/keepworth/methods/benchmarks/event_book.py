@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, timedelta
+from itertools import permutations
 
-from keepworth.episodes.episode import Session, Task
-from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.episodes.episode import Task
+from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.benchmarks._passages import name_of, passage, with_evidence
 from keepworth.methods.benchmarks._people import names_of
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.splits import SPLITS, draw_order, side
+from keepworth.tasks.json_lines import marked
+from keepworth.tasks.splits import draw_order, side
 
 
 def _words(text: str) -> list[str]:
@@ -42,6 +44,8 @@ _TOLD = (
     "It was {t}, and {e} had come to {s} for the {c}.",
 )
 _CALLED: Mapping[str, str] = {"t": "dates", "s": "places", "e": "people", "c": "kinds of event"}
+_ASKED = (*permutations("esc", 2), ("es", "c"), ("ec", "t"), ("sc", "e"))
+"""The fields of a cue, and the field that is asked for."""
 GROUPS = ("0", "1", "2", "3-5", "6+")
 """Groups of questions by the number of events that match their cue."""
 
@@ -67,7 +71,6 @@ def event_book(split: str, *, chapters: int = 100, each: int = 3, seed: int = 0)
     Scored by `set_f1`, `token_f1` and `in_order`. The mean over groups of the first kind is "simple recall", the mean of the
     others "chronological awareness"; the paper's own books are written by a language model and have 100,000 tokens. tags:
     type ("0 events", ..., "latest", "in order"), split, cluster (the book)."""
-    require_known("split", split, SPLITS)
     if chapters < 10 or each < 1:
         raise KeepworthError(f"chapters={chapters}, each={each}: at least 10 chapters and 1 question.", "Write more.")
     return [task for number in range(_BOOKS[split]) for task in _book(split, number, chapters, each, seed)]
@@ -95,52 +98,50 @@ def _book(split: str, number: int, chapters: int, each: int, seed: int) -> list[
         passage(id, [draw.choice(_TOLD).format(t=e.t, s=e.s, e=e.e, c=e.c)])
         for id, e in zip(names, events, strict=True)
     ]
-    questions: list[tuple[str, str, str, str, tuple[Event, ...]]] = []
-    by_group: dict[str, list[tuple[str, str, str, tuple[Event, ...]]]] = {group: [] for group in GROUPS}
-    for cue, target in (
-        ("e", "s"),
-        ("e", "c"),
-        ("s", "e"),
-        ("s", "c"),
-        ("c", "e"),
-        ("c", "s"),
-        ("es", "c"),
-        ("ec", "t"),
-        ("sc", "e"),
-    ):
-        for values in _cues(cue, events, absent, draw):
-            matching = tuple(
-                event for event in events if all(getattr(event, f) == v for f, v in zip(cue, values, strict=True))
+    chapter, book_id = {event: at for at, event in enumerate(events)}, f"{split}/{seed}/{number}"
+
+    def ask(kind: str, question: str, answer: str, verifier: str, about: Sequence[Event]) -> Task:
+        """Returns a question about some of the events, whose chapters are the evidence."""
+        chapters_about = {chapter[event] for event in about}
+        haystack = tuple(marked(session, {0}) if at in chapters_about else session for at, session in enumerate(book))
+        return with_evidence(
+            Task(
+                key=f"event-book/{book_id}/{name_of(question)}",
+                source=f"event-book+{len(book)}",
+                input=question,
+                answers=(answer,),
+                verifier=verifier,
+                sessions=haystack,
+                tags={"type": kind, "split": split, "cluster": book_id},
             )
+        )
+
+    by_group: dict[str, list[tuple[str, str, list[Event]]]] = {group: [] for group in GROUPS}
+    for cue, target in _ASKED:
+        for values in _cues(cue, events, absent, draw):
+            matching = [
+                event for event in events if all(getattr(event, f) == v for f, v in zip(cue, values, strict=True))
+            ]
             things = sorted({getattr(event, target) for event in matching})
             question = f"Which {_CALLED[target]} go with {_described(cue, values)}?"
             question += " List all, separated by semicolons, or say none."
-            by_group[_group(len(matching))].append((question, "; ".join(things) or "none", "set_f1", matching))
-    for group, events_of in by_group.items():
-        for question, answer, verifier, matching in sorted(events_of, key=lambda one: draw_order(seed, number, one[0]))[
-            :each
-        ]:
-            questions.append((f"{group} events", question, answer, verifier, matching))
+            by_group[_group(len(matching))].append((question, "; ".join(things) or "none", matching))
+    tasks = []
+    for group, questions in by_group.items():
+        questions.sort(key=lambda one: draw_order(seed, number, one[0]))
+        tasks += [ask(f"{group} events", question, answer, "set_f1", of) for question, answer, of in questions[:each]]
     often = [person for person in people if 2 <= sum(event.e == person for event in events) <= 6]
     for person in often[:each]:
         of_person = sorted((event for event in events if event.e == person), key=lambda event: event.day)
         last = f"Where was {person} last, by date?"
-        questions.append(("latest", last, of_person[-1].s, "token_f1", (of_person[-1],)))
+        tasks.append(ask("latest", last, of_person[-1].s, "token_f1", of_person[-1:]))
         kinds_met = list(dict.fromkeys(event.c for event in of_person))
         if len(kinds_met) == len(of_person):
-            questions.append(
-                (
-                    "in order",
-                    f"Which kinds of event was {person} at? List all in order of their dates, separated by semicolons.",
-                    "; ".join(kinds_met),
-                    "in_order",
-                    tuple(of_person),
-                )
+            kinds_in_order = (
+                f"Which kinds of event was {person} at? List all in order of their dates, separated by semicolons."
             )
-    chapter = {event: at for at, event in enumerate(events)}
-    return [
-        _ask(f"{split}/{seed}/{number}", split, book, one, {chapter[event] for event in one[4]}) for one in questions
-    ]
+            tasks.append(ask("in order", kinds_in_order, "; ".join(kinds_met), "in_order", of_person))
+    return tasks
 
 
 def _written(day: int) -> str:
@@ -166,31 +167,6 @@ def _described(cue: str, values: Sequence[str]) -> str:
 
 def _group(count: int) -> str:
     return "6+" if count > 5 else "3-5" if count > 2 else str(count)
-
-
-def _ask(
-    book_id: str,
-    split: str,
-    book: Sequence[Session],
-    row: tuple[str, str, str, str, tuple[Event, ...]],
-    marked: set[int],
-) -> Task:
-    kind, question, answer, verifier, _ = row
-    haystack = tuple(
-        replace(s, turns=tuple(replace(t, evidence=True) for t in s.turns)) if index in marked else s
-        for index, s in enumerate(book)
-    )
-    return with_evidence(
-        Task(
-            key=f"event-book/{book_id}/{name_of(question)}",
-            source=f"event-book+{len(book)}",
-            input=question,
-            answers=(answer,),
-            verifier=verifier,
-            sessions=haystack,
-            tags={"type": kind, "split": split, "cluster": book_id},
-        )
-    )
 
 
 METHOD = Method(

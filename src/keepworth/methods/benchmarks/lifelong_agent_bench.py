@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.episodes.episode import Task
-from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
 from keepworth.methods.benchmarks._passages import name_of, passage
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.splits import SPLITS
 
 
 def lifelong_agent_bench(split: str, *, data: PathName | None = None, memories: int = 100) -> list[Task]:
@@ -30,7 +29,6 @@ def lifelong_agent_bench(split: str, *, data: PathName | None = None, memories: 
     system need its container and are refused. tags: type (the first skill), split, skills. No evidence is marked.
 
     Raises MissingData, WrongFormat."""
-    require_known("split", split, SPLITS)
     if memories < 0:
         raise KeepworthError(f"memories={memories}: there are 0 or more.", "Write 0 or another number.")
     path = find_data(

@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -33,17 +33,10 @@ PROTOCOLS: Mapping[str, Mapping[str, tuple[int, ...]]] = {
 UNANSWERABLE = ("No information available", "Not mentioned")
 _NAMES = ("locomo10.json.gz", "locomo10.json")
 _CORRECTIONS = "answer_key_errors.json"
+_Corrections = Mapping[str, Mapping[str, Any]]
 _EVIDENCE = re.compile(r"D:?(\d+):(\d+)")
 # Remarks of the audit in brackets after an answer, which are not part of it.
 _REMARK = re.compile(r"\s*\((?:[^()]*\bcorrect\b|but |D\d|from |per |as stated)[^()]*\)$")
-
-
-@dataclass(frozen=True, slots=True)
-class _Correction:
-    question: str
-    fault: str
-    answer: str
-    evidence: tuple[str, ...]
 
 
 def locomo(
@@ -78,17 +71,12 @@ def locomo(
         require_known("category", name, CATEGORIES.values())
     if categories is not None and not categories:
         raise ValueError("categories=() leaves no question: name at least one, or leave it out for all but adversarial")
-    wanted = set(categories if categories is not None else CATEGORIES.values()) - (
-        set() if categories is not None else {"adversarial"}
-    )
+    wanted = {*CATEGORIES.values()} - {"adversarial"} if categories is None else {*categories}
     path = find(data)
     corrections = _corrections(path.parent / _CORRECTIONS) if corrected else {}
-    tasks: list[Task] = []
-    for conversation in PROTOCOLS[protocol][split]:
-        tasks.extend(
-            task for task in _conversation(path, conversation, split, corrections) if task.tags["type"] in wanted
-        )
-    return tasks
+    conversations = PROTOCOLS[protocol][split]
+    tasks = (task for number in conversations for task in _conversation(path, number, split, corrections))
+    return [task for task in tasks if task.tags["type"] in wanted]
 
 
 def find(data: str | os.PathLike[str] | None = None) -> Path:
@@ -102,7 +90,7 @@ def iso_date(text: str) -> str:
     return datetime.strptime(text.strip().upper(), "%I:%M %p ON %d %B, %Y").isoformat(timespec="minutes")
 
 
-def _conversation(path: Path, index: int, split: str, corrections: Mapping[str, _Correction]) -> list[Task]:
+def _conversation(path: Path, index: int, split: str, corrections: _Corrections) -> list[Task]:
     conversations = read_records(path, "LoCoMo", ("conversation", "qa"))
     if index >= len(conversations):
         raise WrongFormat(
@@ -123,7 +111,7 @@ def _task(
     split: str,
     sessions: Sequence[Session],
     places: Mapping[str, tuple[str, int]],
-    corrections: Mapping[str, _Correction],
+    corrections: _Corrections,
 ) -> Task:
     category = CATEGORIES[int(str(question["category"]))]
     adversarial = category == "adversarial"
@@ -132,14 +120,14 @@ def _task(
     cited: Sequence[str] = question["evidence"]
     correction = corrections.get(identifier)
     if correction:
-        if correction.question.strip() != text.strip():
+        if correction["question"].strip() != text.strip():
             raise ValueError(
-                f"{_CORRECTIONS}: {identifier} is about {correction.question!r}, but the data has {text!r} there: "
+                f"{_CORRECTIONS}: {identifier} is about {correction['question']!r}, but the data has {text!r} there: "
                 "versions differ"
             )
-        cited = correction.evidence
-        if correction.fault != "WRONG_CITATION" and not adversarial:
-            answers = (correction.answer,)
+        cited = correction["correct_evidence"]
+        if correction["error_type"] != "WRONG_CITATION" and not adversarial:
+            answers = (_REMARK.sub("", str(correction["correct_answer"])),)
     marks = [f"D{int(a)}:{int(b)}" for citation in cited for a, b in _EVIDENCE.findall(citation)]
     evidence = {places[mark] for mark in marks if mark in places}
     haystack = tuple(marked(session, {turn for name, turn in evidence if name == session.id}) for session in sessions)
@@ -158,7 +146,7 @@ def _task(
             "split": split,
             "conversation": str(conversation),
             "abstention": "true" if adversarial else "false",
-            "correction": correction.fault if correction else "",
+            "correction": correction["error_type"] if correction else "",
             "unresolved": " ".join(unresolved),
         },
     )
@@ -182,40 +170,31 @@ def _sessions(conversation: Mapping[str, Any], prefix: str) -> tuple[list[Sessio
     return sessions, places
 
 
-def _corrections(path: Path) -> dict[str, _Correction]:
+def _corrections(path: Path) -> _Corrections:
     if not path.is_file():
         raise MissingData(
             f"corrected=True needs {path}, which is not there.",
             "Get errors.json from github.com/dial481/locomo-audit and save it under that name.",
         )
-    return {
-        record["question_id"]: _Correction(
-            record["question"],
-            record["error_type"],
-            _REMARK.sub("", str(record["correct_answer"])),
-            tuple(record["correct_evidence"]),
-        )
-        for record in json.loads(path.read_text(encoding="utf-8"))
-    }
+    return {record["question_id"]: record for record in json.loads(path.read_text(encoding="utf-8"))}
 
 
+LOCOMO = Method(
+    kind="benchmark",
+    name="locomo",
+    title="LoCoMo",
+    paper="arXiv 2402.17753",
+    about="Answer questions about ten very long conversations of two people",
+    tags=("factual",),
+    make=Benchmark("locomo", locomo, licence="CC BY-NC 4.0"),
+)
 METHODS = (
-    Method(
-        kind="benchmark",
-        name="locomo",
-        title="LoCoMo",
-        paper="arXiv 2402.17753",
-        about="Answer questions about ten very long conversations of two people",
-        tags=("factual",),
-        make=Benchmark("locomo", locomo, licence="CC BY-NC 4.0"),
-    ),
-    Method(
-        kind="benchmark",
+    LOCOMO,
+    replace(
+        LOCOMO,
         name="locomo-corrected",
         title="LoCoMo, corrected",
-        paper="arXiv 2402.17753",
         about="Answer LoCoMo's questions, with the answer key corrected by an audit",
-        tags=("factual",),
         differs="The answer key of an audit replaces the published one.",
         make=Benchmark("locomo-corrected", locomo, licence="CC BY-NC 4.0", dials={"corrected": True}),
     ),

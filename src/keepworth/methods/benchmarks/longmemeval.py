@@ -4,10 +4,10 @@ ones)."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from keepworth.episodes.episode import Session, Task, Turn
-from keepworth.episodes.errors import require_known
 from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
 from keepworth.methods.benchmarks._longmemeval import longmemeval, longmemeval_shared
 from keepworth.methods.benchmarks._longmemeval_questions import gold_answers, iso_date, questions
@@ -16,7 +16,6 @@ from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.splits import SPLITS
 
 _S = (
     *("longmemeval_s_cleaned.json", "longmemeval_s.json", "longmemeval_s"),
@@ -32,8 +31,7 @@ def longmemeval_file(split: str, *, data: PathName | None = None, abstention: bo
     evidence. Sessions are renamed: the names of evidence sessions in the file begin with "answer". abstention: whether
     questions that must be declined are asked. M is a file of gigabytes, read whole. tags: type, split, abstention.
 
-    Raises MissingData, WrongFormat, UnknownName."""
-    require_known("split", split, SPLITS)
+    Raises MissingData."""
     source = "huggingface.co/datasets/xiaowu0162/longmemeval-cleaned"
     names = tuple(name + end for name in _S for end in ("", ".gz"))
     path = find_data("LongMemEval S or M", names, data, folder="longmemeval", source=source)
@@ -82,44 +80,39 @@ def _task(id: str, record: Mapping[str, Any], split: str) -> Task:
     )
 
 
+LONGMEMEVAL = Method(
+    kind="benchmark",
+    name="longmemeval",
+    title="LongMemEval",
+    paper="arXiv 2410.10813",
+    about="Answer questions about a user's own chats from the sessions that hold the answer",
+    tags=("factual",),
+    differs="It is the oracle edition: a haystack has only the sessions with evidence, unlike LongMemEval_S.",
+    make=Benchmark("longmemeval", longmemeval, licence="MIT", shipped=True),
+)
 METHODS = (
-    Method(
-        kind="benchmark",
-        name="longmemeval",
-        title="LongMemEval",
-        paper="arXiv 2410.10813",
-        about="Answer questions about a user's own chats from the sessions that hold the answer",
-        tags=("factual",),
-        differs="It is the oracle edition: a haystack has only the sessions with evidence, unlike LongMemEval_S.",
-        make=Benchmark("longmemeval", longmemeval, licence="MIT", shipped=True),
-    ),
-    Method(
-        kind="benchmark",
+    LONGMEMEVAL,
+    replace(
+        LONGMEMEVAL,
         name="longmemeval+50",
         title="LongMemEval among 50 sessions",
-        paper="arXiv 2410.10813",
         about="Answer LongMemEval's questions among 50 sessions of other users",
-        tags=("factual",),
         differs="Distractors are sessions with the evidence of other questions.",
         make=Benchmark("longmemeval+50", longmemeval, licence="MIT", shipped=True, dials={"distractors": 50}),
     ),
-    Method(
-        kind="benchmark",
+    replace(
+        LONGMEMEVAL,
         name="longmemeval+500",
         title="LongMemEval over one haystack",
-        paper="arXiv 2410.10813",
         about="Answer LongMemEval's questions over one haystack of all evidence and 500 sessions more",
-        tags=("factual",),
         differs="All questions of a split share one haystack.",
         make=Benchmark("longmemeval+500", longmemeval_shared, licence="MIT", shipped=True),
     ),
-    Method(
-        kind="benchmark",
+    replace(
+        LONGMEMEVAL,
         name="longmemeval-file",
         title="LongMemEval from a file",
-        paper="arXiv 2410.10813",
         about="Answer the questions of LongMemEval S, M or another file of its shape",
-        tags=("factual",),
         differs="Answers are judged by F1 of words, not by a model.",
         make=Benchmark("longmemeval-file", longmemeval_file, licence="MIT"),
     ),

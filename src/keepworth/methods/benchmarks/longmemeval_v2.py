@@ -16,7 +16,6 @@ from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.splits import SPLITS
 
 
 def longmemeval_v2(split: str, *, data: PathName | None = None, tier: str = "small", words: int = 400) -> list[Task]:
@@ -28,7 +27,6 @@ def longmemeval_v2(split: str, *, data: PathName | None = None, tier: str = "sma
     tags["judged by"] names theirs. tags: type, split, cluster (the domain and the trajectories, as questions share them).
 
     Raises MissingData, WrongFormat, UnknownName."""
-    require_known("split", split, SPLITS)
     require_known("tier", tier, ("small", "medium"))
     if words < 1:
         raise KeepworthError(f"words={words}: a state has 1 or more.", "Write words=400 or another number.")

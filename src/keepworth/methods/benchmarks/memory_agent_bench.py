@@ -13,7 +13,6 @@ from keepworth.methods.benchmarks._rows import asked_in, pairs
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.entries import windows_of
-from keepworth.tasks.splits import SPLITS
 
 COMPETENCIES = ("Accurate_Retrieval", "Test_Time_Learning", "Long_Range_Understanding", "Conflict_Resolution")
 
@@ -29,7 +28,6 @@ def memory_agent_bench(
     match"; the paper judges summaries with a model, so Long_Range_Understanding is measured in part. A context is on one side.
     No evidence is marked. tags: type (the source), split, cluster (the context). Errors: MissingData, WrongFormat,
     UnknownName."""
-    require_known("split", split, SPLITS)
     require_known("competency", competency, COMPETENCIES)
     path = find_data(
         "MemoryAgentBench",

@@ -10,13 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from keepworth.episodes.episode import Session, Task
-from keepworth.episodes.errors import require_known
 from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
 from keepworth.methods.benchmarks._passages import name_of, passage
 from keepworth.methods.benchmarks._rows import asked_in, pairs
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.splits import SPLITS
 
 
 def _right(value: Any) -> tuple[str, str]:
@@ -37,7 +35,6 @@ def memory_arena(split: str, *, data: PathName | None = None) -> list[Task]:
     and its model judge. Scored by `contains_answer` (of a product, by its number) or, for plans, `token_f1`. tags: type
     (category, or the paper), split, cluster (the row), step. No evidence is marked. Raises MissingData, WrongFormat.
     """
-    require_known("split", split, SPLITS)
     path = find_data(
         "MemoryArena",
         ("data.jsonl", "data.jsonl.gz"),

@@ -9,12 +9,10 @@ those are left out of the earlier side, so that the test side stays whole.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from keepworth.episodes.episode import Session, Task
-from keepworth.episodes.errors import require_known
 from keepworth.methods.benchmarks._files import PathName, find_data, read_records
 from keepworth.methods.benchmarks._passages import name_of, passage, with_evidence
 from keepworth.methods.benchmarks._passages import pooled as over_one_haystack
@@ -27,7 +25,7 @@ FIELDS = ("id", "question", "answer", "supporting_facts", "context")
 
 def hotpotqa(split: str, *, data: PathName | None = None, pooled: bool = False) -> list[Task]:
     """Returns the tasks of one split of HotpotQA. pooled: over one haystack of all paragraphs of the split, instead of ten for
-    each question. tags: type (bridge, comparison), split, level. Raises MissingData, WrongFormat, UnknownName."""
+    each question. tags: type (bridge, comparison), split, level. Raises MissingData."""
     return _tasks("HotpotQA", "hotpotqa", "hotpotqa.github.io", "CC BY-SA 4.0", split, data, pooled)
 
 
@@ -42,33 +40,19 @@ def two_wiki(split: str, *, data: PathName | None = None, pooled: bool = False) 
 def _tasks(
     name: str, folder: str, source: str, licence: str, split: str, data: PathName | None, pooled: bool
 ) -> list[Task]:
-    require_known("split", split, SPLITS)
-    paths = {
-        side: find_data(
-            name,
-            (f"{side}.jsonl.gz", f"{side}.jsonl"),
-            data,
-            folder=folder,
-            source=source,
-            licence=licence,
-            several=True,
-        )
-        for side in SPLITS
-    }
-    later: set[str] = set()
-    for side in SPLITS[SPLITS.index(split) + 1 :]:
-        later |= _supporting(paths[side], name)
+    described: dict[str, Any] = {"folder": folder, "source": source, "licence": licence, "several": True}
+    records = {}
+    for side in SPLITS[SPLITS.index(split) :]:
+        path = find_data(name, (f"{side}.jsonl.gz", f"{side}.jsonl"), data, **described)
+        records[side] = read_records(path, name, FIELDS)
+    asked = records.pop(split)
+    later = {title for of_side in records.values() for record in of_side for title, _ in record["supporting_facts"]}
     tasks = [
         _task(record, folder, split)
-        for record in read_records(paths[split], name, FIELDS)
+        for record in asked
         if not later & {title for title, _ in record["supporting_facts"]}
     ]
     return over_one_haystack(tasks, folder, split) if pooled else tasks
-
-
-@lru_cache(maxsize=8)
-def _supporting(path: Path, name: str) -> frozenset[str]:
-    return frozenset(title for record in read_records(path, name, FIELDS) for title, _ in record["supporting_facts"])
 
 
 def _task(record: Mapping[str, Any], folder: str, split: str) -> Task:
@@ -98,49 +82,42 @@ def _task(record: Mapping[str, Any], folder: str, split: str) -> Task:
     return with_evidence(task)
 
 
+POOLED = "Questions that share a supporting paragraph with a later split are left out, and all have one haystack."
+HOTPOTQA = Method(
+    kind="benchmark",
+    name="hotpotqa",
+    title="HotpotQA",
+    paper="arXiv 1809.09600",
+    about="Answer from two paragraphs of ten",
+    tags=("factual",),
+    differs="Questions that share a supporting paragraph with a question of a later split are left out.",
+    make=Benchmark("hotpotqa", hotpotqa, licence="CC BY-SA 4.0"),
+)
+TWO_WIKI = replace(
+    HOTPOTQA,
+    name="2wiki",
+    title="2WikiMultiHopQA",
+    paper="arXiv 2011.01060",
+    about="Answer from two to four paragraphs of ten",
+    make=Benchmark("2wiki", two_wiki),
+)
 METHODS = (
-    Method(
-        kind="benchmark",
-        name="hotpotqa",
-        title="HotpotQA",
-        paper="arXiv 1809.09600",
-        about="Answer from two paragraphs of ten",
-        tags=("factual",),
-        differs="Questions that share a supporting paragraph with a question of a later split are left out.",
-        make=Benchmark("hotpotqa", hotpotqa, licence="CC BY-SA 4.0"),
-    ),
-    Method(
-        kind="benchmark",
+    HOTPOTQA,
+    replace(
+        HOTPOTQA,
         name="hotpotqa-pooled",
         title="HotpotQA, pooled",
-        paper="arXiv 1809.09600",
         about="Answer from two paragraphs among all paragraphs of a side",
-        tags=("factual",),
-        differs=(
-            "Questions that share a supporting paragraph with a later split are left out, and all have one haystack."
-        ),
+        differs=POOLED,
         make=Benchmark("hotpotqa-pooled", hotpotqa, dials={"pooled": True}, licence="CC BY-SA 4.0"),
     ),
-    Method(
-        kind="benchmark",
-        name="2wiki",
-        title="2WikiMultiHopQA",
-        paper="arXiv 2011.01060",
-        about="Answer from two to four paragraphs of ten",
-        tags=("factual",),
-        differs="Questions that share a supporting paragraph with a question of a later split are left out.",
-        make=Benchmark("2wiki", two_wiki),
-    ),
-    Method(
-        kind="benchmark",
+    TWO_WIKI,
+    replace(
+        TWO_WIKI,
         name="2wiki-pooled",
         title="2WikiMultiHopQA, pooled",
-        paper="arXiv 2011.01060",
         about="Answer from two to four paragraphs among all paragraphs of a side",
-        tags=("factual",),
-        differs=(
-            "Questions that share a supporting paragraph with a later split are left out, and all have one haystack."
-        ),
+        differs=POOLED,
         make=Benchmark("2wiki-pooled", two_wiki, dials={"pooled": True}),
     ),
 )

@@ -7,25 +7,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from keepworth.episodes.episode import Task, Turn
-from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.benchmarks._longmemeval import TEXTS, chats
 from keepworth.methods.benchmarks._passages import with_evidence
 from keepworth.methods.benchmarks._people import names_of
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.splits import SPLITS
+from keepworth.tasks.json_lines import marked
 
 _THINGS = (
-    "archive",
-    "boathouse",
-    "greenhouse",
-    "observatory",
-    "workshop",
-    "cellar",
-    "attic",
-    "library",
-    "garage",
-    "studio",
+    *("archive", "boathouse", "greenhouse", "observatory", "workshop"),
+    *("cellar", "attic", "library", "garage", "studio"),
 )
 _SAID = (
     "By the way, the door code of {n}'s {t} is {v}.",
@@ -40,7 +32,6 @@ def needles(split: str, *, sessions: int = 20, depths: int = 5, seed: int = 0) -
     Needles stand at equal steps of depth, at the end of a user's turn. Each person has a second place with another code, and
     each place a second person, so that a search by person or place alone is not enough. tags: type (the depth, as a share of the
     haystack), split, cluster (the haystack). The dials make it longer or denser."""
-    require_known("split", split, SPLITS)
     if sessions < 1 or not 1 <= depths <= 10:
         raise KeepworthError(
             f"sessions={sessions}, depths={depths}: sessions are 1 or more, depths 1 to 10.", "Change them."
@@ -72,10 +63,7 @@ def _needles(split: str, number: int, count: int, depths: int, seed: int) -> lis
     ]
     tasks = []
     for step, ((person, thing, code), at) in enumerate(zip(facts, where, strict=True)):
-        haystack = tuple(
-            replace(s, turns=tuple(replace(t, evidence=t.index == at[1]) for t in s.turns)) if s.id == at[0] else s
-            for s in talk
-        )
+        haystack = tuple(marked(session, {at[1]}) if session.id == at[0] else session for session in talk)
         depth = step / max(1, depths - 1) if depths > 1 else 0.5
         tasks.append(
             with_evidence(

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from keepworth.episodes.episode import Task
-from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.sentences import sentences
 from keepworth.methods.benchmarks._longmemeval import TEXTS, chats
 from keepworth.methods.benchmarks._passages import mixed, with_evidence
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
+from keepworth.tasks.json_lines import marked
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.splits import SPLITS
 
 _DISTANCES = (1, 2, 4, 8, 16, 32)
 _WORDS = (8, 40)
@@ -30,7 +31,6 @@ def order_recall(
     between the two sentences, one question for each and text. Chance is one half; the order of sentences in the question says
     nothing. SORT's own set (Book-SORT) takes segments of nine books. tags: type (the distance), split, cluster (the text).
     Raises KeepworthError."""
-    require_known("split", split, SPLITS)
     steps = []
     for step in distances:
         if not str(step).isdigit() or not int(step):
@@ -45,10 +45,7 @@ def _orders(split: str, number: int, count: int, distances: Sequence[int], seed:
     draw = random.Random(f"order/{split}/{seed}/{number}")
     talk = [replace(session, date="") for session in chats(split, -number - 1, count, seed)]
     turns = [(session.id, turn) for session in talk for turn in session.turns]
-    counts: dict[str, int] = {}
-    for _, turn in turns:
-        for sentence in sentences(turn.text):
-            counts[normalise(sentence)] = counts.get(normalise(sentence), 0) + 1
+    counts = Counter(normalise(sentence) for _, turn in turns for sentence in sentences(turn.text))
     usable = [
         [s for s in sentences(turn.text) if counts[normalise(s)] == 1 and _WORDS[0] <= len(s.split()) <= _WORDS[1]]
         for _, turn in turns
@@ -71,10 +68,7 @@ def _orders(split: str, number: int, count: int, distances: Sequence[int], seed:
                     input=f'Which of these came first in what you were told? "{one}" Or: "{other}"',
                     answers=(pair[0],),
                     verifier="exact_match",
-                    sessions=tuple(
-                        replace(s, turns=tuple(replace(t, evidence=(s.id, t.index) in marks) for t in s.turns))
-                        for s in talk
-                    ),
+                    sessions=tuple(marked(s, {index for id, index in marks if id == s.id}) for s in talk),
                     tags={"type": f"distance {distance:02}", "split": split, "cluster": f"{split}/{number}"},
                     options=options,
                 )

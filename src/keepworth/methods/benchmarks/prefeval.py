@@ -8,10 +8,11 @@ The set has its own filler conversations, under terms of their own. Here session
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from keepworth.episodes.episode import Session, Task
-from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.benchmarks._competing import competes
 from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
 from keepworth.methods.benchmarks._longmemeval import sessions_of
@@ -19,7 +20,7 @@ from keepworth.methods.benchmarks._passages import mixed, name_of, passage, with
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.splits import SPLITS, draw_order
+from keepworth.tasks.splits import draw_order
 
 _FIRST = "2023-01-01T09:00"
 _ASKED = "2024-01-01T09:00"
@@ -31,9 +32,8 @@ def prefeval(split: str, *, data: PathName | None = None, distractors: int = 10,
 
     distractors: sessions of LongMemEval (of the same side) after the preference, the same for all questions except those that
     compete with a question. Equal preferences or questions are on one side. tags: type and cluster (the topic, one of 20), split.
-    Raises MissingData, WrongFormat, UnknownName.
+    Raises MissingData.
     """
-    require_known("split", split, SPLITS)
     if distractors < 0:
         raise KeepworthError(f"distractors={distractors}: there are 0 or more.", "Write 0 or another number.")
     names = ("explicit_with_mcq.jsonl.gz", "explicit_with_mcq.jsonl")
@@ -56,12 +56,7 @@ def prefeval(split: str, *, data: PathName | None = None, distractors: int = 10,
 def _task(id: str, record: Mapping[str, Any], split: str, pool: Sequence[Session], count: int) -> Task:
     preference, question = str(record["preference"]), str(record["question"])
     options = [str(option) for option in record["mcq"]["classification_task_options"]]
-    others: list[Session] = []
-    for session in pool:
-        if len(others) == count:
-            break
-        if not competes(session, f"{question} {preference}", ()):
-            others.append(session)
+    others = islice((talk for talk in pool if not competes(talk, f"{question} {preference}", ())), count)
     first = passage(name_of("prefeval", "said", id), [preference], marked={0}, date=_FIRST)
     return with_evidence(
         Task(

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.episodes.episode import Task
-from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
 from keepworth.methods.benchmarks._passages import name_of, passage
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.entries import windows_of
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.splits import SPLITS
 
 
 def tau2_bench(split: str, *, data: PathName | None = None, memories: int = 20) -> list[Task]:
@@ -31,7 +30,6 @@ def tau2_bench(split: str, *, data: PathName | None = None, memories: int = 20) 
     side with their tools, which no question asks. Sides are those of `split_tasks.json` (dev is a tenth of its train), else the
     rule of `splits`. tags: type (the domain), split. No evidence is marked. Raises MissingData, WrongFormat.
     """
-    require_known("split", split, SPLITS)
     if memories < 0:
         raise KeepworthError(f"memories={memories}: there are 0 or more.", "Write 0 or another number.")
     source = "github.com/sierra-research/tau2-bench (data/tau2/domains/DOMAIN)"

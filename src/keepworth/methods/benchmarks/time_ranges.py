@@ -11,7 +11,6 @@ from keepworth.methods.benchmarks._passages import name_of, remembered, solved
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.splits import SPLITS
 
 _ANNOTATED = "2025-07"
 """An end in this month is the time at which the annotator's program ran, not what a question says."""
@@ -35,7 +34,6 @@ def time_ranges(
     (intersection over union) or "interval_match". tags: type ("days" or "minutes"), split. Raises MissingData, WrongFormat,
     UnknownName.
     """
-    require_known("split", split, SPLITS)
     require_known("verifier", verifier, ("interval_iou", "interval_match"))
     names = ("question_time_ranges.json.gz", "question_time_ranges.json", "question_time_range_annotated_0717.json")
     source = "github.com/Elvin-Yiming-Du/Memory-T1 (data/question_time_range_annotated_0717.json)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from keepworth.episodes.episode import Task
@@ -16,7 +17,6 @@ from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.entries import windows_of
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.splits import SPLITS
 
 QUESTIONS = (
     *("tempreason_l2", "tempreason_l3", "timeqa_easy", "timeqa_hard"),
@@ -42,7 +42,6 @@ def timebench(
     several times is asked once. tags: type (the task), split, abstention (the answer is "unanswerable"). Raises MissingData,
     WrongFormat, UnknownName.
     """
-    require_known("split", split, SPLITS)
     for name in tasks:
         require_known("TimeBench task", name, (*QUESTIONS, *WITHOUT_CONTEXT))
     by_input: dict[str, Task] = {}
@@ -60,7 +59,6 @@ def timebench_choices(
     Choosing any right option is right; questions whose options are all right, or none, are left out. The haystack is the
     dialogue, sentence or premise. tags: type (the task), split. Raises as `timebench`.
     """
-    require_known("split", split, SPLITS)
     for name in tasks:
         require_known("TimeBench task", name, (*CHOICES, *INFERENCES))
     return _sided(split, data, tasks, (*CHOICES, *INFERENCES), _choice)
@@ -165,44 +163,31 @@ def _choice(id: str, name: str, line: Mapping[str, Any], split: str) -> Task | N
     )
 
 
-# Questions to intervals.
-
-
+LICENCE = "MIT, parts vary"
+TIMEBENCH = Method(
+    kind="benchmark",
+    name="timebench",
+    title="TimeBench",
+    paper="arXiv 2311.17667",
+    about="Answer what held when, from dated facts and articles",
+    tags=("factual",),
+    differs="Only the tasks of its public subset are asked, after the facts were stored.",
+    make=Benchmark("timebench", timebench, licence=LICENCE),
+)
 METHODS = (
-    Method(
-        kind="benchmark",
-        name="timebench",
-        title="TimeBench",
-        paper="arXiv 2311.17667",
-        about="Answer what held when, from dated facts and articles",
-        tags=("factual",),
-        differs="Only the tasks of its public subset are asked, after the facts were stored.",
-        make=Benchmark("timebench", timebench, licence="MIT, parts vary"),
-    ),
-    Method(
-        kind="benchmark",
+    TIMEBENCH,
+    replace(
+        TIMEBENCH,
         name="timebench-pooled",
         title="TimeBench, pooled",
-        paper="arXiv 2311.17667",
         about="Answer what held when, from one haystack of all facts and articles",
-        tags=("factual",),
-        differs="Only the tasks of its public subset are asked, after the facts were stored.",
-        make=Benchmark("timebench-pooled", timebench, dials={"pooled": True}, licence="MIT, parts vary"),
+        make=Benchmark("timebench-pooled", timebench, dials={"pooled": True}, licence=LICENCE),
     ),
-    Method(
-        kind="benchmark",
+    replace(
+        TIMEBENCH,
         name="timebench-choices",
         title="TimeBench, choices",
-        paper="arXiv 2311.17667",
         about="Choose how long, when or in which order from options",
-        tags=("factual",),
-        differs="Only the tasks of its public subset are asked, after the facts were stored.",
-        make=Benchmark(
-            "timebench-choices",
-            timebench_choices,
-            kind="choice",
-            metric="score",
-            licence="MIT, parts vary",
-        ),
+        make=Benchmark("timebench-choices", timebench_choices, kind="choice", metric="score", licence=LICENCE),
     ),
 )

@@ -10,7 +10,6 @@ import re
 from dataclasses import replace
 
 from keepworth.episodes.episode import Session, Task
-from keepworth.episodes.errors import require_known
 from keepworth.methods.benchmarks._arithmetic import arithmetic
 from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
 from keepworth.methods.benchmarks._passages import remembered, solved
@@ -18,7 +17,6 @@ from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.splits import SPLITS
 
 
 def gsm8k(split: str, *, data: PathName | None = None, memories: int = 500, seed: int = 0) -> list[Task]:
@@ -62,7 +60,6 @@ def math500(split: str, *, data: PathName | None = None, memories: int = 150, se
     It has no train side: its 500 problems are divided by the hash of their names. Scored by `latex`: equal as LaTeX once that is
     normalised, or equal as numbers. tags: type (the subject), split, level. Raises MissingData, WrongFormat.
     """
-    require_known("split", split, SPLITS)
     source = "github.com/ZubinGou/math-evaluation-harness (data/math_oai/test.jsonl) or github.com/openai/prm800k"
     path = find_data("MATH-500", ("test.jsonl", "test.jsonl.gz"), data, folder="math500", source=source)
     rows = {
@@ -104,34 +101,32 @@ def _over(task: Task, haystack: tuple[Session, ...]) -> Task:
     return replace(task, sessions=haystack, tags={key: value for key, value in task.tags.items() if key != "equation"})
 
 
+GSM8K = Method(
+    kind="benchmark",
+    name="gsm8k",
+    title="GSM8K",
+    paper="arXiv 2110.14168",
+    about="Solve word problems by the worked solutions of others",
+    tags=("experiential",),
+    differs="Solved problems are the memory, and the half of the train split that is remembered is never asked.",
+    make=Benchmark("gsm8k", gsm8k, licence="MIT", metric="score"),
+)
 METHODS = (
-    Method(
-        kind="benchmark",
-        name="gsm8k",
-        title="GSM8K",
-        paper="arXiv 2110.14168",
-        about="Solve word problems by the worked solutions of others",
-        tags=("experiential",),
-        differs="Solved problems are the memory, and the half of the train split that is remembered is never asked.",
-        make=Benchmark("gsm8k", gsm8k, licence="MIT", metric="score"),
-    ),
-    Method(
-        kind="benchmark",
+    GSM8K,
+    replace(
+        GSM8K,
         name="svamp",
         title="SVAMP",
         paper="NAACL 2021",
         about="Solve word problems of one step by the solutions of others",
-        tags=("experiential",),
-        differs="Solved problems are the memory, and the half of the train split that is remembered is never asked.",
         make=Benchmark("svamp", svamp, licence="MIT", metric="score", shipped=True),
     ),
-    Method(
-        kind="benchmark",
+    replace(
+        GSM8K,
         name="math500",
         title="MATH-500",
         paper="arXiv 2103.03874",
         about="Solve competition problems by the solutions of others",
-        tags=("experiential",),
         differs="Solved problems are the memory, and hashes of names decide the splits.",
         make=Benchmark("math500", math500, licence="MIT", metric="score"),
     ),

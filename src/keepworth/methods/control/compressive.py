@@ -42,16 +42,14 @@ def make(
     recent = window + rate
 
     class Compressive(StepRecurrence):
+        state_shapes = ((2,), *((compressed + recent, width),) * layers)
+        """The numbers of rows and means, and for each layer the means followed by the rows, the newest at the end."""
+
         def __init__(self) -> None:
             super().__init__(input_size, width)
             self.context, self.reach = window + 1, layers * (recent - 1 + rate * compressed) + 1
             self.embed = nn.Linear(input_size, width)
             self.layers = nn.ModuleList(ReadingLayer(width, heads) for _ in range(layers))
-
-        def initial_state(self, batch: int) -> State:
-            """Returns the numbers of rows and means, and for each layer the means followed by the rows, the newest at the end."""
-            rows = [self.zeros(batch, compressed + recent, width) for _ in range(layers)]
-            return (self.zeros(batch, 2), *rows)
 
         def project(self, x: Tensor) -> Tensor:
             return self.embed(x)

@@ -30,14 +30,13 @@ def make(
     from keepworth.control.windows import ShortConvolution
 
     class DeltaNet(StepRecurrence):
+        state_shapes = ((heads, key, width // heads),)
+
         def __init__(self, size: int) -> None:
             super().__init__(size, width)
             self.input = nn.Linear(size, heads * (2 * key + width // heads + 1), bias=False)
             self.norm = nn.LayerNorm(width // heads)
             self.output = nn.Linear(width, width)
-
-        def initial_state(self, batch: int) -> State:
-            return (self.zeros(batch, heads, key, width // heads),)
 
         def project(self, x: Tensor) -> Tensor:
             return self.input(x).unflatten(-1, (heads, -1))

@@ -2,56 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
+from keepworth.methods.control.recurrent_ppo import make
 from keepworth.registry import Method
 
-if TYPE_CHECKING:
-    from keepworth.control.ppo import Trainer
-    from keepworth.control.worlds import MakeWorld
-
-
-def make(bonus: str, world: str | MakeWorld, memory: str = "gru", **settings: Any) -> Trainer:
-    """Returns the trainer of `recurrent_ppo` with this bonus; `bonus_weight` is among its settings."""
-    from keepworth.methods.control.recurrent_ppo import make as make_trainer
-
-    return make_trainer(world, memory, bonus=bonus, **settings)
-
-
-def explorer(name: str, bonus: str, title: str, about: str, paper: str, claim: str, differs: str) -> Method:
-    """Returns the method of one bonus."""
-    made: Callable[..., Trainer] = partial(make, bonus)
-    return Method("control_agent", name, title, about, made, paper, claim, differs, extra="control")
-
-
+E3B = Method(
+    kind="control_agent",
+    name="e3b",
+    title="E3B",
+    about="Pays a bonus for observations that lie outside the ellipsoid of those of the episode",
+    paper="arXiv 2210.05805",
+    claim="It solves sparse-reward MiniHack families whose episodes differ, without counts or hand-made features.",
+    differs="PPO replaces IMPALA, features are of one observation, and the last step of an episode earns nothing.",
+    make=partial(make, bonus="e3b"),
+    extra="control",
+)
 METHODS = [
-    explorer(
-        "e3b",
-        "e3b",
-        "E3B",
-        "Pays a bonus for observations that lie outside the ellipsoid of those of the episode",
-        "arXiv 2210.05805",
-        ("It solves sparse-reward MiniHack families whose episodes differ, without counts or hand-made features."),
-        ("PPO replaces IMPALA, features are of one observation, and the last step of an episode earns nothing."),
+    E3B,
+    replace(
+        E3B,
+        name="noveld",
+        title="NovelD",
+        about="Pays a bonus for first visits that are more novel than the last observation",
+        paper="NeurIPS 2021",
+        claim="It solves all static MiniGrid tasks in 120 M steps without a curriculum, where the one before solved half.",
+        differs="The last step of an episode earns nothing, and the bonus is divided by its running deviation.",
+        make=partial(make, bonus="noveld"),
     ),
-    explorer(
-        "noveld",
-        "noveld",
-        "NovelD",
-        "Pays a bonus for first visits that are more novel than the last observation",
-        "NeurIPS 2021",
-        ("It solves all static MiniGrid tasks in 120 M steps without a curriculum, where the one before solved half."),
-        "The last step of an episode earns nothing, and the bonus is divided by its running deviation.",
-    ),
-    explorer(
-        "e3b_noveld",
-        "both",
-        "E3B x NovelD",
-        "Pays the product of a bonus within the episode and one over all episodes",
-        "arXiv 2306.03236",
-        ("It works whether episodes share much or little, and is the best combination on 16 MiniHack tasks."),
-        "It differs as its two parts do.",
+    replace(
+        E3B,
+        name="e3b_noveld",
+        title="E3B x NovelD",
+        about="Pays the product of a bonus within the episode and one over all episodes",
+        paper="arXiv 2306.03236",
+        claim="It works whether episodes share much or little, and is the best combination on 16 MiniHack tasks.",
+        differs="It differs as its two parts do.",
+        make=partial(make, bonus="both"),
     ),
 ]

@@ -26,14 +26,13 @@ def make(input_size: int, width: int = 128, *, frames: int = 8) -> SequenceMemor
     from keepworth.control.windows import Window
 
     class FrameStack(SegmentedMemory):
+        state_shapes = (frames - 1, input_size), (frames - 1,)
+
         def __init__(self) -> None:
             super().__init__(input_size, width)
             self.context = self.reach = frames
             size = frames * (input_size + 1)
             self.layers = nn.Sequential(nn.Linear(size, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh())
-
-        def initial_state(self, batch: int) -> State:
-            return self.zeros(batch, frames - 1, input_size), self.zeros(batch, frames - 1)
 
         def run(self, x: Tensor, state: State, starts: Tensor | None, mask: Tensor | None) -> tuple[Tensor, State]:
             cache, valid = state

@@ -32,6 +32,9 @@ def make(
     from keepworth.control.memory_base import StepRecurrence
 
     class Hcam(StepRecurrence):
+        state_shapes = (chunks, width), (chunks, chunk, width), (chunk, width), (), ()
+        """Summaries, chunks, the chunk being filled, its number of rows, and the number of chunks so far."""
+
         def __init__(self) -> None:
             super().__init__(input_size, width)
             self.reach = chunk * (chunks + 1)
@@ -42,11 +45,6 @@ def make(
             self.key = nn.Linear(width, width, bias=False)
             self.inside = RowAttention(width, heads)
             self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
-
-        def initial_state(self, batch: int) -> State:
-            """Returns summaries, chunks, the chunk being filled, its number of rows, and the number of chunks so far."""
-            summaries, rows = self.zeros(batch, chunks, width), self.zeros(batch, chunks, chunk, width)
-            return summaries, rows, self.zeros(batch, chunk, width), self.zeros(batch), self.zeros(batch)
 
         def project(self, x: Tensor) -> Tensor:
             return self.embed(x)

@@ -54,17 +54,15 @@ def make(
     of_goal = slice(goal_start, goal_start + goal_size) if goal_size else slice(None)
 
     class ImageGoal(StepRecurrence):
+        state_shapes = (capacity, width), (capacity,), (), (), (width,)
+        """Rows and their times, the newest at the end, the number of rows, the time, and the last output."""
+
         def __init__(self) -> None:
             super().__init__(input_size, width)
             self.embed = nn.Linear(input_size, width)
             self.goal = nn.Linear(goal_size or input_size, width)
             self.reads = nn.ModuleList(RowAttention(width, heads) for _ in range(2))
             self.recurrence = nn.GRUCell(3 * width, width)
-
-        def initial_state(self, batch: int) -> State:
-            """Returns rows and their times, the newest at the end, the number of rows, the time, and the last output."""
-            memory = self.zeros(batch, capacity, width), self.zeros(batch, capacity)
-            return *memory, self.zeros(batch), self.zeros(batch), self.zeros(batch, width)
 
         def project(self, x: Tensor) -> Tensor:
             """Returns embedded inputs, followed by the query of the goal."""

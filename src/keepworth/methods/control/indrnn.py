@@ -29,13 +29,12 @@ def make(input_size: int, width: int = 128, *, blocks: int = 2, horizon: int = 1
     limit = math.exp(-1 / horizon)
 
     class IndRnn(StepRecurrence):
+        state_shapes = ((width,),)
+
         def __init__(self, size: int) -> None:
             super().__init__(size, width)
             self.input = nn.Linear(size, width)
             self.past = nn.Parameter(torch.rand(width) * limit)
-
-        def initial_state(self, batch: int) -> State:
-            return (self.zeros(batch, width),)
 
         def project(self, x: Tensor) -> Tensor:
             return self.input(x)

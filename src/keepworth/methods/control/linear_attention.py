@@ -32,6 +32,8 @@ def make(
     from keepworth.control.memory_base import SequenceMemory, stack
 
     class LinearAttention(SequenceMemory):
+        state_shapes = ((heads, key, width // heads),)
+
         def __init__(self, size: int) -> None:
             super().__init__(size, width)
             self.input = nn.Linear(size, 2 * heads * key + width, bias=False)
@@ -40,9 +42,6 @@ def make(
             self.output = nn.Linear(width, width)
             with torch.no_grad():
                 self.fading.bias.copy_((torch.logspace(2, 8, heads, base=2.0) - 1).log())
-
-        def initial_state(self, batch: int) -> State:
-            return (self.zeros(batch, heads, key, width // heads),)
 
         def forward(
             self, x: Tensor, state: State | None = None, starts: Tensor | None = None, mask: Tensor | None = None

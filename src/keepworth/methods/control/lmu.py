@@ -40,6 +40,7 @@ def make(input_size: int, width: int = 128, *, blocks: int = 0, order: int = 32,
     class Lmu(StepRecurrence):
         decay: Tensor
         write: Tensor
+        state_shapes = (width,), (order,)
 
         def __init__(self, size: int) -> None:
             super().__init__(size, width)
@@ -51,9 +52,6 @@ def make(input_size: int, width: int = 128, *, blocks: int = 0, order: int = 32,
             self.past = nn.Linear(width + order, width, bias=False)
             nn.init.zeros_(self.signal.weight)
             nn.init.orthogonal_(self.past.weight)
-
-        def initial_state(self, batch: int) -> State:
-            return self.zeros(batch, width), self.zeros(batch, order)
 
         def project(self, x: Tensor) -> Tensor:
             return self.input(x)

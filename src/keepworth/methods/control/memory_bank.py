@@ -12,6 +12,7 @@ Source: Shi et al., "MemoryVLA: perceptual-cognitive memory in vision-language-a
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from keepworth.registry import Method
@@ -45,6 +46,9 @@ def make(
     require_known("rule of a bank", rule, ["merge", "fifo"])
 
     class MemoryBank(StepRecurrence):
+        state_shapes = (capacity, width), (capacity,), (), ()
+        """Rows and the times at which they were written, the newest at the end, the number of rows, and the time."""
+
         def __init__(self) -> None:
             super().__init__(input_size, width)
             self.reach = capacity + 1 if rule == "fifo" and not fused else None
@@ -53,13 +57,6 @@ def make(
             self.gate = nn.Linear(2 * width, width)
             nn.init.normal_(self.gate.weight, std=1e-3)
             nn.init.zeros_(self.gate.bias)
-
-        def initial_state(self, batch: int) -> State:
-            """Returns rows and the times at which they were written, the newest at the end, the number of rows, and the time."""
-            return (
-                *(self.zeros(batch, capacity, width), self.zeros(batch, capacity)),
-                *(self.zeros(batch), self.zeros(batch)),
-            )
 
         def project(self, x: Tensor) -> Tensor:
             return self.embed(x)
@@ -102,20 +99,6 @@ def make(
     return MemoryBank()
 
 
-def make_fifo(
-    input_size: int,
-    width: int = 128,
-    *,
-    rule: str = "fifo",
-    fused: bool = False,
-    capacity: int = 9,
-    layers: int = 2,
-    heads: int = 4,
-) -> SequenceMemory:
-    """Builds the bank that drops the oldest row."""
-    return make(input_size, width, rule=rule, fused=fused, capacity=capacity, layers=layers, heads=heads)
-
-
 METHODS = [
     Method(
         kind="memory_module",
@@ -142,7 +125,7 @@ METHODS = [
             "Vectors replace maps, the action before replaces the heat map, and MemoryVLA's gate joins what is read."
         ),
         label="analogue",
-        make=make_fifo,
+        make=partial(make, rule="fifo", fused=False, capacity=9),
         extra="control",
     ),
 ]

@@ -23,13 +23,11 @@ def make(input_size: int, width: int = 128) -> SequenceMemory:
 
     class Memoryless(SequenceMemory):
         reach = 1
+        state_shapes = ((0,),)
 
         def __init__(self) -> None:
             super().__init__(input_size, width)
             self.layers = nn.Sequential(nn.Linear(input_size, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh())
-
-        def initial_state(self, batch: int) -> State:
-            return (self.zeros(batch, 0),)
 
         def forward(
             self, x: Tensor, state: State | None = None, starts: Tensor | None = None, mask: Tensor | None = None

@@ -3,21 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
+from keepworth.methods.control.recurrent_ppo import make
 from keepworth.registry import Method
-
-if TYPE_CHECKING:
-    from keepworth.control.ppo import Trainer
-    from keepworth.control.worlds import MakeWorld
-
-
-def make(predict: str, world: str | MakeWorld, memory: str = "gru", **settings: Any) -> Trainer:
-    """Returns the trainer of `recurrent_ppo` with this prediction; `predict_weight` is among its settings."""
-    from keepworth.methods.control.recurrent_ppo import make as make_trainer
-
-    return make_trainer(world, memory, predict=predict, **settings)
-
 
 METHODS = [
     Method(
@@ -26,7 +14,7 @@ METHODS = [
         title="Prediction of observations and rewards",
         about="The memory's output also predicts the next observation and the reward",
         tags=("latent", "working", "formation"),
-        make=partial(make, "observation"),
+        make=partial(make, predict="observation"),
         extra="control",
     ),
     Method(
@@ -41,7 +29,7 @@ METHODS = [
             "PPO replaces Q-learning, the latent is a memory's output over time, and weights are of this project. Outputs are "
             "kept apart from those of another chunk of the batch, not from those of other steps of their own."
         ),
-        make=partial(make, "latent"),
+        make=partial(make, predict="latent"),
         extra="control",
     ),
 ]

@@ -49,6 +49,8 @@ def make(
 
     class Spatial(StepRecurrence):
         projections: Tensor
+        state_shapes = (capacity, width), (capacity,), (capacity,), (2**signs,), (), ()
+        """Rows, their places and times, the newest at the end; visits of all places; the number of rows; the time."""
 
         def __init__(self) -> None:
             super().__init__(input_size, width)
@@ -57,11 +59,6 @@ def make(
             self.layers = nn.ModuleList(ReadingLayer(width, heads) for _ in range(layers))
             self.place_code = nn.Parameter(torch.randn(2**signs, width) * 0.02)
             self.register_buffer("projections", torch.randn(input_size, signs))
-
-        def initial_state(self, batch: int) -> State:
-            """Returns rows, their places and times, the newest at the end; visits of all places; the number of rows; the time."""
-            memory = (self.zeros(batch, capacity, width), self.zeros(batch, capacity), self.zeros(batch, capacity))
-            return *memory, self.zeros(batch, 2**signs), self.zeros(batch), self.zeros(batch)
 
         def project(self, x: Tensor) -> Tensor:
             """Returns embedded inputs, followed by the places of the inputs."""

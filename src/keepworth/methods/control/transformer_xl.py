@@ -12,6 +12,8 @@ learning", arXiv 1910.06764.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from keepworth.registry import Method
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 def make(
     input_size: int, width: int = 128, *, layers: int = 2, heads: int = 4, window: int = 64, gated: bool = False
 ) -> SequenceMemory:
-    """Builds the module. Each of the `layers` looks back `window` steps, so that together they reach `layers` times as far."""
+    """Builds the module. Each of the `layers` looks back `window` steps, so that together they reach `layers` times as far. With
+    `gated` there are gates in place of sums, and norms before attention."""
     import torch
     from torch import nn
 
@@ -94,14 +97,13 @@ def make(
             return (weights @ split(values)).transpose(-3, -2).flatten(-2)
 
     class TransformerXl(SegmentedMemory):
+        state_shapes = ((window,), *((window, 2 * width),) * layers)
+
         def __init__(self) -> None:
             super().__init__(input_size, width)
             self.context, self.reach = window + 1, layers * window + 1
             self.embed = nn.Linear(input_size, width)
             self.layers = nn.ModuleList(Layer() for _ in range(layers))
-
-        def initial_state(self, batch: int) -> State:
-            return (self.zeros(batch, window), *(self.zeros(batch, window, 2 * width) for _ in range(layers)))
 
         def run(self, x: Tensor, state: State, starts: Tensor | None, mask: Tensor | None) -> tuple[Tensor, State]:
             valid, *memory = state
@@ -116,34 +118,25 @@ def make(
     return TransformerXl()
 
 
-def make_gated(
-    input_size: int, width: int = 128, *, layers: int = 2, heads: int = 4, window: int = 64
-) -> SequenceMemory:
-    """Builds the module with gates in place of sums, and norms before attention."""
-    return make(input_size, width, layers=layers, heads=heads, window=window, gated=True)
-
-
+TRANSFORMER_XL = Method(
+    kind="memory_module",
+    name="transformer_xl",
+    title="Transformer-XL",
+    about="Attends to the last steps, which are kept as keys and values",
+    tags=("latent", "working", "formation", "retrieval"),
+    paper="arXiv 1901.02860",
+    differs="Keys and values are kept instead of what they are made from, which gives the same numbers.",
+    make=make,
+    extra="control",
+)
 METHODS = (
-    Method(
-        kind="memory_module",
-        name="transformer_xl",
-        title="Transformer-XL",
-        about="Attends to the last steps, which are kept as keys and values",
-        tags=("latent", "working", "formation", "retrieval"),
-        paper="arXiv 1901.02860",
-        differs="Keys and values are kept instead of what they are made from, which gives the same numbers.",
-        make=make,
-        extra="control",
-    ),
-    Method(
-        kind="memory_module",
+    TRANSFORMER_XL,
+    replace(
+        TRANSFORMER_XL,
         name="gtrxl",
         title="GTrXL",
         about="Is Transformer-XL with gates in place of sums, so that it begins as a policy without memory",
-        tags=("latent", "working", "formation", "retrieval"),
         paper="arXiv 1910.06764",
-        differs="Keys and values are kept instead of what they are made from, which gives the same numbers.",
-        make=make_gated,
-        extra="control",
+        make=partial(make, gated=True),
     ),
 )

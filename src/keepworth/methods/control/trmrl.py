@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from keepworth.methods.control.recurrent_ppo import make as make_ppo
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
@@ -48,16 +49,15 @@ def make(input_size: int, width: int = 128, *, window: int = 5, layers: int = 4,
             return x + self.mlp(self.norms[1](x))
 
     class TrMrl(SegmentedMemory):
+        state_shapes = (window - 1, width), (window - 1,)
+        """The embedded transitions before the current one, and which of them there are."""
+
         def __init__(self) -> None:
             super().__init__(input_size, width)
             self.context = self.reach = window
             self.embed = nn.Linear(input_size, width)
             self.layers = nn.ModuleList(Layer() for _ in range(layers))
             self.norm = nn.LayerNorm(width)
-
-        def initial_state(self, batch: int) -> State:
-            """The embedded transitions before the current one, and which of them there are."""
-            return self.zeros(batch, window - 1, width), self.zeros(batch, window - 1)
 
         def run(self, x: Tensor, state: State, starts: Tensor | None, mask: Tensor | None) -> tuple[Tensor, State]:
             memory, valid = state
@@ -77,9 +77,7 @@ def make(input_size: int, width: int = 128, *, window: int = 5, layers: int = 4,
 
 def make_agent(world: str | MakeWorld, memory: str = "trmrl", *, trial: int = 2, **settings: Any) -> Trainer:
     """A trainer over trials. trial: episodes in one."""
-    from keepworth.methods.control.recurrent_ppo import make as make_trainer
-
-    return make_trainer(world, memory, trial=trial, **{"reward_input": True, **settings})
+    return make_ppo(world, memory, trial=trial, **{"reward_input": True, **settings})
 
 
 METHODS = [

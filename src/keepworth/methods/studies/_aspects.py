@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from keepworth.methods.studies._ratings import RatedItem, Rating, Ratings
+from keepworth.methods.studies._ratings import Rating, Ratings
 
 SHRINK = 3.0
 """Number of prior ratings, equal to the prior mean, in each pattern."""
@@ -36,24 +36,17 @@ class LocalMemory:
     """The memory of one user: their ratings; their stance on each aspect within a scenario (the pattern of a category), which is
     shrunk to the one over all scenarios (the profile), which is shrunk to 0."""
 
-    def __init__(self, history: Sequence[Rating], items: Mapping[str, RatedItem]) -> None:
-        self._history, self._items = history, items
-        self.usual = sum(rating.rating for rating in history) / len(history) if history else 0.0
-        names = sorted({name for rating in history for name in items[rating.item].categories})
+    def __init__(self, history: Sequence[Rating], items: Mapping[str, tuple[str, ...]]) -> None:
+        self._rated = [(rating.rating, items[rating.item]) for rating in history]
+        self.usual = sum(rating for rating, _ in self._rated) / len(history)
+        names = sorted({name for _, categories in self._rated for name in categories})
         self.profile = {name: self._pattern(name, "", 0.0) for name in names}
 
     def _pattern(self, aspect: str, scenario: str, usual: float) -> Pattern:
-        gaps = [rating.rating - self.usual for rating in self._of(aspect, scenario)]
+        """Returns the pattern of an aspect, within a scenario if one is named."""
+        rated = [(rating, of) for rating, of in self._rated if aspect in of and scenario in ("", of[0])]
+        gaps = [rating - self.usual for rating, _ in rated]
         return Pattern(len(gaps), (sum(gaps) + SHRINK * usual) / (len(gaps) + SHRINK))
-
-    def _of(self, aspect: str, scenario: str) -> list[Rating]:
-        """Returns the ratings of items that have an aspect, within a scenario if one is named."""
-        ratings = []
-        for rating in self._history:
-            categories = self._items[rating.item].categories
-            if aspect in categories and (not scenario or categories[0] == scenario):
-                ratings.append(rating)
-        return ratings
 
     def pattern(self, aspect: str, scenario: str) -> Pattern:
         return self._pattern(aspect, scenario, self.profile[aspect].stance if aspect in self.profile else 0.0)
@@ -74,8 +67,8 @@ class GlobalMemory:
         many = Counter(request.scenario for request in training)
         for request in training:
             local, total = LocalMemory(request.history, ratings.items), sums.setdefault(request.scenario, {})
-            chosen = set(ratings.items[request.wanted].categories)
-            others = [set(ratings.items[id].categories) for id in request.candidates if id != request.wanted]
+            chosen = set(ratings.items[request.wanted])
+            others = [set(ratings.items[id]) for id in request.candidates if id != request.wanted]
             for aspect in sorted(chosen.union(*others) - {request.scenario}):
                 share = sum(aspect in other for other in others) / len(others)
                 total[aspect] = total.get(aspect, 0.0) + local.pattern(aspect, request.scenario).stance * (

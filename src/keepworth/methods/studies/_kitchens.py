@@ -12,7 +12,9 @@ from zlib import crc32
 import numpy as np
 
 from keepworth.episodes.arrays import Floats, Rows
+from keepworth.methods.worlds._java import require
 
+SETTINGS = "numLocations=3,numIngredients=2,numDistractorItems=4,includeDoors=0,limitInventorySize=0"
 CUTS, HEATS = ("diced", "sliced", "chopped"), ("grilled", "roasted", "fried")
 IDLE = ("examine", "look", "inventory", "read", "eat")
 MOST, HORIZON = 3, 25
@@ -115,6 +117,16 @@ class Kitchen:
         over = state["done"] or state["taskfailure"]
         actions = () if over else sorted(a for a in state["validActions"] if not a.startswith(IDLE))
         return Place(state["look"] + state["inventory"], room[1] if room else "", carried, tuple(actions))
+
+
+def open_kitchens(what: str, seeds: Sequence[int]) -> list[Kitchen]:
+    """Returns a kitchen with rooms around it for each seed. Raises KeepworthError, which says what `what` lacks."""
+    require(what, "textworld_express")
+    from textworld_express import TextWorldExpressEnv  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+    engine = TextWorldExpressEnv(envStepLimit=1000)
+    engine.load("cookingworld", SETTINGS)
+    return [Kitchen(engine, seed) for seed in seeds]
 
 
 def erase_loops(texts: Sequence[str], actions: Sequence[str]) -> list[int]:

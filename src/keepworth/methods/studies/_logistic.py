@@ -16,8 +16,3 @@ def fit(rows: Floats, rises: Floats, penalty: float = 1.0) -> Floats:
         hessian = (rows * (expected * (1 - expected))[:, None]).T @ rows + penalty * np.eye(len(weights))
         weights = weights + np.linalg.solve(hessian, gradient)
     return weights
-
-
-def predict(weights: Floats, row: Floats) -> float:
-    """Returns the share that the regression predicts for one row."""
-    return float(1 / (1 + np.exp(-row @ weights)))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
 from keepworth.episodes.arrays import Floats
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.statistics import LEAST, paired_difference
-from keepworth.evaluation.study import Rows, rows_of
+from keepworth.evaluation.statistics import LEAST
+from keepworth.evaluation.study import Rows, differences, named, rows_of
 
 RESAMPLES = 2000
 
@@ -62,40 +61,32 @@ def shown_ks(n: int) -> list[int]:
     return sorted({n, *(2**power for power in range(n.bit_length()) if 2**power <= n)})
 
 
-def compare_passes(right: Mapping[str, Sequence[int]], n: int, clusters: Sequence[str], label: str = "") -> Rows:
+def compare_passes(right: Mapping[str, Sequence[int]], n: int, clusters: Sequence[str]) -> Rows:
     """Returns the rows of two systems: pass@k of both and the first minus the second, the crossing, and what only one solves.
 
     Args:
         right: By system, for each question how many of its n answers were right; the first is compared with the second.
         n: Answers to each question, from the same sampler for both.
         clusters: The cluster of each question, which is resampled.
-        label: Appended to the names of arms.
     """
     first, second = right
     curves = {name: pass_curves(counts, n) for name, counts in right.items()}
     gaps = curves[first] - curves[second]
     rows: Rows = []
     for k in shown_ks(n):
-        at = {f"{name}, pass@{k}{label}": list(map(float, curve[:, k - 1])) for name, curve in curves.items()}
-        rows += [
-            *rows_of(at, clusters),
-            difference_row(f"{first} minus {second}, pass@{k}{label}", gaps[:, k - 1], clusters),
-        ]
-    alone = np.array([np.array(right[name]) > 0 for name in right])
-    rows += rows_of(
-        {
-            f"solved by {first} alone, in {n}{label}": list(map(float, alone[0] & ~alone[1])),
-            f"solved by {second} alone, in {n}{label}": list(map(float, alone[1] & ~alone[0])),
-        },
-        clusters,
-    )
+        at = {name: curve[:, k - 1].tolist() for name, curve in curves.items()}
+        rows += named(rows_of(at, clusters) + differences(at, [(first, second)], clusters), after=f", pass@{k}")
+    solved = {name: np.array(counts) > 0 for name, counts in right.items()}
+    for one, other in ((first, second), (second, first)):
+        alone = (solved[one] & ~solved[other]).astype(float).tolist()
+        rows += rows_of({f"solved by {one} alone, in {n}": alone}, clusters)
     crossed = resampled_crossings(gaps, clusters)
     counted = {"n": len(clusters), "clusters": len(set(clusters))}
     # Order statistics without interpolation, since "never" is infinite.
     ends = np.quantile(crossed, [0.025, 0.975], method="inverted_cdf")
     mean, low, high = (min(value, n + 1.0) for value in (crossing(gaps.mean(0)), *map(float, ends)))
     spread = {"mean": mean, "low": min(low, mean), "high": max(high, mean)}
-    rows.append({"arm": f"k from which the other is ahead, {n + 1} for never{label}", **spread, **counted})
+    rows.append({"arm": f"k from which the other is ahead, {n + 1} for never", **spread, **counted})
     return rows
 
 
@@ -106,10 +97,3 @@ def need_clusters(name: str, clusters: Sequence[str]) -> None:
             f"{name} has {len(clusters)} questions of {many} units, and an interval needs {LEAST} units.",
             "Raise questions, or name a run whose tasks are more, or of more kinds.",
         )
-
-
-def difference_row(name: str, differences: Sequence[float] | Floats, clusters: Sequence[str]) -> dict[str, Any]:
-    """Returns the row of a paired difference, question by question, with its interval over clusters."""
-    gap = paired_difference(name, list(map(float, differences)), clusters=clusters, within=(-1.0, 1.0))
-    spread = {"mean": gap.difference, "low": gap.low, "high": gap.high}
-    return {"arm": name, **spread, "n": len(clusters), "clusters": gap.clusters}

@@ -19,15 +19,6 @@ STRONG, WEAK, NOISE, APPEAL = 1.2, 0.1, 0.5, 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class RatedItem:
-    """An item. categories: the scenario first, then aspects."""
-
-    id: str
-    title: str
-    categories: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Rating:
     """A rating: the higher the better."""
 
@@ -38,15 +29,15 @@ class Rating:
 
 @dataclass(frozen=True, slots=True)
 class Ratings:
-    """Ratings, with items by id, and ratings of each user in the order of time."""
+    """Ratings of each user in the order of time, and the categories of each item: its scenario first, then its aspects."""
 
-    items: Mapping[str, RatedItem]
+    items: Mapping[str, tuple[str, ...]]
     by_user: Mapping[str, tuple[Rating, ...]]
 
 
-def make_ratings(users: int = 600, seed: int = 0) -> Ratings:
+def make_ratings(users: int) -> Ratings:
     """Returns generated ratings. The last rating of a user is of their favourite among 60 items of a scenario, with noise."""
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(0)
     weights = np.full((len(SCENARIOS), len(ASPECTS)), WEAK)
     for row in weights:
         row[draw.choice(len(ASPECTS), DECIDING, replace=False)] = STRONG
@@ -70,5 +61,5 @@ def make_ratings(users: int = 600, seed: int = 0) -> Ratings:
     items = {}
     for number, row in enumerate(has):
         aspects = (name for name, there in zip(ASPECTS, row, strict=True) if there)
-        items[f"i{number}"] = RatedItem(f"i{number}", f"Number {number}", (SCENARIOS[kinds[number]], *aspects))
+        items[f"i{number}"] = (SCENARIOS[kinds[number]], *aspects)
     return Ratings(items, dict(sorted(by_user.items())))

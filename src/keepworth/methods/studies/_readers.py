@@ -10,18 +10,18 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.registry import part
 
 if TYPE_CHECKING:
+    from keepworth.episodes.model import Sample, Tokens
     from keepworth.evaluation.harness import BenchmarkReader
     from keepworth.learning.learner import Learner
     from keepworth.models.inprocess import InProcessModel
 
 
-def open_reader(reader: str, model: str = "", key_variable: str = "") -> BenchmarkReader:
+def open_reader(reader: str, model: str = "") -> BenchmarkReader:
     """Returns a reader.
 
     Args:
         reader: A model's name or folder, or a URL.
         model: The model's name at that URL.
-        key_variable: The environment variable that holds its key.
 
     Raises:
         KeepworthError: A URL without a model, or a missing extra or model.
@@ -31,7 +31,7 @@ def open_reader(reader: str, model: str = "", key_variable: str = "") -> Benchma
 
         if not model:
             raise KeepworthError("an endpoint serves several models.", "Name one: --set model=NAME")
-        chat = part("chat model")(reader, model, key_variable=key_variable, max_tokens=256)
+        chat = part("chat model")(reader, model, max_tokens=256)
         return ChatReader(chat, f"{model}@{reader}")
     from keepworth.episodes.extras import require
 
@@ -57,6 +57,37 @@ def learning_reader(name: str, rate: float, seed: int) -> tuple[InProcessModel, 
     model = InProcessModel.load(path_of(name, kind=ModelKind.LANGUAGE), name=name)
     named = attach_lora(model, seed=seed)
     return model, Learner(model, named, preset("reinforce"), Optimisation(learning_rate=rate), "reader")
+
+
+def imitate(model: InProcessModel, learner: Learner, pairs: Iterable[tuple[str, str]]) -> None:
+    """Takes one update on prompts with their completions."""
+    learner.imitate([(model.encode(prompt), model.encode_continuation(completion)) for prompt, completion in pairs])
+
+
+def complete(model: InProcessModel, prompts: Iterable[str], tokens: int) -> list[str]:
+    """Returns the likeliest completion of each prompt, of at most `tokens` tokens."""
+    from keepworth.episodes.model import SamplingParams
+
+    drawn = model.sample([model.encode(prompt) for prompt in prompts], SamplingParams(tokens, temperature=0.0))
+    return [model.decode(samples[0].ids) for samples in drawn]
+
+
+def reinforce(
+    learner: Learner, prompts: Sequence[Tokens], drawn: Sequence[Sequence[Sample]], rewards: Iterable[float], key: str
+) -> None:
+    """Takes one update on sampled completions. `rewards` has one for each completion, prompt by prompt."""
+    from keepworth.episodes import Episode, Group, RewardTerm, Segment, StopReason
+
+    given, groups = iter(rewards), []
+    for number, (prompt, samples) in enumerate(zip(prompts, drawn, strict=True)):
+        of, episodes = f"{key}/{number}", []
+        for place, one in enumerate(samples):
+            call = Segment("reader", "", prompt, one.ids, one.logprobs, 1.0, one.finish, one.spans, "")
+            terms = (RewardTerm("right", next(given)),)
+            name = f"{of}/{place}"
+            episodes.append(Episode(name, of, "reader", of, (call,), "", (), terms, StopReason.COMPLETED, "", 0))
+        groups.append(Group(of, "", tuple(episodes)))
+    learner.update(groups)
 
 
 class WholeWords:

@@ -22,6 +22,7 @@ Offsets = NDArray[np.int64]
 AHEAD = ((-1, 0), (0, 1), (1, 0), (0, -1))
 PALETTE = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [0, 1, 1], [1, 0, 1]], dtype=float)
 WALL = np.full(3, 0.5)
+FAR, CELLS = 12, 15
 
 
 def turn(offsets: Offsets) -> Offsets:
@@ -165,14 +166,14 @@ class Goal:
         return abs(pose[1] - self.end[1]) + abs(pose[2] - self.end[2])
 
 
-def draw_goals(scene: RoomScene, draw: np.random.Generator, count: int, far: int = 12, cells: int = 15) -> list[Goal]:
-    """Draws `count` goals, each at least `far` steps away, with at least `cells` visible cells in its view."""
+def draw_goals(scene: RoomScene, draw: np.random.Generator, count: int) -> list[Goal]:
+    """Draws `count` goals, each at least `FAR` steps away, with at least `CELLS` visible cells in its view."""
     goals = list[Goal]()
     while len(goals) < count:
         start, end = scene.draw_pose(draw), scene.draw_pose(draw)
         view, wanted = scene.look(end, draw), np.zeros((4, *scene.walls.shape), dtype=bool)
         wanted[end] = True
-        if view.seen.sum() >= cells and (shortest := len(reach(~scene.walls, start, wanted))) >= far:
+        if view.seen.sum() >= CELLS and (shortest := len(reach(~scene.walls, start, wanted))) >= FAR:
             goals.append(Goal(start, end, view, shortest))
     return goals
 

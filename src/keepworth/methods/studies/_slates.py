@@ -28,6 +28,8 @@ from keepworth.methods.writers._time_window import DAY, TimeWindow, window_of
 from keepworth.tasks.metrics import tokens
 
 POOL, MOST, HIDDEN = 20, 5, 128
+GROUP, BATCH, DECAY = 8, 16, 0.001
+"""Slates of a question, questions of a step, and weight decay of `W` and `v` per step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +127,6 @@ class EvidencePolicy:
         }
         self.parameters["a"][0] = first
 
-    @property
-    def size(self) -> int:
-        """Returns the number of parameters."""
-        return sum(parameter.size for parameter in self.parameters.values())
-
     def scores(self, x: Floats) -> Floats:
         """Returns the score of each candidate, then of stopping. x: (candidates, FEATURES)."""
         p = self.parameters
@@ -149,14 +146,10 @@ class EvidencePolicy:
             "stop": of_scores[-1:],
         }
 
-    def draw(self, x: Floats, most: int, generator: np.random.Generator) -> tuple[int, ...]:
-        """Draws a slate of at most `most` candidates, the first drawn first."""
-        return self.draws(x, most, generator, 1)[0]
-
-    def draws(self, x: Floats, most: int, generator: np.random.Generator, many: int) -> list[tuple[int, ...]]:
-        """Draws `many` slates."""
+    def draws(self, x: Floats, most: int, generator: np.random.Generator) -> list[tuple[int, ...]]:
+        """Draws `GROUP` slates of at most `most` candidates, the first drawn first."""
         scores = self.scores(x)
-        orders = [gumbel_top_k(scores, most, generator) for _ in range(many)]
+        orders = [gumbel_top_k(scores, most, generator) for _ in range(GROUP)]
         return [order[: order.index(len(x))] if len(x) in order else order for order in orders]
 
     def ranked(self, x: Floats) -> list[int]:
@@ -189,10 +182,7 @@ def train_evidence(
     *,
     seed: int = 0,
     epochs: int = 15,
-    group: int = 8,
-    batch: int = 16,
     rate: float = 0.01,
-    decay: float = 0.001,
     most: int = MOST,
     permuted: bool = False,
     names: Sequence[str] = FEATURES,
@@ -202,7 +192,7 @@ def train_evidence(
     deviation) and Adam.
 
     permuted: a control in which each question gets the advantages of another one of its batch, so that nothing can be learned
-    from rewards. decay: weight decay of `W` and `v` per step. names: the features of `x`; first: as in `EvidencePolicy`.
+    from rewards. names: the features of `x`; first: as in `EvidencePolicy`.
     """
     generator = np.random.default_rng(seed)
     policy = EvidencePolicy(seed, names=names, first=first)
@@ -212,15 +202,11 @@ def train_evidence(
     step = 0
     for _ in range(epochs):
         order = generator.permutation(len(usable))
-        for begin in range(0, len(order), batch):
-            batch_questions = [usable[index] for index in order[begin : begin + batch]]
-            slates = [policy.draws(question.x, most, generator, group) for question in batch_questions]
-            rewards = np.array(
-                [
-                    [question.reward(slate) for slate in drawn_slates]
-                    for question, drawn_slates in zip(batch_questions, slates, strict=True)
-                ]
-            )
+        for begin in range(0, len(order), BATCH):
+            batch_questions = [usable[index] for index in order[begin : begin + BATCH]]
+            slates = [policy.draws(question.x, most, generator) for question in batch_questions]
+            drawn = zip(batch_questions, slates, strict=True)
+            rewards = np.array([list(map(question.reward, of_question)) for question, of_question in drawn])
             advantages = rewards - rewards.mean(axis=1, keepdims=True)
             if permuted:
                 advantages = np.roll(advantages, 1, axis=0)
@@ -233,7 +219,7 @@ def train_evidence(
                     for slate, weight in zip(drawn_slates, weights, strict=True)
                 )
                 for name, value in policy.gradient(asked_question.x, np.asarray(ups)).items():
-                    total[name] += value / (group * len(batch_questions))
+                    total[name] += value / (GROUP * len(batch_questions))
             step += 1
             for name, value in total.items():
                 mean[name] = 0.9 * mean[name] + 0.1 * value
@@ -241,5 +227,5 @@ def train_evidence(
                 moved = mean[name] / (1 - 0.9**step) / (np.sqrt(square[name] / (1 - 0.999**step)) + 1e-8)
                 policy.parameters[name] = policy.parameters[name] + rate * moved
                 if name in ("W", "v"):
-                    policy.parameters[name] *= 1.0 - decay
+                    policy.parameters[name] *= 1.0 - DECAY
     return policy

@@ -22,7 +22,7 @@ from keepworth.evaluation.study import Rows, Study, rows_of
 from keepworth.registry import Method, part
 
 RULES = ("fifo", "lifo", "mvfo", "lvfo")
-ROOMS, STEPS, ASKED = 9, 60, 6
+ROOMS, STEPS, ASKED, CAPACITY, RATE = 9, 60, 6, 12, 0.5
 GOALS: Mapping[str, Sequence[str]] = {
     "recent": (
         "Which sights are the newest?",
@@ -102,9 +102,9 @@ def asked_times(kind: str, rooms: Sequence[int]) -> list[int]:
     return [time for time, at in enumerate(rooms) if at in rarest][-ASKED:]
 
 
-def reward(rule: str, kind: str, rooms: Sequence[int], capacity: int) -> float:
+def reward(rule: str, kind: str, rooms: Sequence[int]) -> float:
     """Returns the share of the requested sights that the memory still holds."""
-    memory = set(evict(rule, rooms, capacity))
+    memory = set(evict(rule, rooms, CAPACITY))
     return float(np.mean([time in memory for time in asked_times(kind, rooms)]))
 
 
@@ -127,23 +127,13 @@ def learn_rules(
     return weights
 
 
-def run(
-    *,
-    episodes: int = 1000,
-    test: int = 200,
-    seeds: int = 20,
-    capacity: int = 12,
-    rate: float = 0.5,
-    encoder: str = "minilm",
-) -> Rows:
+def run(*, episodes: int = 1000, test: int = 200, seeds: int = 20, encoder: str = "minilm") -> Rows:
     """Measures recall of every rule, of the allocator and of its controls, on each stream and on all together.
 
     Args:
         episodes: Walks for training.
         test: Walks for testing, for each seed.
         seeds: Number of seeds.
-        capacity: Sights that a memory holds.
-        rate: Step size of the regression.
         encoder: Encoder of the goals.
     """
     kinds = tuple(GOALS)
@@ -158,19 +148,16 @@ def run(
             goal_kinds = [kinds[at] for at in draw.integers(len(kinds), size=count)]
             goals = np.stack([draw.choice(words[kind][wordings]) for kind in goal_kinds])
             walks = [draw_walk(draw) for _ in goal_kinds]
-            earned = [
-                [reward(rule, kind, rooms, capacity) for rule in RULES]
-                for kind, rooms in zip(goal_kinds, walks, strict=True)
-            ]
-            return goal_kinds, goals, np.array(earned)
+            asked = zip(goal_kinds, walks, strict=True)
+            return goal_kinds, goals, np.array([[reward(rule, *of) for rule in RULES] for of in asked])
 
         _, goals, earned = play(episodes, TRAINING)
         goal_kinds, tested, of_rules = play(test, TEST)
         permuted = earned[draw.permutation(len(earned))]
         chosen = {
-            "allocator": learn_rules(goals, earned, draw, rate, (1.0, 0.05)),
-            "allocator, rewards permuted": learn_rules(goals, permuted, draw, rate, (1.0, 0.05)),
-            "allocator that sees no goal": learn_rules(np.ones((episodes, 1)), earned, draw, rate / 10, (1.0, 0.05)),
+            "allocator": learn_rules(goals, earned, draw, RATE, (1.0, 0.05)),
+            "allocator, rewards permuted": learn_rules(goals, permuted, draw, RATE, (1.0, 0.05)),
+            "allocator that sees no goal": learn_rules(np.ones((episodes, 1)), earned, draw, RATE / 10, (1.0, 0.05)),
         }
         scores = {rule: of_rules[:, at] for at, rule in enumerate(RULES)}
         for name, weights in chosen.items():

@@ -37,7 +37,7 @@ import numpy as np
 
 from keepworth.episodes.arrays import Floats
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.evaluation.study import Rows, Study, arms_of, differences, rows_of
 from keepworth.methods.policies._slates import gumbel_top_k
 from keepworth.methods.recipes._bank.fact_streams import FactStream, folds_of, longmemeval_streams
 from keepworth.methods.studies import _loops as loops
@@ -208,7 +208,7 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
 
 def tune_loops(rounds: int, kernels: int, first: int, searches: int, seed: int) -> Rows:
     """Returns the rows of the loop tuner: the least cycles of a kernel over the cycles of what an arm chose."""
-    arms, later = dict[str, list[float]](), f" after {2 * rounds}"
+    of_kernels, later = [], f" after {2 * rounds}"
     for number in range(first, first + kernels):
         kernel = loops.draw_kernel(np.random.default_rng([91, number]))
         cycles, edit_schedule = loops.cycles_of_all(kernel), cache(loops.edit_schedule)
@@ -235,21 +235,22 @@ def tune_loops(rounds: int, kernels: int, first: int, searches: int, seed: int) 
             for name, values in curves.items():
                 measured.setdefault(name, []).append(float(values[rounds - 1]))
                 measured.setdefault(name + later, []).append(float(values[-1]))
-        for name, of_searches in measured.items():
-            arms.setdefault(name, []).append(float(np.mean(of_searches)))
-    names = [str(number) for number in range(kernels)]
-    rows = rows_of(arms, names)
-    for after in ("", later):
-        for other in ("oracle", "best simple rule", *(name + after for name in ("random schedules", *list(ARMS)[1:]))):
-            gains = np.subtract(arms["three roles" + after], arms[other]).tolist()
-            rows += rows_of({f"three roles{after} minus {other}": gains}, names, within=None)
-    return rows
+        of_kernels.append({name: float(np.mean(of_searches)) for name, of_searches in measured.items()})
+    arms, names = arms_of(of_kernels), list(map(str, range(kernels)))
+    rivals, searched = ("oracle", "best simple rule"), ("random schedules", *list(ARMS)[1:])
+    pairs = [
+        (f"three roles{after}", other)
+        for after in ("", later)
+        for other in (*rivals, *(name + after for name in searched))
+    ]
+    return rows_of(arms, names) + differences(arms, pairs, names, within=None)
 
 
 # The other text: a rule for which facts of a stream to store.
 
 FACT_EDITS = tuple(f"{how} {name}" for name in FEATURES for how in ("more", "less"))
-FACT_TEMPERATURE, MOST_WEIGHT = 0.01, 3
+FACT_TEMPERATURE, MOST_WEIGHT, LENGTH, BUDGET = 0.01, 3, 16, 4
+"""The navigator's temperature, the most weight of a feature, and the facts of a stream and those that are stored."""
 
 
 def weights_of(text: str) -> dict[str, int]:
@@ -264,36 +265,36 @@ def edited(text: str, edit: str) -> str:
     return "; ".join(f"{name} {weights[name]:+d}" for name in FEATURES if weights.get(name)) or "words +0"
 
 
-def evidence_kept(text: str, streams: Sequence[FactStream], budget: int) -> list[float]:
-    """Returns for each stream the share of its evidence among the `budget` facts of highest score by the rule."""
+def evidence_kept(text: str, streams: Sequence[FactStream]) -> list[float]:
+    """Returns for each stream the share of its evidence among the `BUDGET` facts of highest score by the rule."""
     named = weights_of(text)
     weights = np.array([float(named.get(name, 0)) for name in FEATURES])
     shares = []
     for stream in streams:
         scores = [float(hand_features(fact.statement) @ weights) for fact in stream.facts]
         # Of equal scores the latest stays, as in a bank that drops the oldest.
-        best = sorted(range(len(scores)), key=lambda index: (scores[index], index), reverse=True)[:budget]
+        best = sorted(range(len(scores)), key=lambda index: (scores[index], index), reverse=True)[:BUDGET]
         shares.append(sum(stream.evidence[number] for number in best) / sum(stream.evidence))
     return shares
 
 
-def choose_facts(rounds: int, length: int, budget: int, seed: int) -> Rows:
+def choose_facts(rounds: int, seed: int) -> Rows:
     """Returns the rows of rules for what to store: the share of evidence stored in held-out streams."""
-    streams = longmemeval_streams(length)
+    streams = longmemeval_streams(LENGTH)
     folds = folds_of(streams)
     learn = [stream for stream, fold in zip(streams, folds, strict=True) if fold]
     test = [stream for stream, fold in zip(streams, folds, strict=True) if not fold]
 
     def score(text: str) -> float:
-        return float(np.mean(evidence_kept(text, learn, budget)))
+        return float(np.mean(evidence_kept(text, learn)))
 
     start = "words +1"
     texts = {"the start": start}
     for name, temperature in (("edits drawn evenly", np.inf), ("edits by the navigator", FACT_TEMPERATURE)):
         propose = propose_by_rule(FACT_EDITS, edited, np.random.default_rng(seed), temperature=temperature)
         texts[name] = evolve(start, score, propose, rounds=rounds, seed=seed).best.text
-    arms = {name: evidence_kept(text, test, budget) for name, text in texts.items()}
-    arms["oracle"] = [min(1.0, budget / sum(stream.evidence)) for stream in test]
+    arms = {name: evidence_kept(text, test) for name, text in texts.items()}
+    arms["oracle"] = [min(1.0, BUDGET / sum(stream.evidence)) for stream in test]
     return rows_of(arms, [stream.cluster for stream in test])
 
 
@@ -304,8 +305,6 @@ def run(
     kernels: int = 60,
     first: int = 100,
     searches: int = 10,
-    length: int = 16,
-    budget: int = 4,
     seed: int = 0,
 ) -> Rows:
     """Measures what the roles add to a search over texts.
@@ -315,15 +314,13 @@ def run(
         rounds: Scorings of an arm. Loops are measured after twice as many, too.
         kernels, first: Number of loop nests, and the number of the first.
         searches: Searches of each arm for a loop nest.
-        length: Facts of a stream.
-        budget: Facts that are stored.
         seed: Seed of the draws; of several searches the first's.
     """
     if text not in ("loops", "facts"):
         raise KeepworthError(f"there is no text {text!r} to evolve.", "Choose loops or facts.")
     if text == "loops":
         return tune_loops(rounds, kernels, first, searches, seed)
-    return choose_facts(rounds, length, budget, seed)
+    return choose_facts(rounds, seed)
 
 
 METHOD = Method(

@@ -33,24 +33,22 @@ from typing import Any
 import numpy as np
 
 from keepworth.episodes.errors import require_known
-from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.evaluation.study import Rows, Study, arms_of, differences, named, rows_of
 from keepworth.methods.studies._kitchens import (
     MOST,
     Goal,
     Home,
-    Kitchen,
     MadeTask,
     Place,
     Pupil,
     WordPupil,
     erase_loops,
     lacking,
+    open_kitchens,
 )
 from keepworth.methods.studies._tools import find_customers
-from keepworth.methods.worlds._java import require
 from keepworth.registry import Method
 
-SETTINGS = "numLocations=3,numIngredients=2,numDistractorItems=4,includeDoors=0,limitInventorySize=0"
 ROLLOUT, WINDOW = 18, 12
 """Steps of a rollout, and most steps of a task."""
 SHARES = ("executable", "own tasks that")
@@ -125,9 +123,13 @@ def run(
     for name in worlds.split(","):
         require_known("worlds", name, ("kitchens", "tools"))
         if name == "kitchens":
-            rows += measure_all(find_kitchens(kitchens, first), "", steps, rollouts)
+            seeds = [seed % 1000 for seed in range(first - 1, first + kitchens)]
+            homes: Homes = list(zip(map(str, seeds), seeds, open_kitchens("the study cues", seeds), strict=True))
+            rows += measure_all(homes, steps, rollouts)
         else:
-            rows += measure_all(find_tools(side, customers), "tools: ", tool_steps, rollouts)
+            served = list(islice(find_customers(side), customers))
+            homes = [(customer.name, at, customer) for at, customer in enumerate([served[-1], *served])]
+            rows += named(measure_all(homes, tool_steps, rollouts), "tools: ")
     return rows
 
 
@@ -135,38 +137,16 @@ Homes = list[tuple[str, int, Home]]
 """Worlds with the names of their clusters and their seeds. The first only provides the second one's foreign tasks."""
 
 
-def find_kitchens(kitchens: int, first: int) -> Homes:
-    require("the study cues", "textworld_express")
-    from textworld_express import TextWorldExpressEnv  # type: ignore[import-untyped,import-not-found,unused-ignore]
-
-    engine = TextWorldExpressEnv(envStepLimit=1000)
-    engine.load("cookingworld", SETTINGS)
-    seeds = [seed % 1000 for seed in range(first - 1, first + kitchens)]
-    return [(str(seed), seed, Kitchen(engine, seed)) for seed in seeds]
-
-
-def find_tools(side: str, customers: int) -> Homes:
-    customers_there = list(islice(find_customers(side), customers))
-    return [(customer.name, at, customer) for at, customer in enumerate([customers_there[-1], *customers_there])]
-
-
-def measure_all(homes: Homes, prefix: str, steps: int, rollouts: int) -> Rows:
-    """Returns the rows of worlds of one kind. prefix: of the names of their arms."""
-    arms: dict[str, list[float]] = {}
+def measure_all(homes: Homes, steps: int, rollouts: int) -> Rows:
+    """Returns the rows of worlds of one kind."""
     foreign: list[MadeTask] = []
-    for at, (_, seed, home) in enumerate(homes):
-        numbers = measure(home, seed, steps, rollouts, foreign)
-        for name, value in numbers.items() if at else ():
-            arms.setdefault(name, []).append(value)
+    arms = arms_of([measure(home, seed, steps, rollouts, foreign) for _, seed, home in homes][1:])
     names, rows = [name for name, _, _ in homes[1:]], list[dict[str, Any]]()
     for name, values in arms.items():  # no task may stay in a world: then there is no share of them
         seen = np.isfinite(values)
-        rows += rows_of({f"{prefix}{name}": np.array(values)[seen].tolist()}, np.array(names)[seen].tolist())
-    for other in list(arms)[1:]:
-        if not other.startswith(SHARES):
-            gains = np.subtract(arms["tasks by curiosity"], arms[other]).tolist()
-            rows += rows_of({f"{prefix}tasks by curiosity minus {other}": gains}, names, within=None)
-    return rows
+        rows += rows_of({name: np.array(values)[seen].tolist()}, np.array(names)[seen].tolist())
+    pairs = [("tasks by curiosity", other) for other in list(arms)[1:] if not other.startswith(SHARES)]
+    return rows + differences(arms, pairs, names, within=None)
 
 
 def measure(home: Home, seed: int, steps: int, rollouts: int, foreign: list[MadeTask]) -> dict[str, float]:

@@ -37,11 +37,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-import numpy as np
-
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.methods.studies._passes import difference_row
+from keepworth.evaluation.study import Rows, Study, differences, rows_of
 from keepworth.registry import Method
 
 Cell = tuple[int, int, int]
@@ -227,12 +224,8 @@ def run(*, seeds: int = 20, answers: int = 4000, rate: float = 1.0, first: int =
         for arm, pupil in pupils.items():
             scores[arm].append(measure(pupil, seed))
     clusters = [str(seed) for seed in range(seeds)]
-    mine = np.array(scores["progressive"])
-    return rows_of(scores, clusters) + [
-        difference_row(f"progressive minus {arm}", mine - np.array(of), clusters)
-        for arm, of in scores.items()
-        if arm != "progressive"
-    ]
+    pairs = [("progressive", other) for other in list(scores)[1:]]
+    return rows_of(scores, clusters) + differences(scores, pairs, clusters)
 
 
 METHOD = Method(

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.methods.studies._passes import difference_row
+from keepworth.evaluation.study import Rows, Study, differences, named, rows_of
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
@@ -70,16 +71,15 @@ def diagnose(
     rows: Rows = []
     transfer: dict[bool, tuple[list[float], list[str]]] = {True: ([], []), False: ([], [])}
     for name, domain in domains.items():
-        rows += rows_of({f"{who} on {name}": shares[who, name] for who in (BASE, *names)}, domain.clusters)
+        arms = {who: shares[who, name] for who in (BASE, *names)}
+        gaps = differences(arms, [(who, BASE) for who in names], domain.clusters)
+        rows += named(rows_of(arms, domain.clusters) + gaps, after=f" on {name}")
         for run in runs:
-            gains = [new - old for new, old in zip(shares[run.name, name], shares[BASE, name], strict=True)]
-            rows.append(difference_row(f"{run.name} minus {BASE} on {name}", gains, domain.clusters))
-            at_home = transfer[run.asked == domain.run.asked]
-            at_home[0].extend(gains)
-            at_home[1].extend(domain.clusters)
-    rows.append(difference_row("gain where it was trained", *transfer[True]))
-    if transfer[False][0]:
-        rows.append(difference_row("gain elsewhere", *transfer[False]))
+            gains, clusters = transfer[run.asked == domain.run.asked]
+            gains.extend(np.subtract(arms[run.name], arms[BASE]).tolist())
+            clusters.extend(domain.clusters)
+    for where, (gains, clusters) in zip(("where it was trained", "elsewhere"), transfer.values(), strict=True):
+        rows += rows_of({f"gain {where}": gains}, clusters, (-1.0, 1.0)) if gains else []
     return rows
 
 

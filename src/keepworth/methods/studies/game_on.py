@@ -20,22 +20,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
-from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.methods.studies._kitchens import Goal, Home, Kitchen, MadeTask, Pupil, erase_loops
-from keepworth.methods.worlds._java import require
+from keepworth.evaluation.study import Rows, Study, arms_of, differences, rows_of
+from keepworth.methods.studies._kitchens import Goal, Home, Kitchen, MadeTask, Pupil, erase_loops, open_kitchens
 from keepworth.methods.writers._episodes import AskModel, parsed
 from keepworth.registry import Method
 
-SETTINGS = "numLocations=3,numIngredients=2,numDistractorItems=4,includeDoors=0,limitInventorySize=0"
 WINDOW, PATIENCE, MASTERED = 4, 6, 3
 """Number of latest attempts considered; failed attempts after which a task is taken apart; successes among `WINDOW` that master
 it."""
 Judgement = Literal["continue", "stop", "harder"]
 History = Mapping[Goal, Sequence[bool]]
+"""The outcomes of each task's attempts, in order."""
 
 
 def take_apart(goal: Goal) -> list[Goal]:
@@ -55,14 +54,6 @@ def with_parts(goals: Sequence[Goal]) -> list[Goal]:
                 wanted[part] = None
                 waiting.append(part)
     return sorted(wanted, key=lambda goal: (len(" ".join(goal).split()), sorted(goal)))
-
-
-class Experimenter(Protocol):
-    """Runs the experiments. history: the outcomes of each task's attempts, in order."""
-
-    def propose(self, tasks: Sequence[Goal], history: History) -> Goal: ...
-
-    def judge(self, curve: Sequence[bool]) -> Judgement: ...
 
 
 class ByRules:
@@ -153,21 +144,11 @@ def run(*, kitchens: int = 40, first: int = 0, steps: int = 2000) -> Rows:
         kitchens, first: Number of games, and the number of the first.
         steps: Steps of the world, for each arm.
     """
-    require("the study game_on", "textworld_express")
-    from textworld_express import TextWorldExpressEnv  # type: ignore[import-untyped,import-not-found,unused-ignore]
-
-    engine = TextWorldExpressEnv(envStepLimit=1000)
-    engine.load("cookingworld", SETTINGS)
-    arms: dict[str, list[float]] = {}
-    for seed in range(first, first + kitchens):
-        for name, value in measure(Kitchen(engine, seed), seed, steps).items():
-            arms.setdefault(name, []).append(value)
-    names = [str(seed) for seed in range(first, first + kitchens)]
-    rows = rows_of(arms, names)
-    for other in list(arms)[1:]:
-        gains = np.subtract(arms["experimenter"], arms[other]).tolist()
-        rows += rows_of({f"experimenter minus {other}": gains}, names, within=None)
-    return rows
+    seeds = range(first, first + kitchens)
+    opened = zip(open_kitchens("the study game_on", seeds), seeds, strict=True)
+    arms, names = arms_of(measure(kitchen, seed, steps) for kitchen, seed in opened), list(map(str, seeds))
+    pairs = [("experimenter", other) for other in list(arms)[1:]]
+    return rows_of(arms, names) + differences(arms, pairs, names, within=None)
 
 
 def measure(kitchen: Kitchen, seed: int, steps: int) -> dict[str, float]:

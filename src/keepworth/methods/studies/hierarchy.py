@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.methods.studies._passes import difference_row, need_clusters
+from keepworth.evaluation.study import Rows, Study, differences, named, rows_of
+from keepworth.methods.studies._passes import need_clusters
 from keepworth.registry import Method
 from keepworth.tasks.own import messages_of
 from keepworth.tasks.splits import draw_order
@@ -54,8 +54,9 @@ class Leaf:
     def question(self, level: int, path: bool) -> str:
         return f"Which {LEVELS[level]} is {self.name} of?{NAME_PATH if path else ''}"
 
-    def answer(self, level: int, path: bool) -> str:
-        return f" {', '.join(self.path[: level + 1] if path else self.path[level : level + 1])}."
+    def ask(self, level: int, path: bool) -> tuple[str, str]:
+        """Returns a question with its right answer."""
+        return self.question(level, path), f" {', '.join(self.path[0 if path else level : level + 1])}."
 
 
 def draw_tree(branches: int, seed: int) -> list[Leaf]:
@@ -105,7 +106,7 @@ def run(
             f"branches={branches}, passes={passes}, rewarded={rewarded}: 2 to 5 branches, 1 pass or more.",
             "Write branches=3, say.",
         )
-    from keepworth.methods.studies._readers import learning_reader, tiny_reader
+    from keepworth.methods.studies._readers import imitate, learning_reader, tiny_reader
 
     leaves = draw_tree(branches, seed)
     families = list(dict.fromkeys(leaf.path[0] for leaf in leaves))
@@ -119,13 +120,13 @@ def run(
         for stranger, leaf in zip(draw_tree(branches, seed + 1), tested, strict=False)
         if stranger.name not in {name for of in leaves for name in (of.name, *of.path)}
     ]
-    texts = [leaf.question(level, True) + leaf.answer(level, True) for leaf in leaves for level in range(len(LEVELS))]
+    texts = ["".join(leaf.ask(level, True)) for leaf in leaves for level in range(len(LEVELS))]
     texts += [f"{leaf.name} belongs to" for leaf in (*leaves, *strangers)]
     reader, learner = tiny_reader(texts, rate, seed) if model == "tiny" else learning_reader(model, rate, seed)
     draw = random.Random(f"hierarchy/order/{seed}")
     for _ in range(passes):
         pairs = [(f"{below} belongs to", f" {above}.") for below, above in edges_of(leaves)]
-        pairs += [ask(leaf, draw.randrange(len(LEVELS)), path) for leaf, path in product(shown, (False, True))]
+        pairs += [leaf.ask(draw.randrange(len(LEVELS)), path) for leaf, path in product(shown, (False, True))]
         draw.shuffle(pairs)
         for start in range(0, len(pairs), BATCH):
             imitate(reader, learner, pairs[start : start + BATCH])
@@ -134,19 +135,10 @@ def run(
     edges = [float(names == leaf.path[:1]) for names, leaf in zip(answers, tested, strict=True)]
     rows = rows_of({"a leaf's edge": edges}, clusters)
     for level, name in enumerate(LEVELS):
-        right = {path: score_answers(reader, tested, level, path) for path in (False, True)}
-        whole = [
-            float(names == leaf.path[: level + 1])
-            for names, leaf in zip(say(reader, [leaf.question(level, True) for leaf in tested]), tested, strict=True)
-        ]
-        arms: Mapping[str, list[float]] = {
-            f"{name}: straight away": right[False],
-            f"{name}: path named": right[True],
-            f"{name}: whole path right": whole,
-        }
-        rows += rows_of(arms, clusters)
-        gaps = np.subtract(right[True], right[False])
-        rows.append(difference_row(f"{name}: path named minus straight away", gaps, clusters))
+        right = {way: score_answers(reader, tested, level, path) for path, way in WAYS.items()}
+        paths = say(reader, [leaf.question(level, True) for leaf in tested])
+        whole = [float(names == leaf.path[: level + 1]) for names, leaf in zip(paths, tested, strict=True)]
+        rows += named(compare_ways(right, whole, clusters), f"{name}: ")
     for (path, arm), level in product(WAYS.items(), (0, len(LEVELS) - 1)):
         by_chance = {f"{LEVELS[level]} of leaves never met: {arm}": score_answers(reader, strangers, level, path)}
         rows += rows_of(by_chance, [leaf.path[0] for leaf in strangers])
@@ -157,16 +149,13 @@ def run(
     for arm in TEACHERS:
         learner.load(deepcopy(before))
         practise(reader, learner, practice, arm, rewarded, seed)
-        after[arm] = {
-            f"{name}: {way}": score_answers(reader, tested, level, path)
-            for (level, name), (path, way) in product(enumerate(LEVELS), WAYS.items())
-        }
-        rows += rows_of({f"{name}, {arm}": of for name, of in after[arm].items()}, clusters)
+        for (level, name), (path, way) in product(enumerate(LEVELS), WAYS.items()):
+            after.setdefault(f"{name}: {way}", {})[arm] = score_answers(reader, tested, level, path)
+        rows += rows_of({f"{name}, {arm}": of[arm] for name, of in after.items()}, clusters)
         shares = [float(np.mean([score_answers(reader, [leaf], 2, path)[0] for path in WAYS])) for leaf in practice]
         rows += rows_of({f"realm of practised families, {arm}": shares}, [leaf.path[0] for leaf in practice])
-    for name, other in product(after[TEACHERS[0]], TEACHERS[1:]):
-        gaps = np.subtract(after[TEACHERS[0]][name], after[other][name])
-        rows.append(difference_row(f"{name}, {TEACHERS[0]} minus {other}", gaps, clusters))
+    for name, arms in after.items():
+        rows += named(differences(arms, product(TEACHERS[:1], TEACHERS[1:]), clusters), f"{name}, ")
     return rows
 
 
@@ -175,9 +164,10 @@ TEACHERS = ("rewarded", "imitated", "rewards of other answers")
 """How questions of practised families are trained; the last is the control."""
 
 
-def ask(leaf: Leaf, level: int, path: bool) -> tuple[str, str]:
-    """Returns a question with its right answer."""
-    return leaf.question(level, path), leaf.answer(level, path)
+def compare_ways(right: Mapping[str, list[float]], whole: list[float], clusters: Sequence[str]) -> Rows:
+    """Returns the rows of right answers in both ways, of paths that are right as a whole, and of the difference of the ways."""
+    gap = differences(right, [("path named", "straight away")], clusters)
+    return rows_of({**right, "whole path right": whole}, clusters) + gap
 
 
 def score_answers(reader: Any, leaves: Sequence[Leaf], level: int, path: bool) -> list[float]:
@@ -186,50 +176,35 @@ def score_answers(reader: Any, leaves: Sequence[Leaf], level: int, path: bool) -
     return [float(names[-1] == leaf.path[level]) for names, leaf in zip(answers, leaves, strict=True)]
 
 
-def imitate(reader: Any, learner: Any, pairs: Sequence[tuple[str, str]]) -> None:
-    """Takes one update on questions with their answers."""
-    learner.imitate([(reader.encode(prompt), reader.encode_continuation(completion)) for prompt, completion in pairs])
-
-
 def practise(reader: Any, learner: Any, leaves: Sequence[Leaf], arm: str, updates: int, seed: int) -> None:
     """Takes `updates` updates on questions of these leaves: their right answers are imitated, or eight answers to each are
     sampled and rewarded if the last name is right, or by a permutation of the update's rewards."""
-    from keepworth.episodes import Episode, Group, RewardTerm, SamplingParams, Segment, StopReason
+    from keepworth.episodes import SamplingParams
+    from keepworth.methods.studies._readers import imitate, reinforce
 
     draw, stops = random.Random(f"hierarchy/practice/{seed}"), frozenset(reader.encode_continuation("."))
     for update in range(updates):
         asked = [(draw.choice(leaves), draw.randrange(len(LEVELS)), draw.random() < 0.5) for _ in range(BATCH // 2)]
         if arm == "imitated":
-            imitate(reader, learner, [ask(*question) for question in asked])
+            imitate(reader, learner, [leaf.ask(level, path) for leaf, level, path in asked])
             continue
         prompts = [reader.encode(leaf.question(level, path)) for leaf, level, path in asked]
         drawn = reader.sample(prompts, SamplingParams(24, n=8, seed=seed * updates + update, stop_ids=stops))
-        replies = [[stated(reader.decode(sample.ids)) for sample in samples] for samples in drawn]
         earned = [
-            float(names[-1] == leaf.path[level])
-            for (leaf, level, _), answers in zip(asked, replies, strict=True)
-            for names in answers
+            float(stated(reader.decode(sample.ids))[-1] == leaf.path[level])
+            for (leaf, level, _), samples in zip(asked, drawn, strict=True)
+            for sample in samples
         ]
         if arm != TEACHERS[0]:
             random.Random(f"{seed}/{update}").shuffle(earned)
-        given, groups = iter(earned), []
-        for number, (prompt, samples) in enumerate(zip(prompts, drawn, strict=True)):
-            key, episodes = f"{update}/{number}", []
-            for place, one in enumerate(samples):
-                call = Segment("reader", "", prompt, one.ids, one.logprobs, 1.0, one.finish, one.spans, "")
-                terms = (RewardTerm("right", next(given)),)
-                name = f"{key}/{place}"
-                episodes.append(Episode(name, key, "reader", key, (call,), "", (), terms, StopReason.COMPLETED, "", 0))
-            groups.append(Group(key, "", tuple(episodes)))
-        learner.update(groups)
+        reinforce(learner, prompts, drawn, earned, str(update))
 
 
 def say(reader: Any, prompts: Sequence[str]) -> list[tuple[str, ...]]:
     """Returns the names in the reader's greedy answers."""
-    from keepworth.episodes.model import SamplingParams
+    from keepworth.methods.studies._readers import complete
 
-    drawn = reader.sample([reader.encode(prompt) for prompt in prompts], SamplingParams(24, temperature=0.0))
-    return [stated(reader.decode(samples[0].ids)) for samples in drawn]
+    return list(map(stated, complete(reader, prompts, 24)))
 
 
 def diagnose(runs: Sequence[FinishedRun], *, samples: int = 4, questions: int = 40, seed: int = 0) -> Rows:
@@ -245,7 +220,7 @@ def diagnose(runs: Sequence[FinishedRun], *, samples: int = 4, questions: int = 
     rows: Rows = []
     for run in runs:
         before = f"{run.name}: " if len(runs) > 1 else ""
-        rows += [{**row, "arm": before + row["arm"]} for row in walk(run, samples, questions, seed)]
+        rows += named(walk(run, samples, questions, seed), before)
     return rows
 
 
@@ -269,26 +244,17 @@ def walk(run: FinishedRun, samples: int, questions: int, seed: int) -> Rows:
     model, rows = run.weights(), Rows()
     for length, sets in asked.items():
         paths = [path_of(task) for tasks in sets.values() for task in tasks]
-        clusters = clusters_of(run, sets)
-        answers: dict[str, list[list[tuple[str, ...]]]] = {}
-        for way, words in (("straight away", ""), ("path named", NAME_PATH)):
+        right, whole = dict[str, list[float]](), list[float]()
+        for path_named, way in WAYS.items():
+            words = NAME_PATH if path_named else ""
             asking = {name: [replace(task, input=task.input + words) for task in of] for name, of in sets.items()}
             groups = episodes_of(run, model, asking, samples, seed)
-            answers[way] = [[stated(episode.answer) for episode in group] for group in groups]
-        right = {
-            way: [
-                float(np.mean([names[-1] == path[-1] for names in of])) for of, path in zip(all_of, paths, strict=True)
-            ]
-            for way, all_of in answers.items()
-        }
-        whole = [
-            float(np.mean([names == path for names in of]))
-            for of, path in zip(answers["path named"], paths, strict=True)
-        ]
+            answers = [[stated(episode.answer) for episode in group] for group in groups]
+            pairs = list(zip(answers, paths, strict=True))
+            right[way] = [float(np.mean([names[-1] == path[-1] for names in of])) for of, path in pairs]
+            whole = [float(np.mean([names == path for names in of])) for of, path in pairs]
         edges = "1 edge" if length == 1 else f"{length} edges"
-        rows += rows_of({f"{edges}: {way}": of for way, of in {**right, "whole path right": whole}.items()}, clusters)
-        gaps = np.subtract(right["path named"], right["straight away"])
-        rows.append(difference_row(f"{edges}: path named minus straight away", gaps, clusters))
+        rows += named(compare_ways(right, whole, clusters_of(run, sets)), f"{edges}: ")
     return rows
 
 

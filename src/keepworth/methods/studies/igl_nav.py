@@ -32,7 +32,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from keepworth.episodes.arrays import Floats
-from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.evaluation.study import Rows, Study, arms_of, differences, rows_of
 from keepworth.methods.studies._rooms import Goal, Mask, Pose, RoomMap, RoomScene, RoomView, draw_goals, follow, reach
 from keepworth.methods.studies._rooms import cells_ahead as ahead
 from keepworth.registry import Method
@@ -41,6 +41,8 @@ SCALE, FEW = 0.5, 5
 """The squared error at which a cell does not change a pose's score; number of poses that the fine step compares."""
 THRESHOLD, TOLERANCE, SIMILARITY = 0.5, 0.05, 0.98
 """Least probability of a pose to go there; squared error, beyond that of noise, of equal views; least product of histograms."""
+NOISE = 0.1
+"""The standard deviation of a seen colour."""
 GOALS = (1, 3, 8)
 """Goals whose steps are reported; the last is the number of goals in a scene."""
 KEPT = ("map memory", "views one by one", "episodic memory")
@@ -213,30 +215,27 @@ def track(scene: RoomScene, goals: list[Goal], seed: int) -> dict[str, float]:
     return errors
 
 
-def run(
-    *, scenes: int = 24, first: int = 0, noise: float = 0.1, dial: str = "0,0.1,0.2,0.3", budget: int = 400
-) -> Rows:
+def run(*, scenes: int = 24, first: int = 0, dial: str = "0,0.1,0.2,0.3", budget: int = 400) -> Rows:
     """Measures success, SPL and steps of all arms, and errors of localisation; means over scenes of means over their goals.
 
     Args:
         scenes, first: Number of scenes, and the number of the first.
-        noise, dial: Standard deviation of a seen colour, and those at which localisation is measured, with commas.
+        dial: Standard deviations of a seen colour at which localisation is measured, with commas.
         budget: Steps of an episode.
     """
-    arms: dict[str, list[float]] = {}
+    measured = []
     for seed in range(first, first + scenes):
-        scene = RoomScene(np.random.default_rng([71, seed]), noise)
+        scene = RoomScene(np.random.default_rng([71, seed]), NOISE)
         goals = draw_goals(scene, np.random.default_rng([74, seed]), GOALS[-1])
-        numbers = {"oracle, steps": float(np.mean([goal.shortest for goal in goals]))}
+        numbers: dict[str, float] = {"oracle, steps": float(np.mean([goal.shortest for goal in goals]))}
         for state, names in (("forgotten", ARMS), ("kept", KEPT)):
             for arm in names:
-                measured = navigate(scene, goals, arm, state == "kept", seed, budget)
-                numbers |= {f"{arm}, {state}: {name}": number for name, number in measured.items()}
+                of_arm = navigate(scene, goals, arm, state == "kept", seed, budget)
+                numbers |= {f"{arm}, {state}: {name}": number for name, number in of_arm.items()}
         for scene.noise in map(float, dial.split(",")):
             numbers |= track(scene, draw_goals(scene, np.random.default_rng([74, seed]), GOALS[-1]), seed)
-        for name, number in numbers.items():
-            arms.setdefault(name, []).append(float(number))
-    clusters = [str(seed) for seed in range(scenes)]
+        measured.append(numbers)
+    arms, clusters = arms_of(measured), list(map(str, range(scenes)))
     rows: Rows = []
     for name, values in arms.items():
         rows += rows_of({name: values}, clusters, (0.0, 1.0) if name.endswith(("SPL", "success")) else None)
@@ -244,9 +243,7 @@ def run(
     pairs = [(f"{mine}, {ends[0]}", f"{other}, {ends[0]}") for other in ARMS[1:]]
     pairs += [(f"{mine}, {ends[1]}", f"{other}, {ends[1]}") for other in KEPT[1:]]
     pairs += [(f"{mine}, {ends[1]}", f"{mine}, forgotten: steps to goal 8")]
-    for one, other in pairs:
-        rows += rows_of({f"{one} minus {other}": np.subtract(arms[one], arms[other]).tolist()}, clusters, within=None)
-    return rows
+    return rows + differences(arms, pairs, clusters, within=None)
 
 
 METHOD = Method(

@@ -31,7 +31,7 @@ import numpy as np
 
 from keepworth.episodes.arrays import Floats
 from keepworth.episodes.errors import require_known
-from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.evaluation.study import Rows, Study, differences, named, rows_of
 from keepworth.methods.studies._markets import (
     DAY,
     GAMMA,
@@ -49,41 +49,38 @@ from keepworth.registry import Method
 CAPACITY, NEIGHBOURS = 4320, 5
 HOURS = (3000, 4000)
 """Ends of the hours for training and for choosing; later ones are for testing."""
-RATES = (0.05, 0.2)
+RATES = {"made": (0.2,), "hourly": (0.05, 0.2)}
+"""Step sizes of a hyper-agent. Of several, each kind takes the one that earns most on the bars for choosing."""
+ALPHA, BETA, SWEEPS = 0.5, 0.2, 40
+"""Weights of the memory's and of the demonstrations' loss, and iterations of a sub-agent."""
 
 
-def fit_agent(state: Floats, pays: Floats, days: Floats, sweeps: int = 40) -> Floats:
+def fit_agent(state: Floats, pays: Floats, days: Floats) -> Floats:
     """Returns the weights of Q(held, action) of the state, [2, 2, features], by fitted Q iteration with ridge regression.
 
     Args:
         state: [bars, features], with a constant.
         pays: The return of the next bar.
         days: The training bars, 0 or 1; the bar after has to be one of them as well.
-        sweeps: Iterations.
     """
     rows = np.flatnonzero((days[:-1] > 0) & (days[1:] > 0))
     here, there = state[rows], state[rows + 1]
     solve = np.linalg.solve(here.T @ here + 10.0 * np.eye(state.shape[1]), here.T)
     weights = np.zeros((2, 2, state.shape[1]))
-    for _ in range(sweeps):
+    for _ in range(SWEEPS):
         best = np.einsum("haf,nf->nha", weights, there).max(2)
         target = rewards(pays[rows]) + GAMMA * best[:, None, :]
         weights = np.einsum("fn,nha->haf", solve, target)
     return weights
 
 
-@dataclass
 class ValueMemory:
     """A ring buffer of contexts, actions and values."""
 
-    width: int
-    capacity: int = CAPACITY
-
-    def __post_init__(self) -> None:
-        self.keys = np.zeros((self.capacity, self.width))
-        self.actions = np.zeros(self.capacity, dtype=int)
-        self.values = np.zeros(self.capacity)
-        self.count = 0
+    def __init__(self, width: int, capacity: int = CAPACITY) -> None:
+        self.width, self.capacity, self.count = width, capacity, 0
+        self.keys, self.values = np.zeros((capacity, width)), np.zeros(capacity)
+        self.actions = np.zeros(capacity, dtype=int)
 
     def add(self, keys: Floats, actions: Floats, values: Floats) -> None:
         places = (self.count + np.arange(len(keys))) % self.capacity
@@ -120,7 +117,7 @@ class Market:
 
 
 def train_mixture(
-    market: Market, draw: np.random.Generator, alpha: float, beta: float, permuted: bool, epochs: int, rate: float
+    market: Market, draw: np.random.Generator, alpha: float, permuted: bool, epochs: int, rate: float
 ) -> Floats:
     """Returns W of the hyper-agent, [agents, context]. permuted: the memory gives the values of other steps."""
     context, agents, paid = market.context, market.agents, rewards(market.pays)
@@ -145,7 +142,7 @@ def train_mixture(
             slope = np.zeros_like(q)
             slope[n, action] = 2 * (q[n, action] - target)
             slope[n, action] += 2 * alpha * np.where(np.isnan(recalled), 0.0, q[n, action] - np.nan_to_num(recalled))
-            slope += beta * (softmax(q) - softmax(market.demo[rows, held]))
+            slope += BETA * (softmax(q) - softmax(market.demo[rows, held]))
             pull = np.einsum("na,nak->nk", slope, mix[:, None, :] * (of - q[:, :, None]))
             weights -= rate * pull.T @ context[rows] / len(rows)
             late += 0.005 * (weights - late)
@@ -160,9 +157,6 @@ def run(
     bars: int = 4000,
     draws: int = 30,
     epochs: int = 6,
-    rate: float = 0.2,
-    alpha: float = 0.5,
-    beta: float = 0.2,
 ) -> Rows:
     """Measures the profit on later bars of a hyper-agent with and without the memory, of its sub-agents, and of simple rules.
 
@@ -171,44 +165,30 @@ def run(
         markets, first: Number of made markets, and the number of the first.
         bars: Bars of a made market for training, and as many for testing.
         draws: Hyper-agents that are trained on hourly prices, by other draws; their profits are averaged.
-        epochs, rate: Passes of the hyper-agent over the bars, and its step size.
-        alpha, beta: Weights of the memory's and of the demonstrations' loss.
+        epochs: Passes of the hyper-agent over the bars.
     """
     rows: Rows = []
     for name in prices.split(","):
         require_known("prices", name, ("made", "hourly"))
-        settings = HyperSettings(epochs, (rate,) if name == "made" else RATES, alpha, beta)
         if name == "made":
             seeds = range(first, first + markets)
             made = [(draw_market(2 * bars + 1, np.random.default_rng([91, seed])), seed) for seed in seeds]
-            trials = [compare(*market, (bars, bars), seed, settings) for market, seed in made]
+            trials = [compare(*market, (bars, bars), seed, epochs) for market, seed in made]
             arms = {arm: [float(trial[arm].mean()) for trial in trials] for arm in trials[0]}
             names = [str(seed) for seed in range(markets)]
         else:
             returns, weeks = read_hours()
             names = weeks[HOURS[1] + 1 :]
-            trials = [compare(returns, None, HOURS, draw, settings) for draw in range(draws)]
+            trials = [compare(returns, None, HOURS, draw, epochs) for draw in range(draws)]
             arms = {arm: np.mean([trial[arm] for trial in trials], axis=0).tolist() for arm in trials[0]}
-        prefix = "" if name == "made" else "hourly: "
-        rows += rows_of({f"{prefix}{arm}": values for arm, values in arms.items()}, names, within=None)
-        for other in list(arms)[1:]:
-            gains = np.subtract(arms["with memory"], arms[other]).tolist()
-            rows += rows_of({f"{prefix}with memory minus {other}": gains}, names, within=None)
+        pairs = [("with memory", other) for other in list(arms)[1:]]
+        of_prices = rows_of(arms, names, within=None) + differences(arms, pairs, names, within=None)
+        rows += named(of_prices, "" if name == "made" else "hourly: ")
     return rows
 
 
-@dataclass(frozen=True)
-class HyperSettings:
-    """Settings of the hyper-agents. Of several rates, each kind takes the one that earns most on the bars for choosing."""
-
-    epochs: int
-    rates: tuple[float, ...]
-    alpha: float
-    beta: float
-
-
 def compare(
-    returns: Floats, regimes: Floats | None, ends: tuple[int, int], seed: int, settings: HyperSettings
+    returns: Floats, regimes: Floats | None, ends: tuple[int, int], seed: int, epochs: int
 ) -> dict[str, Floats]:
     """Returns the profit of every test bar, by who trades. ends: of the bars for training and of those for choosing; none of the
     latter where both are the same. regimes: None where nobody knows them."""
@@ -230,22 +210,19 @@ def compare(
     market = Market(state[learn, 1:], context[learn], pays[learn], subs[learn], know_future(pays[learn]))
 
     def mixed(alpha: float, permuted: bool = False) -> Floats:
-        best, chosen = -np.inf, np.zeros(0)
-        for rate in settings.rates:
-            draw = np.random.default_rng([92, seed])
-            weights = train_mixture(market, draw, alpha, settings.beta, permuted, settings.epochs, rate)
-            mixture = np.einsum("nhak,nk->nha", subs, softmax(context @ weights.T))
-            score = trade(mixture[choose], pays[choose]) if len(settings.rates) > 1 else 0.0
-            if score > best:
-                best, chosen = score, profits(mixture[later], pays[later])
-        return chosen
+        mixtures = []
+        for rate in RATES["hourly" if regimes is None else "made"]:
+            weights = train_mixture(market, np.random.default_rng([92, seed]), alpha, permuted, epochs, rate)
+            mixtures.append(np.einsum("nhak,nk->nha", subs, softmax(context @ weights.T)))
+        best = max(mixtures, key=lambda mixture: trade(mixture[choose], pays[choose])) if mixtures[1:] else mixtures[0]
+        return profits(best[later], pays[later])
 
     of_training = learn if ends[0] == ends[1] else choose
     best = int(np.argmax([trade(subs[of_training, ..., agent], pays[of_training]) for agent in range(subs.shape[-1])]))
     made = {
-        "with memory": mixed(settings.alpha),
+        "with memory": mixed(ALPHA),
         "without memory": mixed(0.0),
-        "memory of permuted values": mixed(settings.alpha, True),
+        "memory of permuted values": mixed(ALPHA, True),
         "sub-agents in equal shares": profits(subs[later].mean(-1), pays[later]),
         "best sub-agent of the training days": profits(subs[later, ..., best], pays[later]),
         "one agent of all days": profits(whole[later], pays[later]),

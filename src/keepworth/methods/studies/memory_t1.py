@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,10 +26,13 @@ from keepworth.methods.studies._slates import (
     train_evidence,
 )
 from keepworth.methods.writers._time_window import TimeWindow, window_of
-from keepworth.registry import Method
+from keepworth.registry import Method, part
 from keepworth.tasks.benchmark import haystack, place, turn_of
 from keepworth.tasks.entries import MemoryEntry
 from keepworth.tasks.splits import draw_order
+
+if TYPE_CHECKING:
+    from keepworth.episodes.episode import Task
 
 DISTRACTORS = 50
 
@@ -55,24 +58,22 @@ class Widening:
         return inside if inside.any() else np.ones(len(said_at), dtype=bool)
 
 
+WIDENING = Widening()
+
+
 @dataclass(frozen=True)
 class DateQuestion:
-    """One question over its haystack. said_at, lexical: time and BM25 of each entry; window: as predicted; gold: evidence turns;
+    """A question over its haystack. said_at, lexical: time and BM25 of each entry; window: as predicted; gold: evidence turns;
     range: hull of the days of the evidence, from the key."""
 
+    task: Task
     cluster: str
-    text: str
-    asked_at: str
-    answers: tuple[str, ...]
     entries: Sequence[MemoryEntry]
     said_at: Sequence[datetime]
     lexical: Any
     window: TimeWindow | None
     gold: tuple[str, ...]
     range: TimeWindow
-
-
-Task = Any
 
 
 def ages_of(tasks: Sequence[Task]) -> list[tuple[str, Any]]:
@@ -107,9 +108,7 @@ def prepared(task: Task, cluster: str) -> DateQuestion | None:
     evidence_times = [when for entry, when in zip(entries, said_at, strict=True) if entry.evidence]
     hull = TimeWindow(min(evidence_times).replace(hour=0, minute=0), max(evidence_times).replace(hour=23, minute=59))
     window = window_of(task.input, task.asked_at)
-    return DateQuestion(
-        cluster, task.input, task.asked_at, tuple(task.answers), entries, said_at, lexical, window, gold, hull
-    )
+    return DateQuestion(task, cluster, entries, said_at, lexical, window, gold, hull)
 
 
 def of_longmemeval(
@@ -126,18 +125,10 @@ def of_longmemeval(
     return [question for question in made if question is not None]
 
 
-def by_words(question: DateQuestion, keep: Any = None) -> list[int]:
-    """Returns the entries by BM25, of those that `keep` marks; the earlier entry wins a tie."""
-    order = np.argsort(-question.lexical, kind="stable")
-    return [int(index) for index in order if keep is None or keep[index]]
-
-
-def within(window: TimeWindow | None, question: DateQuestion, widening: Widening) -> list[int]:
-    return by_words(question, widening.keeps(window, question.said_at))
-
-
-def pool_of(question: DateQuestion, widening: Widening) -> list[int]:
-    return within(question.window, question, widening)[:POOL]
+def by_words(question: DateQuestion, window: TimeWindow | None = None, widening: Widening = WIDENING) -> list[int]:
+    """Returns the entries in a window, all without one, by BM25; the earlier entry wins a tie."""
+    keep, order = widening.keeps(window, question.said_at), np.argsort(-question.lexical, kind="stable")
+    return [int(index) for index in order if keep[index]]
 
 
 def recall(question: DateQuestion, ranking: Sequence[int]) -> float:
@@ -157,7 +148,7 @@ def training(question: DateQuestion, pool: Sequence[int], x: Any) -> EvidenceQue
     def reward(slate: tuple[int, ...]) -> float:
         return evidence_reward(
             texts=[texts[index] for index in slate],
-            answers=question.answers,
+            answers=question.task.answers,
             chosen={turns[index] for index in slate},
             gold=question.gold,
             gaps=[gaps[index] for index in slate],
@@ -171,7 +162,7 @@ def cosines(question: DateQuestion, pool: Sequence[int], encoder: Any) -> Any:
     """Returns cosines of the entries of a pool with the question; 0 without an encoder."""
     if encoder is None:
         return np.zeros(len(pool))
-    vectors = encoder.encode([question.text, *(question.entries[index].text for index in pool)])
+    vectors = encoder.encode([question.task.input, *(question.entries[index].text for index in pool)])
     return vectors[1:] @ vectors[0]
 
 
@@ -186,7 +177,7 @@ def features_of(question: DateQuestion, pool: Sequence[int], near: Any) -> Any:
         )
         for index, cosine in zip(pool, near, strict=True)
     ]
-    return features(question.text, question.asked_at, chosen)
+    return features(question.task.input, question.task.asked_at, chosen)
 
 
 def run(
@@ -201,17 +192,12 @@ def run(
         epochs: Epochs of training.
         seed: Seed of dates and training.
     """
-    made = None
-    if encoder != "none":
-        from keepworth.models.encoders import encoder as encoder_named
-
-        made = encoder_named(encoder)
+    made = None if encoder == "none" else part("encoder")(encoder)
     train = of_longmemeval("train", seed, undated=True, distractors=distractors)[: limit or None]
     tests = of_longmemeval("test", seed, distractors=distractors)[: limit or None]
-    widening = Widening()
 
     def pooled(question: DateQuestion) -> tuple[list[int], Any]:
-        pool = pool_of(question, widening)
+        pool = by_words(question, question.window)[:POOL]
         return pool, features_of(question, pool, cosines(question, pool, made))
 
     taught = [training(question, *pooled(question)) for question in train]
@@ -219,17 +205,18 @@ def run(
         "learned": train_evidence(taught, seed=seed, epochs=epochs),
         "rewards permuted": train_evidence(taught, seed=seed, epochs=epochs, permuted=True),
     }
+    pools = [pooled(question) for question in tests]
     arms: dict[str, list[float]] = {
         "by words": [recall(question, by_words(question)) for question in tests],
-        "by words, in the window": [recall(question, pool_of(question, widening)) for question in tests],
+        "by words, in the window": [recall(question, pool) for question, (pool, _) in zip(tests, pools, strict=True)],
     }
-    pools = [pooled(question) for question in tests]
     for name, policy in policies.items():
         arms[name] = [
             recall(question, [pool[chosen] for chosen in policy.ranked(x)])
             for question, (pool, x) in zip(tests, pools, strict=True)
         ]
-    arms["gold window"] = [recall(question, within(question.range, question, Widening(0.0, 0.0))) for question in tests]
+    exactly = Widening(0.0, 0.0)
+    arms["gold window"] = [recall(question, by_words(question, question.range, exactly)) for question in tests]
     return rows_of(arms, [question.cluster for question in tests])
 
 

@@ -11,7 +11,7 @@ features known before reading, fitted on questions with marked evidence: first o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from keepworth.episodes.arrays import Floats
-from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.evaluation.study import Rows, Study, named, rows_of
 from keepworth.methods.benchmarks._longmemeval import longmemeval
-from keepworth.methods.studies._logistic import fit, predict
+from keepworth.methods.studies._logistic import fit
 from keepworth.methods.studies._slates import lexical_scores
 from keepworth.registry import Method, part
 from keepworth.tasks.benchmark import cluster_of, haystack, place, session_of, turn_of
@@ -128,19 +128,15 @@ def explore(
 
 def learn(palaces: Sequence[Palace], draw: np.random.Generator, *, permuted: bool = False) -> Estimate:
     """Returns the estimate of VOI: fitted on random options, then on those that it chooses; `permuted` permutes the rises."""
-    estimate: Estimate | None = None
-    for _ in range(2):
-        samples = explore(palaces, draw, estimate).items()
+
+    def estimate(before: Estimate | None) -> Estimate:
+        samples = explore(palaces, draw, before).items()
         weights = {
             option: fit(rows, draw.permutation(rises) if permuted else rises) for option, (rows, rises) in samples
         }
-        estimate = partial(_rise, weights)
-    assert estimate is not None
-    return estimate
+        return lambda option, row: float(1 / (1 + np.exp(-row @ weights[option])))
 
-
-def _rise(weights: Mapping[str, Floats], option: str, row: Floats) -> float:
-    return predict(weights[option], row) if option in weights else 0.0
+    return estimate(estimate(None))
 
 
 def walk(palace: Palace, estimate: Estimate) -> tuple[list[int], list[float]]:
@@ -225,10 +221,11 @@ def run(
                     best = [ranking(getattr(palace, order), MOST + 1) for palace in test]
                     arms[f"best by {order}, all read as many"] = read_at(spent, best)
                 arms["whoever knows the evidence"] = [min(1.0, spent / len(p.evidence)) for p in test]
-        rows += [{**row, "arm": f"{row['arm']} (budget {budget:g})"} for row in rows_of(arms, clusters)]
+        of_budget = rows_of(arms, clusters)
         for other in ("all read as many", "stop where the meaning falls"):
             gains = np.subtract(stopped["value of information"], stopped[other]).tolist()
-            rows += rows_of({f"stopping by value, minus {other} (budget {budget:g})": gains}, clusters, within=None)
+            of_budget += rows_of({f"stopping by value, minus {other}": gains}, clusters, within=None)
+        rows += named(of_budget, after=f" (budget {budget:g})")
     return rows
 
 

@@ -23,9 +23,9 @@ Where it differs:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -34,7 +34,7 @@ from keepworth.episodes.arrays import Floats
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.study import Rows, Study, rows_of
 from keepworth.methods.studies._aspects import GlobalMemory, LocalMemory, Pattern, RecommendationRequest
-from keepworth.methods.studies._ratings import RatedItem, Ratings, make_ratings
+from keepworth.methods.studies._ratings import Ratings, make_ratings
 from keepworth.methods.studies._slates import EvidencePolicy, EvidenceQuestion, train_evidence
 from keepworth.registry import Method
 from keepworth.tasks.splits import side
@@ -52,21 +52,20 @@ def requests(ratings: Ratings, split: str) -> list[RecommendationRequest]:
     with `LEAST_HISTORY` ratings before it and `LEAST_CANDIDATES` candidates. Sides depend on the user's id. Raises KeepworthError
     where no user has one."""
     in_scenario: dict[str, list[str]] = {}
-    for item in ratings.items.values():
-        if item.categories:
-            in_scenario.setdefault(item.categories[0], []).append(item.id)
+    for item, (scenario, *_) in ratings.items.items():
+        in_scenario.setdefault(scenario, []).append(item)
     made = []
     for user, rated_items in ratings.by_user.items():
         if side(user) != split:
             continue
         for index in range(len(rated_items) - 1, LEAST_HISTORY - 1, -1):
-            history, wanted = rated_items[:index], ratings.items[rated_items[index].item]
-            if rated_items[index].rating <= sum(rating.rating for rating in history) / index or not wanted.categories:
+            history, wanted = rated_items[:index], rated_items[index]
+            if wanted.rating <= sum(rating.rating for rating in history) / index:
                 continue
-            rated = {rating.item for rating in history}
-            candidates = tuple(id for id in in_scenario[wanted.categories[0]] if id not in rated)
+            rated, scenario = {rating.item for rating in history}, ratings.items[wanted.item][0]
+            candidates = tuple(id for id in in_scenario[scenario] if id not in rated)
             if len(candidates) >= LEAST_CANDIDATES:
-                made.append(RecommendationRequest(user, wanted.categories[0], history, wanted.id, candidates))
+                made.append(RecommendationRequest(user, scenario, history, wanted.item, candidates))
                 break
     if not made:
         raise KeepworthError(
@@ -84,7 +83,7 @@ class Recommendation:
     """A request with its memories. An aspect is a category of some but not all candidates, other than the scenario."""
 
     request: RecommendationRequest
-    items: Mapping[str, RatedItem]
+    items: Mapping[str, tuple[str, ...]]
     memory: GlobalMemory
 
     @cached_property
@@ -93,14 +92,14 @@ class Recommendation:
 
     @cached_property
     def aspects(self) -> tuple[str, ...]:
-        counts = Counter(name for id in self.request.candidates for name in self.items[id].categories)
+        counts = Counter(name for id in self.request.candidates for name in self.items[id])
         whole = len(self.request.candidates)
         return tuple(sorted(name for name, many in counts.items() if many < whole and name != self.request.scenario))
 
     @cached_property
     def has(self) -> Floats:
         """Returns whether each candidate has each aspect, [candidates, aspects]."""
-        of = [set(self.items[id].categories) for id in self.request.candidates]
+        of = [self.items[id] for id in self.request.candidates]
         matrix = np.array([[float(name in categories) for name in self.aspects] for categories in of])
         return matrix.reshape(len(of), len(self.aspects))
 
@@ -134,11 +133,11 @@ class Recommendation:
         counts = np.array([float(self.memory.popularity[id]) for id in self.request.candidates])
         return np.asarray(counts / (1.0 + counts.max()), dtype=np.float64)
 
-    def rank(self, weights: Floats, appeal: float = APPEAL) -> float:
+    def rank(self, weights: Floats) -> float:
         """Returns the rank of the wanted item, from 1, by the sum of the `weights` ([aspects]) of an item's aspects and of
-        `appeal` times its popularity; ties have their expected rank."""
+        `APPEAL` times its popularity; ties have their expected rank."""
         # Sums that differ only by rounding count as equal.
-        scores = np.round(np.asarray(self.has @ weights) + appeal * self.popularity, 12)
+        scores = np.round(np.asarray(self.has @ weights) + APPEAL * self.popularity, 12)
         score = scores[self.request.candidates.index(self.request.wanted)]
         return 1.0 + float((scores > score).sum()) + 0.5 * float((scores == score).sum() - 1)
 
@@ -148,15 +147,15 @@ class Recommendation:
         weights[list(slate)] = self.stances[list(slate)]
         return weights
 
-    def reward(self, slate: Sequence[int], appeal: float = APPEAL) -> float:
-        """Returns the reward of requesting these aspects. appeal: as in `rank`."""
+    def reward(self, slate: Sequence[int]) -> float:
+        """Returns the reward of requesting these aspects."""
         use = memory_use([self.local.holds(self.aspects[index]) for index in slate])
-        terms = {"format": 1.0, "rank": rank_reward(self.rank(self.ideal(slate), appeal)), "memory": use}
+        terms = {"format": 1.0, "rank": rank_reward(self.rank(self.ideal(slate))), "memory": use}
         return sum(WEIGHTS[name] * value for name, value in terms.items())
 
-    def best_slate(self, most: int = MOST) -> tuple[int, ...]:
+    def best_slate(self) -> tuple[int, ...]:
         """Returns the oracle's request: the aspects with which the wanted item ranks best; of equals the fewest."""
-        slates = (slate for many in range(most + 1) for slate in combinations(range(len(self.aspects)), many))
+        slates = (slate for many in range(MOST + 1) for slate in combinations(range(len(self.aspects)), many))
         return min(slates, key=lambda slate: (self.rank(self.ideal(slate)), len(slate)))
 
 
@@ -191,25 +190,18 @@ def crossed(training: Sequence[RecommendationRequest], ratings: Ratings) -> list
 
 
 def train_asking(
-    training: Sequence[Recommendation],
-    *,
-    seed: int = 0,
-    permuted: bool = False,
-    first: float = 4.0,
-    appeal: float = APPEAL,
+    training: Sequence[Recommendation], *, seed: int = 0, permuted: bool = False, first: float = 4.0
 ) -> EvidencePolicy:
     """Trains the policy that asks, by reward. It begins by asking for what decides most in the global memory; with `first` = 0 it
-    begins at random. appeal: as in `Recommendation.rank`."""
-    questions = [
-        EvidenceQuestion(recommendation.x, partial(recommendation.reward, appeal=appeal)) for recommendation in training
-    ]
+    begins at random."""
+    questions = [EvidenceQuestion(recommendation.x, recommendation.reward) for recommendation in training]
     return train_evidence(questions, seed=seed, most=MOST, permuted=permuted, names=ASPECT_FEATURES, first=first)
 
 
-def asking(policy: EvidencePolicy, x: Floats, most: int = MOST) -> tuple[int, ...]:
-    """Returns a trained policy's request, the best first: at most `most` aspects that it prefers to stopping."""
+def asking(policy: EvidencePolicy, x: Floats) -> tuple[int, ...]:
+    """Returns a trained policy's request, the best first: at most `MOST` aspects that it prefers to stopping."""
     scores = policy.scores(x)
-    return tuple(index for index in policy.ranked(x)[:most] if scores[index] > scores[-1])
+    return tuple(index for index in policy.ranked(x)[:MOST] if scores[index] > scores[-1])
 
 
 def run(users: int = 600, seed: int = 0) -> Rows:
@@ -228,20 +220,19 @@ def run(users: int = 600, seed: int = 0) -> Rows:
         "rewards permuted": train_asking(taught, seed=seed, permuted=True),
         "learned from nothing": train_asking(taught, seed=seed, first=0.0),
     }
+
+    def ranked(choose: Callable[[Recommendation], Collection[int]]) -> list[float]:
+        return [
+            rank_reward(recommendation.rank(recommendation.ideal(choose(recommendation)))) for recommendation in tests
+        ]
+
     arms: dict[str, list[float]] = {
         "chance": [chance(len(recommendation.request.candidates)) for recommendation in tests],
-        "most popular": [
-            rank_reward(recommendation.rank(np.zeros(len(recommendation.aspects)))) for recommendation in tests
-        ],
+        "most popular": ranked(lambda recommendation: ()),
     }
     for name, policy in policies.items():
-        arms[name] = [
-            rank_reward(recommendation.rank(recommendation.ideal(asking(policy, recommendation.x))))
-            for recommendation in tests
-        ]
-    arms["oracle of asking"] = [
-        rank_reward(recommendation.rank(recommendation.ideal(recommendation.best_slate()))) for recommendation in tests
-    ]
+        arms[name] = ranked(lambda recommendation, policy=policy: asking(policy, recommendation.x))  # type: ignore[misc]
+    arms["oracle of asking"] = ranked(Recommendation.best_slate)
     return rows_of(arms, [recommendation.request.user for recommendation in tests])
 
 

@@ -31,7 +31,7 @@ SHOWN = 0.9
 Samples = Sequence[Mapping[str, Any]]
 
 
-def read_samples(data: str, limit: int) -> dict[str, Samples]:
+def read_samples(data: str) -> dict[str, Samples]:
     """Returns the samples of each kind. Raises MissingData or WrongFormat."""
     from keepworth.methods.benchmarks._files import find_data, read_records
 
@@ -42,7 +42,7 @@ def read_samples(data: str, limit: int) -> dict[str, Samples]:
     for kind, file in FILES.items():
         source = "the package inspect-evals (pip install --no-deps inspect-evals)"
         path = find_data("PersistBench", (file,), folder, folder="persistbench", source=source, licence="MIT")
-        samples[kind] = read_records(path, "PersistBench", ("query", "memories"))[: limit or None]
+        samples[kind] = read_records(path, "PersistBench", ("query", "memories"))
     return samples
 
 
@@ -63,15 +63,14 @@ def still_shown(needed: Sequence[float], harmful: Sequence[float]) -> list[float
     return [float(score >= threshold) for score in harmful]
 
 
-def run(*, data: str = "", encoder: str = "minilm", limit: int = 0) -> Rows:
+def run(*, data: str = "", encoder: str = "minilm") -> Rows:
     """Measures how well scores separate the kinds, and how often memories are shown where they harm.
 
     Args:
         data: The folder of the three files, where inspect-evals is not installed.
         encoder: Encoder of the search by meaning.
-        limit: Most samples of each kind; 0 for all.
     """
-    samples = read_samples(data, limit)
+    samples = read_samples(data)
     encode = part("encoder")(encoder).encode
 
     def by_meaning(of: Samples, memories: Sequence[Sequence[str]]) -> list[float]:
@@ -96,13 +95,11 @@ def run(*, data: str = "", encoder: str = "minilm", limit: int = 0) -> Rows:
     for kind in list(FILES)[1:]:
         for name, needed in scores["helpful"].items():
             recognised_by = [recognised(score, scores[kind][name]) for score in needed]
-            rows += rows_of(
-                {f"told from {kind}, {name}": recognised_by}, [str(number) for number in range(len(recognised_by))]
-            )
+            rows += rows_of({f"told from {kind}, {name}": recognised_by}, list(map(str, range(len(needed)))))
         for name in ("by meaning", "by words"):
             shown = still_shown(scores["helpful"][name], scores[kind][name])
             arm = f"{kind}, shown at the threshold that {SHOWN:.0%} of helpful pass, {name}"
-            rows += rows_of({arm: shown}, [str(number) for number in range(len(shown))])
+            rows += rows_of({arm: shown}, list(map(str, range(len(shown)))))
     return rows
 
 

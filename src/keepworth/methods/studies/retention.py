@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.methods.studies._passes import difference_row
+from keepworth.evaluation.study import Rows, Study, named, rows_of
+from keepworth.methods.studies._readers import complete, imitate, learning_reader
 from keepworth.registry import Method, part
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def draw_facts(count: int, seed: int) -> list[DrawnFact]:
     return [DrawnFact(cue, str(draw.randrange(1000, 10000))) for cue in draw.sample(cues, count)]
 
 
-ASKED = ("recall", "recall of never met", "recognition")
+ASKED = ("recall", "recognition", "recall of never met")
 
 
 def recognised(score: float, lures: Sequence[float]) -> float:
@@ -108,11 +108,8 @@ def run(
             with Memory(Path(folder) / f"{mode}.mem", encoder=embeds, policy=None) as memory:
                 rows += _measure(f"memory, {mode}", _Store(memory, mode), groups, lures, later, after)
     if model:
-        from keepworth.methods.studies._readers import learning_reader
-
-        rows += _measure(
-            f"weights of {model}", _Weights(*learning_reader(model, rate, seed)), groups, lures, later, after
-        )
+        weights = _Weights(*learning_reader(model, rate, seed))
+        rows += _measure(f"weights of {model}", weights, groups, lures, later, after)
     return rows
 
 
@@ -135,15 +132,17 @@ class _Store:
     def meet(self, facts: Sequence[DrawnFact]) -> None:
         self.memory.add_many([fact.statement for fact in facts], repeat=True)
 
+    def find(self, query: str) -> Any:
+        """Returns the first hit, or none, as a list."""
+        return self.memory.search(query, top_k=1, mode=self.mode, explore=False)
+
     def recall(self, facts: Sequence[DrawnFact]) -> list[float]:
         """Returns 1 where the first hit for a fact's cue contains its value."""
-        first = [self.memory.search(fact.cue, top_k=1, mode=self.mode, explore=False) for fact in facts]
-        return [float(bool(hits) and fact.value in hits[0].text) for fact, hits in zip(facts, first, strict=True)]
+        return [float(any(fact.value in hit.text for hit in self.find(fact.cue))) for fact in facts]
 
     def recognise(self, facts: Sequence[DrawnFact]) -> list[float]:
         """Returns for each fact the score of its first hit."""
-        first = [self.memory.search(fact.statement, top_k=1, mode=self.mode, explore=False) for fact in facts]
-        return [hits[0].score if hits else 0.0 for hits in first]
+        return [sum(hit.score for hit in self.find(fact.statement)) for fact in facts]
 
 
 @dataclass(slots=True)
@@ -155,16 +154,12 @@ class _Weights:
 
     def meet(self, facts: Sequence[DrawnFact]) -> None:
         for fact in facts:
-            completion = self.model.encode_continuation(f" {fact.value}.")
-            self.learner.imitate([(self.model.encode(fact.cue), completion)])
+            imitate(self.model, self.learner, [(fact.cue, f" {fact.value}.")])
 
     def recall(self, facts: Sequence[DrawnFact]) -> list[float]:
         """Returns 1 where the model completes a fact's cue with its value."""
-        from keepworth.episodes.model import SamplingParams
-
-        drawn = self.model.sample([self.model.encode(fact.cue) for fact in facts], SamplingParams(8, temperature=0.0))
-        texts = [self.model.decode(samples[0].ids).strip() for samples in drawn]
-        return [float(text.startswith(fact.value)) for text, fact in zip(texts, facts, strict=True)]
+        texts = complete(self.model, [fact.cue for fact in facts], 8)
+        return [float(text.strip().startswith(fact.value)) for text, fact in zip(texts, facts, strict=True)]
 
     def recognise(self, facts: Sequence[DrawnFact]) -> list[float]:
         """Returns for each fact the log-probability of its value after its cue."""
@@ -206,17 +201,14 @@ def _measure(
     rows: Rows = []
     for delay in delays:
         never = [values["recall of never met", many, delay] for many in groups]
-        rows += rows_of(
-            {f"{arm}: recall, never met, after {delay}": list(map(fmean, zip(*never, strict=True)))}, clusters
-        )
-        for many in groups:
-            for name in ("recall", "recognition"):
-                rows += rows_of({f"{arm}: {name}, {many} times, after {delay}": values[name, many, delay]}, clusters)
+        arms = {"recall, never met": list(map(fmean, zip(*never, strict=True)))}
+        arms |= {f"{name}, {many} times": values[name, many, delay] for many in groups for name in ASKED[:2]}
+        rows += named(rows_of(arms, clusters), after=f", after {delay}")
     for one, other in pairwise(delays):
         for many in groups:
-            fall = np.subtract(values["recall", many, one], values["recall", many, other])
-            rows.append(difference_row(f"{arm}: recall, {many} times, after {one} minus after {other}", fall, clusters))
-    return rows
+            fall = np.subtract(values["recall", many, one], values["recall", many, other]).tolist()
+            rows += rows_of({f"recall, {many} times, after {one} minus after {other}": fall}, clusters, (-1.0, 1.0))
+    return named(rows, f"{arm}: ")
 
 
 METHOD = Method(

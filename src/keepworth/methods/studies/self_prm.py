@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import chain, product
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.methods.studies._passes import difference_row, need_clusters
+from keepworth.evaluation.study import Rows, Study, differences, named, rows_of
+from keepworth.methods.studies._passes import need_clusters
 from keepworth.registry import Method
 from keepworth.tasks.splits import draw_order
 
@@ -51,10 +50,11 @@ def diagnose(
             f"samples={samples}, questions={questions}: there are 2 or more samples, and 3 or more questions.",
             "Write samples=32 and questions=40, say.",
         )
-    rows = {run.name: choose_answers(run, samples, questions, right, seed) for run in runs}
-    if len(runs) == 1:
-        return rows[runs[0].name]
-    return [{**row, "arm": f"{name}: {row['arm']}"} for name, of_run in rows.items() for row in of_run]
+    rows: Rows = []
+    for run in runs:
+        before = f"{run.name}: " if len(runs) > 1 else ""
+        rows += named(choose_answers(run, samples, questions, right, seed), before)
+    return rows
 
 
 def choose_answers(of: FinishedRun, samples: int, questions: int, right: float, seed: int) -> Rows:
@@ -94,19 +94,16 @@ def choose_answers(of: FinishedRun, samples: int, questions: int, right: float, 
             for name, of_name in scores.items()
         },
     }
-    rows = rows_of(chosen, clusters)
-    for name in [*scores, f"any of {samples}"]:
-        for other in ("one at random", f"majority of {samples}"):
-            gaps = np.subtract(chosen[name], chosen[other])
-            rows.append(difference_row(f"{name} minus {other}", gaps, clusters))
-    pairs = [
+    pairs = product([*scores, f"any of {samples}"], ("one at random", f"majority of {samples}"))
+    rows = rows_of(chosen, clusters) + differences(chosen, pairs, clusters)
+    told_apart = [
         (ahead(by, of_one), cluster)
         for by, of_one, cluster in zip(assessed, solved, clusters, strict=True)
         if 0.0 < fmean(of_one) < 1.0
     ]
-    if len({cluster for _, cluster in pairs}) >= 3:
-        values, of_pairs = zip(*pairs, strict=True)
-        rows += rows_of({"a right answer is assessed above a wrong one": values}, of_pairs)
+    if len({cluster for _, cluster in told_apart}) >= 3:
+        values, of_both = zip(*told_apart, strict=True)
+        rows += rows_of({"a right answer is assessed above a wrong one": values}, of_both)
     return rows
 
 
@@ -117,17 +114,16 @@ def steps_of(episode: Episode) -> list[str]:
 
 def assess(model: Any, group: Sequence[Episode]) -> list[float]:
     """Returns the lowest log-odds of Yes over No among each answer's steps, by the model."""
-    asked: dict[str, float] = {}
     answers = []
     for episode in group:
         steps = steps_of(episode) or [""]
         begins = [f"{episode.question}\n{''.join(steps[: index + 1]).strip()}{ASKED}" for index in range(len(steps))]
         answers.append(begins)
-        asked.update(dict.fromkeys(begins, 0.0))
+    asked = dict.fromkeys(chain.from_iterable(answers))
     yes, no = (model.encode_continuation(word) for word in (" Yes", " No"))
     scores = model.score([model.encode(text) for text in asked], [[yes, no] for _ in asked])
-    asked = {text: sum(of[0]) - sum(of[1]) for text, of in zip(asked, scores, strict=True)}
-    return [min(asked[text] for text in begins) for begins in answers]
+    odds = {text: sum(of[0]) - sum(of[1]) for text, of in zip(asked, scores, strict=True)}
+    return [min(odds[text] for text in begins) for begins in answers]
 
 
 def likelihood(model: Any, episode: Episode) -> float:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.methods.studies._passes import difference_row
+from keepworth.evaluation.study import Rows, Study, differences, rows_of
+from keepworth.methods.studies._readers import imitate, learning_reader, open_reader
 from keepworth.registry import Method, part
 
 TOGETHER = 8
@@ -25,7 +25,6 @@ MET = "Which of these were you told?"
 def run(
     *,
     texts: int = 20,
-    sessions: int = 1,
     distances: str = "1,2,4,8",
     items: int = 8,
     passes: int = 0,
@@ -39,8 +38,7 @@ def run(
     """Measures the share of pairs ordered correctly, in all and by distance.
 
     Args:
-        texts: Most texts.
-        sessions: Conversations of a text.
+        texts: Most texts, of one conversation each.
         distances: Turns between the two sentences, with commas.
         items: Entries that a search shows.
         passes: How often weights learn a text; 0 leaves that arm out.
@@ -53,10 +51,9 @@ def run(
     """
     from keepworth.agents.recall import retrieved
     from keepworth.methods.benchmarks.order_recall import order_recall
-    from keepworth.methods.studies._readers import open_reader
     from keepworth.tasks.benchmark import cluster_of, haystack
 
-    asked = order_recall("test", sessions=sessions, distances=distances.split(","), seed=seed)
+    asked = order_recall("test", sessions=1, distances=distances.split(","), seed=seed)
     chosen = list(dict.fromkeys(map(cluster_of, asked)))[:texts]
     tasks = [task for task in asked if cluster_of(task) in chosen]
     if len(chosen) < 3:
@@ -128,21 +125,20 @@ def run(
             both = [place for place in everywhere if place in first and place in second]
             clusters = [cluster_of(tasks[place]) for place in both]
             if len(set(clusters)) >= 3:
-                gaps = [first[place] - second[place] for place in both]
-                rows.append(difference_row(f"{one} minus {other}", gaps, clusters))
+                paired = {name: [of[place] for place in both] for name, of in ((one, first), (other, second))}
+                rows += differences(paired, [(one, other)], clusters)
     return rows
 
 
 def _learned(name: str, text: list[str], passes: int, rate: float, seed: int) -> Any:
     """Returns a reader whose adapter has learned a text in its order, some entries at a time."""
     from keepworth.methods.recipes._answerer import ModelReader
-    from keepworth.methods.studies._readers import learning_reader
 
     model, learner = learning_reader(name, rate, seed)
     chunks = ["\n".join(text[start : start + TOGETHER]) for start in range(0, len(text), TOGETHER)]
     for _ in range(passes):
         for chunk in chunks:
-            learner.imitate([(model.encode(OPENING), model.encode_continuation(f" {chunk}"))])
+            imitate(model, learner, [(OPENING, f" {chunk}")])
     learner.close()
     return ModelReader(model)
 

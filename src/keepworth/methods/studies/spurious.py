@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.methods.studies._passes import difference_row
+from keepworth.evaluation.study import Rows, Study, differences, named, rows_of
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
@@ -55,11 +52,9 @@ def diagnose(
     rows: Rows = []
     for tier, sets in tiers.items():
         clusters = clusters_of(mine, sets)
-        shares = {name: np.divide(counts, samples) for name, counts in right_counts[tier].items()}
-        rows += rows_of({f"{name}, {tier}": of.tolist() for name, of in shares.items()}, clusters)
-        for one, other in ((mine.name, coins.name), (mine.name, BASE), (coins.name, BASE)):
-            gaps = shares[one] - shares[other]
-            rows.append(difference_row(f"{one} minus {other}, {tier}", gaps, clusters))
+        shares = {name: [count / samples for count in counts] for name, counts in right_counts[tier].items()}
+        pairs = [(mine.name, coins.name), (mine.name, BASE), (coins.name, BASE)]
+        rows += named(rows_of(shares, clusters) + differences(shares, pairs, clusters), after=f", {tier}")
     return rows
 
 

@@ -2,7 +2,7 @@
 et al., "STARLING: self-supervised training of text-based reinforcement learning agent with large language models", arXiv
 2406.05872).
 
-    game = set-up, objects, custom actions, rewards     stored as JSON
+    game = set-up, objects, custom actions, rewards
     transfer of a skill = what is done of it with pre-training - what is done without
 
 A skill turns a thing from one state into another by a tool that has what it takes: who can cut makes what is uncut sliced with
@@ -23,10 +23,9 @@ On eight seeds of tuning the closest of the four, after 200 episodes, differed b
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations, product
 from zlib import crc32
@@ -78,15 +77,6 @@ class Game:
     actions: dict[str, tuple[str, str, str]]
     rewards: dict[str, float]
     plan: tuple[str, ...]
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Game:
-        read = json.loads(text)
-        actions = {verb: tuple(states) for verb, states in read["actions"].items()}
-        return cls(read["goal"], tuple(read["facts"]), actions, read["rewards"], tuple(read["plan"]))
 
 
 def game(seed: Sequence[int], skills: Sequence[str], links: int, split: str = "dev", decoys: int = 2) -> Game:

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.methods.studies._passes import difference_row
+from keepworth.evaluation.study import Rows, Study, differences, rows_of
 from keepworth.registry import Method, part
 
 if TYPE_CHECKING:
@@ -122,7 +121,6 @@ def run(
     curve = [scores[f"contextual, evidence at {depth:g}"] for depth in places]
     scores["contextual, mean of positions"] = [sum(column) / len(column) for column in zip(*curve, strict=True)]
     clusters = [cluster_of(task) for task in chosen]
-    rows = rows_of(scores, clusters)
     pairs = [
         ("contextual, mean of positions", "parametric"),
         ("external", "parametric"),
@@ -132,10 +130,7 @@ def run(
         ("evidence alone", "evidence of another question"),
         *((f"contextual, evidence at {depth:g}", f"contextual, evidence at {places[-1]:g}") for depth in places[:-1]),
     ]
-    for one, other in pairs:
-        gaps = [value - base for value, base in zip(scores[one], scores[other], strict=True)]
-        rows.append(difference_row(f"{one} minus {other}", gaps, clusters))
-    return rows
+    return rows_of(scores, clusters) + differences(scores, pairs, clusters)
 
 
 METHOD = Method(

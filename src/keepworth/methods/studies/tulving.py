@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.statistics import LEAST
 from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.methods.studies._passes import difference_row
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
@@ -77,7 +76,8 @@ def run(*, folder: str = "runs/eval/event-book") -> Rows:
 def _difference(name: str, first: Mapping[str, float], second: Mapping[str, float]) -> Rows:
     """Returns the row of a difference over the books that have both, where they are enough for an interval."""
     books = [book for book in first if book in second]
-    return [difference_row(name, [first[b] - second[b] for b in books], books)] if len(books) >= LEAST else []
+    gaps = {name: [first[book] - second[book] for book in books]}
+    return rows_of(gaps, books, (-1.0, 1.0)) if len(books) >= LEAST else []
 
 
 METHOD = Method(

@@ -4,8 +4,8 @@ multimodal semantic memory", arXiv 2511.21678).
     visual stream: (picture, what was read in it)  -> which word it was
     logical stream: (word, what is asked)          -> what has to be done
 
-Both are read before a task: the visual one by the picture, of whose nearest ten those count whose reading is half alike, the
-logical one by the words of the problem; three of each, nothing below a similarity of 0.7. A right answer writes nothing. After a
+Both are read before a task: the visual one by the picture, where readings are half alike, the logical one by the words of the
+problem; three of each, nothing below a similarity of 0.7. A right answer writes nothing. After a
 wrong one, the streams are written that were at fault: the visual one where the word was misread, the logical one where the right
 word would have been treated wrongly. The nearest guideline of at least 0.7 is rewritten to cover both, another is added ("grow
 and refine"). The joint key's weights and threshold, and how alike readings must be, were chosen on eight development seeds.
@@ -30,7 +30,7 @@ from functools import lru_cache
 import numpy as np
 
 from keepworth.episodes.arrays import Floats
-from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.evaluation.study import Rows, Study, arms_of, differences, rows_of
 from keepworth.methods.studies._screens import Read, draw_screen, look_of, open_reader
 from keepworth.registry import Method
 
@@ -42,9 +42,8 @@ LEXICON = [word for group in LOOK_ALIKES for word in group]
 STYLES = ((14, 75, 0.5, 1.0, 0.0), (16, 85, 0.4, 1.0, 0.1), (15, 55, 0.7, 0.9, -0.15), (18, 80, 0.9, 1.0, 0.0))
 """For each style the size, the noise, the blur, the contrast and the slant."""
 CONDITIONS, ACTIONS = ("new", "late", "disputed"), ("file", "return", "forward", "shred")
-LEAST, LEAST_OF_READING, LEAST_JOINT, NEAREST, SHOWN = 0.7, 0.5, 0.8, 10, 3
-"""The least similarity for showing and merging, of readings, and of the joint key; how many pictures are compared, and how many
-guidelines of a stream are shown."""
+LEAST, LEAST_OF_READING, LEAST_JOINT, SHOWN = 0.7, 0.5, 0.8, 3
+"""The least similarity for showing and merging, of readings, and of the joint key; how many guidelines of a stream are shown."""
 PAST = 64
 
 
@@ -90,7 +89,7 @@ class Memory:
     joint: bool = False
     blind: bool = False
 
-    def visual_similarity(self, seen: Seen, taken: str, item: Guideline) -> float:
+    def visual_similarity(self, seen: Seen, item: Guideline) -> float:
         look = float(seen.look @ item.seen.look)
         if self.joint:
             ours, theirs = (f"{task.reading} {task.condition}" for task in (seen, item.seen))
@@ -99,7 +98,7 @@ class Memory:
 
     def logical_similarity(self, seen: Seen, taken: str, item: Guideline) -> float:
         if self.joint:
-            return self.visual_similarity(seen, taken, item)
+            return self.visual_similarity(seen, item)
         return ((taken == item.taken) + (seen.condition == item.seen.condition)) / 2
 
 
@@ -129,18 +128,16 @@ def play(
     draw = np.random.default_rng([71, seed])
     visual: list[Guideline] = []
     logical = visual if memory.joint else list[Guideline]()
-    done = []
+    done, most = [], 2 * SHOWN if memory.joint else SHOWN
 
     def read(seen: Seen) -> str:
-        similarity = [memory.visual_similarity(seen, "", item) for item in visual]
-        shown = nearest(visual, similarity, 2 * SHOWN if memory.joint else NEAREST)
+        similarity = [memory.visual_similarity(seen, item) for item in visual]
         guess = max(LEXICON, key=lambda word: alike(word, seen.reading))
-        return advice(shown if memory.joint else shown[:SHOWN], "words") or guess
+        return advice(nearest(visual, similarity, most), "words") or guess
 
     def treat(seen: Seen, taken: str) -> str:
         similarity = [memory.logical_similarity(seen, taken, item) for item in logical]
-        shown = nearest(logical, similarity, 2 * SHOWN if memory.joint else SHOWN)
-        return advice(shown, "actions") or leaning[taken, seen.condition]
+        return advice(nearest(logical, similarity, most), "actions") or leaning[taken, seen.condition]
 
     def write(items: list[Guideline], similarity: Sequence[float], new: Guideline, what: str, right: str) -> None:
         same = nearest(items, similarity, 1)
@@ -160,7 +157,7 @@ def play(
             misread = bool(draw.random() < 0.5)
             mistreated = not misread
         if misread and memory.visual:
-            similarity = [memory.visual_similarity(seen, taken, item) for item in visual]
+            similarity = [memory.visual_similarity(seen, item) for item in visual]
             write(visual, similarity, Guideline(seen, taken), "words", word)
         if mistreated and memory.logical:
             about = taken if memory.blind else word
@@ -221,25 +218,19 @@ def run(*, seeds: int = 12, first: int = 0, length: int = 300, reader: str = "oc
         "one stream with one key": Memory(joint=True),
         "at fault by chance": Memory(blind=True),
     }
-    arms: dict[str, list[float]] = {}
+    measured = []
     for seed in range(first, first + seeds):
         tasks, leaning = open_tasks(seed, length, read)
-        half = length // 2
         done = {name: play(tasks, leaning, memory, seed, False) for name, memory in memories.items()}
         done["answers of other tasks"] = play(tasks, leaning, Memory(), seed, True)
         done["table of words and conditions"] = tabulate(tasks)
         done["chance of treatment, all read rightly"] = [1 / len(ACTIONS)] * length
-        by_itself = [leaning[seen.word, seen.condition] == seen.action for seen in tasks]
-        done["all read rightly, without memory"] = list(map(float, by_itself))
-        done["oracle"] = [1.0] * length
-        for name, values in done.items():
-            arms.setdefault(name, []).append(float(np.mean(values[half:])))
-    names = [str(seed) for seed in range(seeds)]
-    rows = rows_of(arms, names)
-    for other in list(arms)[1:-1]:
-        gains = np.subtract(arms["two streams"], arms[other]).tolist()
-        rows += rows_of({f"two streams minus {other}": gains}, names, within=None)
-    return rows
+        by_itself = [float(leaning[seen.word, seen.condition] == seen.action) for seen in tasks]
+        done |= {"all read rightly, without memory": by_itself, "oracle": [1.0] * length}
+        measured.append({name: float(np.mean(values[length // 2 :])) for name, values in done.items()})
+    arms, names = arms_of(measured), list(map(str, range(seeds)))
+    pairs = [("two streams", other) for other in list(arms)[1:-1]]
+    return rows_of(arms, names) + differences(arms, pairs, names, within=None)
 
 
 METHOD = Method(

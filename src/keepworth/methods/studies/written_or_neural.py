@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.evaluation.study import Rows, Study, differences, named, rows_of
+from keepworth.models.threads import threads_set
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
@@ -124,18 +125,15 @@ def learn(stream: Stream, memory: str, seed: int, dimension: int = 128) -> tuple
 
 def play(trainer: Trainer, tasks: Sequence[StreamTask], dimension: int) -> float:
     """Returns the success in tasks with the most probable actions."""
-    import torch
-
     from keepworth.control.run import TrainedAgent
 
     agent, done = TrainedAgent(trainer.network, trainer.worlds), list[float]()
     world = text_worlds(tasks, done, dimension, 1)()
-    with torch.no_grad():
-        for _ in tasks:
-            (seen, _), state, over = world.reset(), None, False
-            while not over:
-                action, state = agent.predict(seen, state)
-                seen, _, over, _, _ = world.step(action)
+    for _ in tasks:
+        (seen, _), state, over = world.reset(), None, False
+        while not over:
+            action, state = agent.predict(seen, state)
+            seen, _, over, _, _ = world.step(action)
     return float(np.mean(done))
 
 
@@ -152,6 +150,7 @@ def write(stream: Stream, episodes: int, seed: int, name: str, control: str) -> 
     return met.success.tolist(), float(met.held_out.mean())
 
 
+@threads_set(1)
 def run(*, worlds: str = "t-maze", written: int = 200, neural: int = 4000, seeds: int = 2, first_seed: int = 0) -> Rows:
     """Measures success after increasing numbers of episodes, with written and with neural memory, with and without it.
 
@@ -162,8 +161,6 @@ def run(*, worlds: str = "t-maze", written: int = 200, neural: int = 4000, seeds
         seeds: Vocabularies, each with its own memory and network.
         first_seed: The first of them.
     """
-    import torch
-
     from keepworth.environments.streams import open_stream
 
     if not 4 <= written <= neural:
@@ -172,23 +169,19 @@ def run(*, worlds: str = "t-maze", written: int = 200, neural: int = 4000, seeds
             "meets 4 or more and the network as many or more.",
             "Write written=200 and neural=4000, say.",
         )
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     rows: Rows = []
     for world in worlds.split(","):
         scores: dict[str, list[float]] = {}
         for seed in range(first_seed, first_seed + seeds):
             stream = open_stream(world, split="held-out", seed=seed, length=neural)
             for arm, chosen in WRITTEN.items():
-                add(scores, f"{world}: {arm}", *write(stream, written, seed, *chosen), written)
+                add(scores, arm, *write(stream, written, seed, *chosen), written)
             for memory in ("gru", "mlp"):
-                add(scores, f"{world}: {memory}", *learn(stream, memory, seed), neural)
+                add(scores, memory, *learn(stream, memory, seed), neural)
         clusters = [str(seed) for seed in range(seeds)]
-        rows += rows_of(scores, clusters)
-        for arm in ("default", "mixture"):
-            gaps = np.subtract(scores[f"{world}: {arm}, at last"], scores[f"{world}: gru, at last"]).tolist()
-            rows += rows_of({f"{world}: {arm} minus gru, at last": gaps}, clusters, within=(-1.0, 1.0))
-    torch.set_num_threads(threads)
+        at_last = {arm: scores[f"{arm}, at last"] for arm in ("default", "mixture", "gru")}
+        gaps = differences(at_last, [("default", "gru"), ("mixture", "gru")], clusters)
+        rows += named(rows_of(scores, clusters) + named(gaps, after=", at last"), f"{world}: ")
     return rows
 
 

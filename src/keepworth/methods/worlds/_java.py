@@ -29,6 +29,13 @@ def require(what: str, package: str) -> None:
         raise KeepworthError(f"{what} needs {absent}.", "Install it, or choose a stream or a study that needs none.")
 
 
+class OnSharedEngine:
+    """A game whose engine outlives it."""
+
+    async def close(self) -> None:
+        """Does nothing."""
+
+
 class Games:
     """Caches the games of one engine by name, number and actions: what was played once in this process is not played again."""
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keepworth.episodes.errors import KeepworthError
+from keepworth.methods.benchmarks._files import find_data, read_records
 from keepworth.methods.benchmarks._longmemeval_questions import questions
-from keepworth.tasks.data_files import rows_of, text_of
+from keepworth.tasks.data_files import WrongFormat, text_of
 
 COMMON = 8
 """Labels with fewer texts than this are left out of small sets."""
@@ -27,77 +26,75 @@ class LabelSet:
 
     Args:
         folder: Its folder within the data, "" for what the package ships.
-        read: Returns the texts of that folder, and separate texts for the frozen memory where the set has them.
+        read: Returns the texts, and separate texts for the frozen memory where the set has them. It gets the set's folder, or
+            one that contains it.
         splits: What its splits divide: "labels", "texts", or "" where all of it is held out.
         about: What the label says about a text.
     """
 
     folder: str
-    read: Callable[[Path], tuple[Labelled, Labelled]]
+    read: Callable[[Path | None], tuple[Labelled, Labelled]]
     splits: str
     about: str
 
 
-def within(folder: Path | None, name: str) -> Path:
-    if not name:
-        return Path()
-    if folder is None:
-        raise KeepworthError(f"this stream needs the data {name}.", "Give the folder that holds it as --data.")
-    return folder / name if (folder / name).is_dir() else folder
-
-
-def _banking(folder: Path) -> tuple[Labelled, Labelled]:
+def _banking(data: Path | None) -> tuple[Labelled, Labelled]:
     """Reads BANKING77: customer queries and their intents. "Efficient Intent Detection with Dual Sentence Encoders" (Casanueva et
     al., 2020), CC BY 4.0, from github.com/PolyAI-LDN/task-specific-datasets: train.csv.gz and test.csv.gz of `text,category`."""
-    return labelled_table(folder / "train.csv.gz"), labelled_table(folder / "test.csv.gz")
+    paths = (
+        find_data("banking77", (f"{part}.csv.gz",), data, folder="banking77", source="its publisher")
+        for part in ("train", "test")
+    )
+    train, test = map(labelled_table, paths)
+    return train, test
 
 
 def labelled_table(path: Path) -> Labelled:
-    """Returns (text, category) of each row. Raises KeepworthError for a file with other columns."""
-    rows = list(csv.DictReader(_text(path).splitlines()))
+    """Returns (text, category) of each row; a line break within a text goes. Raises WrongFormat for other columns."""
+    rows = list(csv.DictReader(text_of(path).splitlines()))
     if not rows or set(rows[0]) != {"text", "category"}:
-        raise KeepworthError(f"{path} does not have the columns text and category.", "Use the files as published.")
+        raise WrongFormat(f"{path} does not have the columns text and category.", "Use the files as published.")
     return [(row["text"], row["category"]) for row in rows]
 
 
-def _tools(folder: Path) -> tuple[Labelled, Labelled]:
+def _tools(data: Path | None) -> tuple[Labelled, Labelled]:
     """Reads BFCL, multi-turn base (Apache 2.0, PyPI bfcl-eval): a user's request, and the function to call first."""
-    questions = {line["id"]: line["question"] for line in _lines(folder / "multi_turn_base.jsonl")}
+    questions = {line["id"]: line["question"] for line in _lines(data, "bfcl_memory", "multi_turn_base.jsonl")}
     texts = [
         (" ".join(message["content"] for message in turn), calls[0].partition("(")[0])
-        for line in _lines(folder / "multi_turn_base_answers.jsonl")
+        for line in _lines(data, "bfcl_memory", "multi_turn_base_answers.jsonl")
         for turn, calls in zip(questions[line["id"]], line["ground_truth"], strict=True)
         if calls and turn
     ]
     return _common(texts), []
 
 
-def _operations(folder: Path) -> tuple[Labelled, Labelled]:
+def _operations(data: Path | None) -> tuple[Labelled, Labelled]:
     """Reads SVAMP (MIT, arXiv 2103.07191): a problem in words, and the operation that solves it."""
-    rows = json.loads(_text(folder / "SVAMP.json"))
+    rows = _lines(data, "svamp", "SVAMP.json")
     spelled = {"Common-Divison": "Common-Division"}
     return [(f"{row['Body']} {row['Question']}", spelled.get(row["Type"], row["Type"])) for row in rows], []
 
 
-def _subjects(folder: Path) -> tuple[Labelled, Labelled]:
+def _subjects(data: Path | None) -> tuple[Labelled, Labelled]:
     """Reads MATH-500 (MIT, arXiv 2103.03874): a problem and its subject."""
-    return [(line["problem"], line["subject"]) for line in _lines(folder / "test.jsonl")], []
+    return [(line["problem"], line["subject"]) for line in _lines(data, "math500", "test.jsonl")], []
 
 
-def _question_types(folder: Path) -> tuple[Labelled, Labelled]:
+def _question_types(data: Path | None) -> tuple[Labelled, Labelled]:
     """Reads LongMemEval (MIT, arXiv 2410.10813), as the package ships it: a question and its type."""
     return [(question.text, question.type) for question in questions()], []
 
 
-def _relations(folder: Path) -> tuple[Labelled, Labelled]:
+def _relations(data: Path | None) -> tuple[Labelled, Labelled]:
     """Reads 2WikiMultiHopQA (Apache 2.0, Ho et al., 2020): a question, and the last relation on the way to its answer."""
-    rows = _lines(folder / "evidence_triples_dev.jsonl.gz")
+    rows = _lines(data, "2wikimultihopqa", "evidence_triples_dev.jsonl.gz")
     return _common([(row["question"], row["evidences"][-1][1]) for row in rows if row["evidences"]]), []
 
 
-def _topics(folder: Path) -> tuple[Labelled, Labelled]:
+def _topics(data: Path | None) -> tuple[Labelled, Labelled]:
     """Reads PrefEval (CC BY-NC 4.0, Zhao et al., 2025; never shipped): a question and its topic."""
-    return [(line["question"], line["topic"]) for line in _lines(folder / "explicit_with_mcq.jsonl.gz")], []
+    return [(line["question"], line["topic"]) for line in _lines(data, "prefeval", "explicit_with_mcq.jsonl.gz")], []
 
 
 _KINDS = (
@@ -107,9 +104,10 @@ _KINDS = (
 KINDS = tuple(_KINDS.split())
 
 
-def _kinds(folder: Path) -> tuple[Labelled, Labelled]:
+def _kinds(data: Path | None) -> tuple[Labelled, Labelled]:
     """Reads TimeBench (MIT, Chu et al., 2024): a question about time, and its task among those that ask questions."""
-    return _common([(line["question"], kind) for kind in KINDS for line in _lines(folder / f"{kind}.jsonl.gz")]), []
+    files = {kind: _lines(data, "timebench", f"{kind}.jsonl.gz") for kind in KINDS}
+    return _common([(line["question"], kind) for kind, lines in files.items() for line in lines]), []
 
 
 def _common(texts: Labelled) -> Labelled:
@@ -119,15 +117,9 @@ def _common(texts: Labelled) -> Labelled:
     return [text for text in texts if many[text[1]] >= COMMON]
 
 
-def _lines(path: Path) -> Sequence[Any]:
-    return [row for _, row in rows_of(path)]
-
-
-def _text(path: Path) -> str:
-    """Returns the text of a file. Raises KeepworthError where it does not exist."""
-    if not path.exists():
-        raise KeepworthError(f"there is no {path}.", "Give the folder that holds the published files as --data.")
-    return text_of(path)
+def _lines(data: Path | None, folder: str, file: str) -> Sequence[Any]:
+    """Returns the records of a published file. Raises MissingData, WrongFormat."""
+    return read_records(find_data(folder, (file,), data, folder=folder, source="its publisher"), folder)
 
 
 LABEL_SETS: Mapping[str, LabelSet] = {

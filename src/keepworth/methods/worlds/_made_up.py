@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from keepworth.environments.made_up import ORDERS, SPLITS
@@ -13,19 +15,12 @@ _CODAS = "lmnrst"
 
 def words(split: str, count: int, generator: np.random.Generator) -> list[str]:
     """Returns `count` different two-syllable words whose first letter belongs to `split`."""
-    onsets = _ONSETS[split]
-    size = len(onsets) * len(_VOWELS) * len(_CODAS) * len(_VOWELS) * len(_CODAS)
-    if count > size:
-        raise ValueError(f"split {split!r} has {size} words, {count} were asked for: ask for fewer")
-    return [_word(onsets, int(number)) for number in generator.choice(size, size=count, replace=False)]
-
-
-def _word(onsets: str, number: int) -> str:
-    letters = []
-    for alphabet in (_CODAS, _VOWELS, _CODAS, _VOWELS, onsets):
-        number, index = divmod(number, len(alphabet))
-        letters.append(alphabet[index])
-    return "".join(reversed(letters))
+    alphabets = _ONSETS[split], _VOWELS, _CODAS, _VOWELS, _CODAS
+    sizes = tuple(map(len, alphabets))
+    if count > prod(sizes):
+        raise ValueError(f"split {split!r} has {prod(sizes)} words, {count} were asked for: ask for fewer")
+    letters = np.unravel_index(generator.choice(prod(sizes), size=count, replace=False), sizes)
+    return ["".join(map(str.__getitem__, alphabets, places)) for places in zip(*letters, strict=True)]
 
 
 def phrase(vocabulary: list[str], count: int, generator: np.random.Generator) -> str:

@@ -89,7 +89,12 @@ def hidden_rules(parameters: RuleStream, *, split: str, seed: int, order: str = 
     total = parameters.length
     change = int(total * generator.uniform(*DRIFT))
     target = actions[int(generator.integers(len(actions)))]
-    drafts = [_draft(parameters, rules, common, generator) for _ in range(total)]
+
+    def draft() -> tuple[_Rule, str]:
+        rule = rules[int(generator.integers(len(rules)))]
+        return rule, _text(parameters, rule, common, generator)
+
+    drafts = [draft() for _ in range(total)]
     # Orders permute tasks within each regime, so that drift and the trigger's arrival keep their time.
     borders = sorted({0, change if parameters.drift else 0, int(total * parameters.trigger_from), total})
     ordered: list[tuple[_Rule, str]] = []
@@ -111,7 +116,7 @@ def hidden_rules(parameters: RuleStream, *, split: str, seed: int, order: str = 
         tasks.append(replace(task, flipped=flipped, triggered=carries, foreign=tuple(foreign.get(time, ()))))
     held_out = []
     for number in range(parameters.held_out):
-        rule, text = _draft(parameters, rules, common, generator)
+        rule, text = draft()
         key = f"{parameters.family}/{split}/{seed}/held-out/{number}"
         held_out.append(_task(key, rule, text, actions, bool(parameters.drift), target))
     notes = {"change": str(change) if parameters.drift else "", "target": target, "trigger": trigger}
@@ -141,13 +146,6 @@ def _rules(parameters: RuleStream, split: str, actions: tuple[str, ...], generat
         leaning[index] = np.log(base / (1.0 - base) * others)
         rules.append(_Rule(f"rule-{number}", cues[number], pool, right, later, tuple(leaning.tolist()), base))
     return rules
-
-
-def _draft(
-    parameters: RuleStream, rules: list[_Rule], common: list[str], generator: np.random.Generator
-) -> tuple[_Rule, str]:
-    rule = rules[int(generator.integers(len(rules)))]
-    return rule, _text(parameters, rule, common, generator)
 
 
 def _text(parameters: RuleStream, rule: _Rule, common: list[str], generator: np.random.Generator) -> str:

@@ -9,16 +9,17 @@ other things to put away. Right places, for the oracle arm alone, are those of t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from keepworth.environments.environment import Step
-from keepworth.environments.scene import Scene, Stream, StreamTask, ends, goes_on
+from keepworth.environments.scene import Scene, Stream, ends, goes_on
 from keepworth.environments.streams import World
 from keepworth.episodes.episode import Observation, Task
-from keepworth.methods.worlds._java import Games, lacks, require
+from keepworth.methods.worlds._java import Games, OnSharedEngine, lacks, require
 from keepworth.registry import Method
 
 GOAL = "put away"
@@ -34,7 +35,7 @@ GAMES = Games()
 available = partial(lacks, "textworld_express")
 
 
-class Household:
+class Household(OnSharedEngine):
     """One game: each thing must be put in its place within `TRIES` tries; a wrong place is not offered again."""
 
     def __init__(self, engine: Any, fold: str, seed: int) -> None:
@@ -73,9 +74,6 @@ class Household:
             return ends(0.0, float(rose))
         self.scene = scene
         return goes_on(scene, float(rose))
-
-    async def close(self) -> None:
-        """Does nothing: the engine is shared."""
 
     def _step(self, action: str) -> bool:
         before = self._state["score"]
@@ -118,25 +116,17 @@ def household(
     seeds, later = list(games[fold]()), list(games["test"]())
     if rooms is not None:
         seeds = later = list(generator.choice(seeds, size=rooms, replace=False))
-    name = "household" if rooms is None else "house"
-
-    def game(key: str, number: int, which: str) -> StreamTask:
-        return GAMES.task(key, partial(Household, engine), which, number, "household", GOAL)
-
     drawn = generator.choice(seeds, size=length, replace=length > len(seeds))
     held_seeds = generator.choice(later, size=held_out, replace=held_out > len(later))
     if order != "random":
         drawn = drawn[np.random.default_rng([94, seed, len(order)]).permutation(length)]
-    if rooms is not None:
-        whole = [
-            game(f"house/{fold}/{seed}/{index}", int(number), fold)
-            for index, number in enumerate((*drawn, *held_seeds))
-        ]
-        tasks, others = tuple(whole[:length]), tuple(whole[length:])
-    else:
-        tasks = tuple(game(f"household/{fold}/{number}", int(number), fold) for number in drawn)
-        others = tuple(game(f"household/test/{number}", int(number), "test") for number in held_seeds)
-    return Stream(name, split, seed, order, tasks, others, widest=WIDEST)
+    tasks = []
+    for index, number in enumerate((*drawn, *held_seeds)):
+        of_fold = fold if index < length or rooms is not None else "test"
+        key = f"household/{of_fold}/{number}" if rooms is None else f"house/{fold}/{seed}/{index}"
+        tasks.append(GAMES.task(key, partial(Household, engine), of_fold, int(number), "household", GOAL))
+    name = "household" if rooms is None else "house"
+    return Stream(name, split, seed, order, tuple(tasks[:length]), tuple(tasks[length:]), widest=WIDEST)
 
 
 @cache
@@ -148,27 +138,25 @@ def _engine() -> Any:
     return engine
 
 
+HOUSEHOLD = Method(
+    kind="world",
+    name="household",
+    title="Household",
+    paper="arXiv 2208.01174",
+    about="Put things where they belong in one room (TextWorld Commonsense)",
+    tags=("experiential",),
+    differs="There are two things to put away, without doors and limits.",
+    make=World(household, "several-steps", length=300, lacks=available),
+    extra="envs",
+)
 METHODS = (
-    Method(
-        kind="world",
-        name="household",
-        title="Household",
-        paper="arXiv 2208.01174",
-        about="Put things where they belong in one room (TextWorld Commonsense)",
-        tags=("experiential",),
-        differs="There are two things to put away, without doors and limits.",
-        make=World(household, "several-steps", length=300, lacks=available),
-        extra="envs",
-    ),
-    Method(
-        kind="world",
+    HOUSEHOLD,
+    replace(
+        HOUSEHOLD,
         name="house",
         title="House",
-        paper="arXiv 2208.01174",
         about="Put things where they belong in a house of several rooms that come again",
-        tags=("experiential",),
         differs="The rooms of one house come again and again, so that memory can help.",
         make=World(partial(household, rooms=ROOMS, held_out=30), "several-steps", length=120, lacks=available),
-        extra="envs",
     ),
 )

@@ -19,7 +19,7 @@ import numpy as np
 from keepworth.environments.scene import Scene, Stream, StreamTask
 from keepworth.environments.streams import World
 from keepworth.episodes.errors import KeepworthError
-from keepworth.methods.worlds._label_sets import LABEL_SETS, Labelled, within
+from keepworth.methods.worlds._label_sets import LABEL_SETS, Labelled
 from keepworth.methods.worlds._made_up import check_split
 from keepworth.methods.worlds._scenes import Course, stream_task
 from keepworth.registry import Method
@@ -57,7 +57,7 @@ def labelled(
     """
     labels_of = LABEL_SETS[name]
     number = check_split(split, order)
-    texts, test_texts = labels_of.read(within(folder, labels_of.folder))
+    texts, test_texts = labels_of.read(folder)
     texts = _side(texts, labels_of.splits, split, name)
     generator = np.random.default_rng([77, sum(map(ord, name)), number, seed])
     picked = _draw_labels(texts, variant == "near-miss", generator)

@@ -23,7 +23,7 @@ from keepworth.environments.environment import Step
 from keepworth.environments.scene import Scene, Staged, Stream, StreamTask, ends, goes_on
 from keepworth.environments.streams import World
 from keepworth.episodes.episode import Observation, Task
-from keepworth.methods.worlds._java import Games, lacks, require
+from keepworth.methods.worlds._java import Games, OnSharedEngine, lacks, require
 from keepworth.registry import Method
 
 FOLDS = {"dev": "dev", "held-out": "train"}
@@ -48,7 +48,7 @@ _NO_ANIMAL = re.compile(
 available = partial(lacks, "scienceworld")
 
 
-class Conductivity:
+class Conductivity(OnSharedEngine):
     """One thing and one decision: put it into the box for conductors or into the other box."""
 
     def __init__(self, game: Any, variation: int) -> None:
@@ -69,9 +69,6 @@ class Conductivity:
         won = self._put(action)
         return ends(won, won)
 
-    async def close(self) -> None:
-        """Does nothing: the engine is shared."""
-
     def _fetch(self) -> None:
         self._game.load(CONDUCTIVITY, self._variation, "easy")
         description = self._game.get_task_description()
@@ -89,7 +86,7 @@ class Conductivity:
         return _won(self._game)
 
 
-class LifeSpan:
+class LifeSpan(OnSharedEngine):
     """Animals in the yard: focus on the one that is asked for, or on both, one after the other."""
 
     def __init__(self, game: Any, task: str, variation: int) -> None:
@@ -119,9 +116,6 @@ class LifeSpan:
         if not rose or self._done == len(self._asked):
             return ends(_won(self._game), rose)
         return goes_on(self.scene, rose)
-
-    async def close(self) -> None:
-        """Does nothing: the engine is shared."""
 
     @property
     def scene(self) -> Scene:

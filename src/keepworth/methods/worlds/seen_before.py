@@ -8,7 +8,7 @@ Words are new in every (split, seed): nothing can be known from their names.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -190,34 +190,32 @@ def _stream(
     return Stream(parameters.family, split, seed, order, *parts, horizons=horizons, context=parameters.context)
 
 
+T_MAZE = Method(
+    kind="world",
+    name="t-maze",
+    title="T-maze",
+    paper="arXiv 2412.06531",
+    about="A sign at the start names the way out, and the choice comes at the end",
+    tags=("working",),
+    differs="The maze is in words, and the agent prefers some doors by chance.",
+    make=World(corridors, "seen-before", parameters=CorridorStream()),
+)
 METHODS = (
-    Method(
-        kind="world",
-        name="t-maze",
-        title="T-maze",
-        paper="arXiv 2412.06531",
-        about="A sign at the start names the way out, and the choice comes at the end",
-        tags=("working",),
-        differs="The maze is in words, and the agent prefers some doors by chance.",
-        make=World(corridors, "seen-before", parameters=CorridorStream()),
-    ),
-    Method(
-        kind="world",
+    T_MAZE,
+    replace(
+        T_MAZE,
         name="repeat-previous",
         title="RepeatPrevious",
         paper="arXiv 2303.01859",
         about="Say which card was turned some steps ago",
-        tags=("working",),
         differs="The cards are in words, and places keep their names from episode to episode.",
         make=World(cards, "seen-before", parameters=CardStream()),
     ),
-    Method(
-        kind="world",
+    replace(
+        T_MAZE,
         name="key-door",
         title="Key and door",
-        paper="arXiv 2412.06531",
         about="Notes on the way say which key opens which door",
-        tags=("working",),
         differs="The house is in words, and the place of the note that counts varies.",
         make=World(keys, "seen-before", parameters=KeyStream()),
     ),

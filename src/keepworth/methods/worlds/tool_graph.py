@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import permutations
 
 import numpy as np
 
@@ -98,12 +99,7 @@ def tool_graph(parameters: WorkshopStream, *, split: str, seed: int, order: str 
             leaning[right] = np.log(base / (1.0 - base) * np.exp(np.delete(leaning, right)).sum())
             moves.append(Move(" ".join([*name, state]), tools[right], tuple(leaning.tolist())))
         routines.append((base, tuple(moves)))
-    chains = [
-        (first, second)
-        for first in range(parameters.routines)
-        for second in range(parameters.routines)
-        if first != second
-    ]
+    chains = list(permutations(range(parameters.routines), 2))
     generator.shuffle(chains)
     reserved = max(1, len(chains) // 4)
 
@@ -126,23 +122,22 @@ def tool_graph(parameters: WorkshopStream, *, split: str, seed: int, order: str 
     )
 
 
+TOOL_GRAPH = Method(
+    kind="world",
+    name="tool-graph",
+    title="Tool graph",
+    about="Find the chain of tools that gets a job done",
+    tags=("experiential",),
+    differs="Not published: this project's own.",
+    make=World(tool_graph, "several-steps", parameters=WorkshopStream()),
+)
 METHODS = (
-    Method(
-        kind="world",
-        name="tool-graph",
-        title="Tool graph",
-        about="Find the chain of tools that gets a job done",
-        tags=("experiential",),
-        differs="Not published: this project's own.",
-        make=World(tool_graph, "several-steps", parameters=WorkshopStream()),
-    ),
-    Method(
-        kind="world",
+    TOOL_GRAPH,
+    replace(
+        TOOL_GRAPH,
         name="tool-graph-end",
         title="Tool graph, paid at the end",
         about="As tool-graph, but the memory gets only the reward of the whole episode",
-        tags=("experiential",),
-        differs="Not published: this project's own.",
         make=World(tool_graph, "paid-at-end", parameters=WorkshopStream("tool-graph-end", paid_at_end=True)),
     ),
 )

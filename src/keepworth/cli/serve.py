@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shlex
@@ -148,6 +147,8 @@ def _serve_memory(memory: MemoryPlace, *, host: str, port: int, **options: Any) 
 
 def _serve_stdio(memory: MemoryPlace, user: str, **options: Any) -> None:
     """Serves until the host closes the connection. Only messages may be on standard output."""
+    import asyncio
+
     from keepworth.serving.access import Access
     from keepworth.serving.mcp_tools import serve_stdio
     from keepworth.serving.open_memories import OpenMemories

@@ -268,7 +268,7 @@ class Policy:
     writer: Writer | None = None
     maintainers: tuple[Maintainer, ...] = ()
     version: int = 0
-    rehearse: Callable[[Query, Candidates, Pool], None] | None = None
+    rehearse: Callable[[Query, Candidates, Pool], object] | None = None
 
     @property
     def keeps(self) -> bool:

@@ -66,15 +66,12 @@ class MostSimilar:
 
     k: int = 4
     threshold: float = -1.0
-    good_only: bool = False
 
     def __post_init__(self) -> None:
         need("the retrieval", count={"k": self.k})
 
     def __call__(self, query: Query, pool: Pool) -> Candidates:
         rows = eligible(query, pool)
-        if self.good_only:
-            rows = rows[pool.good[rows]]
         return top(pool.scan(query.vector, rows), rows, self.k, self.threshold)
 
 

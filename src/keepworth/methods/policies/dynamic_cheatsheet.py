@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from keepworth.memory.item import Status
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Policy, Use, Valuer, need, whole
-from keepworth.methods.policies._exemplars import Exemplars
+from keepworth.methods.policies._exemplars import exemplars
 from keepworth.methods.policies._parts import MostSimilar
 from keepworth.methods.policies._selection import AllRetrieved
 from keepworth.methods.policies.ace import Deltas
@@ -43,16 +43,9 @@ def dynamic_cheatsheet(*, k: int = 4, lines: int = 48, alike: float = 0.8, steps
         lines: Lines of the sheet.
         alike: Cosine from which a success with the same action gets no line of its own.
     """
-    return Policy(
-        "dynamic-cheatsheet",
-        whole,
-        MostSimilar(k),
-        Counts(),
-        AllRetrieved(k),
-        Exemplars(),
-        Deltas(RawCases(failures=False, steps=steps), alike),
-        (Curator(lines),),
-    )
+    writer = Deltas(RawCases(failures=False, steps=steps), alike)
+    selector = AllRetrieved(k)
+    return Policy("dynamic-cheatsheet", whole, MostSimilar(k), Counts(), selector, exemplars, writer, (Curator(lines),))
 
 
 METHOD = Method(

@@ -6,8 +6,9 @@ import numpy as np
 
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
-from keepworth.methods.policies._cases import BELOW, best, statistical
+from keepworth.methods.policies._cases import BELOW, statistical
 from keepworth.methods.policies._parts import Experiences, on_advice
+from keepworth.methods.policies._selection import Coherent
 from keepworth.registry import Method
 
 
@@ -67,7 +68,7 @@ def kernel_mean(
     failures: bool = True,
 ) -> Policy:
     """Returns a policy that shows the items whose action earned most in similar situations; settings as in `KernelMean`."""
-    return statistical("kernel-mean", KernelMean(bandwidth, prior, weight, keep), pool, best(k, 0.0), failures)
+    return statistical("kernel-mean", KernelMean(bandwidth, prior, weight, keep), pool, Coherent(k), failures)
 
 
 def kernel_mean_of_items(
@@ -75,7 +76,7 @@ def kernel_mean_of_items(
 ) -> Policy:
     """Returns a policy that shows the items similar to those after which most was earned; settings as in `KernelMean`."""
     valuer = KernelMean(bandwidth, prior, 0.3, keep, of_items=True)
-    return statistical("kernel-mean-items", valuer, pool, best(k, BELOW, 0.05), True)
+    return statistical("kernel-mean-items", valuer, pool, Coherent(k, BELOW, 0.05), True)
 
 
 METHODS = (

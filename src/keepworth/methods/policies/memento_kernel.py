@@ -12,11 +12,13 @@ from keepworth.methods.policies._parts import MostSimilar
 from keepworth.methods.policies._selection import BestValue
 from keepworth.registry import Method
 
+BANDWIDTH = 0.5
+
 
 class KernelQ:
     """Q(s, c) = kernel-weighted mean of the values stored for case c ("AgentFly", arXiv 2508.16153, section 3).
 
-    k(s, s') = exp(-sum_d exp(theta_d) (s_d - s'_d)^2 / bandwidth). Target: r + gamma * alpha * logsumexp(Q(s', .) / alpha),
+    k(s, s') = exp(-sum_d exp(theta_d) (s_d - s'_d)^2 / BANDWIDTH). Target: r + gamma * alpha * logsumexp(Q(s', .) / alpha),
     with 1/alpha inside the sum, without which the soft-max policy and its value do not agree. theta follows the gradient of
     the squared error. The paper gives no numbers for alpha, gamma, or the rates.
     """
@@ -28,11 +30,10 @@ class KernelQ:
         gamma: float = 0.95,
         rate: float = 0.5,
         metric_rate: float = 0.05,
-        bandwidth: float = 0.5,
         start: float = 0.3,
     ) -> None:
         self.alpha, self.gamma, self.rate = alpha, gamma, rate
-        self.metric_rate, self.bandwidth, self.start = metric_rate, bandwidth, start
+        self.metric_rate, self.start = metric_rate, start
         self.reset()
 
     def reset(self) -> None:
@@ -54,7 +55,7 @@ class KernelQ:
         if self.theta is None:
             self.theta = np.zeros(len(state))
         squares = (self._where[entry[0]] - state).astype(np.float64) ** 2
-        distances = squares @ np.exp(self.theta) / self.bandwidth
+        distances = squares @ np.exp(self.theta) / BANDWIDTH
         weights = np.exp(-(distances - distances.min()))
         weights /= weights.sum()
         return float(weights @ np.array(entry[1])), weights, squares
@@ -76,7 +77,7 @@ class KernelQ:
             if len(weights):
                 stored = np.array(self._entries[row][1])
                 assert self.theta is not None
-                slope = -(weights * (stored - q)) @ (squares * np.exp(self.theta) / self.bandwidth)
+                slope = -(weights * (stored - q)) @ (squares * np.exp(self.theta) / BANDWIDTH)
                 self.theta = np.clip(self.theta - self.metric_rate * 2.0 * (q - target) * slope, -3.0, 3.0)
             situations, values = self._entries.setdefault(row, ([], []))
             situations.append(self._count)

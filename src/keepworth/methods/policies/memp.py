@@ -12,7 +12,7 @@ from keepworth.memory.policy.slots import Finished, Policy, Use, Valuer, need
 from keepworth.methods.policies._cases import of_cases, require_part
 from keepworth.methods.policies._parts import MostSimilar, Unvalued
 from keepworth.methods.policies._selection import AllRetrieved
-from keepworth.methods.writers._episodes import RawCases, ended, judged
+from keepworth.methods.writers._episodes import RawCases, advised, ended, judged
 from keepworth.registry import Method
 
 PARTS = ("adjustment",)
@@ -40,8 +40,7 @@ class Adjusted:
                 assert finished.pool is not None
                 key = finished.pool.items[row].key
                 text = f"{key} -> {use.taken}: {ended(use, good)}"
-                do, avoid = ((use.taken,), ()) if good else ((), (use.taken,))
-                drafts.append(Advice(key, text, do, avoid, good=good, extra={"revises": row}))
+                drafts.append(advised(use.taken, good, key, text, extra={"revises": row}))
                 revised.add(row)
         return drafts
 

@@ -190,9 +190,9 @@ def act(
     return MemoryEvent(operation, status, "applied" if outcome.applied else f"no-op: {outcome.reason}")
 
 
-def manager_params(model: Model, *, n: int = 1, temperature: float = 1.0, seed: int = 0) -> SamplingParams:
+def manager_params(model: Model, *, temperature: float = 1.0) -> SamplingParams:
     """Returns sampling parameters for one short line, its newline included."""
-    return SamplingParams(ANSWER_TOKENS, n, temperature, seed, model.stop_ids_for("\n"))
+    return SamplingParams(ANSWER_TOKENS, temperature=temperature, stop_ids=model.stop_ids_for("\n"))
 
 
 def chosen_by(model: Model) -> Choose:

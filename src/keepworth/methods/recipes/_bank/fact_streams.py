@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError
-from keepworth.methods.writers._facts import Fact, decisive_facts, facts_of
+from keepworth.methods.writers._facts import Fact, decisive_facts, evidence_turns, facts_of
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.splits import SPLITS, draw_order
 
@@ -67,7 +67,7 @@ def fact_streams(
         words = {word for fact in decisive for word in tokens(fact.statement)}
         if not decisive or not any(set(tokens(answer)) <= words for answer in task.answers):
             continue
-        marked = {(session.id, turn.index) for session in task.sessions for turn in session.turns if turn.evidence}
+        marked = evidence_turns(task)
         others = [fact for fact in facts if fact.place not in marked]
         if len(decisive) > length // 2 or len(others) < length - len(decisive):
             continue

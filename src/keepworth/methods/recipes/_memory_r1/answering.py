@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keepworth.agents.recall import Recall, Recalled
 from keepworth.episodes import (
@@ -28,9 +28,6 @@ from keepworth.methods.recipes._answerer import PROMPT_ID, ROLE, Style, fit, par
 from keepworth.rollouts.driver import RolloutContext, together
 from keepworth.tasks.metrics import bleu1, exact_match, token_f1
 from keepworth.tasks.verifiers import verifier
-
-if TYPE_CHECKING:
-    pass
 
 
 def of_one_call(

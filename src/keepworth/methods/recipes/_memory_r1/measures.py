@@ -19,7 +19,7 @@ from keepworth.evaluation.statistics import estimate, score_range
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._answerer import Reader
 from keepworth.methods.recipes._memory_r1.steps import READ_ITEMS, operation_step, provenance_of, retrieved
-from keepworth.methods.writers._facts import Fact, decisive_facts, facts_of
+from keepworth.methods.writers._facts import Fact, decisive_facts, evidence_turns, facts_of
 from keepworth.methods.writers._manager import Choose, act, observe
 from keepworth.tasks.metrics import token_f1
 from keepworth.tasks.operations import read_operation
@@ -76,7 +76,7 @@ def fact_stream(task: Task, count: int, seed: int = 0) -> list[Fact]:
     if count < 1:
         raise ValueError(f"fact_stream: count must be at least 1, not {count}")
     facts = facts_of(task.sessions)
-    marked = {(session.id, turn.index) for session in task.sessions for turn in session.turns if turn.evidence}
+    marked = evidence_turns(task)
     others = [fact for fact in facts if fact.place not in marked]
     others.sort(key=lambda fact: draw_order(seed, task.key, "stream", fact.session, fact.turn, fact.sentence))
     room = max(0, count - (len(facts) - len(others)))

@@ -13,16 +13,7 @@ import numpy as np
 from keepworth.episodes.arrays import Floats, Rows, Vectors
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.policy.pool import Pool, grown
-from keepworth.memory.policy.slots import (
-    Candidates,
-    Policy,
-    Query,
-    Retriever,
-    Selector,
-    Use,
-    Values,
-    need,
-)
+from keepworth.memory.policy.slots import Candidates, Policy, Query, Retriever, Selector, Use, Values, need
 from keepworth.methods.policies._slates import Mixture
 
 BLOCK = 64

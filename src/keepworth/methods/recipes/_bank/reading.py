@@ -7,9 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
-from keepworth.episodes.episode import (
-    Shown,
-)
+from keepworth.episodes.episode import Shown
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._answerer import Query, Reader
 from keepworth.methods.recipes._bank.fact_streams import FactStream

@@ -11,11 +11,7 @@ from keepworth.learning.collect.curriculum import drawn_task, position_of
 from keepworth.methods.benchmarks._longmemeval import longmemeval
 from keepworth.methods.benchmarks._longmemeval_questions import questions
 from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
-from keepworth.methods.recipes._bank.course import (
-    DIGITS,
-    WritingCourse,
-    asked,
-)
+from keepworth.methods.recipes._bank.course import DIGITS, WritingCourse, asked
 from keepworth.methods.recipes._bank.fact_streams import FactStream, fact_streams
 from keepworth.methods.recipes._bank.rollout import Earned
 from keepworth.methods.writers._importance import specificity

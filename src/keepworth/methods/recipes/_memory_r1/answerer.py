@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.agents import recall as recalling
 from keepworth.agents.recall import Recall
-from keepworth.episodes import (
-    Episode,
-    Model,
-    SamplingParams,
-    Task,
-)
+from keepworth.episodes import Episode, Model, SamplingParams, Task
 from keepworth.learning.collect.curriculum import drawn_task
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder

@@ -19,18 +19,10 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._answerer import ModelReader
-from keepworth.methods.recipes._memory_r1.measures import (
-    always,
-    keeping_evidence,
-    maintained_answers,
-    operation_rows,
-)
+from keepworth.methods.recipes._memory_r1.measures import always, keeping_evidence, maintained_answers, operation_rows
 from keepworth.methods.recipes._memory_r1.operation_tasks import operation_tasks, warm_start_examples
 from keepworth.methods.recipes._memory_r1.operations import LEVELS
-from keepworth.methods.recipes._memory_r1.steps import (
-    manage,
-    operation_step,
-)
+from keepworth.methods.recipes._memory_r1.steps import manage, operation_step
 from keepworth.methods.recipes._reader import FoundReader, found_reader
 from keepworth.methods.writers._manager import ANSWER_TOKENS, Choose, chosen_by, manager_params
 from keepworth.models.inprocess import InProcessModel

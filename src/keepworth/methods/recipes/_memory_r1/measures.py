@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from keepworth.episodes.episode import ParseStatus, Task
 from keepworth.evaluation.statistics import estimate, score_range
@@ -116,25 +117,17 @@ def maintained_answers(
     invalid = 0
     for number in range(max(map(len, streams))):
         going = [index for index, stream in enumerate(streams) if number < len(stream)]
-        states = [
-            observe(
-                banks[index],
-                streams[index][number].statement,
-                k=SEEN,
-                mode=mode,
-                seed=f"0/{tasks[index].key}/{number}",
-            )
-            for index in going
-        ]
+        states = []
+        for index in going:
+            fact, seed = streams[index][number], f"0/{tasks[index].key}/{number}"
+            states.append(observe(banks[index], fact.statement, k=SEEN, mode=mode, seed=seed))
         for index, state, text in zip(going, states, choose(states), strict=True):
             fact = streams[index][number]
             event = act(banks[index], state, text, provenance=provenance_of(fact), event_time=fact.date)
             operations[event.operation.kind.value] += 1
             invalid += event.status is ParseStatus.INVALID
-    asked = [
-        (task.input, retrieved(bank, task.input, READ_ITEMS, mode)) for task, bank in zip(tasks, banks, strict=True)
-    ]
-    answers = reader.answers(asked)
+    asked = zip(tasks, banks, strict=True)
+    answers = reader.answers([(task.input, retrieved(bank, task.input, READ_ITEMS, mode)) for task, bank in asked])
     columns = {
         "f1": [token_f1(answer, task.answers) for answer, task in zip(answers, tasks, strict=True)],
         "evidence_kept": [_evidence_kept(*row) for row in zip(tasks, streams, banks, strict=True)],
@@ -142,8 +135,7 @@ def maintained_answers(
     }
     keys = [task.key for task in tasks]
     rows = [
-        {**_row(arm, metric, values), "values": dict(zip(keys, values, strict=True))}
-        for metric, values in columns.items()
+        {**_row(arm, name, column), "values": dict(zip(keys, column, strict=True))} for name, column in columns.items()
     ]
     return [*rows, _share(arm, invalid, sum(map(len, streams)))], dict(sorted(operations.items()))
 
@@ -155,8 +147,7 @@ def _evidence_kept(task: Task, stream: Sequence[Fact], bank: Bank) -> float:
 
 
 def _row(arm: str, metric: str, values: Sequence[float]) -> dict[str, object]:
-    mean = estimate(values, within=score_range(values))
-    return {"arm": arm, "metric": metric, "mean": mean.mean, "low": mean.low, "high": mean.high, "n": mean.n}
+    return {"arm": arm, "metric": metric, **asdict(estimate(values, within=score_range(values)))}
 
 
 def _share(arm: str, invalid: int, n: int) -> dict[str, object]:

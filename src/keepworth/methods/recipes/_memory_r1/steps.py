@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from keepworth.episodes.episode import Episode, MemoryEvent, ParseStatus, RewardTerm, Shown, StopReason, Task
+from keepworth.episodes.episode import Episode, MemoryEvent, ParseStatus, RewardTerm, Segment, Shown, StopReason, Task
 from keepworth.episodes.model import FinishReason, Model, SamplingParams
 from keepworth.memory.item import Provenance
 from keepworth.memory.overlay import Bank
@@ -84,15 +84,9 @@ async def manage(model: Model, step: ManagerStep, context: RolloutContext, param
     seconds = {"sample": sampled - begun, "reward": time.perf_counter() - sampled}
     stop = StopReason.MAX_TOKENS if sample.finish is FinishReason.LENGTH else StopReason.COMPLETED
     state = step.state
+    before, after = step.bank.content_hash(), consequence.memory_after
     return of_one_call(
-        ROLE,
-        PROMPT_ID,
-        prompt,
-        sample,
-        params.temperature,
-        text,
-        step.bank.content_hash(),
-        consequence.memory_after,
+        Segment.of(sample, ROLE, PROMPT_ID, prompt, text, params.temperature, memory_before=before, memory_after=after),
         id=context.id,
         task=step.key,
         question=state.fact,

@@ -31,8 +31,8 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import GroupStd, KlLoss, Outcome
 from keepworth.learning.objective.presets import varied
 from keepworth.methods.recipes import bounded_bank
-from keepworth.methods.recipes._bank.parted import ChunkTurn, PartedBank, most_specific_calls
-from keepworth.methods.recipes._bank.staged import STORE, StagedWriting, WritingStage
+from keepworth.methods.recipes._bank.parted import BankCall, ChunkTurn, PartedBank, most_specific_calls
+from keepworth.methods.recipes._bank.staged import MESSAGE, STORE, StagedWriting, WritingStage
 from keepworth.methods.writers._importance import specificity
 from keepworth.recipes.recipe import Recipe
 from keepworth.recipes.settings import GROUP_RELATIVE, Count
@@ -135,10 +135,7 @@ def context_reward(now: StagedWriting) -> float:
 def prevention(now: StagedWriting) -> float:
     """Returns 1 if a message was removed or shortened and the final context fits, else 0. A call that changed nothing does not
     count; the paper's flag counts any call."""
-    reduced = any(
-        call.changed and call.call is not None and call.call.part == "M" for turn in now.turns for call in turn.calls
-    )
-    return float(reduced and now.used <= now.window)
+    return float(bool(done(now.turns, MESSAGE)) and now.used <= now.window)
 
 
 def preservation(now: StagedWriting) -> float:
@@ -161,13 +158,13 @@ def quality(now: StagedWriting) -> float:
 
 def maintenance(turns: Sequence[ChunkTurn]) -> float:
     """Returns 1 if an entry of the store was updated or deleted, else 0."""
-    return float(
-        any(
-            call.changed and call.call is not None and call.call.part == "L" and call.call.entry is not None
-            for turn in turns
-            for call in turn.calls
-        )
-    )
+    return float(any(call.entry is not None for call in done(turns, STORE)))
+
+
+def done(turns: Sequence[ChunkTurn], part: str) -> list[BankCall]:
+    """Returns the calls about a part that changed something."""
+    changes = (call.call for turn in turns for call in turn.calls if call.changed)
+    return [call for call in changes if call is not None and call.part == part]
 
 
 def relevance(now: StagedWriting) -> float:
@@ -211,9 +208,8 @@ def fetched(now: StagedWriting, retrievals: int) -> str:
     if now.stage is WritingStage.ANSWER:
         words = tokens_of([now.question]) - COMMON
         entries = now.bank.entries(STORE)
-        order = sorted(
-            range(len(entries)), key=lambda number: (-len(words & tokens_of([entries[number].text])), -number)
-        )
+        shared = [len(words & tokens_of([entry.text])) for entry in entries]
+        order = sorted(range(len(entries)), key=lambda number: (-shared[number], -number))
         calls += [f"R{number}" for number in sorted(order[:retrievals])]
     return " ".join(calls) or "none"
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -27,7 +27,7 @@ from keepworth.registry import Method
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from keepworth.episodes import Episode, Sample, Segment, Task
+    from keepworth.episodes import Episode, Sample, Task
     from keepworth.episodes.model import Tokens
     from keepworth.learning.collect.groups import EpisodeContext
     from keepworth.learning.objective.advantage import CreditTable
@@ -90,7 +90,6 @@ class Node:
     ended: bool = False
     value: float = 0.0
     right: bool = False
-    children: list[Node] = field(default_factory=list)
 
     @property
     def tokens(self) -> Tokens:
@@ -152,7 +151,6 @@ async def grow(task: Task, context: EpisodeContext, model: InProcessModel, confi
         node = Node(parent, parent.tokens, sample)
         node.ended = len(sample.ids) < config.node_tokens or sample.ids[-1] in stops
         node.ended = node.ended or len(node.path) * config.node_tokens >= config.max_tokens
-        parent.children.append(node)
         return node
 
     while len(leaves) < config.searches:
@@ -176,24 +174,11 @@ def episode_of(task: Task, leaf: Node, mean: float, model: InProcessModel, confi
     from keepworth.episodes import Episode, RewardTerm, Segment, StopReason
     from keepworth.episodes.episode import RewardScope
 
-    segments: list[Segment] = []
-    for node in leaf.path:
-        assert node.sample is not None
-        text = model.decode(node.sample.ids)
-        drawn = node.sample
-        segments.append(
-            Segment(
-                "policy",
-                "tree",
-                node.prompt,
-                drawn.ids,
-                drawn.logprobs,
-                config.temperature,
-                drawn.finish,
-                drawn.spans,
-                text,
-            )
-        )
+    segments = tuple(
+        Segment.of(node.sample, "policy", "tree", node.prompt, model.decode(node.sample.ids), config.temperature)
+        for node in leaf.path
+        if node.sample is not None
+    )
     turns = [
         RewardTerm("node", node.value - mean, scope=RewardScope.SEGMENT, segment=number, shaping=True)
         for number, node in enumerate(leaf.path)
@@ -203,7 +188,7 @@ def episode_of(task: Task, leaf: Node, mean: float, model: InProcessModel, confi
         task=task.key,
         role="policy",
         question=task.input,
-        segments=tuple(segments),
+        segments=segments,
         answer="".join(segment.text for segment in segments).strip(),
         expected=task.answers,
         rewards=(RewardTerm("same_words", float(leaf.right), 0.0), *turns),

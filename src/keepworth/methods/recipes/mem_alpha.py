@@ -137,23 +137,19 @@ def success(turn: ChunkTurn) -> float:
 
 
 def compression(memory_tokens: int, seen_tokens: int) -> float:
-    """Returns r3 = 1 - tokens in the final memory / tokens of all chunks. Raises ValueError where nothing was read."""
-    if seen_tokens < 1:
-        raise ValueError(f"compression: seen_tokens must be positive, got {seen_tokens}")
+    """Returns r3 = 1 - tokens in the final memory / tokens of all chunks."""
     return 1.0 - memory_tokens / seen_tokens
 
 
 def validity(turn: ChunkTurn) -> float:
     """Returns r4: the share of a response's calls that are valid, 0 without a call. Unparsable and impossible calls are not
     valid. Deletions are: the released judge of the paper scores them 0, which teaches never to delete."""
-    if not turn.calls:
-        return 0.0
     valid = [
         call.outcome == "deleted"
         or (call.outcome == "kept" and call.call is not None and fits(call.call.part, call.fact))
         for call in turn.calls
     ]
-    return sum(valid) / len(valid)
+    return sum(valid) / len(valid) if valid else 0.0
 
 
 def fits(part: str, text: str) -> bool:

@@ -9,7 +9,7 @@ examples replace an instruction, and there is no reference model and one update 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -80,31 +80,30 @@ def system(config: Config) -> System:
     def keeping(task: Task, memory: Bank | None) -> Agent:
         return WholeReader(config.answer_tokens)
 
+    def imitated(model: InProcessModel) -> list[list[Pair]]:
+        from keepworth.recipes.training import batches_of_calls
+
+        return batches_of_calls(config, train, lambda task: right(model, task), config.sections + 1)
+
     play = Play(document(text_of), overwriting)
+    controls = {
+        "no_memory": Play(document(lambda task: ()), overwriting),
+        "wrong_memory": Play(document(lambda task: text_of(other[task.key])), overwriting),
+        "whole_text": Play(document(text_of), keeping),
+        "oracle": Play(document(evidence_of), keeping),
+    }
     return System(
         role="reader",
         title="a reader learns what to keep",
         train=train,
         play=play,
         dev=Measured(dev, {"": play}),
-        test={
-            "test questions": Measured(
-                test,
-                {
-                    "": play,
-                    "no_memory": Play(document(lambda task: ()), overwriting),
-                    "wrong_memory": Play(document(lambda task: text_of(other[task.key])), overwriting),
-                    "whole_text": Play(document(text_of), keeping),
-                    "oracle": Play(document(evidence_of), keeping),
-                },
-                "template",
-            )
-        },
+        test={"test questions": Measured(test, {"": play, **controls}, "template")},
         metrics={"token_f1": "f1", "exact_match": "em"},
         limits=Limits(max_turns=config.sections + 1, environment_seconds=config.environment_seconds),
         length_budget=config.sections * config.memory_tokens + config.answer_tokens,
         row_budget=max(config.memory_tokens, config.answer_tokens),
-        imitated=(lambda model: imitated(model, config, train)) if config.warm_start else None,
+        imitated=imitated if config.warm_start else None,
         imitation_rate=config.warm_start_learning_rate,
         right=right,
         note=f"Texts about people, {config.sections} sections of {config.sentences} sentences, greedy.",
@@ -121,17 +120,8 @@ def right(model: InProcessModel, task: Task) -> list[Pair]:
     for section, note in zip(text_of(task), memories_of(task, NOTHING), strict=True):
         pairs.append((model.encode(reading(task.input, memory, section)), model.encode_continuation(f" {note}\n")))
         memory = note
-    return [
-        *pairs,
-        (model.encode(answering(task.input, memory)), model.encode_continuation(f" {task.answers[0]}\n")),
-    ]
-
-
-def imitated(model: InProcessModel, config: Config, tasks: Sequence[Task]) -> list[list[Pair]]:
-    """Returns right memories and answers of training texts, one pair for each call of the reader, a text's calls in one batch."""
-    from keepworth.recipes.training import batches_of_calls
-
-    return batches_of_calls(config, tasks, lambda task: right(model, task), config.sections + 1)
+    prompt = model.encode(answering(task.input, memory))
+    return [*pairs, (prompt, model.encode_continuation(f" {task.answers[0]}\n"))]
 
 
 METHOD = Method(

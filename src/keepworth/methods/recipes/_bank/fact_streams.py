@@ -109,18 +109,14 @@ def folds_of(streams: Sequence[FactStream], folds: int = FOLDS) -> list[int]:
     return [fold_of[stream.cluster] for stream in streams]
 
 
-def longmemeval_streams(length: int, *, streams: int = 3, seed: int = 0, distractors: int = 0) -> list[FactStream]:
-    """Returns streams of the extractive questions of all splits of LongMemEval, for cross-validation in which each question is
-    tested by a writer that never saw it. distractors: number of other sessions; 0 takes as many as the length needs. Facts of one
-    split never come in a stream of another."""
+def longmemeval_streams(length: int, splits: Sequence[str] = SPLITS, streams: int = 3) -> list[FactStream]:
+    """Returns streams of the extractive questions of LongMemEval. All splits are for cross-validation, in which each question is
+    tested by a writer that never saw it. Facts of one split never come in a stream of another."""
     from keepworth.methods.benchmarks._longmemeval import longmemeval
     from keepworth.methods.benchmarks._longmemeval_questions import questions
 
-    wanted = distractors or max(10, length // 2)
-    tasks = [
-        task
-        for split in SPLITS
-        for task in longmemeval(split, distractors=wanted, seed=seed, extractive=True, abstention=False)
-    ]
+    tasks: list[Task] = []
+    for split in splits:
+        tasks += longmemeval(split, distractors=max(10, length // 2), extractive=True, abstention=False)
     clusters = {f"longmemeval/{question.id}": question.tie for question in questions()}
-    return fact_streams(tasks, length, streams=streams, seed=seed, clusters=clusters)
+    return fact_streams(tasks, length, streams=streams, clusters=clusters)

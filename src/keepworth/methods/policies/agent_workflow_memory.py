@@ -79,9 +79,7 @@ METHOD = Method(
     about="Stores the whole procedure of each task that succeeded and finds it again by the goal",
     tags=("token", "experiential", "formation"),
     claim="WebArena success rises from 23.5 % to 35.5 %, in 5.9 steps where it took 7.9.",
-    differs=(
-        "A rule keeps what was done last in each situation, where the paper's model writes workflows with placeholders."
-    ),
+    differs="A rule keeps what was done last in each situation, where the paper's model writes workflows with placeholders.",
     label="analogue",
     make=agent_workflow_memory,
 )

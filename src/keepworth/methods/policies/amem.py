@@ -110,7 +110,7 @@ METHOD = Method(
     paper="arXiv 2502.12110",
     about="Stores notes with links to similar notes, and revises the neighbours of each new note",
     tags=("token", "factual", "formation", "evolution"),
-    claim=("DialSim F1 is 3.45, where LoCoMo's method has 2.55 and MemGPT 1.18."),
+    claim="DialSim F1 is 3.45, where LoCoMo's method has 2.55 and MemGPT 1.18.",
     differs=(
         "Rules replace both model calls; 4 notes are shown, linked ones among them, where the paper reads 10 and their links "
         "beside them."

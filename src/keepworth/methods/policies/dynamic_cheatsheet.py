@@ -55,7 +55,7 @@ METHOD = Method(
     paper="arXiv 2504.07952",
     about="Keeps one short sheet of lines that worked and drops the lines that are used least",
     tags=("token", "experiential", "formation", "evolution"),
-    claim=("Game of 24 rises from about 10 % to 99 % with GPT-4o, and AIME more than doubles with Claude 3.5."),
+    claim="Game of 24 rises from about 10 % to 99 % with GPT-4o, and AIME more than doubles with Claude 3.5.",
     differs=(
         "A rule with rewards curates the sheet, where the paper's curator is a model without labels, and only "
         "the k most similar lines are shown."

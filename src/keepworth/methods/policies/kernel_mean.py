@@ -87,9 +87,7 @@ METHODS = (
         paper="Nadaraya 1964, Watson 1964",
         about="Predicts the reward of an action as the kernel mean of its outcomes in similar situations",
         tags=("token", "experiential", "retrieval"),
-        differs=(
-            "This is a standard estimator, not published as a memory for agents, and its settings are round numbers."
-        ),
+        differs="This is a standard estimator, not published as a memory for agents, and its settings are round numbers.",
         make=kernel_mean,
         on={"k": 4, "pool": 12},
     ),
@@ -100,9 +98,7 @@ METHODS = (
         paper="Nadaraya 1964, Watson 1964",
         about="Predicts the reward of showing an item as the kernel mean of what followed items like it",
         tags=("token", "factual", "experiential", "retrieval"),
-        differs=(
-            "This is a standard estimator, not published as a memory for agents, and its settings are round numbers."
-        ),
+        differs="This is a standard estimator, not published as a memory for agents, and its settings are round numbers.",
         make=kernel_mean_of_items,
         on={"k": 4, "pool": 12},
     ),

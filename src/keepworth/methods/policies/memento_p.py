@@ -135,8 +135,8 @@ METHOD = Method(
     paper="arXiv 2508.16153",
     about="Chooses cases by action values that a small network learns",
     tags=("token", "experiential", "retrieval"),
-    claim=("DeepResearcher accuracy in the fifth pass is 85.44 %, without cases 84.47 %, by similarity 84.85 %."),
-    differs=("The encoder is frozen and the network learns at each write, where the released code trains offline."),
+    claim="DeepResearcher accuracy in the fifth pass is 85.44 %, without cases 84.47 %, by similarity 84.85 %.",
+    differs="The encoder is frozen and the network learns at each write, where the released code trains offline.",
     make=memento_p,
     on={"k": 4, "pool": 12},
 )

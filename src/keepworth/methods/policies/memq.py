@@ -107,7 +107,7 @@ METHOD = Method(
     paper="arXiv 2605.08374",
     about="Gives each memory a value, and passes credit back to the memories that led to it",
     tags=("token", "experiential", "evolution", "retrieval"),
-    claim=("It has the highest success on six benchmarks, by up to 5.7 points where tasks have several steps."),
+    claim="It has the highest success on six benchmarks, by up to 5.7 points where tasks have several steps.",
     differs=(
         "A memory is a case written without a model, and each ancestor moves by its own error, with discount, "
         "depth and selection of ours."

@@ -54,7 +54,7 @@ METHOD = Method(
     title="Mean of nearest neighbours",
     about="Predicts the reward of an action as its mean in the nearest situations",
     tags=("token", "experiential", "retrieval"),
-    differs=("This is a standard estimator, not published as a memory for agents, and its settings are round numbers."),
+    differs="This is a standard estimator, not published as a memory for agents, and its settings are round numbers.",
     make=nearest_mean,
     on={"k": 4, "pool": 12},
 )

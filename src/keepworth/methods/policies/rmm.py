@@ -234,7 +234,7 @@ METHOD = Method(
     paper="arXiv 2503.08026",
     about="Learns a reranker from what replies cite, while `reflect` makes topics of sessions",
     tags=("token", "factual", "formation", "retrieval"),
-    claim=("LongMemEval Recall@5 is 69.8 and accuracy 70.4, by plain retrieval 62.4 and 63.6."),
+    claim="LongMemEval Recall@5 is 69.8 and accuracy 70.4, by plain retrieval 62.4 and 63.6.",
     differs=(
         "Noise is added to s / tau so that a choice has its exact probability, items are cited by their ids, "
         "both matrices start at zero, and rules make the topics."

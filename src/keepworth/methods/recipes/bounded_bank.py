@@ -122,9 +122,7 @@ METHOD = Method(
     title="Bounded bank",
     about="Learns what to keep of a stream of facts from what a frozen reader answers",
     tags=("token", "factual", "formation", "evolution"),
-    differs=(
-        "This project's own baseline for Memory-R2 and Fine-Mem: every write gets the reward of the whole stream."
-    ),
+    differs="This project's own baseline for Memory-R2 and Fine-Mem: every write gets the reward of the whole stream.",
     label="small",
     make=Recipe(Config, system),
     extra="train",

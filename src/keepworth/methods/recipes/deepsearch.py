@@ -12,6 +12,7 @@ import asyncio
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -106,11 +107,8 @@ class Node:
         assert self.parent is not None
         assert self.sample is not None
         unsure = -sum(self.sample.logprobs) / max(1, len(self.sample.logprobs))
-        return (
-            PARENT_VALUE * math.tanh(self.parent.value)
-            + UNSURE * unsure
-            + DEPTH * math.sqrt(len(self.path) / max(1, deepest))
-        )
+        deep = math.sqrt(len(self.path) / max(1, deepest))
+        return PARENT_VALUE * math.tanh(self.parent.value) + UNSURE * unsure + DEPTH * deep
 
 
 def back_up(leaf: Node, reward: float, decay: float) -> None:
@@ -199,11 +197,8 @@ def episode_of(task: Task, leaf: Node, mean: float, model: InProcessModel, confi
 
 
 def system(config: Config) -> System:
-    async def tree(task: Task, context: EpisodeContext, model: InProcessModel) -> list[Episode]:
-        return await grow(task, context, model, config)
-
-    plain = strings.system(config)
-    return replace(plain, hooks=Hooks(group_rollout=None if is_supervised(config) else tree))
+    tree = None if is_supervised(config) else partial(grow, config=config)
+    return replace(strings.system(config), hooks=Hooks(group_rollout=tree))
 
 
 METHOD = Method(
@@ -212,7 +207,7 @@ METHOD = Method(
     title="DeepSearch",
     paper="arXiv 2509.25454",
     about="Grows a tree of answers for each task, and gives every node a value",
-    claim=("The mean over six mathematics sets is 62.95 with 1.5B parameters, in 330 GPU hours instead of 1,883."),
+    claim="The mean over six mathematics sets is 62.95 with 1.5B parameters, in 330 GPU hours instead of 1,883.",
     differs=(
         "It trains on compositions of strings, without clip, UCT or replay of solved tasks, and estimates "
         "entropy from what was drawn."

@@ -19,7 +19,14 @@ from keepworth.episodes.episode import Observation, ParseStatus, RewardTerm, Sho
 from keepworth.memory.item import Provenance
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes import _answerer as answerer
-from keepworth.methods.recipes._people_reading import evidence_of, people_reading, right_operations, text_of
+from keepworth.methods.recipes._people_reading import (
+    Document,
+    Sections,
+    evidence_of,
+    people_reading,
+    right_operations,
+    text_of,
+)
 from keepworth.methods.writers import _manager as manager
 from keepworth.recipes.hooks import Hooks
 from keepworth.recipes.recipe import Recipe
@@ -29,7 +36,7 @@ from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.agents.agent import Caller
-    from keepworth.environments.environment import Environment, Step
+    from keepworth.environments.environment import Step
     from keepworth.episodes.episode import MemoryEvent
     from keepworth.methods.writers._manager import ManagerState
     from keepworth.models.inprocess import InProcessModel
@@ -58,32 +65,25 @@ class Config(WarmStarted):
     warm_start_learning_rate: Rate = 3e-4
 
 
-class ScoredByRole:
-    """A document of facts, whose rewards are separate for each role.
+class ScoredByRole(Document):
+    """A document of facts, whose rewards are separate for each role: see `manager_reward` of `Config`."""
 
-    Args:
-        document: Shows one fact after the other, then the question, and scores the answer.
-        manager_reward: See `Config`.
-    """
-
-    def __init__(self, document: Environment, manager_reward: str) -> None:
-        self._document, self._manager_reward = document, manager_reward
+    def __init__(self, facts: Sections, manager_reward: str) -> None:
+        super().__init__(facts)
+        self._manager_reward = manager_reward
         self._asked: list[str] = []
         self._right: list[str] = []
 
     async def reset(self, task: Task, seed: int) -> Observation:
         self._asked, self._right = [], right_operations(task)
-        return await self._document.reset(task, seed)
+        return await super().reset(task, seed)
 
     async def step(self, action: str) -> Step:
-        step = await self._document.step(action)
+        step = await super().step(action)
         if step.stop is None:
             self._asked.append(action)
             return step
         return replace(step, rewards=self._by_role(step.rewards))
-
-    async def close(self) -> None:
-        await self._document.close()
 
     def _by_role(self, answer: Sequence[RewardTerm]) -> tuple[RewardTerm, ...]:
         """Returns the answer's terms, for both roles or for the answerer alone, and the manager's terms."""
@@ -183,7 +183,6 @@ def right_calls(model: InProcessModel, task: Task) -> list[Pair]:
 
 
 def system(config: Config) -> System:
-    from keepworth.methods.recipes._people_reading import Document, Sections
     from keepworth.rollouts.driver import Limits, Play
 
     def streams(split: str, count: int, seed: int) -> list[Task]:
@@ -194,9 +193,7 @@ def system(config: Config) -> System:
             assert memory is not None
             return ManagerAndAnswerer(memory, config.max_tokens, managed)
 
-        return Play(
-            lambda task: ScoredByRole(Document(of), config.manager_reward), agent, memory=lambda task: Bank.empty(None)
-        )
+        return Play(lambda task: ScoredByRole(of, config.manager_reward), agent, lambda task: Bank.empty(None))
 
     def imitated(model: InProcessModel) -> list[list[Pair]]:
         from keepworth.recipes.training import batches_of_calls
@@ -233,7 +230,7 @@ METHOD = Method(
     name="memory_r1_joint",
     title="Memory-R1, both roles at once",
     paper="arXiv 2508.19828",
-    about=("Trains a manager and an answerer in one episode, each with its own prompts, rewards and statistics"),
+    about="Trains a manager and an answerer in one episode, each with its own prompts, rewards and statistics",
     tags=("token", "factual", "formation", "evolution", "retrieval"),
     claim="LoCoMo F1 is 45.02 with GRPO on LLaMA-3.1-8B, where each role is trained alone.",
     differs=(

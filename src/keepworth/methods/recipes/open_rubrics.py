@@ -102,11 +102,9 @@ def programs() -> Service:
     def compare(texts: Sequence[str]) -> list[list[int]]:
         verdicts = []
         for pair in map(json.loads, texts):
-            values = [
-                [criterion.value(pair["solution"], pair[name]) for criterion in CRITERIA]
-                for name in ("first", "second")
-            ]
-            verdicts.append([(one > other) - (one < other) for one, other in zip(*values, strict=True)])
+            solution = pair["solution"]
+            values = [(of.value(solution, pair["first"]), of.value(solution, pair["second"])) for of in CRITERIA]
+            verdicts.append([(one > other) - (one < other) for one, other in values])
         return verdicts
 
     return Service("programs/1", compare)
@@ -156,17 +154,8 @@ async def wins(task: Task, episodes: Sequence[Episode], services: Services) -> l
 
     answers = {number: episode.answer for number, episode in enumerate(episodes) if keeps_words(task, episode.answer)}
     pairs = [(one, other) for one in answers for other in answers if one != other]
-    texts = [
-        json.dumps(
-            {
-                "question": task.input,
-                "solution": worked_out(task),
-                "first": answers[one],
-                "second": answers[other],
-            }
-        )
-        for one, other in pairs
-    ]
+    asked = {"question": task.input, "solution": worked_out(task)}
+    texts = [json.dumps({**asked, "first": answers[one], "second": answers[other]}) for one, other in pairs]
     verdicts = await services.ask(JUDGE, texts)
     total = sum(criterion.weight for criterion in CRITERIA)
     margin = {
@@ -193,17 +182,15 @@ def system(config: Config) -> System:
     plain = strings.system(config)
     if is_supervised(config):
         return replace(plain, hooks=NO_HOOKS)
+    later = (
+        LaterReward("rubric", wins, service=JUDGE, shaping=True),
+        LaterReward("guard", guard, combine="gate", shaping=True),
+    )
     judge = reading(from_environment(config.judge, "judge")) if config.judge else programs()
     return replace(
         plain,
         play=replace(plain.play, environment=lambda task: Question(logged)),
-        hooks=Hooks(
-            later=(
-                LaterReward("rubric", wins, service=JUDGE, shaping=True),
-                LaterReward("guard", guard, combine="gate", shaping=True),
-            ),
-            services={JUDGE: judge},
-        ),
+        hooks=Hooks(later=later, services={JUDGE: judge}),
     )
 
 

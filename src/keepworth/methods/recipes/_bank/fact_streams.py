@@ -56,10 +56,8 @@ def fact_streams(
     The facts that decide a question (`decisive_facts`) are joined by others of its haystack, drawn by (seed, task, number), none
     of them from a turn that is marked as evidence; repeated facts come once. Tasks with fewer facts than `length`, or with
     evidence for more than half of it, are left out. clusters: by task key; without it each task is its own. Raises KeepworthError
-    for a length below 2, and where no task has a stream.
+    where no task has a stream.
     """
-    if length < 2:
-        raise KeepworthError(f"a stream of {length} facts leaves nothing to choose.", "Let it have at least 2.")
     made: list[FactStream] = []
     for task in tasks:
         facts = list({fact.statement: fact for fact in facts_of(task.sessions)}.values())

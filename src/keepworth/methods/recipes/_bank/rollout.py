@@ -62,17 +62,11 @@ async def write_stream(
     Its `shown` are the reader's entries, by the ids that the decisions chose.
 
     Args:
-        model: The writer.
-        stream: The facts and their question.
         course: The course of the stream, at its beginning.
-        context: Draws the samples.
         read: Called once for all members of the group.
-        earned: See `Earned`.
         max_tokens: Limit of a response.
-        prompt_id: That of the segments.
         again: For a `DigitWriting`: an episode and the number of its only segment to resample; all other responses are copied. So
             re-rolls of one segment differ in that one write alone.
-        temperature: That of the samples.
         scorer: The name of what judged the answer.
         seconds: Time limit of the reader.
     """

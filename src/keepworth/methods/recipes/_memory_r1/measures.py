@@ -46,8 +46,6 @@ Rows = list[dict[str, object]]
 def operation_rows(arm: str, choose: Choose, tasks: Sequence[Task]) -> Rows:
     """Returns the manager's accuracy on operation tasks (pass a held-out split): on the right entry, with a value for each case;
     on any entry; by right operation; and the share of invalid lines."""
-    if not tasks:
-        raise ValueError("operation_rows: no tasks were given")
     texts = choose([operation_step(task).state for task in tasks])
     exact, kind_only, invalid = [], [], 0
     for task, text in zip(tasks, texts, strict=True):
@@ -74,8 +72,6 @@ def fact_stream(task: Task, count: int, seed: int = 0) -> list[Fact]:
     Evidence beyond `count` stays. It is oracle information, equal for every arm: the table is about maintaining a bank, not about
     finding what to read.
     """
-    if count < 1:
-        raise ValueError(f"fact_stream: count must be at least 1, not {count}")
     facts = facts_of(task.sessions)
     marked = evidence_turns(task)
     others = [fact for fact in facts if fact.place not in marked]
@@ -95,22 +91,14 @@ def maintained_answers(
     """Lets the manager read every task's facts one by one; then the reader answers from the resulting bank.
 
     Args:
-        arm: The manager's name.
-        choose: The manager.
         tasks: They advance in parallel, so that a model gets one batch per fact number.
-        reader: Answers.
         root: An empty bank, forked for each task.
-        mode: That of its searches.
 
     Returns:
         Rows of token F1, of whether the last decisive fact is still in the bank (a question without one counts as lost) and of
         the bank's size, each with the value of every question, so that arms of different runs can be compared question by
         question; and how often each operation was executed.
     """
-    if not tasks:
-        raise ValueError("maintained_answers: no tasks were given")
-    if len(root):
-        raise ValueError(f"maintained_answers starts from an empty bank, and this one has {len(root)} items")
     streams = [fact_stream(task, FACTS) for task in tasks]
     banks = [root.fork() for _ in tasks]
     operations: Counter[str] = Counter()

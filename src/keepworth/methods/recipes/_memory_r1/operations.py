@@ -90,8 +90,6 @@ def operation_case(
     """Returns case `index` of the endless sequence of (split, seed, entries, level). It shows 2 to `entries` memories at the
     level near-miss, and any number up to `entries` at the level plain."""
     plain = require_known("level", level, LEVELS) == "plain"
-    if entries < 2:
-        raise ValueError(f"operation_case: entries must be at least 2 (a near miss needs a place), not {entries}")
     name = f"operations/{GENERATOR_VERSION}/{checked_split(split)}/{seed}/{entries}/{index}"
     draw = random.Random(f"{name}/plain" if plain else name)
     if plain and draw.random() < SAID_SHARE:
@@ -105,25 +103,25 @@ def operation_case(
     if kind is OperationKind.ADD:
         statements: tuple[tuple[Form, str], ...] = ((Form.STATE, "new"),) * 2
         form, trait = draw.choice(statements if plain else (*statements, (Form.CHANGE, "new in words of change")))
-        fact = _statement(person, attribute, value, form, split, draw)
+        fact = _statement(person, attribute, value, form, draw)
     elif kind is OperationKind.UPDATE:
         statements = ((Form.CHANGE, "changed"),) * 2
         form, trait = draw.choice(statements if plain else (*statements, (Form.STATE, "changed in plain words")))
-        fact = _statement(person, attribute, value, form, split, draw)
-        target = _statement(person, attribute, other_value, Form.STATE, split, draw)
+        fact = _statement(person, attribute, value, form, draw)
+        target = _statement(person, attribute, other_value, Form.STATE, draw)
     elif kind is OperationKind.DELETE:
         trait = "ended"
-        fact = _statement(person, attribute, value, Form.END, split, draw)
-        target = _statement(person, attribute, value, Form.STATE, split, draw)
+        fact = _statement(person, attribute, value, Form.END, draw)
+        target = _statement(person, attribute, value, Form.STATE, draw)
     else:
         trait = "verbatim" if plain else draw.choice(("paraphrase", "paraphrase", "verbatim", "ended unknown"))
         if trait == "ended unknown":
-            fact = _statement(person, attribute, value, Form.END, split, draw)
+            fact = _statement(person, attribute, value, Form.END, draw)
         else:
-            fact = _statement(person, attribute, value, Form.STATE, split, draw)
+            fact = _statement(person, attribute, value, Form.STATE, draw)
             target = fact
             while trait == "paraphrase" and target.text == fact.text:
-                target = _statement(person, attribute, value, Form.STATE, split, draw)
+                target = _statement(person, attribute, value, Form.STATE, draw)
 
     memories = [] if target is None else [target]
     if plain:
@@ -200,7 +198,7 @@ def _case(
     return OperationCase(tuple(memories), fact, kind, shown_target, trait)
 
 
-def _statement(person: str, attribute: Attribute, value: str, form: Form, split: str, draw: random.Random) -> Statement:
+def _statement(person: str, attribute: Attribute, value: str, form: Form, draw: random.Random) -> Statement:
     wordings = {Form.STATE: attribute.states, Form.CHANGE: attribute.changes, Form.END: attribute.ends}[form]
     return Statement(person, attribute.key, value, form, draw.choice(wordings).format(n=person, v=value))
 
@@ -212,7 +210,7 @@ def _strangers(
     names = draw.sample([name for name in names_of(split) if name != person], count)
     kinds = draw.sample([other for other in ATTRIBUTES if other is not attribute], count)
     return [
-        _statement(who, what, draw.choice(values_of(what, split)), Form.STATE, split, draw)
+        _statement(who, what, draw.choice(values_of(what, split)), Form.STATE, draw)
         for who, what in zip(names, kinds, strict=True)
     ]
 
@@ -236,5 +234,5 @@ def _near_misses(
         pairs.add((who, what.key))
         same_value = what is attribute and draw.random() < 0.3
         miss_value = value if same_value else draw.choice(values_of(what, split))
-        misses.append(_statement(who, what, miss_value, Form.STATE, split, draw))
+        misses.append(_statement(who, what, miss_value, Form.STATE, draw))
     return misses

@@ -117,8 +117,6 @@ def by_logits(logits: Floats, slate: Sequence[int], advantages: Sequence[float])
     return slope
 
 
-# Citations.
-
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 NO_CITATION = "[NO_CITE]"
 
@@ -150,9 +148,6 @@ def cites_by_words(answer: str, question: str, texts: Sequence[str]) -> list[int
     shares = [len(words & set(tokens(text))) / len(words) for text in texts] if words else []
     most = max(shares, default=0.0)
     return [index for index, share in enumerate(shares) if share == most] if most >= 0.5 else []
-
-
-# The policy.
 
 
 class CitedReward:

@@ -128,9 +128,6 @@ def fit(
     return prompt
 
 
-# Reader: the frozen answerer, which measures the worth of a memory.
-
-
 Query = tuple[str, Sequence[str]]
 """(question, memories in the order of the prompt)."""
 

@@ -132,12 +132,6 @@ def _other(person: str, attribute: Attribute, pairs: set[tuple[str, str]], split
             return draw.choice(what.states).format(n=who, v=draw.choice(values_of(what, split)))
 
 
-# Document: a text shown section by section, then a question about it.
-#
-# After the task of "MemAgent: Reshaping Long-Context LLM with Multi-Conv RL-based Memory Agent" (arXiv 2507.02259): the text
-# may be longer than any window. The question is known from the start; the reward comes from the answer alone.
-
-
 Sections = Callable[[Task], Sequence[str]]
 """Returns the text of a task, in sections."""
 
@@ -146,10 +140,9 @@ LOGGED = ("token_f1", "exact_match")
 
 
 class Document:
-    """An environment that shows `sections` of the task one after the other, whatever the agent does; then the question.
-
-    reward: the verifier that counts; those of `LOGGED` are logged too.
-    """
+    """An environment that shows `sections` of the task one after the other, whatever the agent does; then the question, which is
+    known from the start (the task of MemAgent, arXiv 2507.02259). reward: the verifier that counts; those of `LOGGED` are logged
+    too."""
 
     def __init__(self, sections: Sections, reward: str = "token_f1") -> None:
         self._sections, self._reward = sections, reward

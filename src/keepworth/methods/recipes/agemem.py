@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -64,14 +64,12 @@ AGEMEM = varied(
 class Config(bounded_bank.ChunkConfig):
     """Settings: the bounded bank as the long-term store, and a context too small for all that comes into it."""
 
+    default_objective: ClassVar[Objective] = AGEMEM
+
     distractors: Count = Field(default=5, description="facts of another stream that fill the context in stage 2")
     window: Count = Field(default=96, description="tokens of the context; what does not fit is not read")
     retrievals: Count = Field(default=3, description="entries that may be retrieved in stage 3")
     shortened: Count = Field(default=6, description="words of a message that was shortened")
-
-    @property
-    def default_objective(self) -> Objective:
-        return AGEMEM
 
 
 def system(config: Config) -> Trainable:
@@ -106,9 +104,6 @@ def staged(config: Config, stream: FactStream, bank: BoundedBank, streams: Write
         retrievals=config.retrievals,
         words=config.shortened,
     )
-
-
-# Rewards.
 
 
 def earned(course: WritingCourse, answered: BankAnswer) -> list[RewardTerm]:
@@ -188,9 +183,6 @@ def key_tokens(question: str, facts: Sequence[str]) -> set[str]:
 
 def tokens_of(texts: Collection[str]) -> set[str]:
     return {word for text in texts for word in tokens(text)}
-
-
-# Rules: the one that is imitated first, and those that it is compared with.
 
 
 def imitated(now: StagedWriting, config: Config) -> str:

@@ -13,10 +13,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
+from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Advantage, part
 from keepworth.learning.objective.presets import varied
 from keepworth.methods.recipes import strings
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from keepworth.episodes.model import Tokens
     from keepworth.learning.collect.groups import EpisodeContext
     from keepworth.learning.objective.advantage import CreditTable
-    from keepworth.learning.objective.options import Objective
     from keepworth.models.inprocess import InProcessModel
     from keepworth.recipes.system import System
 
@@ -61,6 +61,9 @@ OBJECTIVE = varied(GROUP_RELATIVE, name="deepsearch", advantage=TurnReward())
 class Config(strings.Config):
     """Settings: the strings recipe with trees in place of groups. A value is soft-clipped: tanh(q), at most 1."""
 
+    default_objective: ClassVar[Objective] = OBJECTIVE
+    holds: ClassVar[frozenset[str]] = frozenset({"rewards of turns"})
+
     refill: Refill = 0
     searches: Count = Field(default=4, description="answers that are drawn to their end in a tree")
     width: Count = Field(default=2, description="nodes that are drawn at once behind the best of the frontier")
@@ -71,14 +74,6 @@ class Config(strings.Config):
         yield from super().idle()
         if not is_supervised(self):
             yield ("group_size",), "with trees in the place of groups", "set searches"
-
-    @property
-    def holds(self) -> frozenset[str]:
-        return frozenset({"rewards of turns"})
-
-    @property
-    def default_objective(self) -> Objective:
-        return OBJECTIVE
 
 
 @dataclass(eq=False, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -26,6 +27,9 @@ class Config(bounded_bank.Config):
     """Settings: the bounded bank with a reward for each write. An objective that compares whole episodes gets the answer's reward
     alone."""
 
+    default_objective: ClassVar[Objective] = preset("fine_mem")
+    holds: ClassVar[frozenset[str]] = frozenset({"rewards of turns"})
+
     attributed: float = Field(
         default=0.5, gt=0, le=1, description="the part of the reward that goes to the writes which the answer used"
     )
@@ -37,14 +41,6 @@ class Config(bounded_bank.Config):
         if not self._by_write:
             reason = f"with objective = {objective_of(self).name}, which credits whole episodes"
             yield ("attributed", "used", "format_weight"), reason, "leave objective out"
-
-    @property
-    def default_objective(self) -> Objective:
-        return preset("fine_mem")
-
-    @property
-    def holds(self) -> frozenset[str]:
-        return frozenset({"rewards of turns"})
 
     @property
     def _by_write(self) -> bool:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -61,6 +61,9 @@ clip. No KL, as in the paper's text; its released script has one of 0.001."""
 class Config(bounded_bank.ChunkConfig):
     """Settings: the bounded bank in three parts. An objective that compares whole episodes gets the answer's reward alone."""
 
+    default_objective: ClassVar[Objective] = MEM_ALPHA
+    holds: ClassVar[frozenset[str]] = frozenset({"rewards of turns", "states of turns"})
+
     core_tokens: Count = Field(default=48, description="of the core, longer ones are cut")
     success_weight: Share = Field(default=1.0, description="of the share of a chunk's calls that did something")
     compression_weight: Share = Field(default=0.05, description="of what the memory is shorter than what was read")
@@ -71,14 +74,6 @@ class Config(bounded_bank.ChunkConfig):
         if not self._by_chunk:
             reason = f"with objective = {objective_of(self).name}, which credits whole episodes"
             yield ("success_weight", "compression_weight", "validity_weight"), reason, "leave objective out"
-
-    @property
-    def default_objective(self) -> Objective:
-        return MEM_ALPHA
-
-    @property
-    def holds(self) -> frozenset[str]:
-        return frozenset({"rewards of turns", "states of turns"})
 
     @property
     def _by_chunk(self) -> bool:
@@ -128,9 +123,6 @@ def writing_of(config: Config, facts: Sequence[str], bank: BoundedBank) -> Chunk
     return ChunkedWriting(facts, parted, config.chunk, config.recent, ASK)
 
 
-# Rewards.
-
-
 def success(turn: ChunkTurn) -> float:
     """Returns r2: the share of a response's calls that changed something; a duplicate did not. 0 without a call."""
     return sum(call.changed for call in turn.calls) / len(turn.calls) if turn.calls else 0.0
@@ -163,9 +155,6 @@ def fits(part: str, text: str) -> bool:
     return text.lower().startswith(("i ", "i'", "my ")) or " my " in text.lower()
 
 
-# The rule that is imitated first. It sees no answer.
-
-
 def part_of(text: str) -> str:
     if fits(EPISODIC, text):
         return EPISODIC
@@ -173,7 +162,7 @@ def part_of(text: str) -> str:
 
 
 def imitated(course: ChunkedWriting, share: int) -> str:
-    """Returns a response by the rule `most specific`, each fact in the part that fits it."""
+    """Returns a response by the rule `most specific`, which sees no answer, each fact in the part that fits it."""
     return most_specific_calls(course, share, part_of, CORE, SEMANTIC)
 
 

@@ -9,6 +9,7 @@ come first. docs/recipes.md lists the differences from the paper.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -24,6 +25,9 @@ from keepworth.registry import Method
 class Config(bounded_bank.Config):
     """Settings: the bounded bank with re-rolls and shorter streams first. An objective without `local_weight` has no re-rolls."""
 
+    default_objective: ClassVar[Objective] = preset("memory_r2")
+    holds: ClassVar[frozenset[str]] = frozenset({"re-rolls"})
+
     horizons: tuple[Horizon, ...] = Field(
         default=(Horizon(steps=8, length=8),),
         description="stretches of streams of other lengths before those of `length`: steps, length",
@@ -38,14 +42,6 @@ class Config(bounded_bank.Config):
         if self.local is None:
             reason = f"with objective = {objective_of(self).name}, which has no local_weight"
             yield ("rerolls", "reroll_share"), reason, "leave objective out"
-
-    @property
-    def default_objective(self) -> Objective:
-        return preset("memory_r2")
-
-    @property
-    def holds(self) -> frozenset[str]:
-        return frozenset({"re-rolls"})
 
     @property
     def local(self) -> tuple[int, float] | None:

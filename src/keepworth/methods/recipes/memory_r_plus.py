@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 class Config(bounded_bank.Config):
     """Settings: the bounded bank with an intrinsic reward. An objective without its term gets the answer's reward alone."""
 
+    default_objective: ClassVar[Objective] = preset("memory_r_plus")
+    holds: ClassVar[frozenset[str]] = frozenset({"a reward term 'episodic'"})
+
     encoder: str = Field(default="minilm", description="of questions and banks")
     neighbours: Count = Field(default=1, description="questions whose banks one is compared with")
     responses: Count = Field(default=100, description="banks that are remembered of a question, the oldest going first")
@@ -54,14 +57,6 @@ class Config(bounded_bank.Config):
             keys = ("encoder", "neighbours", "responses", "remembered", "window", "explore_after", "success_above")
             reason = f"with objective = {objective_of(self).name}, which reads no such term"
             yield (*keys, "episodic_weight"), reason, "leave objective out"
-
-    @property
-    def default_objective(self) -> Objective:
-        return preset("memory_r_plus")
-
-    @property
-    def holds(self) -> frozenset[str]:
-        return frozenset({"a reward term 'episodic'"})
 
     @property
     def remembers(self) -> bool:

@@ -10,10 +10,11 @@ examples replace an instruction, and there is no reference model and one update 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
+from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Outcome
 from keepworth.learning.objective.presets import varied
 from keepworth.recipes.recipe import Recipe
@@ -24,7 +25,6 @@ from keepworth.registry import Method
 if TYPE_CHECKING:
     from keepworth.agents.agent import Agent
     from keepworth.episodes import Task
-    from keepworth.learning.objective.options import Objective
     from keepworth.memory.overlay import Bank
     from keepworth.methods.recipes._people_reading import Document
     from keepworth.models.inprocess import InProcessModel
@@ -34,6 +34,8 @@ MULTI_CONVERSATION = varied(GROUP_RELATIVE, name="multi_conversation", advantage
 
 class Config(WarmStarted):
     """Settings: a text has `sections` sections of `sentences` sentences about people."""
+
+    default_objective: ClassVar[Objective] = MULTI_CONVERSATION
 
     method: Literal["reinforce", "supervised"] = Field(
         default="reinforce", description="supervised imitates right memories and answers instead, of as many texts"
@@ -52,10 +54,6 @@ class Config(WarmStarted):
     memory_tokens: int = Field(default=20, ge=4)
     answer_tokens: Count = 8
     reward: Literal["token_f1", "exact_match"] = "token_f1"
-
-    @property
-    def default_objective(self) -> Objective:
-        return MULTI_CONVERSATION
 
 
 def system(config: Config) -> System:

@@ -10,7 +10,6 @@ from keepworth.agents import recall as recalling
 from keepworth.agents.recall import Recall
 from keepworth.episodes import Episode, Model, SamplingParams, Task
 from keepworth.learning.collect.curriculum import drawn_task
-from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes._answerer import Style
@@ -18,7 +17,7 @@ from keepworth.methods.recipes._memory_r1.answering import answer, answers, demo
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.recipe import Origin
 from keepworth.recipes.settings import is_supervised
-from keepworth.recipes.training import train_role
+from keepworth.recipes.training import RecipeEpisodes, train_role
 from keepworth.rollouts.driver import Rollout, RolloutContext
 from keepworth.tasks.splits import SPLITS
 
@@ -46,8 +45,9 @@ def train_answerer(config: Config, run: RunFolder, progress: Progress) -> list[d
     return answer_tables(run, config)
 
 
-class Answering:
-    """The `RecipeEpisodes` of the training: which questions are answered when, how, and how it is measured."""
+class Answering(RecipeEpisodes):
+    """The episodes of the training: which questions are answered when, how, and how it is measured. The test questions are
+    measured at the first and the last step, so that `begin` and `end` have nothing to do."""
 
     def __init__(
         self, config: Config, run: RunFolder, model: InProcessModel, sets: dict[str, list[Task]], recall: Recall
@@ -64,12 +64,6 @@ class Answering:
         if is_supervised(config):
             return demonstration(self.model, task, self.recall, config.max_tokens, self.style, identity=context.id)
         return await rollout_of(config, self.recall, self.model)(task, context)
-
-    def begin(self, learner: Learner) -> None:
-        """Does nothing: the test questions are measured at step 0."""
-
-    def end(self, step: int) -> None:
-        """Does nothing: the last step has measured the test questions already."""
 
     def evaluate(self, step: int) -> None:
         if self.config.curve == "dev":

@@ -27,7 +27,7 @@ from keepworth.methods.recipes._memory_r1.steps import manage, operation_step
 from keepworth.methods.recipes._reader import FoundReader, found_reader
 from keepworth.methods.writers._manager import ANSWER_TOKENS, Choose, chosen_by, manager_params
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.training import imitate_first, restored, train_role
+from keepworth.recipes.training import RecipeEpisodes, imitate_first, restored, train_role
 from keepworth.rollouts.driver import RolloutContext
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ def warm_start(config: Config, learner: Learner, progress: Progress) -> None:
     imitate_first(learner, batches, rate, progress, title)
 
 
-class Managing:
-    """The `RecipeEpisodes` of the training: generated cases with a known right operation."""
+class Managing(RecipeEpisodes):
+    """The episodes of the training: generated cases with a known right operation. The last step measures what `end` would."""
 
     def __init__(self, config: Config, model: InProcessModel, measures: Measures) -> None:
         self.config, self.model, self.measures, self.progress = config, model, measures, measures.progress
@@ -116,9 +116,6 @@ class Managing:
         warm_start(self.config, learner, self.progress)
         measures.operations(0, "warm_start", "test")
         measures.maintained(0, "warm_start", lambda tasks: chosen_by(self.model))
-
-    def end(self, step: int) -> None:
-        """Does nothing: the last step has measured already."""
 
     def evaluate(self, step: int) -> None:
         self.measures.operations(step, "manager", "dev")

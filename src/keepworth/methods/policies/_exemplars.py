@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item, Status
 from keepworth.memory.policy.pool import Pool
-from keepworth.memory.policy.slots import Presented, Query, Use, Valuer, combined_advice, need
+from keepworth.memory.policy.slots import Presented, Query, Use, Valuer, combined_advice
 
 WORKED, FAILED = "worked", "failed"
 HEADING = "What was tried before in similar situations:"
@@ -55,9 +55,6 @@ class Capacity:
     """
 
     most: int = 400
-
-    def __post_init__(self) -> None:
-        need("maintenance", count={"capacity": self.most})
 
     def __call__(self, pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
         if use is not None:

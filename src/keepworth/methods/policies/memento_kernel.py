@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from keepworth.episodes.arrays import Floats, Vectors
-from keepworth.memory.policy.pool import Pool, grown
+from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values
 from keepworth.methods.policies._cases import cases
 from keepworth.methods.policies._parts import MostSimilar
@@ -37,10 +37,8 @@ class KernelQ:
         self.reset()
 
     def reset(self) -> None:
-        # Distinct situations; for each row the numbers of those in which it was shown, and its values there.
-        self._where: Vectors = np.zeros((0, 0), dtype=np.float32)
-        self._count = 0
-        self._entries: dict[int, tuple[list[int], list[float]]] = {}
+        # For each row the situations in which it was shown, and its values there.
+        self._entries: dict[int, tuple[list[Vectors], list[float]]] = {}
         self.theta: Floats | None = None
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
@@ -54,7 +52,7 @@ class KernelQ:
             return self.start, np.zeros(0), np.zeros((0, len(state)))
         if self.theta is None:
             self.theta = np.zeros(len(state))
-        squares = (self._where[entry[0]] - state).astype(np.float64) ** 2
+        squares = (np.stack(entry[0]) - state).astype(np.float64) ** 2
         distances = squares @ np.exp(self.theta) / BANDWIDTH
         weights = np.exp(-(distances - distances.min()))
         weights /= weights.sum()
@@ -67,11 +65,6 @@ class KernelQ:
             after = np.array([self.value(state, int(row))[0] for row in use.following.candidates.rows])
             top = after.max()
             target += self.gamma * (top + self.alpha * float(np.log(np.exp((after - top) / self.alpha).sum())))
-        if not use.slate:
-            return
-        if self._count == len(self._where):
-            self._where = grown(self._where, max(64, 2 * self._count), len(use.query.vector))
-        self._where[self._count] = use.query.vector
         for row in use.rows:
             q, weights, squares = self.value(use.query.vector, row)
             if len(weights):
@@ -80,9 +73,8 @@ class KernelQ:
                 slope = -(weights * (stored - q)) @ (squares * np.exp(self.theta) / BANDWIDTH)
                 self.theta = np.clip(self.theta - self.metric_rate * 2.0 * (q - target) * slope, -3.0, 3.0)
             situations, values = self._entries.setdefault(row, ([], []))
-            situations.append(self._count)
+            situations.append(use.query.vector)
             values.append(q + self.rate * (target - q))
-        self._count += 1
 
 
 def memento_kernel(

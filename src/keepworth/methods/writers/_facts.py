@@ -28,7 +28,6 @@ class Fact:
     date: str
     turn: int
     sentence: int
-    speaker: str = USER
 
     @property
     def place(self) -> tuple[str, int]:

@@ -77,9 +77,9 @@ class Answering(RecipeEpisodes):
     def _measure(self, step: int, split: str, arms: dict[str, Recall]) -> None:
         for arm, memory in arms.items():
             tasks, limit = self.sets[split], self.config.max_tokens
-            answered = answers(self.model, tasks, memory, limit, self.style, f"{step}/{arm}/")
-            self.run.write_episodes(step, answered.episodes, arm=f"{split}-{arm.replace(' ', '_')}")
-            for row in rows(arm, answered):
+            episodes = answers(self.model, tasks, memory, limit, self.style, f"{step}/{arm}/")
+            self.run.write_episodes(step, episodes, arm=f"{split}-{arm.replace(' ', '_')}")
+            for row in rows(arm, episodes):
                 self.run.append_eval(step, **row, role="answerer", split=split)  # type: ignore[arg-type]
 
 

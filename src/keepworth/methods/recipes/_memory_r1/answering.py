@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from keepworth.episodes.model import Tokens
 from keepworth.evaluation.statistics import SCORE, estimate
 from keepworth.methods.recipes._answerer import PROMPT_ID, ROLE, Style, fit, parse
 from keepworth.rollouts.driver import RolloutContext, together
-from keepworth.tasks.metrics import bleu1, exact_match, token_f1
+from keepworth.tasks.metrics import exact_match, token_f1
 from keepworth.tasks.verifiers import verifier
 
 
@@ -116,32 +116,22 @@ def asking(model: Model, task: Task, recall: Recall, max_tokens: int, style: Sty
     return Asked(task, style, memory, *fit(model, memory.shown, task.input, max_tokens, style))
 
 
-METRICS = {"f1": token_f1, "em": exact_match, "bleu1": bleu1}
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """The results of one arm: episodes in the order of the tasks, and for each metric one value per task."""
-
-    episodes: tuple[Episode, ...]
-    values: Mapping[str, tuple[float, ...]]
-
-
 def answers(
-    model: Model, tasks: Sequence[Task], recall: Recall, max_tokens: int, style: Style = Style.DIRECT, label: str = ""
-) -> Answers:
-    """Answers every task greedily and scores it."""
+    model: Model, tasks: Sequence[Task], recall: Recall, max_tokens: int, style: Style, label: str
+) -> list[Episode]:
+    """Answers every task greedily."""
     params = SamplingParams(max_tokens, temperature=0.0, stop_ids=model.stop_ids_for("\n"))
 
     async def rollout(task: Task, context: RolloutContext) -> Episode:
         return await answer(model, task, recall, context, params, style=style)
 
-    episodes = tuple(group.episodes[0] for group in together(model, tasks, rollout, label=label))
-    values = {name: tuple(metric(e.answer, e.expected) for e in episodes) for name, metric in METRICS.items()}
-    return Answers(episodes, values)
+    return [group.episodes[0] for group in together(model, tasks, rollout, label=label)]
 
 
-def rows(arm: str, answers: Answers, metrics: Sequence[str] = ("f1", "em"), **more: object) -> list[dict[str, object]]:
+def rows(arm: str, episodes: Sequence[Episode]) -> list[dict[str, object]]:
     """Returns table rows: the mean of each metric with its 95 % interval over questions."""
-    means = {metric: estimate(answers.values[metric], within=SCORE) for metric in metrics}
-    return [{"arm": arm, "metric": metric, **asdict(mean), **more} for metric, mean in means.items()]
+    made: list[dict[str, object]] = []
+    for name, metric in (("f1", token_f1), ("em", exact_match)):
+        mean = estimate([metric(episode.answer, episode.expected) for episode in episodes], within=SCORE)
+        made.append({"arm": arm, "metric": name, **asdict(mean)})
+    return made

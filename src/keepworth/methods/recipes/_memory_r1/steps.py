@@ -15,7 +15,7 @@ from keepworth.memory.item import Provenance
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._memory_r1.answering import of_one_call
 from keepworth.methods.recipes._memory_r1.operation_tasks import shown_memories
-from keepworth.methods.writers._facts import Fact
+from keepworth.methods.writers._facts import USER, Fact
 from keepworth.methods.writers._manager import PROMPT_ID, ROLE, ManagerState, act, format_reward
 from keepworth.rollouts.driver import RolloutContext
 from keepworth.tasks.operations import read_operation
@@ -53,7 +53,7 @@ def operation_step(task: Task) -> ManagerStep:
 
 
 def provenance_of(fact: Fact) -> Provenance:
-    return Provenance("conversation", fact.session, fact.turn, fact.speaker, fact.date)
+    return Provenance("conversation", fact.session, fact.turn, USER, fact.date)
 
 
 def judged(step: ManagerStep, text: str) -> Consequence:

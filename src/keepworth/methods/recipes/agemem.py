@@ -34,9 +34,8 @@ from keepworth.methods.recipes import bounded_bank
 from keepworth.methods.recipes._bank.parted import BankCall, ChunkTurn, PartedBank, most_specific_calls
 from keepworth.methods.recipes._bank.staged import MESSAGE, STORE, StagedWriting, WritingStage
 from keepworth.methods.writers._importance import specificity
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import GROUP_RELATIVE, Count
-from keepworth.registry import Method
 from keepworth.tasks.metrics import tokens
 
 if TYPE_CHECKING:
@@ -224,8 +223,7 @@ def knowing(now: StagedWriting, stream: FactStream) -> str:
     return fetched(now, len(now.bank.entries(STORE)))
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="agemem",
     title="AgeMem",
     paper="arXiv 2601.01885",
@@ -235,5 +233,4 @@ METHOD = Method(
     differs="It writes into the bounded bank, rules replace the judges, and stages have a fixed number of turns.",
     label="small",
     make=Recipe(Config, system),
-    extra="train",
 )

@@ -14,9 +14,8 @@ from pydantic import Field
 
 from keepworth.methods.recipes import strings
 from keepworth.recipes.hooks import Hooks
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import Count
-from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.episodes import Group, Task
@@ -59,8 +58,7 @@ def system(config: Config) -> System:
     return replace(strings.system(config), hooks=Hooks(regroup=regroup))
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="agent_rlvr",
     title="Agent-RLVR",
     paper="arXiv 2506.11425",
@@ -69,5 +67,4 @@ METHOD = Method(
     differs="Compositions of strings replace repositories, and the group's policy gradient replaces DPO on pairs.",
     label="small",
     make=Recipe(Config, system),
-    extra="train",
 )

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import Amount, Count, Idle, Settings
 from keepworth.recipes.system import CALLS, Measured, System
-from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.agents.agent import Agent
@@ -165,8 +164,7 @@ def system(config: Config) -> System:
 RECALLS = 1
 """The most searches of memory before an action."""
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="arithmetic",
     title="Arithmetic",
     about=(
@@ -175,5 +173,4 @@ METHOD = Method(
     ),
     differs="Not published: this project's own.",
     make=Recipe(Config, system),
-    extra="train",
 )

@@ -22,9 +22,8 @@ from keepworth.learning.objective.parts import Advantage, part
 from keepworth.learning.objective.presets import varied
 from keepworth.methods.recipes import strings
 from keepworth.recipes.hooks import Hooks
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import GROUP_RELATIVE, Count, Idle, Refill, is_supervised
-from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -196,8 +195,7 @@ def system(config: Config) -> System:
     return replace(strings.system(config), hooks=Hooks(group_rollout=tree))
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="deepsearch",
     title="DeepSearch",
     paper="arXiv 2509.25454",
@@ -209,5 +207,4 @@ METHOD = Method(
     ),
     label="small",
     make=Recipe(Config, system),
-    extra="train",
 )

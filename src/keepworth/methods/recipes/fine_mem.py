@@ -18,9 +18,8 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import preset
 from keepworth.methods.objectives._turns import StepIndex
 from keepworth.methods.recipes import bounded_bank
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import Count, Idle, Share, objective_of
-from keepworth.registry import Method
 
 
 class Config(bounded_bank.Config):
@@ -109,8 +108,7 @@ def with_lines(episode: Episode, weight: float) -> Episode:
     return replace(episode, rewards=episode.rewards + terms)
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="fine_mem",
     title="Fine-Mem",
     paper="arXiv 2601.08435",
@@ -120,5 +118,4 @@ METHOD = Method(
     differs="A digit for each fact replaces operations, with 135M parameters and a frozen reader.",
     label="small",
     make=Recipe(Config, bounded_bank.system),
-    extra="train",
 )

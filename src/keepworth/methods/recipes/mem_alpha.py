@@ -30,9 +30,8 @@ from keepworth.methods.objectives._turns import StepIndex, StepState
 from keepworth.methods.recipes import bounded_bank
 from keepworth.methods.recipes._bank.parted import ChunkedWriting, ChunkTurn, PartedBank, most_specific_calls
 from keepworth.methods.writers._importance import FEATURES, hand_features
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import GROUP_RELATIVE, Count, Idle, Share, objective_of
-from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.episodes import Episode
@@ -166,8 +165,7 @@ def imitated(course: ChunkedWriting, share: int) -> str:
     return most_specific_calls(course, share, part_of, CORE, SEMANTIC)
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="mem_alpha",
     title="Mem-alpha",
     paper="arXiv 2509.25911",
@@ -180,5 +178,4 @@ METHOD = Method(
     ),
     label="small",
     make=Recipe(Config, system),
-    extra="train",
 )

@@ -29,10 +29,9 @@ from keepworth.methods.recipes._people_reading import (
 )
 from keepworth.methods.writers import _manager as manager
 from keepworth.recipes.hooks import Hooks
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import Count, Pairs, Rate, WarmStarted
 from keepworth.recipes.system import Measured, Pair, System
-from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.agents.agent import Caller
@@ -98,13 +97,8 @@ class ScoredByRole(Document):
 
 
 class ManagerAndAnswerer:
-    """Plays both roles: the manager as long as facts come in, then the answerer. Neither reads the other's calls.
-
-    Args:
-        bank: The memory, empty at first.
-        max_tokens: Limit of an answer.
-        managed: Whether the manager decides; else every fact is added.
-    """
+    """Plays both roles: the manager as long as facts come in, then the answerer. Neither reads the other's calls. Where it is not
+    `managed`, every fact is added."""
 
     def __init__(self, bank: Bank, max_tokens: int, managed: bool = True) -> None:
         self.bank, self._max_tokens, self._managed = bank, max_tokens, managed
@@ -225,8 +219,7 @@ def system(config: Config) -> System:
     )
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="memory_r1_joint",
     title="Memory-R1, both roles at once",
     paper="arXiv 2508.19828",
@@ -239,5 +232,4 @@ METHOD = Method(
     ),
     label="small",
     make=Recipe(Config, system),
-    extra="train",
 )

@@ -17,9 +17,8 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import preset
 from keepworth.methods.recipes import bounded_bank
 from keepworth.methods.recipes.bounded_bank import Horizon
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import Idle, Pairs, objective_of
-from keepworth.registry import Method
 
 
 class Config(bounded_bank.Config):
@@ -48,8 +47,7 @@ class Config(bounded_bank.Config):
         return None if objective_of(self).local_weight is None else (self.rerolls, self.reroll_share)
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="memory_r2",
     title="Memory-R2",
     paper="arXiv 2605.21768",
@@ -59,5 +57,4 @@ METHOD = Method(
     differs="A digit for each fact replaces operations, with 135M parameters, one role and a frozen reader.",
     label="small",
     make=Recipe(Config, bounded_bank.system),
-    extra="train",
 )

@@ -27,9 +27,8 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import preset
 from keepworth.methods.recipes import bounded_bank
 from keepworth.methods.recipes._episodic import EpisodicReward, RememberedEpisodes
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import Amount, Count, Idle, Share, objective_of
-from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.learning.watch.progress import Progress
@@ -95,8 +94,7 @@ def bank_of(episode: Episode) -> str:
     return " ".join(fact.text for fact in episode.shown)
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="memory_r_plus",
     title="Memory-R+",
     paper="arXiv 2504.02273",
@@ -106,5 +104,4 @@ METHOD = Method(
     differs="Banks of facts replace reasoning texts, as docs/recipes.md explains.",
     label="small",
     make=Recipe(Config, system),
-    extra="train",
 )

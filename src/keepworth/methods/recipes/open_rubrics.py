@@ -19,9 +19,8 @@ from pydantic import Field
 
 from keepworth.methods.recipes import strings
 from keepworth.recipes.hooks import NO_HOOKS, Hooks
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import Idle, Refill, is_supervised
-from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.episodes import Episode, Task
@@ -194,8 +193,7 @@ def system(config: Config) -> System:
     )
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="open_rubrics",
     title="Open Rubric System",
     paper="arXiv 2602.14069",
@@ -206,5 +204,4 @@ METHOD = Method(
     ),
     label="small",
     make=Recipe(Config, system),
-    extra="train",
 )

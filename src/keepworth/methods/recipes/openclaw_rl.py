@@ -32,9 +32,8 @@ from keepworth.learning.objective.parts import Advantage, Amount, Clip, KlLoss, 
 from keepworth.memory.english import Patterns
 from keepworth.methods.recipes._users import HABIT, USERS, Split, Talk, questions
 from keepworth.recipes.hooks import Hooks
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import Count, Idle, Rate, Settings, objective_of
-from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -215,8 +214,7 @@ def system(config: Config) -> System:
     )
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="openclaw_rl",
     title="OpenClaw-RL",
     paper="arXiv 2603.10165",
@@ -229,5 +227,4 @@ METHOD = Method(
     ),
     label="small",
     make=Recipe(Config, system),
-    extra="train",
 )

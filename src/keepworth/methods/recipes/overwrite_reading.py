@@ -17,10 +17,9 @@ from pydantic import Field
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Outcome
 from keepworth.learning.objective.presets import varied
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import GROUP_RELATIVE, Count, Pairs, Rate, WarmStarted
 from keepworth.recipes.system import Measured, Pair, System
-from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.agents.agent import Agent
@@ -122,8 +121,7 @@ def right(model: InProcessModel, task: Task) -> list[Pair]:
     return [*pairs, (prompt, model.encode_continuation(f" {task.answers[0]}\n"))]
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="overwrite_reading",
     title="Overwrite reading (MemAgent)",
     paper="arXiv 2507.02259",
@@ -133,5 +131,4 @@ METHOD = Method(
     differs="Texts are tens of facts about people, with 135M parameters and a warm start.",
     label="small",
     make=Recipe(Config, system),
-    extra="train",
 )

@@ -1,7 +1,5 @@
 """The default policy: it takes the order of the search and corrects it by rewards. It is part of the memory itself."""
 
-from __future__ import annotations
-
 from keepworth.memory.policy.default import PARTS, default
 from keepworth.registry import Method
 

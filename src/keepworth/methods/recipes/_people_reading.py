@@ -135,7 +135,6 @@ def _other(person: str, attribute: Attribute, pairs: set[tuple[str, str]], split
 Sections = Callable[[Task], Sequence[str]]
 """Returns the text of a task, in sections."""
 
-
 LOGGED = ("token_f1", "exact_match")
 
 

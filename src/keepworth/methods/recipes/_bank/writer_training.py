@@ -34,7 +34,6 @@ from keepworth.methods.recipes._bank.writers import (
     Leaves,
     Lines,
     WriterStreams,
-    evidence_lines,
     mean_digits,
     rule_digits,
     rule_lines,
@@ -129,7 +128,7 @@ class WriterTraining:
         lines: dict[str, Lines] = {
             "first_in_first_out": lambda stream: ["ADD"] * len(stream.facts),
             "most_specific": rule_lines,
-            "all_evidence": evidence_lines,
+            "all_evidence": lambda stream: [f"ADD {9 if decides else 0}" for decides in stream.evidence],
         }
         responders = {} if self.calls is None else self.calls.arms
         return {arm: partial(self._ruled, rule, responders.get(arm)) for arm, rule in lines.items()}

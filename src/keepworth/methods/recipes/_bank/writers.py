@@ -91,10 +91,6 @@ def rule_lines(stream: FactStream) -> list[str]:
     return [f"ADD {min(9.0, specificity(fact.statement)):.4f}" for fact in stream.facts]
 
 
-def evidence_lines(stream: FactStream) -> list[str]:
-    return [f"ADD {9 if decides else 0}" for decides in stream.evidence]
-
-
 def rule_digits(statements: Sequence[str]) -> list[int]:
     """Returns [n] digits of the statements by the rule `most specific`: each digit goes to a tenth of them."""
     order = sorted(range(len(statements)), key=lambda number: specificity(statements[number]))

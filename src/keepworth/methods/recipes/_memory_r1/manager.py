@@ -38,7 +38,6 @@ OPERATION_TASKS = 1024
 HELD_OUT = 240
 """Generated cases per measurement, about people of the held-out split."""
 
-
 SHOWN = ("operation_accuracy", "operation_kind", "f1", "evidence_kept", "bank_size", "invalid")
 """Columns of the tables; accuracy by operation stays among the run's measurements."""
 

@@ -15,9 +15,9 @@ from keepworth.episodes.text import as_line, as_text
 from keepworth.memory.item import Item
 from keepworth.memory.overlay import Bank
 from keepworth.memory.policy.slots import Query
-from keepworth.methods.policies._exemplars import Exemplars
-from keepworth.methods.policies.reme import Guidance
-from keepworth.methods.policies.rememberer import EncouragedDiscouraged
+from keepworth.methods.policies._exemplars import HEADING, exemplars
+from keepworth.methods.policies.reme import guidance
+from keepworth.methods.policies.rememberer import encouraged_and_discouraged
 from keepworth.methods.recipes import _answerer as answerer
 from keepworth.methods.writers import _manager as manager
 from tests.memory.stub_encoder import WordEncoder
@@ -60,9 +60,9 @@ def test_any_text_is_one_line_without_controls_and_chat_tokens(text: str) -> Non
 @example([(": it worked0: it failed", False)])
 def test_the_lines_of_a_prompt_are_the_items_that_memory_meant(cases: list[tuple[str, bool]]) -> None:
     """Read back by the line, each has the label that its reward gave it and no other."""
-    shown = Exemplars()([item(text, good) for text, good in cases], QUERY, [1.0] * len(cases)).text
+    shown = exemplars([item(text, good) for text, good in cases], QUERY, [1.0] * len(cases)).text
     heading, *lines = shown.splitlines()
-    assert heading == Exemplars().heading
+    assert heading == HEADING
     found = [re.fullmatch(r"- \((worked|failed)\) ?(.*)", line) for line in lines]
     labels = [each[1] for each in found if each]
     assert labels == ["worked" for _, good in cases if good] + ["failed" for _, good in cases if not good]
@@ -81,7 +81,7 @@ def test_every_other_prompt_has_a_line_for_each_item(texts: list[str], question:
     assert len(managed.splitlines()) == len(texts) + 3
     assert not TOKENS.search(managed)
     items = [item(text) for text in texts]
-    assert Guidance()(items, QUERY, [1.0] * len(items)).text.split("\n")[1:] == [f"- {as_line(text)}" for text in texts]
+    assert guidance(items, QUERY, [1.0] * len(items)).text.split("\n")[1:] == [f"- {as_line(text)}" for text in texts]
     values: dict[str, float] = {f"{text}; other -> 9.00": 1.0 for text in texts[:1]}
     (block,) = _blocks([item("x", goal=question, observation=question, q=values)])
     assert [line.partition(":")[0] for line in block] == ["Goal", "Observation", "Encouraged", "Discouraged"]
@@ -89,7 +89,7 @@ def test_every_other_prompt_has_a_line_for_each_item(texts: list[str], question:
 
 
 def _blocks(items: Sequence[Item]) -> list[list[str]]:
-    text = EncouragedDiscouraged()(list(items), QUERY, [1.0] * len(items)).text
+    text = encouraged_and_discouraged(list(items), QUERY, [1.0] * len(items)).text
     return [block.split("\n") for block in text.split("\n\n")]
 
 

@@ -120,16 +120,3 @@ def test_the_stream_holds_the_evidence_and_then_others_in_the_order_of_time() ->
         assert len(three) == 3
         assert three == [fact for fact in everything if fact in three]
         assert {fact.statement for fact in fact_stream(bikes, 1)} <= {fact.statement for fact in three}
-    with pytest.raises(ValueError, match="at least 1"):
-        fact_stream(bikes, 0)
-
-
-def test_bad_input_is_named() -> None:
-    full = Bank.empty(None)
-    full.add("I like tea.")
-    with pytest.raises(ValueError, match="empty bank"):
-        maintained_answers("arm", always("ADD"), _tasks(), READER, full)
-    with pytest.raises(ValueError, match="no tasks"):
-        maintained_answers("arm", always("ADD"), [], READER, Bank.empty(None))
-    with pytest.raises(ValueError, match="no tasks"):
-        operation_rows("arm", always("ADD"), [])

@@ -40,7 +40,6 @@ def test_only_the_user_states_facts_and_places_are_kept() -> None:
     session = Session("s9", "2023-05-20T02:21", turns)
     (fact,) = facts_of([session])
     assert fact == Fact("My cat is Pepper.", "s9", "2023-05-20T02:21", 1, 0)
-    assert fact.text == "2023-05-20: My cat is Pepper."
 
 
 def test_a_long_sentence_is_cut_where_it_says() -> None:

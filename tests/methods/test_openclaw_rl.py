@@ -12,6 +12,7 @@ from keepworth.episodes.model import FinishReason, Sample
 from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.batch import Batch
 from keepworth.learning.objective.options import Objective, ObjectiveError
+from keepworth.methods.recipes import _users as users
 from keepworth.methods.recipes import openclaw_rl as openclaw
 from keepworth.models.inprocess import InProcessModel
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
@@ -101,8 +102,8 @@ def test_a_hint_stands_behind_the_last_thing_that_the_user_said(tmp_path: Path) 
 @pytest.mark.parametrize("signals", ["evaluative", "directive", "both"])
 def test_a_tiny_model_is_moved_by_each_signal(signals: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user who always finds fault, and says how it should be."""
-    monkeypatch.setattr(openclaw, "_PLEASED", ("No, not like that. {wants}",))
-    monkeypatch.setattr(openclaw, "_DISPLEASED", ("No, not like that. {wants}",))
+    monkeypatch.setattr(users, "_PLEASED", ("No, not like that. {wants}",))
+    monkeypatch.setattr(users, "_DISPLEASED", ("No, not like that. {wants}",))
     model = write_tiny_checkpoint(tmp_path / "model")
     run = run_of(openclaw, model, tmp_path / "run", signals=signals, max_tokens=3, group_size=1)
     first, _ = run.metrics()

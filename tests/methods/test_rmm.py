@@ -14,7 +14,7 @@ import keepworth
 from keepworth import Memory
 from keepworth.memory.errors import InvalidAdvice, InvalidPolicy
 from keepworth.methods.policies import rmm
-from keepworth.methods.policies._slates import plackett_luce
+from keepworth.methods.policies._slates import log_plackett_luce, plackett_luce
 from keepworth.methods.policies._topics import nearest_topic
 
 
@@ -33,7 +33,7 @@ def test_the_gradient_is_that_of_finite_differences(seed: int) -> None:
     by_query, by_items = reranker.slopes(query, items, slate, advantages)
 
     def value() -> float:
-        return rmm.weighted_log_probability(reranker.logits(query, items), slate, advantages)
+        return float(np.dot(advantages, log_plackett_luce(reranker.logits(query, items), slate)))
 
     for weights, slope in ((reranker.for_query, by_query), (reranker.for_items, by_items)):
         for place in np.ndindex(*shape):

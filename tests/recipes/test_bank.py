@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.recipes._bank.bounded_bank import BankEntry, BoundedBank
 from keepworth.methods.recipes._bank.parted import DONE, BankCall, ChunkedWriting, ChunkTurn, PartedBank, calls_of
 from keepworth.methods.recipes._bank.staged import STORE, StagedWriting, WritingStage
@@ -98,13 +97,6 @@ def test_saying_importance_keeps_the_most_important_whatever_the_order(order: Se
     for matters in order:
         bank.write(f"ADD {matters}", str(matters))
     assert sorted(map(int, bank.texts)) == list(range(10 - budget, 10))
-
-
-def test_a_bank_that_cannot_be_is_refused() -> None:
-    with pytest.raises(KeepworthError, match="holds nothing"):
-        BoundedBank(0)
-    with pytest.raises(KeepworthError, match="2 tokens was given entries of 3"):
-        BoundedBank(2, "tokens", entries=[BankEntry(0, "a b c", pinned=True)])
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def test_banks_are_measured_on_the_split_that_is_asked_for(checkpoint: Path, tmp
     run = run_of(tmp_path / "run", {})
     config = manager(model=str(checkpoint), questions=3)
     measures = memory_r1_manager.Measures(config, run, None, Progress(), reading_of(config, run))  # type: ignore[arg-type]
-    measures._reader = FunctionReader("first@1", lambda question, memories: memories[0])  # type: ignore[assignment]
+    measures.reader = FunctionReader("first@1", lambda question, memories: memories[0])  # type: ignore[assignment]
     with run:
         measures.maintained(0, "always_add", lambda tasks: always("ADD"), "dev")
         measures.maintained(0, "always_add", lambda tasks: always("ADD"))

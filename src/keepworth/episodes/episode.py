@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.model import FinishReason, Tokens, VersionSpan
+from keepworth.episodes.model import FinishReason, Sample, Tokens, VersionSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +295,14 @@ class Segment:
     memory_after: str = ""
     state: str = ""
     seconds: float | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(
+        cls, sample: Sample, role: str, prompt_id: str, context: Tokens, text: str, temperature: float, **rest: Any
+    ) -> Segment:
+        """Returns the call that drew `sample`. rest: other fields."""
+        ids, logprobs, finish, spans = sample.ids, sample.logprobs, sample.finish, sample.spans
+        return cls(role, prompt_id, context, ids, logprobs, temperature, finish, spans, text, **rest)
 
 
 class StopReason(str, Enum):

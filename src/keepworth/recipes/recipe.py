@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from keepworth.episodes.errors import KeepworthError
+from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -107,3 +108,8 @@ class Recipe:
     def _make(self, config: BaseModel, run: RunFolder | None) -> Trainable:
         takes_run = len(inspect.signature(self.system).parameters) > 1
         return self.system(config, run) if takes_run else self.system(config)
+
+
+def recipe_method(name: str, title: str, about: str, make: Recipe, **more: Any) -> Method:
+    """Returns the `METHOD` that a file of `keepworth.methods.recipes` declares: a recipe that needs the extra "train"."""
+    return Method("recipe", name, title, about, make, extra="train", **more)

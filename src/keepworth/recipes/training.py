@@ -62,11 +62,11 @@ class RecipeEpisodes(Episodes, Protocol):
     def begin(self, learner: Learner) -> None:
         """Is called once the model is loaded. Does the work before the first step, which is done where `trainer.restore` finds a
         checkpoint."""
-        ...
+        return
 
     def end(self, step: int) -> None:
         """Is called after the last step. Measures the trained model."""
-        ...
+        return
 
 
 def train_role(

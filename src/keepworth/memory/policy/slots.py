@@ -267,7 +267,7 @@ class Policy:
     presenter: Presenter
     writer: Writer | None = None
     maintainers: tuple[Maintainer, ...] = ()
-    rehearse: Callable[[Query, Candidates, Pool], None] | None = None
+    rehearse: Callable[[Query, Candidates, Pool], object] | None = None
 
     @property
     def keeps(self) -> bool:

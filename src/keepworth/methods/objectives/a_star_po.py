@@ -89,8 +89,6 @@ def soft_value(rewards: Tensor, temperature: float) -> Tensor:
     """
     import torch
 
-    if not temperature > 0:
-        raise ValueError(f"soft_value: temperature must be positive, got {temperature}")
     count = torch.tensor(rewards.shape[-1], dtype=torch.float64)
     log_mean = torch.logsumexp(rewards.to(torch.float64) / temperature, -1) - torch.log(count)
     return (temperature * log_mean).to(rewards.dtype)
@@ -179,5 +177,5 @@ METHOD = preset_method(
         note="One online sample a task is enough. Summed log-ratios: the loss grows with length.",
         needs="Batch.soft_value, from soft_value(rewards of about 8 reference samples a task, temperature)",
     ),
-    claim=("It takes up to half the time and over 30 % less memory than PPO and GRPO at equal or better accuracy."),
+    claim="It takes up to half the time and over 30 % less memory than PPO and GRPO at equal or better accuracy.",
 )

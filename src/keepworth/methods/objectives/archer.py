@@ -49,7 +49,7 @@ class Utterance(Advised):
 
 METHOD = preset_method(
     "ArCHer",
-    ("Trains a critic of whole utterances on earlier episodes too, and lets it guide the token policy"),
+    "Trains a critic of whole utterances on earlier episodes too, and lets it guide the token policy",
     Objective(name="archer", advantage=Utterance(), aggregation="seq-mean-token-sum", aggregation_unit="row"),
     Citation(
         "ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL",
@@ -60,7 +60,7 @@ METHOD = preset_method(
         "them before an update) and a critic_warmup of 10 to 20. Released settings: critic 2e-5, policy 1e-6 to 1e-5.",
         "a critic with two heads for states and two for utterances",
     ),
-    claim=("It needs about 100 times fewer samples than on-policy methods on its language tasks, with GPT-2."),
+    claim="It needs about 100 times fewer samples than on-policy methods on its language tasks, with GPT-2.",
     differs=(
         "The critic is an adapter with linear heads on the policy's own base, where the paper has RoBERTa; "
         "its target is Q of the utterance that was said, and an update takes fewer steps than the released "

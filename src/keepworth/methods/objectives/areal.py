@@ -1,14 +1,12 @@
 """AReaL, decoupled: clips tokens of older policies against the proximal policy and reweighs them for the sampling policy."""
 
-from __future__ import annotations
-
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import BatchStd, Clip, Mask, Outcome, Token
 from keepworth.learning.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "AReaL, decoupled",
-    ("Clips tokens of older policies against a recent policy and reweighs them for the policy that drew them"),
+    "Clips tokens of older policies against a recent policy and reweighs them for the policy that drew them",
     Objective(
         name="areal",
         advantage=Outcome("batch", BatchStd()),

@@ -1,7 +1,5 @@
 """Dr. GRPO: GRPO without its divisions by length and by deviation."""
 
-from __future__ import annotations
-
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, Outcome, Token
 from keepworth.learning.objective.presets import Citation, preset_method

@@ -1,7 +1,5 @@
 """Fine-Mem: compares turns of a group that have the same number, by the reward credited to each."""
 
-from __future__ import annotations
-
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, Token
 from keepworth.learning.objective.presets import Citation, preset_method
@@ -9,7 +7,7 @@ from keepworth.methods.objectives._turns import StepIndex
 
 METHOD = preset_method(
     "Fine-Mem",
-    ("Compares turns of a group that have the same number, by the reward that each turn is credited with"),
+    "Compares turns of a group that have the same number, by the reward that each turn is credited with",
     Objective(
         name="fine_mem",
         advantage=StepIndex(episode_weight=0.0, step_weight=1.0, discount=0.0, scale=GroupStd()),

@@ -1,7 +1,5 @@
 """GiGPO: compares episodes with their group, and turns with turns from the same state."""
 
-from __future__ import annotations
-
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, KlLoss, Token
 from keepworth.learning.objective.presets import Citation, preset_method

@@ -1,7 +1,5 @@
 """GRPO: normalises rewards by mean and deviation of their group, and clips token by token."""
 
-from __future__ import annotations
-
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, KlLoss, Outcome, Token
 from keepworth.learning.objective.presets import Citation, preset_method

@@ -1,7 +1,5 @@
 """GSPO: uses one ratio for a whole answer, and clips it as a whole."""
 
-from __future__ import annotations
-
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, Outcome, Sequence
 from keepworth.learning.objective.presets import Citation, preset_method

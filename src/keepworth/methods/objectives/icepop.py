@@ -1,7 +1,5 @@
 """IcePop: drops tokens whose ratio between engine and learner lies outside a range."""
 
-from __future__ import annotations
-
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, Mask, Outcome, Token
 from keepworth.learning.objective.presets import Citation, preset_method

@@ -1,7 +1,5 @@
 """Lite PPO: normalises by the mean of the group and the deviation of the batch, and averages over tokens."""
 
-from __future__ import annotations
-
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import BatchStd, Clip, Outcome, Token
 from keepworth.learning.objective.presets import Citation, preset_method

@@ -1,7 +1,5 @@
 """Memory-R+: GRPO on the task reward plus one for being near past successes and far from failures."""
 
-from __future__ import annotations
-
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, Outcome, Token
 from keepworth.learning.objective.presets import Citation, preset_method
@@ -26,5 +24,5 @@ METHOD = preset_method(
         "script.",
         "the intrinsic rewards of EpisodicReward added to the task's",
     ),
-    claim=("GSM8K is 34.0 with Qwen2.5-0.5B, where GRPO has 28.8, and 40.7 with Llama3.2-1B, where it has 37.2."),
+    claim="GSM8K is 34.0 with Qwen2.5-0.5B, where GRPO has 28.8, and 40.7 with Llama3.2-1B, where it has 37.2.",
 )

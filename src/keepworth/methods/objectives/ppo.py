@@ -1,7 +1,5 @@
 """PPO: a clipped ratio, and advantages from a critic."""
 
-from __future__ import annotations
-
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, Gae, KlReward, Token, Whitened
 from keepworth.learning.objective.presets import Citation, preset_method

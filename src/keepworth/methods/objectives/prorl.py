@@ -1,7 +1,5 @@
 """ProRL: GRPO with a KL to a reference that is renewed, for long runs."""
 
-from __future__ import annotations
-
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, KlLoss, Mixed, Outcome, Reset, Token
 from keepworth.learning.objective.presets import Citation, preset_method
@@ -28,5 +26,5 @@ METHOD = preset_method(
         "A reset copies the policy into the reference and clears the optimiser's state (Controls.reset).",
         "the KL and, where measured, a validation score handed to `advanced`",
     ),
-    claim=("It gains 14.7 % in mathematics, 13.9 % in code and 54.8 % in logic puzzles with 1.5B parameters."),
+    claim="It gains 14.7 % in mathematics, 13.9 % in code and 54.8 % in logic puzzles with 1.5B parameters.",
 )

@@ -1,7 +1,5 @@
 """REINFORCE: the score function, with the mean reward of the batch as baseline."""
 
-from __future__ import annotations
-
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Outcome
 from keepworth.learning.objective.presets import Citation, preset_method

@@ -1,7 +1,5 @@
 """REINFORCE++ with a baseline: subtracts the mean of the group, and whitens over the batch."""
 
-from __future__ import annotations
-
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, KlLoss, Outcome, Token, Whitened
 from keepworth.learning.objective.presets import Citation, preset_method

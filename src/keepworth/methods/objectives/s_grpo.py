@@ -64,5 +64,5 @@ METHOD = preset_method(
         ("How many tokens are trained on depends on the task; the published numbers are not known here.",),
         "denominator='kept' weighs early tokens more.",
     ),
-    claim=("SVAMP rises from 46 % to above 70 % with Qwen2-1.5B and LoRA, where GRPO on all tokens did not improve."),
+    claim="SVAMP rises from 46 % to above 70 % with Qwen2-1.5B and LoRA, where GRPO on all tokens did not improve.",
 )

@@ -56,7 +56,7 @@ def tree(credit: CreditTable) -> tuple[Tensor, Tensor]:
         for episode in members:
             if depth < lengths[episode]:
                 children.setdefault(ids[episode][depth], []).append(episode)
-        base = sum(rewards[e] for e in members) / len(members) if members else 0.0
+        base = sum(rewards[e] for e in members) / len(members)
         for child in children.values():
             mean = sum(rewards[e] for e in child) / len(child)
             for episode in child:

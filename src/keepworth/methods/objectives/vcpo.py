@@ -135,7 +135,7 @@ def score_norms(
 
 METHOD = preset_method(
     "VCPO",
-    ("Weights whole sequences, uses the baseline of least variance, and scales steps by the effective sample size"),
+    "Weights whole sequences, uses the baseline of least variance, and scales steps by the effective sample size",
     Objective(
         name="vcpo",
         advantage=OptimalBaseline(GroupStd()),

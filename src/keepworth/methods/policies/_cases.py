@@ -1,12 +1,12 @@
-"""Parts that several policies share: policies that show earlier cases, and the check of the name of a part to leave out."""
+"""What several policies share: how a policy of earlier cases is made, and the check of the name of a part to leave out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from keepworth.memory.errors import InvalidPolicy
-from keepworth.memory.policy.slots import Policy, Retriever, Selector, Valuer, whole
-from keepworth.methods.policies._exemplars import Capacity, Exemplars
+from keepworth.memory.policy.slots import Keyer, Maintainer, Policy, Retriever, Selector, Valuer, Writer, whole
+from keepworth.methods.policies._exemplars import Capacity, exemplars
 from keepworth.methods.policies._parts import MostSimilar
 from keepworth.methods.policies._selection import Coherent
 from keepworth.methods.writers._episodes import RawCases
@@ -19,8 +19,20 @@ def cases(name: str, retriever: Retriever, valuer: Valuer, selector: Selector, f
         failures: Whether failed cases are kept and shown, too.
         steps: Whether each step of an episode is a case.
     """
-    writer = RawCases(failures, steps)
-    return Policy(name, whole, retriever, valuer, selector, Exemplars(), writer, (Capacity(),))
+    return of_cases(name, retriever, valuer, selector, RawCases(failures, steps))
+
+
+def of_cases(
+    name: str,
+    retriever: Retriever,
+    valuer: Valuer,
+    selector: Selector,
+    writer: Writer,
+    *maintainers: Maintainer,
+    keyer: Keyer = whole,
+) -> Policy:
+    """Returns a policy that shows cases as `exemplars`, and keeps as many as `Capacity` allows."""
+    return Policy(name, keyer, retriever, valuer, selector, exemplars, writer, (*maintainers, Capacity()))
 
 
 BELOW = -1.5
@@ -30,12 +42,6 @@ BELOW = -1.5
 def statistical(name: str, valuer: Valuer, pool: int, selection: Coherent, failures: bool) -> Policy:
     """Returns a policy that shows the items whose advice has the highest estimated value, as long as they do not contradict."""
     return cases(name, MostSimilar(pool, 0.1), valuer, selection, failures, steps=True)
-
-
-def best(k: int, floor: float, explore: float = 0.01) -> Coherent:
-    """Returns a selector of the `k` items of highest value above `floor`. With probability `explore` it draws a uniform slate, so
-    that every action keeps a chance."""
-    return Coherent(k, floor, explore)
 
 
 def floor(failures: bool) -> float:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item, Status
 from keepworth.memory.policy.pool import Pool
-from keepworth.memory.policy.slots import Presented, Query, Use, Valuer, combined_advice, need
+from keepworth.memory.policy.slots import Presented, Query, Use, Valuer, combined_advice
 
 WORKED, FAILED = "worked", "failed"
+HEADING = "What was tried before in similar situations:"
 _LABEL = re.compile(rf"[(（]\s*({WORKED}|{FAILED})\s*[)）]", re.IGNORECASE)
 # It also matches with letters after it: a reader takes ": it worked0" for "it worked".
 _ENDING = re.compile(rf":(?= it ({WORKED}|{FAILED}))", re.IGNORECASE)
@@ -34,21 +35,16 @@ def sorted_out(items: list[Item]) -> tuple[list[Item], list[Item], list[Item]]:
     return good, [item for item in cases if not item.metadata["good"]], [i for i in items if "do" not in i.metadata]
 
 
-@dataclass(frozen=True, slots=True)
-class Exemplars:
+def exemplars(items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
     """Shows cases that succeeded, then cases that failed, labelled as such (Memento's planner prompt, arXiv 2508.16153)."""
-
-    heading: str = "What was tried before in similar situations:"
-
-    def __call__(self, items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
-        if not items:
-            return Presented("")
-        good, bad, facts = sorted_out(items)
-        lines = [f"- {as_line(item.text)}" for item in facts]
-        lines += [self.heading] if good or bad else []
-        lines += [f"- ({WORKED}) {case_line(item.text, WORKED)}" for item in good]
-        lines += [f"- ({FAILED}) {case_line(item.text, FAILED)}" for item in bad]
-        return Presented("\n".join(lines), combined_advice(items, query, similarities))
+    if not items:
+        return Presented("")
+    good, bad, facts = sorted_out(items)
+    lines = [f"- {as_line(item.text)}" for item in facts]
+    lines += [HEADING] if good or bad else []
+    lines += [f"- ({WORKED}) {case_line(item.text, WORKED)}" for item in good]
+    lines += [f"- ({FAILED}) {case_line(item.text, FAILED)}" for item in bad]
+    return Presented("\n".join(lines), combined_advice(items, query, similarities))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +55,6 @@ class Capacity:
     """
 
     most: int = 400
-
-    def __post_init__(self) -> None:
-        need("maintenance", count={"capacity": self.most})
 
     def __call__(self, pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
         if use is not None:

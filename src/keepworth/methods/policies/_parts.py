@@ -13,16 +13,7 @@ import numpy as np
 from keepworth.episodes.arrays import Floats, Rows, Vectors
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.policy.pool import Pool, grown
-from keepworth.memory.policy.slots import (
-    Candidates,
-    Policy,
-    Query,
-    Retriever,
-    Selector,
-    Use,
-    Values,
-    need,
-)
+from keepworth.memory.policy.slots import Candidates, Policy, Query, Retriever, Selector, Use, Values, need
 from keepworth.methods.policies._slates import Mixture
 
 BLOCK = 64
@@ -66,15 +57,12 @@ class MostSimilar:
 
     k: int = 4
     threshold: float = -1.0
-    good_only: bool = False
 
     def __post_init__(self) -> None:
         need("the retrieval", count={"k": self.k})
 
     def __call__(self, query: Query, pool: Pool) -> Candidates:
         rows = eligible(query, pool)
-        if self.good_only:
-            rows = rows[pool.good[rows]]
         return top(pool.scan(query.vector, rows), rows, self.k, self.threshold)
 
 

@@ -44,14 +44,18 @@ def gumbel_top_k(scores: Floats, k: int, generator: np.random.Generator) -> Slat
 
 def plackett_luce(scores: Floats, slate: Sequence[int]) -> float:
     """Returns the probability that `gumbel_top_k(scores, len(slate))` draws exactly `slate`, in that order."""
-    left = np.array(scores, dtype=np.float64)
-    _check_slate(len(left), slate)
-    total = 0.0
+    _check_slate(len(scores), slate)
+    return float(np.exp(sum(log_plackett_luce(scores, slate))))
+
+
+def log_plackett_luce(scores: Floats, slate: Sequence[int]) -> list[float]:
+    """Returns for each place of `slate` the logarithm of the probability of its candidate, given those before it."""
+    left, logs = np.array(scores, dtype=np.float64), list[float]()
     for index in slate:
         top = left.max()
-        total += float(left[index] - top - np.log(np.exp(left - top).sum()))
+        logs.append(float(left[index] - top - np.log(np.exp(left - top).sum())))
         left[index] = -np.inf
-    return float(np.exp(total))
+    return logs
 
 
 def thompson_slate(

@@ -19,7 +19,6 @@ Extract = Callable[[Sequence[Message]], Iterable[tuple[str, Sequence[int]]]]
 Decide = Callable[[str, Sequence[tuple[Item, float]]], "tuple[str, str] | None"]
 """(summary, the most similar topics with their cosines) -> (id of the topic to merge into, merged summary); None adds a topic."""
 
-
 ALIKE = 0.5
 """Cosine from which the rule merges a topic into the nearest one."""
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from keepworth.memory.policy.pool import Advice, Pool, advice
-from keepworth.memory.policy.slots import Candidates, Finished, Policy, Query, Use, Values, whole
-from keepworth.methods.policies._cases import require_part
-from keepworth.methods.policies._exemplars import Capacity, Exemplars
+from keepworth.memory.policy.slots import Candidates, Finished, Policy, Query, Use, Values
+from keepworth.methods.policies._cases import of_cases, require_part
 from keepworth.methods.policies._parts import Column, MostSimilar
 from keepworth.methods.policies._slates import Mixture
 from keepworth.methods.writers._episodes import RawCases
@@ -93,7 +92,7 @@ def ace(
     """
     require_part(without, PARTS)
     retriever, writer = MostSimilar(k if without else pool), Deltas(RawCases(failures, steps), alike)
-    return Policy("ace", whole, retriever, HelpAndHarm(), NotHarmful(k), Exemplars(), writer, (Capacity(),))
+    return of_cases("ace", retriever, HelpAndHarm(), NotHarmful(k), writer)
 
 
 METHOD = Method(

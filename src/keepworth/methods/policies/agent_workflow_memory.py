@@ -28,61 +28,47 @@ class ByGoal:
         return top(pool.similarities(vector, rows), rows, self.k)
 
 
-@dataclass(frozen=True, slots=True)
-class Workflows:
+def workflows(finished: Finished) -> list[Advice]:
     """Writes one workflow per successful episode: the last action in each of its situations, in order.
 
     A workflow of the same goal and the same actions is not written again (arXiv 2409.07429: by template of the intent and by
     signature of the actions).
     """
-
-    def __call__(self, finished: Finished) -> list[Advice]:
-        pool, good_uses = finished.pool, judged(finished, steps=False)
-        assert pool is not None
-        if not good_uses or not finished.success:
+    pool, good_uses = finished.pool, judged(finished, steps=False)
+    assert pool is not None
+    if not good_uses or not finished.success:
+        return []
+    goal = good_uses[0][0].query.goal or good_uses[0][0].query.text
+    workflow = tuple((use.query.observation, use.taken) for use, _ in good_uses)
+    actions = tuple(action for _, action in workflow)
+    for row in pool.active().tolist():
+        item = pool.items[row]
+        if item.key == goal and tuple(action for _, action in item.metadata.get("workflow", ())) == actions:
             return []
-        goal = good_uses[0][0].query.goal or good_uses[0][0].query.text
-        workflow = tuple((use.query.observation, use.taken) for use, _ in good_uses)
-        actions = tuple(action for _, action in workflow)
-        for row in pool.active().tolist():
-            item = pool.items[row]
-            if item.key == goal and tuple(action for _, action in item.metadata.get("workflow", ())) == actions:
-                return []
-        text = f"To {goal}: " + ", then ".join(actions)
-        return [Advice(goal, text, do=tuple(dict.fromkeys(actions)), extra={"workflow": workflow})]
+    text = f"To {goal}: " + ", then ".join(actions)
+    return [Advice(goal, text, do=tuple(dict.fromkeys(actions)), extra={"workflow": workflow})]
 
 
-@dataclass(frozen=True, slots=True)
-class NextStep:
+def next_step(items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
     """Shows whole workflows. A workflow advises the action that it has for this observation, else the one at this step."""
-
-    def __call__(self, items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
-        if not items:
-            return Presented("")
-        pairs: list[tuple[str, float, float]] = []
-        for item, near in zip(items, similarities, strict=True):
-            workflow = item.metadata.get("workflow", ())
-            if not workflow:  # an observation of this episode, or a record from outside
-                pairs += combined_advice([item], query, [near])
-                continue
-            here = [action for observation, action in workflow if observation == query.observation]
-            here = here or [action for _, action in workflow[query.step : query.step + 1]]
-            pairs += [(action, 1.0, near) for action in here[:1]]
-        return Presented("\n".join(["Workflows:", *(f"- {as_line(item.text)}" for item in items)]), tuple(pairs))
+    if not items:
+        return Presented("")
+    pairs: list[tuple[str, float, float]] = []
+    for item, near in zip(items, similarities, strict=True):
+        workflow = item.metadata.get("workflow", ())
+        if not workflow:  # an observation of this episode, or a record from outside
+            pairs += combined_advice([item], query, [near])
+            continue
+        here = [action for observation, action in workflow if observation == query.observation]
+        here = here or [action for _, action in workflow[query.step : query.step + 1]]
+        pairs += [(action, 1.0, near) for action in here[:1]]
+    return Presented("\n".join(["Workflows:", *(f"- {as_line(item.text)}" for item in items)]), tuple(pairs))
 
 
 def agent_workflow_memory(*, k: int = 4) -> Policy:
     """Agent Workflow Memory: the `k` workflows of the most similar goals."""
-    return Policy(
-        "agent-workflow-memory",
-        whole,
-        ByGoal(k),
-        Unvalued(),
-        AllRetrieved(k),
-        NextStep(),
-        Workflows(),
-        (Capacity(),),
-    )
+    name, selector = "agent-workflow-memory", AllRetrieved(k)
+    return Policy(name, whole, ByGoal(k), Unvalued(), selector, next_step, workflows, (Capacity(),))
 
 
 METHOD = Method(
@@ -93,9 +79,7 @@ METHOD = Method(
     about="Stores the whole procedure of each task that succeeded and finds it again by the goal",
     tags=("token", "experiential", "formation"),
     claim="WebArena success rises from 23.5 % to 35.5 %, in 5.9 steps where it took 7.9.",
-    differs=(
-        "A rule keeps what was done last in each situation, where the paper's model writes workflows with placeholders."
-    ),
+    differs="A rule keeps what was done last in each situation, where the paper's model writes workflows with placeholders.",
     label="analogue",
     make=agent_workflow_memory,
 )

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from keepworth.memory.policy.pool import Pool
-from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Valuer, whole
-from keepworth.methods.policies._cases import require_part
-from keepworth.methods.policies._exemplars import Capacity, Exemplars
+from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Valuer
+from keepworth.methods.policies._cases import of_cases, require_part
 from keepworth.methods.policies._parts import NOTHING, MostSimilar, Unvalued, eligible, top
 from keepworth.methods.policies._selection import AllRetrieved
 from keepworth.methods.writers.notes import Notes, note_key
 from keepworth.registry import Method
+
+LINKS, REVISIONS = 5, 5
+"""The most links of a new note, and the most revisions of a note."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +46,8 @@ class LinkAndEvolve:
     repairs of faults in the released library.
     """
 
-    k: int = 5
-    link_above: float = 0.6
-    evolve_above: float = 0.75
-    most_revisions: int = 5
+    link_above: float
+    evolve_above: float
     _seen: int = 0
 
     def __call__(self, pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
@@ -60,7 +60,7 @@ class LinkAndEvolve:
     def _arrived(self, pool: Pool, row: int) -> None:
         rows = pool.active()
         rows = rows[rows < row]
-        near = top(pool.similarities(pool.vectors[row], rows), rows, self.k, self.link_above)
+        near = top(pool.similarities(pool.vectors[row], rows), rows, LINKS, self.link_above)
         if not len(near.rows) or "tags" not in pool.items[row].metadata:
             return
         pool.revise(row, links=tuple(int(other) for other in near.rows))
@@ -70,7 +70,7 @@ class LinkAndEvolve:
             if "tags" not in data:
                 continue  # an observation, or a record from outside, which has nothing to share
             fresh = [tag for tag in mine["tags"] if tag not in data["tags"]]
-            if similarity < self.evolve_above or not fresh or pool.revisions.get(other, 0) >= self.most_revisions:
+            if similarity < self.evolve_above or not fresh or pool.revisions.get(other, 0) >= REVISIONS:
                 continue
             tags = (*data["tags"], *fresh)
             key = note_key(data["content"], data["keywords"], tags, data["context"])
@@ -98,17 +98,9 @@ def amem(
         without: "links" leaves notes as they were written, and shows the most similar ones.
     """
     require_part(without, PARTS)
-    linking = () if without else (LinkAndEvolve(link_above=link_above, evolve_above=evolve_above),)
-    return Policy(
-        "amem",
-        whole,
-        MostSimilar(k) if without else WithLinked(k, near),
-        Unvalued(),
-        AllRetrieved(k),
-        Exemplars(),
-        Notes(failures, steps),
-        (*linking, Capacity()),
-    )
+    linking = () if without else (LinkAndEvolve(link_above, evolve_above),)
+    retriever = MostSimilar(k) if without else WithLinked(k, near)
+    return of_cases("amem", retriever, Unvalued(), AllRetrieved(k), Notes(failures, steps), *linking)
 
 
 METHOD = Method(
@@ -118,7 +110,7 @@ METHOD = Method(
     paper="arXiv 2502.12110",
     about="Stores notes with links to similar notes, and revises the neighbours of each new note",
     tags=("token", "factual", "formation", "evolution"),
-    claim=("DialSim F1 is 3.45, where LoCoMo's method has 2.55 and MemGPT 1.18."),
+    claim="DialSim F1 is 3.45, where LoCoMo's method has 2.55 and MemGPT 1.18.",
     differs=(
         "Rules replace both model calls; 4 notes are shown, linked ones among them, where the paper reads 10 and their links "
         "beside them."

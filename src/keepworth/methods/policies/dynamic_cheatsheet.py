@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from keepworth.memory.item import Status
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Policy, Use, Valuer, need, whole
-from keepworth.methods.policies._exemplars import Exemplars
+from keepworth.methods.policies._exemplars import exemplars
 from keepworth.methods.policies._parts import MostSimilar
 from keepworth.methods.policies._selection import AllRetrieved
 from keepworth.methods.policies.ace import Deltas
@@ -43,16 +43,9 @@ def dynamic_cheatsheet(*, k: int = 4, lines: int = 48, alike: float = 0.8, steps
         lines: Lines of the sheet.
         alike: Cosine from which a success with the same action gets no line of its own.
     """
-    return Policy(
-        "dynamic-cheatsheet",
-        whole,
-        MostSimilar(k),
-        Counts(),
-        AllRetrieved(k),
-        Exemplars(),
-        Deltas(RawCases(failures=False, steps=steps), alike),
-        (Curator(lines),),
-    )
+    writer = Deltas(RawCases(failures=False, steps=steps), alike)
+    selector = AllRetrieved(k)
+    return Policy("dynamic-cheatsheet", whole, MostSimilar(k), Counts(), selector, exemplars, writer, (Curator(lines),))
 
 
 METHOD = Method(
@@ -62,7 +55,7 @@ METHOD = Method(
     paper="arXiv 2504.07952",
     about="Keeps one short sheet of lines that worked and drops the lines that are used least",
     tags=("token", "experiential", "formation", "evolution"),
-    claim=("Game of 24 rises from about 10 % to 99 % with GPT-4o, and AIME more than doubles with Claude 3.5."),
+    claim="Game of 24 rises from about 10 % to 99 % with GPT-4o, and AIME more than doubles with Claude 3.5.",
     differs=(
         "A rule with rewards curates the sheet, where the paper's curator is a model without labels, and only "
         "the k most similar lines are shown."

@@ -8,7 +8,7 @@ from keepworth.episodes.arrays import Floats, Vectors
 from keepworth.memory.policy.pool import Pool, grown
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.methods.policies._cases import cases
-from keepworth.methods.policies._parts import MostSimilar
+from keepworth.methods.policies._parts import Experiences, MostSimilar
 from keepworth.methods.policies.memrl import Blend
 from keepworth.registry import Method
 
@@ -30,8 +30,7 @@ class CompletedScores:
         self.reset()
 
     def reset(self) -> None:
-        self.questions: Vectors = np.zeros((0, 0), dtype=np.float32)
-        self._asked = 0
+        self.questions = Experiences()
         # An entry: the number of the question, the row of the memory, the score.
         self.entries = np.zeros((64, 3))
         self.count = 0
@@ -41,7 +40,7 @@ class CompletedScores:
         if not self.count or not len(rows):
             return Values(np.zeros(len(rows)), np.zeros(len(rows)))
         questions, shown = self.entries[: self.count, :2].astype(np.intp).T
-        near = self._kernel(self.questions[: self._asked] @ query.vector)[questions]
+        near = self._kernel(self.questions.similarity(query.vector))[questions]
         # Each memory is compared once, however often it was shown.
         different, index = np.unique(shown, return_inverse=True)
         alike = self._kernel(pool.vectors[different] @ pool.vectors[rows].T)
@@ -56,17 +55,14 @@ class CompletedScores:
     def learn(self, use: Use, pool: Pool) -> None:
         if not use.slate:
             return
-        if self._asked == len(self.questions):
-            self.questions = grown(self.questions, max(64, 2 * self._asked), len(use.query.vector))
-        self.questions[self._asked] = use.query.vector
         for row in use.rows:
             if self.count == len(self.entries):
                 self.entries = grown(self.entries, 2 * self.count)
-            self.entries[self.count] = self._asked, row, 2.0 * use.reward - 1.0
+            self.entries[self.count] = self.questions.count, row, 2.0 * use.reward - 1.0
             self.count += 1
-        self._asked += 1
+        self.questions.add(use.query.vector, 0, use.reward, use.query.time)
 
-    def _kernel(self, cosines: Vectors) -> Floats:
+    def _kernel(self, cosines: Floats | Vectors) -> Floats:
         result: Floats = np.exp((cosines.astype(np.float64) - 1.0) / self.bandwidth)
         return result
 
@@ -98,7 +94,7 @@ METHOD = Method(
     name="earm",
     title="EARM",
     paper="arXiv 2608.22767",
-    about=("Fills in a matrix of which memory was relevant to which question, from questions and memories like them"),
+    about="Fills in a matrix of which memory was relevant to which question, from questions and memories like them",
     tags=("token", "factual", "retrieval"),
     claim="Answers are right 6.62 % more often than with semantic retrieval, with 17.5 % of the candidates scored by a model.",
     differs=(

@@ -10,8 +10,8 @@ from keepworth.episodes.arrays import Bools, Rows
 from keepworth.memory.item import ItemKind, Status
 from keepworth.memory.policy.hashed_words import WORD
 from keepworth.memory.policy.pool import ACTIVE, Advice, Pool
-from keepworth.memory.policy.slots import Candidates, Finished, Policy, Query, Use, Valuer, Values, whole
-from keepworth.methods.policies._exemplars import Capacity, Exemplars
+from keepworth.memory.policy.slots import Candidates, Finished, Policy, Query, Use, Valuer, Values
+from keepworth.methods.policies._cases import of_cases
 from keepworth.methods.policies._parts import NOTHING, Column, eligible, top
 from keepworth.methods.policies._slates import Mixture
 from keepworth.methods.writers._episodes import RawCases
@@ -130,16 +130,8 @@ def expel(*, k: int = 4, words: int = 3, steps: bool = False) -> Policy:
     Args:
         words: Least number of words that two successes must share to make an insight.
     """
-    return Policy(
-        "expel",
-        whole,
-        BothKinds(k),
-        Votes(),
-        HalfInsights(k),
-        Exemplars(),
-        SuccessesAndInsights(RawCases(failures=False, steps=steps), words),
-        (remove_outvoted, Capacity()),
-    )
+    writer = SuccessesAndInsights(RawCases(failures=False, steps=steps), words)
+    return of_cases("expel", BothKinds(k), Votes(), HalfInsights(k), writer, remove_outvoted)
 
 
 METHOD = Method(

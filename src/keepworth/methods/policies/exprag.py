@@ -21,7 +21,7 @@ METHOD = Method(
     paper="arXiv 2511.20857",
     about="Shows the most similar earlier cases as they happened",
     tags=("token", "experiential", "retrieval"),
-    claim=("Mean success over four worlds rises from .24 to .63 with Claude 3.7 Sonnet."),
+    claim="Mean success over four worlds rises from .24 to .63 with Claude 3.7 Sonnet.",
     differs="The encoder is the memory's, where the paper's is bge-base-en-v1.5.",
     make=exprag,
 )

@@ -21,6 +21,6 @@ METHOD = Method(
     paper="arXiv 2511.20857",
     about="Shows the latest cases as they happened",
     tags=("token", "experiential", "retrieval"),
-    claim=("Mean success over four worlds rises from .24 to .58 with Claude 3.7 Sonnet."),
+    claim="Mean success over four worlds rises from .24 to .58 with Claude 3.7 Sonnet.",
     make=exprecent,
 )

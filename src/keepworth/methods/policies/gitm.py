@@ -10,8 +10,7 @@ import numpy as np
 from keepworth.memory.item import Status
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Valuer, need
-from keepworth.methods.policies._cases import require_part
-from keepworth.methods.policies._exemplars import Capacity, Exemplars
+from keepworth.methods.policies._cases import of_cases, require_part
 from keepworth.methods.policies._parts import MostSimilar, Unvalued
 from keepworth.methods.policies._selection import AllRetrieved
 from keepworth.methods.writers._episodes import RawCases
@@ -85,16 +84,10 @@ def gitm(*, k: int = 4, successes: int = 5, alike: float = 0.98, steps: bool = F
         without: "references" keeps and shows all records.
     """
     require_part(without, PARTS)
-    return Policy(
-        "gitm",
-        sub_goal,
-        MostSimilar(k) if without else ReferenceFirst(k, alike),
-        Unvalued(),
-        AllRetrieved(k),
-        Exemplars(),
-        RawCases(failures=False, steps=steps),
-        (Capacity(),) if without else (Condense(successes, alike), Capacity()),
-    )
+    retriever = MostSimilar(k) if without else ReferenceFirst(k, alike)
+    condensing = () if without else (Condense(successes, alike),)
+    writer = RawCases(failures=False, steps=steps)
+    return of_cases("gitm", retriever, Unvalued(), AllRetrieved(k), writer, *condensing, keyer=sub_goal)
 
 
 METHOD = Method(
@@ -102,7 +95,7 @@ METHOD = Method(
     name="gitm",
     title="Ghost in the Minecraft",
     paper="arXiv 2305.17144",
-    about=("Condenses what succeeded often enough in one situation into one reference plan and shows that alone"),
+    about="Condenses what succeeded often enough in one situation into one reference plan and shows that alone",
     tags=("token", "experiential", "formation"),
     claim="ObtainDiamond reaches 67.5 %, 47.5 points above the best before it.",
     differs="The reference is what most successes did, where the paper's model writes it, and there is no decomposer of goals.",

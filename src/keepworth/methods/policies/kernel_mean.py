@@ -6,8 +6,9 @@ import numpy as np
 
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
-from keepworth.methods.policies._cases import BELOW, best, statistical
+from keepworth.methods.policies._cases import BELOW, statistical
 from keepworth.methods.policies._parts import Experiences, on_advice
+from keepworth.methods.policies._selection import Coherent
 from keepworth.registry import Method
 
 
@@ -67,7 +68,7 @@ def kernel_mean(
     failures: bool = True,
 ) -> Policy:
     """Returns a policy that shows the items whose action earned most in similar situations; settings as in `KernelMean`."""
-    return statistical("kernel-mean", KernelMean(bandwidth, prior, weight, keep), pool, best(k, 0.0), failures)
+    return statistical("kernel-mean", KernelMean(bandwidth, prior, weight, keep), pool, Coherent(k), failures)
 
 
 def kernel_mean_of_items(
@@ -75,7 +76,7 @@ def kernel_mean_of_items(
 ) -> Policy:
     """Returns a policy that shows the items similar to those after which most was earned; settings as in `KernelMean`."""
     valuer = KernelMean(bandwidth, prior, 0.3, keep, of_items=True)
-    return statistical("kernel-mean-items", valuer, pool, best(k, BELOW, 0.05), True)
+    return statistical("kernel-mean-items", valuer, pool, Coherent(k, BELOW, 0.05), True)
 
 
 METHODS = (
@@ -86,9 +87,7 @@ METHODS = (
         paper="Nadaraya 1964, Watson 1964",
         about="Predicts the reward of an action as the kernel mean of its outcomes in similar situations",
         tags=("token", "experiential", "retrieval"),
-        differs=(
-            "This is a standard estimator, not published as a memory for agents, and its settings are round numbers."
-        ),
+        differs="This is a standard estimator, not published as a memory for agents, and its settings are round numbers.",
         make=kernel_mean,
         on={"k": 4, "pool": 12},
     ),
@@ -99,9 +98,7 @@ METHODS = (
         paper="Nadaraya 1964, Watson 1964",
         about="Predicts the reward of showing an item as the kernel mean of what followed items like it",
         tags=("token", "factual", "experiential", "retrieval"),
-        differs=(
-            "This is a standard estimator, not published as a memory for agents, and its settings are round numbers."
-        ),
+        differs="This is a standard estimator, not published as a memory for agents, and its settings are round numbers.",
         make=kernel_mean_of_items,
         on={"k": 4, "pool": 12},
     ),

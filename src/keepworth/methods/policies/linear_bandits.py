@@ -7,7 +7,7 @@ import numpy as np
 from keepworth.episodes.arrays import Vectors
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
-from keepworth.methods.policies._cases import best, floor, statistical
+from keepworth.methods.policies._cases import floor, statistical
 from keepworth.methods.policies._parts import on_advice
 from keepworth.methods.policies._selection import Coherent
 from keepworth.registry import Method
@@ -64,7 +64,7 @@ class LinearReward:
 
 def linucb(*, k: int = 4, pool: int = 12, alpha: float = 0.3, ridge: float = 0.3, failures: bool = False) -> Policy:
     """Returns LinUCB: it shows the items whose action has the highest upper bound, `alpha` deviations above its mean."""
-    return statistical("linucb", LinearReward(alpha, ridge), pool, best(k, floor(failures), 0.0), failures)
+    return statistical("linucb", LinearReward(alpha, ridge), pool, Coherent(k, floor(failures), 0.0), failures)
 
 
 def linear_thompson(

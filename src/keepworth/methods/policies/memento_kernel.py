@@ -5,18 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from keepworth.episodes.arrays import Floats, Vectors
-from keepworth.memory.policy.pool import Pool, grown
+from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values
 from keepworth.methods.policies._cases import cases
 from keepworth.methods.policies._parts import MostSimilar
 from keepworth.methods.policies._selection import BestValue
 from keepworth.registry import Method
 
+BANDWIDTH = 0.5
+
 
 class KernelQ:
     """Q(s, c) = kernel-weighted mean of the values stored for case c ("AgentFly", arXiv 2508.16153, section 3).
 
-    k(s, s') = exp(-sum_d exp(theta_d) (s_d - s'_d)^2 / bandwidth). Target: r + gamma * alpha * logsumexp(Q(s', .) / alpha),
+    k(s, s') = exp(-sum_d exp(theta_d) (s_d - s'_d)^2 / BANDWIDTH). Target: r + gamma * alpha * logsumexp(Q(s', .) / alpha),
     with 1/alpha inside the sum, without which the soft-max policy and its value do not agree. theta follows the gradient of
     the squared error. The paper gives no numbers for alpha, gamma, or the rates.
     """
@@ -28,18 +30,15 @@ class KernelQ:
         gamma: float = 0.95,
         rate: float = 0.5,
         metric_rate: float = 0.05,
-        bandwidth: float = 0.5,
         start: float = 0.3,
     ) -> None:
         self.alpha, self.gamma, self.rate = alpha, gamma, rate
-        self.metric_rate, self.bandwidth, self.start = metric_rate, bandwidth, start
+        self.metric_rate, self.start = metric_rate, start
         self.reset()
 
     def reset(self) -> None:
-        # Distinct situations; for each row the numbers of those in which it was shown, and its values there.
-        self._where: Vectors = np.zeros((0, 0), dtype=np.float32)
-        self._count = 0
-        self._entries: dict[int, tuple[list[int], list[float]]] = {}
+        # For each row the situations in which it was shown, and its values there.
+        self._entries: dict[int, tuple[list[Vectors], list[float]]] = {}
         self.theta: Floats | None = None
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
@@ -53,8 +52,8 @@ class KernelQ:
             return self.start, np.zeros(0), np.zeros((0, len(state)))
         if self.theta is None:
             self.theta = np.zeros(len(state))
-        squares = (self._where[entry[0]] - state).astype(np.float64) ** 2
-        distances = squares @ np.exp(self.theta) / self.bandwidth
+        squares = (np.stack(entry[0]) - state).astype(np.float64) ** 2
+        distances = squares @ np.exp(self.theta) / BANDWIDTH
         weights = np.exp(-(distances - distances.min()))
         weights /= weights.sum()
         return float(weights @ np.array(entry[1])), weights, squares
@@ -66,22 +65,16 @@ class KernelQ:
             after = np.array([self.value(state, int(row))[0] for row in use.following.candidates.rows])
             top = after.max()
             target += self.gamma * (top + self.alpha * float(np.log(np.exp((after - top) / self.alpha).sum())))
-        if not use.slate:
-            return
-        if self._count == len(self._where):
-            self._where = grown(self._where, max(64, 2 * self._count), len(use.query.vector))
-        self._where[self._count] = use.query.vector
         for row in use.rows:
             q, weights, squares = self.value(use.query.vector, row)
             if len(weights):
                 stored = np.array(self._entries[row][1])
                 assert self.theta is not None
-                slope = -(weights * (stored - q)) @ (squares * np.exp(self.theta) / self.bandwidth)
+                slope = -(weights * (stored - q)) @ (squares * np.exp(self.theta) / BANDWIDTH)
                 self.theta = np.clip(self.theta - self.metric_rate * 2.0 * (q - target) * slope, -3.0, 3.0)
             situations, values = self._entries.setdefault(row, ([], []))
-            situations.append(self._count)
+            situations.append(use.query.vector)
             values.append(q + self.rate * (target - q))
-        self._count += 1
 
 
 def memento_kernel(

@@ -21,7 +21,7 @@ METHOD = Method(
     paper="arXiv 2508.16153",
     about="Chooses cases by similarity, without learning",
     tags=("token", "experiential", "retrieval"),
-    claim=("DeepResearcher accuracy in the fifth pass is 84.85 %, without cases 84.47 %."),
+    claim="DeepResearcher accuracy in the fifth pass is 84.85 %, without cases 84.47 %.",
     differs="K is 4 and similarity the cosine as in the paper, where the released code uses 8.",
     make=memento_np,
 )

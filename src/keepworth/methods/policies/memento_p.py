@@ -2,86 +2,73 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from keepworth.episodes.arrays import Vectors
-from keepworth.memory.policy.pool import Pool, grown
+from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values
 from keepworth.methods.policies._cases import cases
 from keepworth.methods.policies._parts import MostSimilar, eligible
 from keepworth.methods.policies._selection import BestValue
 from keepworth.registry import Method
 
+WIDTH, HIDDEN, BATCH = 128, 64, 32
 
-@dataclass(frozen=True, slots=True)
-class Everything:
+
+def everything(query: Query, pool: Pool) -> Candidates:
     """Retrieves all active items, for valuers that rank the whole store (Memento's parametric read)."""
-
-    def __call__(self, query: Query, pool: Pool) -> Candidates:
-        rows = eligible(query, pool)
-        return Candidates(rows, pool.similarities(query.vector, rows))
+    rows = eligible(query, pool)
+    return Candidates(rows, pool.similarities(query.vector, rows))
 
 
 class CaseNetwork:
     """Q(s, c): probability that showing case c in state s leads to success, by cross-entropy ("AgentFly", 2508.16153).
 
     A two-layer network over the concatenated vectors of state and case, trained at every write on a replay buffer. The
-    paper fine-tunes its encoder too; here the encoder is frozen and folded to `width` numbers, which is the difference.
+    paper fine-tunes its encoder too; here the encoder is frozen and folded to `WIDTH` numbers, which is the difference.
     """
 
-    def __init__(
-        self, *, width: int = 128, hidden: int = 64, rate: float = 0.01, batch: int = 32, steps: int = 2, seed: int = 0
-    ) -> None:
-        self._settings = (width, hidden, rate, batch, steps, seed)
+    def __init__(self, *, rate: float = 0.01, steps: int = 2, seed: int = 0) -> None:
+        self._rate, self._steps, self._seed = rate, steps, seed
         self.reset()
 
     def reset(self) -> None:
-        width, hidden, self._rate, self._batch, self._steps, seed = self._settings
-        self._generator = np.random.default_rng([7, seed])
-        scale = 1.0 / np.sqrt(width)
+        self._generator = np.random.default_rng([7, self._seed])
+        scale = 1.0 / np.sqrt(WIDTH)
         self._w = {
-            "query": self._generator.normal(0.0, scale, (width, hidden)).astype(np.float32),
-            "case": self._generator.normal(0.0, scale, (width, hidden)).astype(np.float32),
-            "bias": np.zeros(hidden, dtype=np.float32),
-            "out": self._generator.normal(0.0, 0.1, hidden).astype(np.float32),
+            "query": self._generator.normal(0.0, scale, (WIDTH, HIDDEN)).astype(np.float32),
+            "case": self._generator.normal(0.0, scale, (WIDTH, HIDDEN)).astype(np.float32),
+            "bias": np.zeros(HIDDEN, dtype=np.float32),
+            "out": self._generator.normal(0.0, 0.1, HIDDEN).astype(np.float32),
             "base": np.zeros(1, dtype=np.float32),
         }
         self._moments = {name: (np.zeros_like(w), np.zeros_like(w)) for name, w in self._w.items()}
         self._updates = 0
-        self._queries: Vectors = np.zeros((64, width), dtype=np.float32)
-        self._cases: Vectors = np.zeros((64, width), dtype=np.float32)
-        self._rewards: Vectors = np.zeros(64, dtype=np.float32)
-        self._seen = 0
+        self._replay: list[tuple[Vectors, Vectors, np.float32]] = []
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
         if not len(candidates.rows):
             return Values(np.zeros(0), np.zeros(0))
-        cases = self._fold(pool.vectors[candidates.rows])
+        cases = _fold(pool.vectors[candidates.rows])
         w = self._w
-        pre = cases @ w["case"] + (self._fold(query.vector[None]) @ w["query"] + w["bias"])
+        pre = cases @ w["case"] + (_fold(query.vector[None]) @ w["query"] + w["bias"])
         logits = np.maximum(pre, 0.0) @ w["out"] + w["base"]
         return Values(_logistic(logits.astype(np.float64)), np.zeros(len(candidates.rows)))
 
     def learn(self, use: Use, pool: Pool) -> None:
         for row in use.rows:
-            if self._seen == len(self._rewards):
-                size = max(64, 2 * self._seen)
-                self._queries, self._cases = grown(self._queries, size), grown(self._cases, size)
-                self._rewards = grown(self._rewards, size)
-            self._queries[self._seen] = self._fold(use.query.vector[None])[0]
-            self._cases[self._seen] = self._fold(pool.vectors[row][None])[0]
-            self._rewards[self._seen] = use.reward
-            self._seen += 1
+            query, case = _fold(use.query.vector[None])[0], _fold(pool.vectors[row][None])[0]
+            self._replay.append((query, case, np.float32(use.reward)))
         if use.slate:
             for _ in range(self._steps):
                 self._step()
 
     def _step(self) -> None:
-        picked = self._generator.integers(0, self._seen, size=min(self._batch, self._seen))
-        q, c, r = self._queries[picked], self._cases[picked], self._rewards[picked]
+        seen = len(self._replay)
+        picked = self._generator.integers(0, seen, size=min(BATCH, seen)).tolist()
+        q, c, r = map(np.stack, zip(*(self._replay[index] for index in picked), strict=True))
         w = self._w
         pre = q @ w["query"] + c @ w["case"] + w["bias"]
         active = np.maximum(pre, 0.0)
@@ -103,14 +90,14 @@ class CaseNetwork:
             corrected = np.sqrt(second / (1.0 - 0.999**self._updates)) + 1e-8
             w[name] -= self._rate * (first / (1.0 - 0.9**self._updates)) / corrected
 
-    def _fold(self, vectors: Vectors) -> Vectors:
-        width = self._settings[0]
-        size = vectors.shape[1]
-        if size <= width:
-            return np.pad(vectors, ((0, 0), (0, width - size)))
-        whole = size - size % width
-        folded: Vectors = vectors[:, :whole].reshape(len(vectors), -1, width).sum(axis=1)
-        return folded
+
+def _fold(vectors: Vectors) -> Vectors:
+    size = vectors.shape[1]
+    if size <= WIDTH:
+        return np.pad(vectors, ((0, 0), (0, WIDTH - size)))
+    whole = size - size % WIDTH
+    folded: Vectors = vectors[:, :whole].reshape(len(vectors), -1, WIDTH).sum(axis=1)
+    return folded
 
 
 def _logistic(logits: Any) -> Any:
@@ -136,7 +123,7 @@ def memento_p(
         pool: 0 ranks the whole bank by Q as the paper does; else only that many most similar cases are ranked.
         explore: Probability of a uniform slate, 0 in the paper: plain top-K never tries new cases.
     """
-    retriever = MostSimilar(pool) if pool else Everything()
+    retriever = MostSimilar(pool) if pool else everything
     valuer = CaseNetwork(rate=rate, steps=updates, seed=seed)
     return cases("memento-p", retriever, valuer, BestValue(k, explore=explore), failures, steps)
 
@@ -148,8 +135,8 @@ METHOD = Method(
     paper="arXiv 2508.16153",
     about="Chooses cases by action values that a small network learns",
     tags=("token", "experiential", "retrieval"),
-    claim=("DeepResearcher accuracy in the fifth pass is 85.44 %, without cases 84.47 %, by similarity 84.85 %."),
-    differs=("The encoder is frozen and the network learns at each write, where the released code trains offline."),
+    claim="DeepResearcher accuracy in the fifth pass is 85.44 %, without cases 84.47 %, by similarity 84.85 %.",
+    differs="The encoder is frozen and the network learns at each write, where the released code trains offline.",
     make=memento_p,
     on={"k": 4, "pool": 12},
 )

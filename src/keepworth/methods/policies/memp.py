@@ -8,12 +8,11 @@ import numpy as np
 
 from keepworth.memory.item import Status
 from keepworth.memory.policy.pool import Advice, Pool, advice
-from keepworth.memory.policy.slots import Finished, Policy, Use, Valuer, need, whole
-from keepworth.methods.policies._cases import require_part
-from keepworth.methods.policies._exemplars import Capacity, Exemplars
+from keepworth.memory.policy.slots import Finished, Policy, Use, Valuer, need
+from keepworth.methods.policies._cases import of_cases, require_part
 from keepworth.methods.policies._parts import MostSimilar, Unvalued
 from keepworth.methods.policies._selection import AllRetrieved
-from keepworth.methods.writers._episodes import RawCases, ended, judged
+from keepworth.methods.writers._episodes import RawCases, advised, ended, judged
 from keepworth.registry import Method
 
 PARTS = ("adjustment",)
@@ -41,8 +40,7 @@ class Adjusted:
                 assert finished.pool is not None
                 key = finished.pool.items[row].key
                 text = f"{key} -> {use.taken}: {ended(use, good)}"
-                do, avoid = ((use.taken,), ()) if good else ((), (use.taken,))
-                drafts.append(Advice(key, text, do, avoid, good=good, extra={"revises": row}))
+                drafts.append(advised(use.taken, good, key, text, extra={"revises": row}))
                 revised.add(row)
         return drafts
 
@@ -58,14 +56,11 @@ class Adjusted:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class InPlace:
+def archive_revised(pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
     """Archives the rows that a draft of this episode revises."""
-
-    def __call__(self, pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
-        for new in np.flatnonzero(pool.born[: len(pool)] == time).tolist() if use is None else ():
-            if "revises" in pool.items[new].metadata:
-                pool.set_status(pool.items[new].metadata["revises"], Status.ARCHIVED)
+    for new in np.flatnonzero(pool.born[: len(pool)] == time).tolist() if use is None else ():
+        if "revises" in pool.items[new].metadata:
+            pool.set_status(pool.items[new].metadata["revises"], Status.ARCHIVED)
 
 
 def memp(*, k: int = 4, alike: float = 0.0, steps: bool = False, without: str = "") -> Policy:
@@ -78,8 +73,8 @@ def memp(*, k: int = 4, alike: float = 0.0, steps: bool = False, without: str = 
     require_part(without, PARTS)
     cases = RawCases(failures=False, steps=steps)
     writer = cases if without else Adjusted(cases, alike)
-    maintainers = (Capacity(),) if without else (InPlace(), Capacity())
-    return Policy("memp", whole, MostSimilar(k), Unvalued(), AllRetrieved(k), Exemplars(), writer, maintainers)
+    revising = () if without else (archive_revised,)
+    return of_cases("memp", MostSimilar(k), Unvalued(), AllRetrieved(k), writer, *revising)
 
 
 METHOD = Method(

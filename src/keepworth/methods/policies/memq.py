@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from keepworth.memory.policy.pool import Advice, Pool
-from keepworth.memory.policy.slots import Finished, Policy, Use, need, whole
-from keepworth.methods.policies._cases import require_part
-from keepworth.methods.policies._exemplars import Capacity, Exemplars
+from keepworth.memory.policy.slots import Finished, Policy, Use, need
+from keepworth.methods.policies._cases import of_cases, require_part
 from keepworth.methods.policies._parts import MostSimilar
 from keepworth.methods.policies.memrl import Blend, MovingAverage
 from keepworth.methods.writers._episodes import RawCases, judged
@@ -98,8 +97,7 @@ def memq(
     require_part(without, PARTS)
     valuer = ProvenanceQ(rate, gamma, 0.0 if without == "provenance" else trace, depth)
     writer = CasesWithParents(RawCases(failures, steps), drawn=without == "true-parents")
-    retriever, selector = MostSimilar(pool, threshold), Blend(k, share)
-    return Policy("memq", whole, retriever, valuer, selector, Exemplars(), writer, (Capacity(),))
+    return of_cases("memq", MostSimilar(pool, threshold), valuer, Blend(k, share), writer)
 
 
 METHOD = Method(
@@ -109,7 +107,7 @@ METHOD = Method(
     paper="arXiv 2605.08374",
     about="Gives each memory a value, and passes credit back to the memories that led to it",
     tags=("token", "experiential", "evolution", "retrieval"),
-    claim=("It has the highest success on six benchmarks, by up to 5.7 points where tasks have several steps."),
+    claim="It has the highest success on six benchmarks, by up to 5.7 points where tasks have several steps.",
     differs=(
         "A memory is a case written without a model, and each ancestor moves by its own error, with discount, "
         "depth and selection of ours."

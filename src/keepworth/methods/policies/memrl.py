@@ -85,9 +85,7 @@ METHOD = Method(
     name="memrl",
     title="MemRL",
     paper="arXiv 2601.03192",
-    about=(
-        "Drops memories below a similarity, and ranks the rest by similarity and the moving average of their rewards"
-    ),
+    about="Drops memories below a similarity, and ranks the rest by similarity and the moving average of their rewards",
     tags=("token", "experiential", "retrieval"),
     claim=(
         "Success in the last of ten passes over the same tasks is .772 over five benchmarks, by plain "

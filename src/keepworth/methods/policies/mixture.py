@@ -23,10 +23,10 @@ from keepworth.memory.policy.hashed_words import word_slots
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.rewards import Trust
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
-from keepworth.methods.policies._cases import best, require_part, statistical
+from keepworth.methods.policies._cases import require_part, statistical
 from keepworth.methods.policies._parts import Experiences, on_advice
 from keepworth.methods.policies._ridge import LEAST, Ridge, bounded
-from keepworth.methods.policies._selection import contents_in
+from keepworth.methods.policies._selection import Coherent, contents_in
 from keepworth.registry import Method
 
 WORDS = 512
@@ -79,7 +79,6 @@ class MixtureValuer:
         self.reset()
 
     def reset(self) -> None:
-        self.width = 0
         # `where` is the situation's vector followed by its words.
         self.known = Experiences()
         # For each outcome: how memory advised the action, and how much the outcome counts.
@@ -94,14 +93,11 @@ class MixtureValuer:
         self._latest: tuple[Query, int, Floats, Floats] | None = None
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
-        rows = candidates.rows
-        if not len(rows):
-            return Values(np.zeros(0), np.zeros(0))
-        contents = contents_in(pool, rows, query)
+        contents = contents_in(pool, candidates.rows, query)
         actions, back = np.unique(contents, return_inverse=True)
         hints = _hints(query, candidates, contents, actions, pool)
         expected = self.weights @ self._estimates(query, actions, hints, pool)
-        return Values(on_advice(expected[back] - self.prior, candidates, pool), np.zeros(len(rows)))
+        return Values(on_advice(expected[back] - self.prior, candidates, pool), np.zeros(len(contents)))
 
     def learn(self, use: Use, pool: Pool) -> None:
         if not use.taken:
@@ -114,7 +110,15 @@ class MixtureValuer:
         share = use.share * self.trust.judge(use.by, float(self.weights @ chance), use.reward, usual)
         weights = self.weights * np.exp(share * (log_likelihood - log_likelihood.max()))
         self.weights = (1.0 - self.share) * weights / weights.sum() + self.share * self.start
-        self._add(query, action, hints[0], use.reward, share, pool)
+        outcomes = self.known
+        outcomes.add(self._situation(query), int(action[0]), use.reward, query.time)
+        self.advised.add(hints[0].astype(np.float32), 0, share, query.time)
+        for ridge in self.ridges:
+            if ridge.count >= 2 * WINDOW:
+                ridge.forget()
+                for index in range(outcomes.count - WINDOW, outcomes.count - 1):
+                    self._extend([ridge], index, pool)
+        self._extend(self.ridges, outcomes.count - 1, pool)
         self.trust.spoken[self.trust.number(use.by)] += share
         self.earned, self.counted = self.earned + share * use.reward, self.counted + share
 
@@ -128,14 +132,12 @@ class MixtureValuer:
     def _alike(self, query: Query) -> tuple[Floats, Floats]:
         """Returns cosine and share of common words of all outcomes with the situation."""
         n = self.known.count
-        if self._latest is not None and self._latest[0] is query and self._latest[1] == n:
-            return self._latest[2:]
-        like, common = self._between(self._situation(query), n, len(query.vector))
-        self._latest = query, n, like, common
-        return like, common
+        if self._latest is None or self._latest[0] is not query or self._latest[1] != n:
+            self._latest = query, n, *self._between(self._situation(query), n)
+        return self._latest[2:]
 
-    def _between(self, situation: Vectors, count: int, width: int) -> tuple[Floats, Floats]:
-        where = self.known.where[:count]
+    def _between(self, situation: Vectors, count: int) -> tuple[Floats, Floats]:
+        where, width = self.known.where[:count], len(situation) - WORDS
         like: Floats = (where[:, :width] @ situation[:width]).astype(np.float64)
         common: Floats = (where[:, width:] @ situation[width:]).astype(np.float64)
         return like, common
@@ -169,27 +171,15 @@ class MixtureValuer:
                 weight = near[:, None] * otherwise
                 # The part of an outcome that does not count is replaced by the ridge's estimate.
                 counted, drawn = self.advised.reward[:n], estimator.weight + (1.0 - self.advised.reward[:n]) @ weight
-                mean = bounded(
-                    ((counted * outcomes.reward[:n]) @ weight + drawn * mean) / (weight.sum(axis=0) + estimator.weight)
-                )
+                total = (counted * outcomes.reward[:n]) @ weight + drawn * mean
+                mean = bounded(total / (weight.sum(axis=0) + estimator.weight))
             estimates.append(mean)
         return np.stack(estimates)
-
-    def _add(self, query: Query, action: Numbers, hint: Floats, reward: float, share: float, pool: Pool) -> None:
-        outcomes, self.width = self.known, len(query.vector)
-        outcomes.add(self._situation(query), int(action[0]), reward, query.time)
-        self.advised.add(hint.astype(np.float32), 0, share, query.time)
-        for ridge in self.ridges:
-            if ridge.count >= 2 * WINDOW:
-                ridge.forget()
-                for index in range(outcomes.count - WINDOW, outcomes.count - 1):
-                    self._extend([ridge], index, pool)
-        self._extend(self.ridges, outcomes.count - 1, pool)
 
     def _extend(self, ridges: list[Ridge], index: int, pool: Pool) -> None:
         """Adds the outcome at `index` to ridges that hold the outcomes just before it."""
         outcomes, end = self.known, index + 1
-        like, common = self._between(outcomes.where[index], end, self.width)
+        like, common = self._between(outcomes.where[index], end)
         same = pool.actions.sameness(outcomes.what[:end], outcomes.what[index:end])[:, 0]
         hints = self.advised.where[:end].astype(np.float64)
         shared = SHARED * (hints @ hints[-1])
@@ -207,10 +197,8 @@ def _hints(query: Query, candidates: Candidates, contents: Numbers, actions: Num
     any, the first and the last item of this episode advise it."""
     rows = candidates.rows
     hints = np.zeros((len(actions), 4))
-    if not len(rows):
-        return hints
     advises = (contents[:, None] == actions) & ~pool.warns[rows][:, None]
-    hints[:, 0] = (np.maximum(candidates.similarities, 0.0)[:, None] * advises).max(axis=0)
+    hints[:, 0] = (np.maximum(candidates.similarities, 0.0)[:, None] * advises).max(axis=0, initial=0.0)
     here = rows[(pool.episode[rows] == query.episode) & ~pool.warns[rows]]
     if len(here):
         for column, advisers in enumerate((here, [here.min()], [here.max()]), start=1):
@@ -246,7 +234,7 @@ def mixture(
     require_part(without, PARTS)
     estimators = tuple(estimator for estimator in ESTIMATORS if not without or PARTS[without](estimator))
     name = f"mixture-without-{without}" if without else "mixture"
-    return statistical(name, MixtureValuer(estimators, prior, share), pool, best(k, 0.0, explore), failures)
+    return statistical(name, MixtureValuer(estimators, prior, share), pool, Coherent(k, explore=explore), failures)
 
 
 METHOD = Method(

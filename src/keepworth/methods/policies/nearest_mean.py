@@ -6,8 +6,9 @@ import numpy as np
 
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
-from keepworth.methods.policies._cases import best, floor, statistical
+from keepworth.methods.policies._cases import floor, statistical
 from keepworth.methods.policies._parts import Experiences, on_advice
+from keepworth.methods.policies._selection import Coherent
 from keepworth.registry import Method
 
 
@@ -44,7 +45,7 @@ class NearestMean:
 
 def nearest_mean(*, k: int = 4, pool: int = 12, n: int = 5, prior: float = 0.2, failures: bool = False) -> Policy:
     """Returns a policy that shows the items whose action earned most in the `n` nearest situations in which it was taken."""
-    return statistical("nearest-mean", NearestMean(n, prior), pool, best(k, floor(failures)), failures)
+    return statistical("nearest-mean", NearestMean(n, prior), pool, Coherent(k, floor(failures)), failures)
 
 
 METHOD = Method(
@@ -53,7 +54,7 @@ METHOD = Method(
     title="Mean of nearest neighbours",
     about="Predicts the reward of an action as its mean in the nearest situations",
     tags=("token", "experiential", "retrieval"),
-    differs=("This is a standard estimator, not published as a memory for agents, and its settings are round numbers."),
+    differs="This is a standard estimator, not published as a memory for agents, and its settings are round numbers.",
     make=nearest_mean,
     on={"k": 4, "pool": 12},
 )

@@ -29,15 +29,12 @@ from keepworth.methods.writers.distilled import Distilled
 from keepworth.registry import Method
 
 
-@dataclass(frozen=True, slots=True)
-class Guidance:
+def guidance(items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
     """Shows the texts of experiences without the episodes behind them: ReMe's guidance as a template."""
-
-    def __call__(self, items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
-        if not items:
-            return Presented("")
-        lines = ["Guidance from experience:", *(f"- {as_line(item.text)}" for item in items)]
-        return Presented("\n".join(lines), combined_advice(items, query, similarities))
+    if not items:
+        return Presented("")
+    lines = ["Guidance from experience:", *(f"- {as_line(item.text)}" for item in items)]
+    return Presented("\n".join(lines), combined_advice(items, query, similarities))
 
 
 class Counts:
@@ -90,16 +87,8 @@ def reme(
     """
     require_part(without, PARTS)
     deleting = () if without else (DeleteByUtility(least, share),)
-    return Policy(
-        "reme",
-        whole,
-        MostSimilar(k),
-        Counts(),
-        AllRetrieved(k),
-        Guidance(),
-        Distilled(alike, steps),
-        (*deleting, Capacity()),
-    )
+    writer, maintainers = Distilled(alike, steps), (*deleting, Capacity())
+    return Policy("reme", whole, MostSimilar(k), Counts(), AllRetrieved(k), guidance, writer, maintainers)
 
 
 METHOD = Method(
@@ -109,7 +98,7 @@ METHOD = Method(
     paper="arXiv 2512.10696",
     about="Stores distilled experiences with counts of use and deletes those that do not pay",
     tags=("token", "experiential", "formation", "evolution", "retrieval"),
-    claim=("The mean over BFCL-V3 and AppWorld with Qwen3-8B rises from 27.65 % to 34.94 %."),
+    claim="The mean over BFCL-V3 and AppWorld with Qwen3-8B rises from 27.65 % to 34.94 %.",
     differs="Templates distil successes unless a model is given, k is 4 instead of 5, and retries with reflection are left out.",
     make=reme,
     parts=PARTS,

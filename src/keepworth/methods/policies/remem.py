@@ -38,8 +38,8 @@ METHOD = Method(
     paper="arXiv 2511.20857",
     about="Retrieves similar cases and prunes them before they are shown",
     tags=("token", "experiential", "retrieval"),
-    claim=("Mean success over four worlds is .78 with Claude 3.7 Sonnet, by ExpRAG .63 and without history .24."),
-    differs=("A rule prunes by similarity, where the paper's model decides."),
+    claim="Mean success over four worlds is .78 with Claude 3.7 Sonnet, by ExpRAG .63 and without history .24.",
+    differs="A rule prunes by similarity, where the paper's model decides.",
     make=remem,
     on={"k": 4, "share": 0.9},
 )

@@ -17,6 +17,8 @@ from keepworth.methods.policies._parts import NOTHING, Unvalued, eligible
 from keepworth.methods.policies._selection import AllRetrieved
 from keepworth.registry import Method
 
+MOST_ACTIONS = 20
+
 
 @dataclass(frozen=True, slots=True)
 class GoalAndObservation:
@@ -58,23 +60,19 @@ class ExperienceTable:
     """Writes a record per (goal, observation) with a value for each action tried (arXiv 2306.07929).
 
     G_t = sum of the next n rewards + gamma^n * max_a Q(k_{t+n}, a); Q <- Q + (G - Q) / N. n = 0 sums to the episode's end, as the
-    released scripts do. The step rewards are 0 except the last, which is the outcome, scaled to +1 or -1 where `signed`; with
-    `steps` every choice has its own reward, scaled alike.
+    released scripts do. The step rewards are 0 except the last, which is the outcome, scaled to +1 or -1; with `steps`
+    every choice has its own reward, scaled alike. A record has at most `MOST_ACTIONS` actions.
     """
 
     n: int = 0
     gamma: float = 1.0
-    signed: bool = True
     steps: bool = False
-    most_actions: int = 20
 
     def __call__(self, finished: Finished) -> list[Advice]:
         uses, pool = finished.choices, finished.pool
         assert pool is not None
-        step_rewards = [use.reward for use in uses] if self.steps else [finished.outcome]
-        if self.signed:
-            step_rewards = [2.0 * reward - 1.0 for reward in step_rewards]
-        rewards = [0.0] * (len(uses) - len(step_rewards)) + step_rewards
+        given = [use.reward for use in uses] if self.steps else [finished.outcome]
+        rewards = [0.0] * (len(uses) - len(given)) + [2.0 * reward - 1.0 for reward in given]
         drafts: dict[tuple[str, str], dict[str, Any]] = {}
         index = {
             (pool.items[row].metadata["goal"], pool.items[row].metadata["observation"]): int(row)
@@ -96,14 +94,12 @@ class ExperienceTable:
             q, n = dict(record["q"]), dict(record["n"])
             n[use.taken] = n.get(use.taken, 0) + 1
             q[use.taken] = q.get(use.taken, 0.0) + (total - q.get(use.taken, 0.0)) / n[use.taken]
-            if len(q) > self.most_actions:
+            if len(q) > MOST_ACTIONS:
                 worst = min(q, key=lambda action: q[action])
                 del q[worst], n[worst]
             fresh = {**record, "q": q, "n": n, "visits": record["visits"] + 1}
             if row is not None:
-                best = max(q, key=lambda action: q[action])
-                fresh["do"] = (best,) if q[best] > 0 else ()
-                fresh["avoid"] = tuple(action for action in q if q[action] <= 0)
+                fresh["do"], fresh["avoid"] = _advice_of(q)
                 pool.revise(row, **fresh)
             else:
                 drafts[key] = fresh
@@ -111,52 +107,47 @@ class ExperienceTable:
 
 
 def _case_of(data: dict[str, Any]) -> Advice:
-    q = data["q"]
-    best = max(q, key=lambda action: q[action])
     text = f"{data['goal']} {data['observation']}".strip()
-    return Advice(
-        text,
-        text,
-        do=(best,) if q[best] > 0 else (),
-        avoid=tuple(action for action in q if q[action] <= 0),
-        good=q[best] > 0,
-        kind=ItemKind.CASE,
-        extra={key: data[key] for key in ("goal", "observation", "q", "n", "visits")},
-    )
+    do, avoid = _advice_of(data["q"])
+    extra = {key: data[key] for key in ("goal", "observation", "q", "n", "visits")}
+    return Advice(text, text, do, avoid, good=bool(do), kind=ItemKind.CASE, extra=extra)
 
 
-@dataclass(frozen=True, slots=True)
-class EncouragedDiscouraged:
+def _advice_of(q: dict[str, float]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the action to do, the best one if its value is positive, and the actions to avoid."""
+    best = max(q, key=lambda action: q[action])
+    return (best,) if q[best] > 0 else (), tuple(action for action in q if q[action] <= 0)
+
+
+def encouraged_and_discouraged(items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
     """Shows REMEMBERER's exemplars (arXiv 2306.07929): the best action is encouraged if its value is positive; actions at or
     below min(0, the record's mean) are discouraged. The released code discourages values of exactly 0, which fails with negative
     ones."""
-
-    def __call__(self, items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
-        blocks: list[str] = []
-        pairs: list[tuple[str, float, float]] = []
-        for item, near in zip(items, similarities, strict=True):
-            if "q" not in item.metadata:
-                # An observation of this episode, or a record from outside, has no values: its text is shown as it is.
-                blocks.append(f"- {as_line(item.text)}")
-                pairs += combined_advice([item], query, [near])
-                continue
-            values: dict[str, float] = item.metadata["q"]
-            ranked = sorted(values, key=lambda action: -values[action])
-            mean = sum(values.values()) / len(values)
-            encouraged = [action for action in ranked[:1] if values[action] > 0.0]
-            discouraged = [action for action in ranked[1:] if values[action] <= min(0.0, mean)]
-            if not encouraged:
-                discouraged = [action for action in ranked if values[action] <= 0.0]
-            data = item.metadata
-            blocks.append(
-                f"Goal: {as_line(data['goal'])}\nObservation: {as_line(data['observation'])}\n"
-                + "Encouraged: "
-                + "; ".join(f"{as_line(action, ';')} -> {values[action]:.2f}" for action in encouraged)
-                + "\nDiscouraged: "
-                + "; ".join(f"{as_line(action, ';')} -> {values[action]:.2f}" for action in discouraged)
-            )
-            pairs += [(action, 1.0, near) for action in encouraged] + [(action, -1.0, near) for action in discouraged]
-        return Presented("\n\n".join(blocks), tuple(pairs))
+    blocks: list[str] = []
+    pairs: list[tuple[str, float, float]] = []
+    for item, near in zip(items, similarities, strict=True):
+        if "q" not in item.metadata:
+            # An observation of this episode, or a record from outside, has no values: its text is shown as it is.
+            blocks.append(f"- {as_line(item.text)}")
+            pairs += combined_advice([item], query, [near])
+            continue
+        values: dict[str, float] = item.metadata["q"]
+        ranked = sorted(values, key=lambda action: -values[action])
+        mean = sum(values.values()) / len(values)
+        encouraged = [action for action in ranked[:1] if values[action] > 0.0]
+        discouraged = [action for action in ranked[1:] if values[action] <= min(0.0, mean)]
+        if not encouraged:
+            discouraged = [action for action in ranked if values[action] <= 0.0]
+        data = item.metadata
+        blocks.append(
+            f"Goal: {as_line(data['goal'])}\nObservation: {as_line(data['observation'])}\n"
+            + "Encouraged: "
+            + "; ".join(f"{as_line(action, ';')} -> {values[action]:.2f}" for action in encouraged)
+            + "\nDiscouraged: "
+            + "; ".join(f"{as_line(action, ';')} -> {values[action]:.2f}" for action in discouraged)
+        )
+        pairs += [(action, 1.0, near) for action in encouraged] + [(action, -1.0, near) for action in discouraged]
+    return Presented("\n\n".join(blocks), tuple(pairs))
 
 
 def rememberer(*, k: int = 2, share: float = 0.5, n: int = 0, gamma: float = 1.0, steps: bool = False) -> Policy:
@@ -166,16 +157,9 @@ def rememberer(*, k: int = 2, share: float = 0.5, n: int = 0, gamma: float = 1.0
         n: Steps before bootstrapping; 0 sums to the end of the episode.
         steps: Whether single steps have rewards of their own.
     """
-    return Policy(
-        "rememberer",
-        whole,
-        GoalAndObservation(k, share),
-        Unvalued(),
-        AllRetrieved(k),
-        EncouragedDiscouraged(),
-        ExperienceTable(n=n, gamma=gamma, steps=steps),
-        (Capacity(500),),
-    )
+    retriever, selector, presenter = GoalAndObservation(k, share), AllRetrieved(k), encouraged_and_discouraged
+    writer = ExperienceTable(n, gamma, steps)
+    return Policy("rememberer", whole, retriever, Unvalued(), selector, presenter, writer, (Capacity(500),))
 
 
 METHOD = Method(

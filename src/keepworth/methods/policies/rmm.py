@@ -82,7 +82,7 @@ class Reranker:
     def slopes(
         self, query: Floats, items: Floats, slate: Sequence[int], advantages: Sequence[float]
     ) -> tuple[Floats, Floats]:
-        """Returns the gradients of `weighted_log_probability` by W_q and W_m, each of shape (d, d)."""
+        """Returns the gradients by W_q and W_m, each of shape (d, d), of the sum that `by_logits` names."""
         new_query, new_items = self.moved(query, items)
         by_score = by_logits(new_items @ new_query / self.temperature, slate, advantages) / self.temperature
         return np.outer(new_items.T @ by_score, query), np.outer(new_query, items.T @ by_score)
@@ -106,17 +106,8 @@ class Reranker:
             self._slopes.clear()
 
 
-def weighted_log_probability(logits: Floats, slate: Sequence[int], advantages: Sequence[float]) -> float:
-    """Returns the sum over the slate's places of advantage * log P(this item | the places before), P of Plackett and Luce."""
-    left, total = np.array(logits, dtype=np.float64), 0.0
-    for index, advantage in zip(slate, advantages, strict=True):
-        total += advantage * float(left[index] - left.max() - np.log(np.exp(left - left.max()).sum()))
-        left[index] = -np.inf
-    return total
-
-
 def by_logits(logits: Floats, slate: Sequence[int], advantages: Sequence[float]) -> Floats:
-    """Returns the gradient of `weighted_log_probability` by the logits, shape (n,)."""
+    """Returns the gradient by the logits, shape (n,), of the sum over the slate of advantage * `log_plackett_luce`."""
     left, slope = np.array(logits, dtype=np.float64), np.zeros(len(logits))
     for index, advantage in zip(slate, advantages, strict=True):
         chances = np.exp(left - left.max())
@@ -125,8 +116,6 @@ def by_logits(logits: Floats, slate: Sequence[int], advantages: Sequence[float])
         left[index] = -np.inf
     return slope
 
-
-# Citations.
 
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 NO_CITATION = "[NO_CITE]"
@@ -161,9 +150,6 @@ def cites_by_words(answer: str, question: str, texts: Sequence[str]) -> list[int
     return [index for index, share in enumerate(shares) if share == most] if most >= 0.5 else []
 
 
-# The policy.
-
-
 class CitedReward:
     """Values items by the reranker's score, which learns from citations. A choice without an action, or whose action has no
     citation, is not learned from. `start` is a trained reranker to continue from."""
@@ -187,8 +173,7 @@ class CitedReward:
                 "Start from one that was learned with this encoder.",
             )
         logits = self.reranker.logits(*_vectors(query, candidates, pool))
-        # The selector divides by tau.
-        return Values(logits * self.reranker.temperature, np.zeros(len(candidates.rows)))
+        return Values(logits * self.reranker.temperature, np.zeros(len(logits)))  # the selector divides by tau
 
     def learn(self, use: Use, pool: Pool) -> None:
         ids = [pool.items[row].id for row in use.rows]
@@ -232,8 +217,7 @@ def rmm(
     Raises:
         InvalidPolicy: For a setting out of its range.
     """
-    sizes = {"temperature": temperature, "rate": rate}
-    need("rmm", count={"pool": pool, "batch": batch}, positive=sizes)
+    need("rmm", count={"pool": pool, "batch": batch}, positive={"temperature": temperature, "rate": rate})
     valuer = CitedReward(start, temperature=temperature, rate=rate, baseline=baseline, batch=batch)
     return Policy("rmm", whole, MostSimilar(pool), valuer, BestValue(k, temperature=temperature), with_ids)
 
@@ -245,7 +229,7 @@ METHOD = Method(
     paper="arXiv 2503.08026",
     about="Learns a reranker from what replies cite, while `reflect` makes topics of sessions",
     tags=("token", "factual", "formation", "retrieval"),
-    claim=("LongMemEval Recall@5 is 69.8 and accuracy 70.4, by plain retrieval 62.4 and 63.6."),
+    claim="LongMemEval Recall@5 is 69.8 and accuracy 70.4, by plain retrieval 62.4 and 63.6.",
     differs=(
         "Noise is added to s / tau so that a choice has its exact probability, items are cited by their ids, "
         "both matrices start at zero, and rules make the topics."

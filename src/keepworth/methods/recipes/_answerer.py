@@ -128,9 +128,6 @@ def fit(
     return prompt
 
 
-# Reader: the frozen answerer, which measures the worth of a memory.
-
-
 Query = tuple[str, Sequence[str]]
 """(question, memories in the order of the prompt)."""
 
@@ -152,17 +149,8 @@ class ModelReader:
     weights: the name of its trained weights, if any: the identity distinguishes a trained reader from an untrained one.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        *,
-        max_tokens: int = 16,
-        style: Style = Style.DIRECT,
-        weights: str = "",
-    ) -> None:
-        self._model = model
-        self._max_tokens = max_tokens
-        self._style = style
+    def __init__(self, model: Model, *, max_tokens: int = 16, style: Style = Style.DIRECT, weights: str = "") -> None:
+        self._model, self._max_tokens, self._style = model, max_tokens, style
         self._weights = f"+{weights}" if weights else ""
         self._cache: dict[tuple[str, bytes], str] = {}
 
@@ -175,8 +163,7 @@ class ModelReader:
         prompts: dict[tuple[str, bytes], Tokens] = {}
         keys = []
         for question, memories in queries:
-            shown = [Shown(str(number), 0.0, memory) for number, memory in enumerate(memories)]
-            prompt, _ = fit(self._model, shown, question, self._max_tokens, self._style)
+            prompt = self._prompt(question, memories, self._max_tokens)
             key = identity, hashlib.sha256(repr(prompt).encode()).digest()
             keys.append(key)
             if key not in self._cache:
@@ -186,6 +173,10 @@ class ModelReader:
             for key, (sample,) in zip(prompts, self._model.sample(list(prompts.values()), greedy), strict=True):
                 self._cache[key] = parse(self._model.decode(sample.ids), self._style)[0]
         return [self._cache[key] for key in keys]
+
+    def _prompt(self, question: str, memories: Sequence[str], max_tokens: int) -> Tokens:
+        shown = [Shown(str(number), 0.0, memory) for number, memory in enumerate(memories)]
+        return fit(self._model, shown, question, max_tokens, self._style)[0]
 
     @property
     def room(self) -> int:
@@ -204,10 +195,8 @@ class ModelReader:
             for _, group in groupby(queries[start : start + TOGETHER], key=lambda query: tuple(query[1])):
                 asked = list[tuple[Tokens, list[Tokens]]]()
                 for question, memories, options in group:
-                    shown = [Shown(str(number), 0.0, memory) for number, memory in enumerate(memories)]
                     endings = [self._model.encode_continuation(f" {as_line(option)}\n") for option in options]
-                    prompt, _ = fit(self._model, shown, question, max(map(len, endings)), self._style)
-                    asked.append((prompt, endings))
+                    asked.append((self._prompt(question, memories, max(map(len, endings))), endings))
                 columns = zip(*(prompt for prompt, _ in asked), strict=False)
                 head = tuple(column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns))
                 branches = [(*prompt[len(head) :], *ending) for prompt, endings in asked for ending in endings]

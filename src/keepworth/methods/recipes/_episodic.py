@@ -137,10 +137,8 @@ class RememberedEpisodes(Source):
     """Uses an `EpisodicReward` in a training: every sampled episode gets the term `episodic`, and is then stored.
 
     Args:
-        reward: An empty one.
         encode: Texts to vectors [n, D].
         compared: Returns the text of an episode to compare, such as its answer or the bank that it left.
-        weight: Weight of the term.
     """
 
     name, replays = "episodic", False

@@ -42,12 +42,8 @@ def people_reading(split: str, count: int, seed: int = 0, *, sections: int = 3, 
     the same n.
 
     No name of one split occurs in another. answers: one value, a word. tags: type (the attribute), split, changed. Raises
-    UnknownName for a split; ValueError for a text too short to hold a change.
+    UnknownName for a split.
     """
-    if sections < 2 or sentences < 1:
-        raise ValueError(
-            f"people_reading: at least two sections of one sentence, not sections={sections}, sentences={sentences}"
-        )
     checked_split(split)
     return [_task(split, index, seed, sections, sentences) for index in range(count)]
 
@@ -136,24 +132,16 @@ def _other(person: str, attribute: Attribute, pairs: set[tuple[str, str]], split
             return draw.choice(what.states).format(n=who, v=draw.choice(values_of(what, split)))
 
 
-# Document: a text shown section by section, then a question about it.
-#
-# After the task of "MemAgent: Reshaping Long-Context LLM with Multi-Conv RL-based Memory Agent" (arXiv 2507.02259): the text
-# may be longer than any window. The question is known from the start; the reward comes from the answer alone.
-
-
 Sections = Callable[[Task], Sequence[str]]
 """Returns the text of a task, in sections."""
-
 
 LOGGED = ("token_f1", "exact_match")
 
 
 class Document:
-    """An environment that shows `sections` of the task one after the other, whatever the agent does; then the question.
-
-    reward: the verifier that counts; those of `LOGGED` are logged too.
-    """
+    """An environment that shows `sections` of the task one after the other, whatever the agent does; then the question, which is
+    known from the start (the task of MemAgent, arXiv 2507.02259). reward: the verifier that counts; those of `LOGGED` are logged
+    too."""
 
     def __init__(self, sections: Sections, reward: str = "token_f1") -> None:
         self._sections, self._reward = sections, reward

@@ -11,7 +11,7 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes._answerer import ModelReader, Style
 from keepworth.models.adapter import load_trained
-from keepworth.models.files import ModelKind, path_of
+from keepworth.models.files import ModelKind, path_of, sha256_of
 from keepworth.recipes.settings import TrainingSettings
 from keepworth.recipes.trained import kept_weights
 from keepworth.recipes.training import loaded_model
@@ -42,8 +42,6 @@ def found_reader(named: str | None, model: str, style: str, run: RunFolder) -> F
     Raises KeepworthError, with a fix, where the run, its weights or its model is missing, or where it was trained in another
     style.
     """
-    from keepworth.models.files import sha256_of
-
     if not named:
         return FoundReader(model, None, "")
     at = Path(named)

@@ -54,14 +54,9 @@ def string_tasks(
     belongs to training only if every neighbouring pair in it does, so that depth 3 of "test" has pairs that were never trained
     on. A composition is held out only if it does something new (`novel`).
     length: words of the argument. answers: the value, words joined by blanks. tags: split, depth, composition.
-    Raises UnknownName for a split; ValueError for numbers out of range, or for more tasks than there are.
+    Raises UnknownName for a split; ValueError for more tasks than there are.
     """
     require_known("split", split, SPLITS)
-    if count < 1 or depth < 1 or not depth < length <= 8:
-        raise ValueError(
-            f"string_tasks: count and depth are at least 1 and length is depth + 1 to 8, not count={count}, depth={depth}, "
-            f"length={length}"
-        )
     chosen = novel(split, depth, length) if only is None else covering(split, depth)[:only]
     if not chosen:
         raise ValueError(f"string_tasks: {split} has no composition of depth {depth}")

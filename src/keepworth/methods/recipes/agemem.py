@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -31,12 +31,11 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import GroupStd, KlLoss, Outcome
 from keepworth.learning.objective.presets import varied
 from keepworth.methods.recipes import bounded_bank
-from keepworth.methods.recipes._bank.parted import ChunkTurn, PartedBank, most_specific_calls
-from keepworth.methods.recipes._bank.staged import STORE, StagedWriting, WritingStage
+from keepworth.methods.recipes._bank.parted import BankCall, ChunkTurn, PartedBank, most_specific_calls
+from keepworth.methods.recipes._bank.staged import MESSAGE, STORE, StagedWriting, WritingStage
 from keepworth.methods.writers._importance import specificity
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import GROUP_RELATIVE, Count
-from keepworth.registry import Method
 from keepworth.tasks.metrics import tokens
 
 if TYPE_CHECKING:
@@ -64,14 +63,12 @@ AGEMEM = varied(
 class Config(bounded_bank.ChunkConfig):
     """Settings: the bounded bank as the long-term store, and a context too small for all that comes into it."""
 
+    default_objective: ClassVar[Objective] = AGEMEM
+
     distractors: Count = Field(default=5, description="facts of another stream that fill the context in stage 2")
     window: Count = Field(default=96, description="tokens of the context; what does not fit is not read")
     retrievals: Count = Field(default=3, description="entries that may be retrieved in stage 3")
     shortened: Count = Field(default=6, description="words of a message that was shortened")
-
-    @property
-    def default_objective(self) -> Objective:
-        return AGEMEM
 
 
 def system(config: Config) -> Trainable:
@@ -108,9 +105,6 @@ def staged(config: Config, stream: FactStream, bank: BoundedBank, streams: Write
     )
 
 
-# Rewards.
-
-
 def earned(course: WritingCourse, answered: BankAnswer) -> list[RewardTerm]:
     """Returns R as terms of the episode, and the answer's score with weight 0 as the metric."""
     now: StagedWriting = course  # type: ignore[assignment]
@@ -135,10 +129,7 @@ def context_reward(now: StagedWriting) -> float:
 def prevention(now: StagedWriting) -> float:
     """Returns 1 if a message was removed or shortened and the final context fits, else 0. A call that changed nothing does not
     count; the paper's flag counts any call."""
-    reduced = any(
-        call.changed and call.call is not None and call.call.part == "M" for turn in now.turns for call in turn.calls
-    )
-    return float(reduced and now.used <= now.window)
+    return float(bool(done(now.turns, MESSAGE)) and now.used <= now.window)
 
 
 def preservation(now: StagedWriting) -> float:
@@ -161,13 +152,13 @@ def quality(now: StagedWriting) -> float:
 
 def maintenance(turns: Sequence[ChunkTurn]) -> float:
     """Returns 1 if an entry of the store was updated or deleted, else 0."""
-    return float(
-        any(
-            call.changed and call.call is not None and call.call.part == "L" and call.call.entry is not None
-            for turn in turns
-            for call in turn.calls
-        )
-    )
+    return float(any(call.entry is not None for call in done(turns, STORE)))
+
+
+def done(turns: Sequence[ChunkTurn], part: str) -> list[BankCall]:
+    """Returns the calls about a part that changed something."""
+    changes = (call.call for turn in turns for call in turn.calls if call.changed)
+    return [call for call in changes if call is not None and call.part == part]
 
 
 def relevance(now: StagedWriting) -> float:
@@ -193,9 +184,6 @@ def tokens_of(texts: Collection[str]) -> set[str]:
     return {word for text in texts for word in tokens(text)}
 
 
-# Rules: the one that is imitated first, and those that it is compared with.
-
-
 def imitated(now: StagedWriting, config: Config) -> str:
     """Returns the rule's response: store the most specific facts, remove every message, retrieve entries that share most words
     with the question."""
@@ -211,9 +199,8 @@ def fetched(now: StagedWriting, retrievals: int) -> str:
     if now.stage is WritingStage.ANSWER:
         words = tokens_of([now.question]) - COMMON
         entries = now.bank.entries(STORE)
-        order = sorted(
-            range(len(entries)), key=lambda number: (-len(words & tokens_of([entries[number].text])), -number)
-        )
+        shared = [len(words & tokens_of([entry.text])) for entry in entries]
+        order = sorted(range(len(entries)), key=lambda number: (-shared[number], -number))
         calls += [f"R{number}" for number in sorted(order[:retrievals])]
     return " ".join(calls) or "none"
 
@@ -236,16 +223,14 @@ def knowing(now: StagedWriting, stream: FactStream) -> str:
     return fetched(now, len(now.bank.entries(STORE)))
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="agemem",
     title="AgeMem",
     paper="arXiv 2601.01885",
-    about=("Trains a writer that stores, filters and retrieves in three stages, with one reward for every step"),
+    about="Trains a writer that stores, filters and retrieves in three stages, with one reward for every step",
     tags=("token", "factual", "working", "formation", "evolution", "retrieval"),
     claim="It scores 41.96 over five sets with Qwen2.5-7B, 33.43 without RL and 28.05 without memory.",
-    differs=("It writes into the bounded bank, rules replace the judges, and stages have a fixed number of turns."),
+    differs="It writes into the bounded bank, rules replace the judges, and stages have a fixed number of turns.",
     label="small",
     make=Recipe(Config, system),
-    extra="train",
 )

@@ -14,9 +14,8 @@ from pydantic import Field
 
 from keepworth.methods.recipes import strings
 from keepworth.recipes.hooks import Hooks
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import Count
-from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.episodes import Group, Task
@@ -59,15 +58,13 @@ def system(config: Config) -> System:
     return replace(strings.system(config), hooks=Hooks(regroup=regroup))
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="agent_rlvr",
     title="Agent-RLVR",
     paper="arXiv 2506.11425",
     about="Tries a task that a whole group fails again with guidance, which the update does not see",
     claim="SWE-bench Verified rises from 9.4 to 22.4 % with Qwen2.5-72B-Instruct.",
-    differs=("Compositions of strings replace repositories, and the group's policy gradient replaces DPO on pairs."),
+    differs="Compositions of strings replace repositories, and the group's policy gradient replaces DPO on pairs.",
     label="small",
     make=Recipe(Config, system),
-    extra="train",
 )

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import Amount, Count, Idle, Settings
 from keepworth.recipes.system import CALLS, Measured, System
-from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.agents.agent import Agent
@@ -23,15 +22,8 @@ if TYPE_CHECKING:
     from keepworth.episodes import Task
     from keepworth.memory.overlay import Bank
 
-# (question, expression, number), in whole sentences as in the data sets.
+# (story, question, query, expression, number), in whole sentences as in the data sets.
 _EXAMPLES = (
-    ("Mary had 7 pens. She lost 3 of them. How many pens does Mary have left?", "7 - 3", "4"),
-    ("A box holds 6 eggs. How many eggs are there in 5 boxes?", "6 * 5", "30"),
-    ("Tom has 8 toys and Ann has 9 toys. How many toys do they have together?", "8 + 9", "17"),
-)
-
-# (story, question, query, expression, number): the same examples, with the story separate.
-_STORIES = (
     ("Mary had 7 pens. She lost 3 of them.", "How many pens does Mary have left?", "Mary pens", "7 - 3", "4"),
     ("A box holds 6 eggs.", "How many eggs are there in 5 boxes?", "eggs box", "6 * 5", "30"),
     ("Tom has 8 toys and Ann has 9 toys.", "How many toys do they have together?", "toys together", "8 + 9", "17"),
@@ -84,14 +76,16 @@ def head(answer: str, remembered: bool = False) -> str:
     from keepworth.environments.tool_use import ANSWER, tool
 
     if answer != "calculator":
-        column = 1 if answer == "expression" else 2
-        return "".join(f"Question: {example[0]}\nAnswer: {example[column]}\n\n" for example in _EXAMPLES)
+        return "".join(
+            f"Question: {story} {question}\nAnswer: {expression if answer == 'expression' else number}\n\n"
+            for story, question, _, expression, number in _EXAMPLES
+        )
     used = tool(calculate).description.name
     return "".join(
         f"{opening(question if remembered else f'{story} {question}')}"
         f"{f' {RECALL.name}: {query}{chr(10)}{RESULT} {story}{chr(10)}{TURN}' if remembered else ''}"
         f" {used}: {expression}\n{RESULT} {number}\n{TURN} {ANSWER}: {number}\n\n"
-        for story, question, query, expression, number in _STORIES
+        for story, question, query, expression, number in _EXAMPLES
     )
 
 
@@ -170,8 +164,7 @@ def system(config: Config) -> System:
 RECALLS = 1
 """The most searches of memory before an action."""
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="arithmetic",
     title="Arithmetic",
     about=(
@@ -180,5 +173,4 @@ METHOD = Method(
     ),
     differs="Not published: this project's own.",
     make=Recipe(Config, system),
-    extra="train",
 )

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import Amount, Count, Rate, WarmStarted
-from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.episodes import Episode
@@ -116,16 +115,12 @@ def system(config: Config) -> Trainable:
     return BankWriter()
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="bounded_bank",
     title="Bounded bank",
     about="Learns what to keep of a stream of facts from what a frozen reader answers",
     tags=("token", "factual", "formation", "evolution"),
-    differs=(
-        "This project's own baseline for Memory-R2 and Fine-Mem: every write gets the reward of the whole stream."
-    ),
+    differs="This project's own baseline for Memory-R2 and Fine-Mem: every write gets the reward of the whole stream.",
     label="small",
     make=Recipe(Config, system),
-    extra="train",
 )

@@ -18,9 +18,8 @@ from keepworth.episodes.episode import UNSOUND, Episode, Group, episode_from_jso
 from keepworth.learning.collect.sources import Source
 from keepworth.methods.recipes import strings
 from keepworth.recipes.hooks import Hooks
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import Count
-from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.episodes import Task
@@ -112,8 +111,7 @@ def system(config: Config) -> System:
     return replace(strings.system(config), hooks=Hooks(regroup=regroup, sources=(pool,)))
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="dart",
     title="DART",
     paper="arXiv 2509.23866",
@@ -122,5 +120,4 @@ METHOD = Method(
     differs="It trains on compositions of strings, and has one of the paper's four devices, the pool.",
     label="small",
     make=Recipe(Config, system),
-    extra="train",
 )

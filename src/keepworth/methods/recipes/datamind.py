@@ -18,9 +18,8 @@ from keepworth.learning.collect.curriculum import batch
 from keepworth.learning.collect.sources import Source
 from keepworth.methods.recipes import strings
 from keepworth.recipes.hooks import Hooks
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import Count
-from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
@@ -94,8 +93,7 @@ def system(config: Config) -> System:
     )
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="datamind",
     title="DataMind's mixture",
     paper="arXiv 2509.25084",
@@ -104,5 +102,4 @@ METHOD = Method(
     differs="It trains on compositions of strings, and has only the mixed loss of the pipeline.",
     label="small",
     make=Recipe(Config, system),
-    extra="train",
 )

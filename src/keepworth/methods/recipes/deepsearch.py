@@ -11,27 +11,27 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
+from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Advantage, part
 from keepworth.learning.objective.presets import varied
 from keepworth.methods.recipes import strings
 from keepworth.recipes.hooks import Hooks
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import GROUP_RELATIVE, Count, Idle, Refill, is_supervised
-from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from keepworth.episodes import Episode, Sample, Segment, Task
+    from keepworth.episodes import Episode, Sample, Task
     from keepworth.episodes.model import Tokens
     from keepworth.learning.collect.groups import EpisodeContext
     from keepworth.learning.objective.advantage import CreditTable
-    from keepworth.learning.objective.options import Objective
     from keepworth.models.inprocess import InProcessModel
     from keepworth.recipes.system import System
 
@@ -60,6 +60,9 @@ OBJECTIVE = varied(GROUP_RELATIVE, name="deepsearch", advantage=TurnReward())
 class Config(strings.Config):
     """Settings: the strings recipe with trees in place of groups. A value is soft-clipped: tanh(q), at most 1."""
 
+    default_objective: ClassVar[Objective] = OBJECTIVE
+    holds: ClassVar[frozenset[str]] = frozenset({"rewards of turns"})
+
     refill: Refill = 0
     searches: Count = Field(default=4, description="answers that are drawn to their end in a tree")
     width: Count = Field(default=2, description="nodes that are drawn at once behind the best of the frontier")
@@ -70,14 +73,6 @@ class Config(strings.Config):
         yield from super().idle()
         if not is_supervised(self):
             yield ("group_size",), "with trees in the place of groups", "set searches"
-
-    @property
-    def holds(self) -> frozenset[str]:
-        return frozenset({"rewards of turns"})
-
-    @property
-    def default_objective(self) -> Objective:
-        return OBJECTIVE
 
 
 @dataclass(eq=False, slots=True)
@@ -90,7 +85,6 @@ class Node:
     ended: bool = False
     value: float = 0.0
     right: bool = False
-    children: list[Node] = field(default_factory=list)
 
     @property
     def tokens(self) -> Tokens:
@@ -107,11 +101,8 @@ class Node:
         assert self.parent is not None
         assert self.sample is not None
         unsure = -sum(self.sample.logprobs) / max(1, len(self.sample.logprobs))
-        return (
-            PARENT_VALUE * math.tanh(self.parent.value)
-            + UNSURE * unsure
-            + DEPTH * math.sqrt(len(self.path) / max(1, deepest))
-        )
+        deep = math.sqrt(len(self.path) / max(1, deepest))
+        return PARENT_VALUE * math.tanh(self.parent.value) + UNSURE * unsure + DEPTH * deep
 
 
 def back_up(leaf: Node, reward: float, decay: float) -> None:
@@ -152,7 +143,6 @@ async def grow(task: Task, context: EpisodeContext, model: InProcessModel, confi
         node = Node(parent, parent.tokens, sample)
         node.ended = len(sample.ids) < config.node_tokens or sample.ids[-1] in stops
         node.ended = node.ended or len(node.path) * config.node_tokens >= config.max_tokens
-        parent.children.append(node)
         return node
 
     while len(leaves) < config.searches:
@@ -176,24 +166,11 @@ def episode_of(task: Task, leaf: Node, mean: float, model: InProcessModel, confi
     from keepworth.episodes import Episode, RewardTerm, Segment, StopReason
     from keepworth.episodes.episode import RewardScope
 
-    segments: list[Segment] = []
-    for node in leaf.path:
-        assert node.sample is not None
-        text = model.decode(node.sample.ids)
-        drawn = node.sample
-        segments.append(
-            Segment(
-                "policy",
-                "tree",
-                node.prompt,
-                drawn.ids,
-                drawn.logprobs,
-                config.temperature,
-                drawn.finish,
-                drawn.spans,
-                text,
-            )
-        )
+    segments = tuple(
+        Segment.of(node.sample, "policy", "tree", node.prompt, model.decode(node.sample.ids), config.temperature)
+        for node in leaf.path
+        if node.sample is not None
+    )
     turns = [
         RewardTerm("node", node.value - mean, scope=RewardScope.SEGMENT, segment=number, shaping=True)
         for number, node in enumerate(leaf.path)
@@ -203,7 +180,7 @@ def episode_of(task: Task, leaf: Node, mean: float, model: InProcessModel, confi
         task=task.key,
         role="policy",
         question=task.input,
-        segments=tuple(segments),
+        segments=segments,
         answer="".join(segment.text for segment in segments).strip(),
         expected=task.answers,
         rewards=(RewardTerm("same_words", float(leaf.right), 0.0), *turns),
@@ -214,25 +191,20 @@ def episode_of(task: Task, leaf: Node, mean: float, model: InProcessModel, confi
 
 
 def system(config: Config) -> System:
-    async def tree(task: Task, context: EpisodeContext, model: InProcessModel) -> list[Episode]:
-        return await grow(task, context, model, config)
-
-    plain = strings.system(config)
-    return replace(plain, hooks=Hooks(group_rollout=None if is_supervised(config) else tree))
+    tree = None if is_supervised(config) else partial(grow, config=config)
+    return replace(strings.system(config), hooks=Hooks(group_rollout=tree))
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="deepsearch",
     title="DeepSearch",
     paper="arXiv 2509.25454",
     about="Grows a tree of answers for each task, and gives every node a value",
-    claim=("The mean over six mathematics sets is 62.95 with 1.5B parameters, in 330 GPU hours instead of 1,883."),
+    claim="The mean over six mathematics sets is 62.95 with 1.5B parameters, in 330 GPU hours instead of 1,883.",
     differs=(
         "It trains on compositions of strings, without clip, UCT or replay of solved tasks, and estimates "
         "entropy from what was drawn."
     ),
     label="small",
     make=Recipe(Config, system),
-    extra="train",
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -17,14 +18,16 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import preset
 from keepworth.methods.objectives._turns import StepIndex
 from keepworth.methods.recipes import bounded_bank
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import Count, Idle, Share, objective_of
-from keepworth.registry import Method
 
 
 class Config(bounded_bank.Config):
     """Settings: the bounded bank with a reward for each write. An objective that compares whole episodes gets the answer's reward
     alone."""
+
+    default_objective: ClassVar[Objective] = preset("fine_mem")
+    holds: ClassVar[frozenset[str]] = frozenset({"rewards of turns"})
 
     attributed: float = Field(
         default=0.5, gt=0, le=1, description="the part of the reward that goes to the writes which the answer used"
@@ -37,14 +40,6 @@ class Config(bounded_bank.Config):
         if not self._by_write:
             reason = f"with objective = {objective_of(self).name}, which credits whole episodes"
             yield ("attributed", "used", "format_weight"), reason, "leave objective out"
-
-    @property
-    def default_objective(self) -> Objective:
-        return preset("fine_mem")
-
-    @property
-    def holds(self) -> frozenset[str]:
-        return frozenset({"rewards of turns"})
 
     @property
     def _by_write(self) -> bool:
@@ -113,8 +108,7 @@ def with_lines(episode: Episode, weight: float) -> Episode:
     return replace(episode, rewards=episode.rewards + terms)
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="fine_mem",
     title="Fine-Mem",
     paper="arXiv 2601.08435",
@@ -124,5 +118,4 @@ METHOD = Method(
     differs="A digit for each fact replaces operations, with 135M parameters and a frozen reader.",
     label="small",
     make=Recipe(Config, bounded_bank.system),
-    extra="train",
 )

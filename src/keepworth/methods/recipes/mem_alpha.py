@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -30,9 +30,8 @@ from keepworth.methods.objectives._turns import StepIndex, StepState
 from keepworth.methods.recipes import bounded_bank
 from keepworth.methods.recipes._bank.parted import ChunkedWriting, ChunkTurn, PartedBank, most_specific_calls
 from keepworth.methods.writers._importance import FEATURES, hand_features
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import GROUP_RELATIVE, Count, Idle, Share, objective_of
-from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.episodes import Episode
@@ -61,6 +60,9 @@ clip. No KL, as in the paper's text; its released script has one of 0.001."""
 class Config(bounded_bank.ChunkConfig):
     """Settings: the bounded bank in three parts. An objective that compares whole episodes gets the answer's reward alone."""
 
+    default_objective: ClassVar[Objective] = MEM_ALPHA
+    holds: ClassVar[frozenset[str]] = frozenset({"rewards of turns", "states of turns"})
+
     core_tokens: Count = Field(default=48, description="of the core, longer ones are cut")
     success_weight: Share = Field(default=1.0, description="of the share of a chunk's calls that did something")
     compression_weight: Share = Field(default=0.05, description="of what the memory is shorter than what was read")
@@ -71,14 +73,6 @@ class Config(bounded_bank.ChunkConfig):
         if not self._by_chunk:
             reason = f"with objective = {objective_of(self).name}, which credits whole episodes"
             yield ("success_weight", "compression_weight", "validity_weight"), reason, "leave objective out"
-
-    @property
-    def default_objective(self) -> Objective:
-        return MEM_ALPHA
-
-    @property
-    def holds(self) -> frozenset[str]:
-        return frozenset({"rewards of turns", "states of turns"})
 
     @property
     def _by_chunk(self) -> bool:
@@ -128,32 +122,25 @@ def writing_of(config: Config, facts: Sequence[str], bank: BoundedBank) -> Chunk
     return ChunkedWriting(facts, parted, config.chunk, config.recent, ASK)
 
 
-# Rewards.
-
-
 def success(turn: ChunkTurn) -> float:
     """Returns r2: the share of a response's calls that changed something; a duplicate did not. 0 without a call."""
     return sum(call.changed for call in turn.calls) / len(turn.calls) if turn.calls else 0.0
 
 
 def compression(memory_tokens: int, seen_tokens: int) -> float:
-    """Returns r3 = 1 - tokens in the final memory / tokens of all chunks. Raises ValueError where nothing was read."""
-    if seen_tokens < 1:
-        raise ValueError(f"compression: seen_tokens must be positive, got {seen_tokens}")
+    """Returns r3 = 1 - tokens in the final memory / tokens of all chunks."""
     return 1.0 - memory_tokens / seen_tokens
 
 
 def validity(turn: ChunkTurn) -> float:
     """Returns r4: the share of a response's calls that are valid, 0 without a call. Unparsable and impossible calls are not
     valid. Deletions are: the released judge of the paper scores them 0, which teaches never to delete."""
-    if not turn.calls:
-        return 0.0
     valid = [
         call.outcome == "deleted"
         or (call.outcome == "kept" and call.call is not None and fits(call.call.part, call.fact))
         for call in turn.calls
     ]
-    return sum(valid) / len(valid)
+    return sum(valid) / len(valid) if valid else 0.0
 
 
 def fits(part: str, text: str) -> bool:
@@ -167,9 +154,6 @@ def fits(part: str, text: str) -> bool:
     return text.lower().startswith(("i ", "i'", "my ")) or " my " in text.lower()
 
 
-# The rule that is imitated first. It sees no answer.
-
-
 def part_of(text: str) -> str:
     if fits(EPISODIC, text):
         return EPISODIC
@@ -177,12 +161,11 @@ def part_of(text: str) -> str:
 
 
 def imitated(course: ChunkedWriting, share: int) -> str:
-    """Returns a response by the rule `most specific`, each fact in the part that fits it."""
+    """Returns a response by the rule `most specific`, which sees no answer, each fact in the part that fits it."""
     return most_specific_calls(course, share, part_of, CORE, SEMANTIC)
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="mem_alpha",
     title="Mem-alpha",
     paper="arXiv 2509.25911",
@@ -195,5 +178,4 @@ METHOD = Method(
     ),
     label="small",
     make=Recipe(Config, system),
-    extra="train",
 )

@@ -20,8 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keepworth.methods.recipes._memory_r1.settings import Config
-from keepworth.recipes.recipe import Recipe
-from keepworth.registry import Method
+from keepworth.recipes.recipe import Recipe, recipe_method
 
 if TYPE_CHECKING:
     from keepworth.episodes.model import Model
@@ -54,8 +53,7 @@ def system(config: Config) -> MemoryR1:
     return MemoryR1()
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="memory_r1",
     title="Memory-R1",
     paper="arXiv 2508.19828",
@@ -65,5 +63,4 @@ METHOD = Method(
     differs="The model has 135M parameters, prompts are worked examples, the reward is F1, and each role has a run of its own.",
     label="small",
     make=Recipe(Config, system),
-    extra="train",
 )

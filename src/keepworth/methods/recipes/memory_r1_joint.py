@@ -19,17 +19,23 @@ from keepworth.episodes.episode import Observation, ParseStatus, RewardTerm, Sho
 from keepworth.memory.item import Provenance
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes import _answerer as answerer
-from keepworth.methods.recipes._people_reading import evidence_of, people_reading, right_operations, text_of
+from keepworth.methods.recipes._people_reading import (
+    Document,
+    Sections,
+    evidence_of,
+    people_reading,
+    right_operations,
+    text_of,
+)
 from keepworth.methods.writers import _manager as manager
 from keepworth.recipes.hooks import Hooks
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import Count, Pairs, Rate, WarmStarted
 from keepworth.recipes.system import Measured, Pair, System
-from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.agents.agent import Caller
-    from keepworth.environments.environment import Environment, Step
+    from keepworth.environments.environment import Step
     from keepworth.episodes.episode import MemoryEvent
     from keepworth.methods.writers._manager import ManagerState
     from keepworth.models.inprocess import InProcessModel
@@ -58,32 +64,25 @@ class Config(WarmStarted):
     warm_start_learning_rate: Rate = 3e-4
 
 
-class ScoredByRole:
-    """A document of facts, whose rewards are separate for each role.
+class ScoredByRole(Document):
+    """A document of facts, whose rewards are separate for each role: see `manager_reward` of `Config`."""
 
-    Args:
-        document: Shows one fact after the other, then the question, and scores the answer.
-        manager_reward: See `Config`.
-    """
-
-    def __init__(self, document: Environment, manager_reward: str) -> None:
-        self._document, self._manager_reward = document, manager_reward
+    def __init__(self, facts: Sections, manager_reward: str) -> None:
+        super().__init__(facts)
+        self._manager_reward = manager_reward
         self._asked: list[str] = []
         self._right: list[str] = []
 
     async def reset(self, task: Task, seed: int) -> Observation:
         self._asked, self._right = [], right_operations(task)
-        return await self._document.reset(task, seed)
+        return await super().reset(task, seed)
 
     async def step(self, action: str) -> Step:
-        step = await self._document.step(action)
+        step = await super().step(action)
         if step.stop is None:
             self._asked.append(action)
             return step
         return replace(step, rewards=self._by_role(step.rewards))
-
-    async def close(self) -> None:
-        await self._document.close()
 
     def _by_role(self, answer: Sequence[RewardTerm]) -> tuple[RewardTerm, ...]:
         """Returns the answer's terms, for both roles or for the answerer alone, and the manager's terms."""
@@ -98,13 +97,8 @@ class ScoredByRole:
 
 
 class ManagerAndAnswerer:
-    """Plays both roles: the manager as long as facts come in, then the answerer. Neither reads the other's calls.
-
-    Args:
-        bank: The memory, empty at first.
-        max_tokens: Limit of an answer.
-        managed: Whether the manager decides; else every fact is added.
-    """
+    """Plays both roles: the manager as long as facts come in, then the answerer. Neither reads the other's calls. Where it is not
+    `managed`, every fact is added."""
 
     def __init__(self, bank: Bank, max_tokens: int, managed: bool = True) -> None:
         self.bank, self._max_tokens, self._managed = bank, max_tokens, managed
@@ -183,7 +177,6 @@ def right_calls(model: InProcessModel, task: Task) -> list[Pair]:
 
 
 def system(config: Config) -> System:
-    from keepworth.methods.recipes._people_reading import Document, Sections
     from keepworth.rollouts.driver import Limits, Play
 
     def streams(split: str, count: int, seed: int) -> list[Task]:
@@ -194,9 +187,7 @@ def system(config: Config) -> System:
             assert memory is not None
             return ManagerAndAnswerer(memory, config.max_tokens, managed)
 
-        return Play(
-            lambda task: ScoredByRole(Document(of), config.manager_reward), agent, memory=lambda task: Bank.empty(None)
-        )
+        return Play(lambda task: ScoredByRole(of, config.manager_reward), agent, lambda task: Bank.empty(None))
 
     def imitated(model: InProcessModel) -> list[list[Pair]]:
         from keepworth.recipes.training import batches_of_calls
@@ -228,12 +219,11 @@ def system(config: Config) -> System:
     )
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="memory_r1_joint",
     title="Memory-R1, both roles at once",
     paper="arXiv 2508.19828",
-    about=("Trains a manager and an answerer in one episode, each with its own prompts, rewards and statistics"),
+    about="Trains a manager and an answerer in one episode, each with its own prompts, rewards and statistics",
     tags=("token", "factual", "formation", "evolution", "retrieval"),
     claim="LoCoMo F1 is 45.02 with GRPO on LLaMA-3.1-8B, where each role is trained alone.",
     differs=(
@@ -242,5 +232,4 @@ METHOD = Method(
     ),
     label="small",
     make=Recipe(Config, system),
-    extra="train",
 )

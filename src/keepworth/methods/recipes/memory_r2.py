@@ -9,6 +9,7 @@ come first. docs/recipes.md lists the differences from the paper.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -16,13 +17,15 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import preset
 from keepworth.methods.recipes import bounded_bank
 from keepworth.methods.recipes.bounded_bank import Horizon
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import Idle, Pairs, objective_of
-from keepworth.registry import Method
 
 
 class Config(bounded_bank.Config):
     """Settings: the bounded bank with re-rolls and shorter streams first. An objective without `local_weight` has no re-rolls."""
+
+    default_objective: ClassVar[Objective] = preset("memory_r2")
+    holds: ClassVar[frozenset[str]] = frozenset({"re-rolls"})
 
     horizons: tuple[Horizon, ...] = Field(
         default=(Horizon(steps=8, length=8),),
@@ -40,20 +43,11 @@ class Config(bounded_bank.Config):
             yield ("rerolls", "reroll_share"), reason, "leave objective out"
 
     @property
-    def default_objective(self) -> Objective:
-        return preset("memory_r2")
-
-    @property
-    def holds(self) -> frozenset[str]:
-        return frozenset({"re-rolls"})
-
-    @property
     def local(self) -> tuple[int, float] | None:
         return None if objective_of(self).local_weight is None else (self.rerolls, self.reroll_share)
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="memory_r2",
     title="Memory-R2",
     paper="arXiv 2605.21768",
@@ -63,5 +57,4 @@ METHOD = Method(
     differs="A digit for each fact replaces operations, with 135M parameters, one role and a frozen reader.",
     label="small",
     make=Recipe(Config, bounded_bank.system),
-    extra="train",
 )

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -27,9 +27,8 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import preset
 from keepworth.methods.recipes import bounded_bank
 from keepworth.methods.recipes._episodic import EpisodicReward, RememberedEpisodes
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import Amount, Count, Idle, Share, objective_of
-from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.learning.watch.progress import Progress
@@ -38,6 +37,9 @@ if TYPE_CHECKING:
 
 class Config(bounded_bank.Config):
     """Settings: the bounded bank with an intrinsic reward. An objective without its term gets the answer's reward alone."""
+
+    default_objective: ClassVar[Objective] = preset("memory_r_plus")
+    holds: ClassVar[frozenset[str]] = frozenset({"a reward term 'episodic'"})
 
     encoder: str = Field(default="minilm", description="of questions and banks")
     neighbours: Count = Field(default=1, description="questions whose banks one is compared with")
@@ -54,14 +56,6 @@ class Config(bounded_bank.Config):
             keys = ("encoder", "neighbours", "responses", "remembered", "window", "explore_after", "success_above")
             reason = f"with objective = {objective_of(self).name}, which reads no such term"
             yield (*keys, "episodic_weight"), reason, "leave objective out"
-
-    @property
-    def default_objective(self) -> Objective:
-        return preset("memory_r_plus")
-
-    @property
-    def holds(self) -> frozenset[str]:
-        return frozenset({"a reward term 'episodic'"})
 
     @property
     def remembers(self) -> bool:
@@ -100,16 +94,14 @@ def bank_of(episode: Episode) -> str:
     return " ".join(fact.text for fact in episode.shown)
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="memory_r_plus",
     title="Memory-R+",
     paper="arXiv 2504.02273",
     about="Trains a writer of a bounded bank with a reward for banks like past successes",
     tags=("token", "factual", "formation", "evolution"),
-    claim=("GSM8K is 34.0 with Qwen2.5-0.5B, where GRPO has 28.8, and 40.7 with Llama3.2-1B, where it has 37.2."),
+    claim="GSM8K is 34.0 with Qwen2.5-0.5B, where GRPO has 28.8, and 40.7 with Llama3.2-1B, where it has 37.2.",
     differs="Banks of facts replace reasoning texts, as docs/recipes.md explains.",
     label="small",
     make=Recipe(Config, system),
-    extra="train",
 )

@@ -19,9 +19,8 @@ from pydantic import Field
 
 from keepworth.methods.recipes import strings
 from keepworth.recipes.hooks import NO_HOOKS, Hooks
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import Idle, Refill, is_supervised
-from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.episodes import Episode, Task
@@ -102,11 +101,9 @@ def programs() -> Service:
     def compare(texts: Sequence[str]) -> list[list[int]]:
         verdicts = []
         for pair in map(json.loads, texts):
-            values = [
-                [criterion.value(pair["solution"], pair[name]) for criterion in CRITERIA]
-                for name in ("first", "second")
-            ]
-            verdicts.append([(one > other) - (one < other) for one, other in zip(*values, strict=True)])
+            solution = pair["solution"]
+            values = [(of.value(solution, pair["first"]), of.value(solution, pair["second"])) for of in CRITERIA]
+            verdicts.append([(one > other) - (one < other) for one, other in values])
         return verdicts
 
     return Service("programs/1", compare)
@@ -156,17 +153,8 @@ async def wins(task: Task, episodes: Sequence[Episode], services: Services) -> l
 
     answers = {number: episode.answer for number, episode in enumerate(episodes) if keeps_words(task, episode.answer)}
     pairs = [(one, other) for one in answers for other in answers if one != other]
-    texts = [
-        json.dumps(
-            {
-                "question": task.input,
-                "solution": worked_out(task),
-                "first": answers[one],
-                "second": answers[other],
-            }
-        )
-        for one, other in pairs
-    ]
+    asked = {"question": task.input, "solution": worked_out(task)}
+    texts = [json.dumps({**asked, "first": answers[one], "second": answers[other]}) for one, other in pairs]
     verdicts = await services.ask(JUDGE, texts)
     total = sum(criterion.weight for criterion in CRITERIA)
     margin = {
@@ -193,22 +181,19 @@ def system(config: Config) -> System:
     plain = strings.system(config)
     if is_supervised(config):
         return replace(plain, hooks=NO_HOOKS)
+    later = (
+        LaterReward("rubric", wins, service=JUDGE, shaping=True),
+        LaterReward("guard", guard, combine="gate", shaping=True),
+    )
     judge = reading(from_environment(config.judge, "judge")) if config.judge else programs()
     return replace(
         plain,
         play=replace(plain.play, environment=lambda task: Question(logged)),
-        hooks=Hooks(
-            later=(
-                LaterReward("rubric", wins, service=JUDGE, shaping=True),
-                LaterReward("guard", guard, combine="gate", shaping=True),
-            ),
-            services={JUDGE: judge},
-        ),
+        hooks=Hooks(later=later, services={JUDGE: judge}),
     )
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="open_rubrics",
     title="Open Rubric System",
     paper="arXiv 2602.14069",
@@ -219,5 +204,4 @@ METHOD = Method(
     ),
     label="small",
     make=Recipe(Config, system),
-    extra="train",
 )

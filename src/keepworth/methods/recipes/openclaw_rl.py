@@ -14,27 +14,26 @@ the weights that are trained. A turn without a next message is left out, unless 
 
 from __future__ import annotations
 
-import random
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from keepworth.agents.agent import Action, Caller
 from keepworth.agents.chat import Chat, format_of
-from keepworth.environments.environment import Step
-from keepworth.episodes.episode import Episode, Group, Observation, RewardTerm, Shown, StopReason, Task
+from keepworth.episodes.episode import Episode, Group, Observation, RewardTerm, Shown, Task
 from keepworth.episodes.model import Reads, Tokens
 from keepworth.episodes.text import as_text
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Advantage, Amount, Clip, KlLoss, Token, part
 from keepworth.memory.english import Patterns
+from keepworth.methods.recipes._users import HABIT, USERS, Split, Talk, questions
 from keepworth.recipes.hooks import Hooks
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import Count, Idle, Rate, Settings, objective_of
-from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,74 +44,13 @@ if TYPE_CHECKING:
     from keepworth.learning.rows import Rows
     from keepworth.recipes.system import System
 
-HABIT, VOTE, HINT, NEXT = "habit", "vote", "hint", "next message"
+VOTE, HINT, NEXT = "vote", "hint", "next message"
 _WORDS = Patterns("signals")
 LONGEST = 20_000
 """Characters of a message that are read."""
 SHORTEST, SENTENCES = 10, 3
 """A hint has more than `SHORTEST` characters, and at most `SENTENCES` sentences."""
 _REQUEST = re.compile(r"[^.!?]*\bplease\b[^.!?]*[.!?]", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class User:
-    """A simulated user, who wants every answer to name the thing in the question.
-
-    wants: the user's habit, as a request; follows: whether an answer fits it.
-    """
-
-    wants: str
-    follows: Callable[[str], bool]
-
-
-USERS = {
-    "brief": User("Please answer in at most eight words.", lambda answer: len(answer.split()) <= 8),
-    "lists": User("Please write a numbered list.", lambda answer: bool(re.search(r"(?:^|\n)\s*\d+\.", answer))),
-}
-_PLEASED = ("Thanks, that is how I like it.", "Perfect. {wants}", "Let us go on.")
-_DISPLEASED = ("No, not like that. {wants}", "That is not what I like. {wants}", "Wrong, try harder.", "Let us go on.")
-_ASKED = {
-    "What is the capital of {}?": "France, Italy, Spain, Japan, Egypt, Peru, Norway, Greece",
-    "What is the opposite of {}?": "hot, big, fast, happy, old, dark, rich, loud",
-    "What color is {}?": "the sky, grass, snow, coal, blood, the sun, a frog, a plum",
-    "What do {} eat?": "cows, cats, bees, birds, horses, whales, frogs, bears",
-    "What is {} for?": "a spoon, a rope, a lamp, a key, soap, a tent, a map, a clock",
-    "What is a {}?": "river, guitar, doctor, bridge, planet, poem, forest, window",
-    "How do I cook {}?": "rice, eggs, pasta, fish, beans, potatoes, soup, corn",
-    "Where can I find {}?": "gold, salt, sand, wolves, pearls, mushrooms, shade, honey",
-}
-THINGS = {form.format(thing): thing for form, things in _ASKED.items() for thing in things.split(", ")}
-"""Questions, and the thing each is about."""
-
-
-def questions(split: Literal["train", "dev", "test"]) -> list[str]:
-    """Returns the users' questions: of each form four in training, two others in dev, two others in test."""
-    part_of = {"train": range(4), "dev": range(4, 6), "test": range(6, 8)}[split]
-    return [question for number, question in enumerate(THINGS) if number % 8 in part_of]
-
-
-class Talk:
-    """A session: the user asks `turns` questions, and before each but the first comments on the last answer. hinted: the first
-    question comes with the request, which shows how well the model can follow the habit at all."""
-
-    def __init__(self, user: User, turns: int, hinted: bool = False) -> None:
-        self._user, self._turns, self._hinted = user, turns, hinted
-
-    async def reset(self, task: Task, seed: int) -> Observation:
-        self._draw, self._turn, self._question = random.Random(seed), 0, task.input
-        return Observation(f"{task.input} {self._user.wants}" if self._hinted else task.input)
-
-    async def step(self, action: str) -> Step:
-        follows = THINGS[self._question].lower() in action.lower() and self._user.follows(action)
-        reward, self._turn = RewardTerm(HABIT, float(follows)), self._turn + 1
-        if self._turn == self._turns:
-            return Step(rewards=(reward,), stop=StopReason.COMPLETED, answer=action)
-        reply = self._draw.choice(_PLEASED if follows else _DISPLEASED).format(wants=self._user.wants)
-        self._question = self._draw.choice(questions("train"))
-        return Step(Observation(f"{reply} {self._question}"), (reward,), answer=action)
-
-    async def close(self) -> None:
-        """Does nothing: the session holds no resources."""
 
 
 class Assistant(Chat):
@@ -152,14 +90,9 @@ def samples_of(session: Episode, signals: str) -> list[Episode]:
         vote = 0.0 if signals == "directive" else after.score
         hint = "" if signals == "evaluative" else hint_of(after.text)
         if vote or hint or (alone and signals != "directive"):
-            sample = replace(
-                session,
-                id=f"{session.id}/{index}",
-                segments=(segment,),
-                shown=(Shown(HINT, vote, hint),) if hint else (),
-                rewards=(RewardTerm(VOTE, vote, scorer="signals"),),
-            )
-            samples.append(sample)
+            shown, rewards = (Shown(HINT, vote, hint),) if hint else (), (RewardTerm(VOTE, vote, scorer="signals"),)
+            name = f"{session.id}/{index}"
+            samples.append(replace(session, id=name, segments=(segment,), shown=shown, rewards=rewards))
     return samples
 
 
@@ -243,11 +176,8 @@ class Config(Settings):
         yield from super().idle()
         yield ("refill",), "without groups that are compared", "choose another recipe"
         if not isinstance(objective_of(self).advantage, NextState):
-            yield (
-                ("signals",),
-                f"with objective = {objective_of(self).name}, which reads no hints",
-                "leave objective out",
-            )
+            reason = f"with objective = {objective_of(self).name}, which reads no hints"
+            yield ("signals",), reason, "leave objective out"
 
 
 def system(config: Config) -> System:
@@ -257,12 +187,10 @@ def system(config: Config) -> System:
     user = USERS[config.user]
 
     def play(turns: int, hinted: bool = False) -> Play:
-        return Play(
-            lambda task: Talk(user, turns, hinted),
-            lambda task, memory: Assistant(config.system, max_tokens=config.max_tokens),
-        )
+        assistant = partial(Assistant, config.system, max_tokens=config.max_tokens)
+        return Play(lambda task: Talk(user, turns, hinted), lambda task, memory: assistant())
 
-    def tasks(split: Literal["train", "dev", "test"]) -> list[Task]:
+    def tasks(split: Split) -> list[Task]:
         asked = enumerate(questions(split))
         return [Task(f"{config.user}/{split}-{n}", "openclaw_rl", text, (user.wants,), HABIT) for n, text in asked]
 
@@ -276,9 +204,7 @@ def system(config: Config) -> System:
         train=tasks("train"),
         play=play(config.turns),
         dev=Measured(tasks("dev"), {"": play(1)}),
-        test={
-            "other questions": Measured(tasks("test"), {"": play(1), "hinted": play(1, hinted=True)}, tier="template")
-        },
+        test={"other questions": Measured(tasks("test"), {"": play(1), "hinted": play(1, hinted=True)}, "template")},
         metrics={HABIT: "follows the habit"},
         limits=Limits(max_turns=config.turns, environment_seconds=config.environment_seconds),
         length_budget=config.max_tokens,
@@ -288,8 +214,7 @@ def system(config: Config) -> System:
     )
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="openclaw_rl",
     title="OpenClaw-RL",
     paper="arXiv 2603.10165",
@@ -302,5 +227,4 @@ METHOD = Method(
     ),
     label="small",
     make=Recipe(Config, system),
-    extra="train",
 )

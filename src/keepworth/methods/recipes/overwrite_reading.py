@@ -9,22 +9,21 @@ examples replace an instruction, and there is no reference model and one update 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
+from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Outcome
 from keepworth.learning.objective.presets import varied
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import GROUP_RELATIVE, Count, Pairs, Rate, WarmStarted
 from keepworth.recipes.system import Measured, Pair, System
-from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.agents.agent import Agent
     from keepworth.episodes import Task
-    from keepworth.learning.objective.options import Objective
     from keepworth.memory.overlay import Bank
     from keepworth.methods.recipes._people_reading import Document
     from keepworth.models.inprocess import InProcessModel
@@ -34,6 +33,8 @@ MULTI_CONVERSATION = varied(GROUP_RELATIVE, name="multi_conversation", advantage
 
 class Config(WarmStarted):
     """Settings: a text has `sections` sections of `sentences` sentences about people."""
+
+    default_objective: ClassVar[Objective] = MULTI_CONVERSATION
 
     method: Literal["reinforce", "supervised"] = Field(
         default="reinforce", description="supervised imitates right memories and answers instead, of as many texts"
@@ -52,10 +53,6 @@ class Config(WarmStarted):
     memory_tokens: int = Field(default=20, ge=4)
     answer_tokens: Count = 8
     reward: Literal["token_f1", "exact_match"] = "token_f1"
-
-    @property
-    def default_objective(self) -> Objective:
-        return MULTI_CONVERSATION
 
 
 def system(config: Config) -> System:
@@ -80,31 +77,30 @@ def system(config: Config) -> System:
     def keeping(task: Task, memory: Bank | None) -> Agent:
         return WholeReader(config.answer_tokens)
 
+    def imitated(model: InProcessModel) -> list[list[Pair]]:
+        from keepworth.recipes.training import batches_of_calls
+
+        return batches_of_calls(config, train, lambda task: right(model, task), config.sections + 1)
+
     play = Play(document(text_of), overwriting)
+    controls = {
+        "no_memory": Play(document(lambda task: ()), overwriting),
+        "wrong_memory": Play(document(lambda task: text_of(other[task.key])), overwriting),
+        "whole_text": Play(document(text_of), keeping),
+        "oracle": Play(document(evidence_of), keeping),
+    }
     return System(
         role="reader",
         title="a reader learns what to keep",
         train=train,
         play=play,
         dev=Measured(dev, {"": play}),
-        test={
-            "test questions": Measured(
-                test,
-                {
-                    "": play,
-                    "no_memory": Play(document(lambda task: ()), overwriting),
-                    "wrong_memory": Play(document(lambda task: text_of(other[task.key])), overwriting),
-                    "whole_text": Play(document(text_of), keeping),
-                    "oracle": Play(document(evidence_of), keeping),
-                },
-                "template",
-            )
-        },
+        test={"test questions": Measured(test, {"": play, **controls}, "template")},
         metrics={"token_f1": "f1", "exact_match": "em"},
         limits=Limits(max_turns=config.sections + 1, environment_seconds=config.environment_seconds),
         length_budget=config.sections * config.memory_tokens + config.answer_tokens,
         row_budget=max(config.memory_tokens, config.answer_tokens),
-        imitated=(lambda model: imitated(model, config, train)) if config.warm_start else None,
+        imitated=imitated if config.warm_start else None,
         imitation_rate=config.warm_start_learning_rate,
         right=right,
         note=f"Texts about people, {config.sections} sections of {config.sentences} sentences, greedy.",
@@ -121,21 +117,11 @@ def right(model: InProcessModel, task: Task) -> list[Pair]:
     for section, note in zip(text_of(task), memories_of(task, NOTHING), strict=True):
         pairs.append((model.encode(reading(task.input, memory, section)), model.encode_continuation(f" {note}\n")))
         memory = note
-    return [
-        *pairs,
-        (model.encode(answering(task.input, memory)), model.encode_continuation(f" {task.answers[0]}\n")),
-    ]
+    prompt = model.encode(answering(task.input, memory))
+    return [*pairs, (prompt, model.encode_continuation(f" {task.answers[0]}\n"))]
 
 
-def imitated(model: InProcessModel, config: Config, tasks: Sequence[Task]) -> list[list[Pair]]:
-    """Returns right memories and answers of training texts, one pair for each call of the reader, a text's calls in one batch."""
-    from keepworth.recipes.training import batches_of_calls
-
-    return batches_of_calls(config, tasks, lambda task: right(model, task), config.sections + 1)
-
-
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="overwrite_reading",
     title="Overwrite reading (MemAgent)",
     paper="arXiv 2507.02259",
@@ -145,5 +131,4 @@ METHOD = Method(
     differs="Texts are tens of facts about people, with 135M parameters and a warm start.",
     label="small",
     make=Recipe(Config, system),
-    extra="train",
 )

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.recipe import Recipe, recipe_method
 from keepworth.recipes.settings import Count, Idle, Refill, WarmStarted
 from keepworth.recipes.system import Measured, Pair, System
-from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.episodes import Task
@@ -127,8 +126,7 @@ def system(config: Config) -> System:
     )
 
 
-METHOD = Method(
-    kind="recipe",
+METHOD = recipe_method(
     name="strings",
     title="String composition",
     paper="arXiv 2509.25123",
@@ -136,5 +134,4 @@ METHOD = Method(
     differs="A function moves words instead of characters, and a few compositions are imitated first.",
     label="small",
     make=Recipe(Config, system),
-    extra="train",
 )

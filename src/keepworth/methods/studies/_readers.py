@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
 
 
-def open_reader(reader: str, model: str = "") -> BenchmarkReader:
+def open_reader(reader: str, model: str = "", key_variable: str = "") -> BenchmarkReader:
     """Returns a reader.
 
     Args:
         reader: A model's name or folder, or a URL.
         model: The model's name at that URL.
+        key_variable: The environment variable that holds its key.
 
     Raises:
         KeepworthError: A URL without a model, or a missing extra or model.
@@ -31,7 +32,7 @@ def open_reader(reader: str, model: str = "") -> BenchmarkReader:
 
         if not model:
             raise KeepworthError("an endpoint serves several models.", "Name one: --set model=NAME")
-        chat = part("chat model")(reader, model, max_tokens=256)
+        chat = part("chat model")(reader, model, key_variable=key_variable, max_tokens=256)
         return ChatReader(chat, f"{model}@{reader}")
     from keepworth.episodes.extras import require
 

@@ -10,14 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, lru_cache
 
-from keepworth.memory.english import (
-    Patterns,
-    compile_pattern,
-    read_english,
-    read_numbers,
-    read_patterns,
-    read_words,
-)
+from keepworth.memory.english import Patterns, compile_pattern, read_english, read_numbers, read_patterns, read_words
 from keepworth.methods.writers._time_window import DAY, TimeWindow, window_of
 
 USER = "user"
@@ -73,16 +66,7 @@ def parsed_claim(text: str, at: str = "", *, news: bool | None = None) -> Claim:
     instead = next((old["o"] for pattern in read_patterns("instead") if (old := pattern.search(rest)) is not None), "")
     plain = _RULES.set_against.sub("", rest) if instead else rest
     if _RULES.negation.search(_RULES.first_part.split(plain, maxsplit=1)[0]) and not plain.lower().startswith("my "):
-        denies, plain = (
-            True,
-            _RULES.negation.sub(
-                lambda match: (
-                    f"{match[0].split()[0]} " if match[0].lower().startswith(("am", "is", "are", "was")) else ""
-                ),
-                plain,
-                count=1,
-            ),
-        )
+        denies, plain = True, _RULES.negation.sub(_affirmed, plain, count=1)
     if over:
         plain = _RULES.gerund.sub(_bare, plain)
     claim = Claim(
@@ -103,6 +87,11 @@ def _attributes() -> list[tuple[str, bool, re.Pattern[str]]]:
     """Returns (attribute, whether it has one value at a time, pattern for the words after the subject)."""
     listed = read_english()["lists"]["attributes"]
     return [(name, single, compile_pattern(pattern)) for name, single, pattern in listed]
+
+
+def _affirmed(negation: re.Match[str]) -> str:
+    text = negation[0]
+    return f"{text.split()[0]} " if text.lower().startswith(("am", "is", "are", "was")) else ""
 
 
 def _bare(result: re.Match[str]) -> str:
@@ -155,27 +144,15 @@ def _with_attribute(claim: Claim, rest: str) -> Claim:
         parts = result.groupdict()
         left = parts.get("left")
         if left:
-            return replace(
-                claim,
-                attribute=name,
-                value="" if left in ("my job", "work") else left,
-                single=single,
-                over=True,
-                denies=True,
-            )
+            value = "" if left in ("my job", "work") else left
+            return replace(claim, attribute=name, value=value, single=single, over=True, denies=True)
         value, attribute, denies = _first_part(parts["v"]), name, claim.denies
         if name == "hate":
             attribute, denies = "like", not denies
         if name == "home" and re.match(r"lived\b", rest, re.IGNORECASE) and not claim.over:
             return replace(claim, attribute="past", value=value)
-        return replace(
-            claim,
-            attribute=attribute,
-            value=value,
-            single=single,
-            denies=denies,
-            instead=parts.get("o") or claim.instead,
-        )
+        old = parts.get("o") or claim.instead
+        return replace(claim, attribute=attribute, value=value, single=single, denies=denies, instead=old)
     words = _RULES.done.sub("", rest).split(None, 1)
     verb = min(stems(words[0]), default=words[0].lower()) if words else ""
     return replace(claim, attribute=f"to {verb}" if verb else "", value=_first_part(words[1]) if len(words) > 1 else "")
@@ -219,9 +196,7 @@ def _window(text: str, at: datetime, ahead: bool) -> TimeWindow | None:
     if coming is None:
         window = window_of(text, at.isoformat())
         if window is not None and ahead and window.end < at:  # "a trip in May", where it is planned, means the next May
-            return TimeWindow(
-                window.start.replace(year=window.start.year + 1), window.end.replace(year=window.end.year + 1)
-            )
+            return TimeWindow(*(day.replace(year=day.year + 1) for day in (window.start, window.end)))
         return window if window is not None and window.start > datetime.min and window.end < datetime.max else None
     if coming["word"]:
         days = {"tomorrow": 1, "last night": -1}.get(coming["word"].lower(), 0)

@@ -34,6 +34,16 @@ def ended(use: Use, good: bool) -> str:
     return "it worked" if good else "it failed"
 
 
+def told(use: Use, good: bool) -> str:
+    """Returns situation, action and outcome of a choice as a text."""
+    return f"{use.query.text} -> {use.taken}: {ended(use, good)}"
+
+
+def advised(action: str, good: bool, key: str, text: str, **rest: Any) -> Advice:
+    """Returns the advice to do an action, or to avoid it where it was not good. rest: fields of `Advice`."""
+    return Advice(key, text, (action,) if good else (), () if good else (action,), good, **rest)
+
+
 @dataclass(frozen=True, slots=True)
 class RawCases:
     """Writes the situation, the action and the outcome of each choice. With `failures` failed choices are written too, as
@@ -44,13 +54,7 @@ class RawCases:
 
     def __call__(self, finished: Finished) -> list[Advice]:
         return [
-            Advice(
-                use.query.text,
-                f"{use.query.text} -> {use.taken}: {ended(use, good)}",
-                do=(use.taken,) if good else (),
-                avoid=() if good else (use.taken,),
-                good=good,
-            )
+            advised(use.taken, good, use.query.text, told(use, good))
             for use, good in judged(finished, self.steps)
             if good or self.failures
         ]

@@ -28,12 +28,6 @@ class Fact:
     date: str
     turn: int
     sentence: int
-    speaker: str = USER
-
-    @property
-    def text(self) -> str:
-        """Returns the statement with its date: `2023-05-20: I moved to Oslo.`"""
-        return f"{self.date[:10]}: {self.statement}"
 
     @property
     def place(self) -> tuple[str, int]:
@@ -84,12 +78,13 @@ def _statement(sentence: str) -> str:
 def decisive_facts(task: Task, facts: Sequence[Fact]) -> list[Fact]:
     """Returns the facts from turns marked as evidence (hidden key) that hold enough words of a gold answer: at least one, and at
     least half as many as the fact that holds most."""
-    marked = _mark(task)
+    marked = evidence_turns(task)
     wanted = {word for answer in task.answers for word in tokens(answer)}
     shared = [(fact, len(wanted & set(tokens(fact.statement)))) for fact in facts if fact.place in marked]
     most = max((count for _, count in shared), default=0)
     return [fact for fact, count in shared if count and 2 * count >= most]
 
 
-def _mark(task: Task) -> set[tuple[str, int]]:
+def evidence_turns(task: Task) -> set[tuple[str, int]]:
+    """Returns the places of the turns that are marked as evidence."""
     return {(session.id, turn.index) for session in task.sessions for turn in session.turns if turn.evidence}

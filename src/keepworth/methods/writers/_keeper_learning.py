@@ -21,17 +21,13 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from keepworth.episodes.arrays import Floats, Rows
 from keepworth.methods.writers._importance import MARKS, marks
 from keepworth.methods.writers._keeper_evidence import LEAST, Evidence
-
-if TYPE_CHECKING:
-    pass
-
 
 PINNED = "pinned"
 """The metadata key of an item that, where true, protects it from deletion."""

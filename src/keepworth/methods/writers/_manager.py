@@ -97,13 +97,11 @@ def ground(asked: Operation, fact: str, texts: Mapping[str, str]) -> Operation:
     return Operation(OperationKind.SUPERSEDE, asked.targets, fact)
 
 
-_SMALL_WORDS = frozenset(
-    re.findall(
-        r"\w+",
-        """a an the is are be am do does has have to of in on at for by with and or as it its i my me we our he his she
-        her they their that this user so just also""",
-    )
+_SMALL = (
+    "a an the is are be am do does has have to of in on at for by with and or as it its i my me we our he his she her they "
+    "their that this user so just also"
 )
+_SMALL_WORDS = frozenset(_SMALL.split())
 _NEGATIONS = frozenset(("not", "no", "never", "longer", "stopped", "quit", "without"))
 _DATED = re.compile(r"^\d{4}-\d{2}-\d{2}(?:\s+\w+)?:\s*")
 
@@ -190,9 +188,9 @@ def act(
     return MemoryEvent(operation, status, "applied" if outcome.applied else f"no-op: {outcome.reason}")
 
 
-def manager_params(model: Model, *, n: int = 1, temperature: float = 1.0, seed: int = 0) -> SamplingParams:
+def manager_params(model: Model, *, temperature: float = 1.0) -> SamplingParams:
     """Returns sampling parameters for one short line, its newline included."""
-    return SamplingParams(ANSWER_TOKENS, n, temperature, seed, model.stop_ids_for("\n"))
+    return SamplingParams(ANSWER_TOKENS, temperature=temperature, stop_ids=model.stop_ids_for("\n"))
 
 
 def chosen_by(model: Model) -> Choose:

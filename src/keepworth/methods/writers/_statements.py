@@ -51,15 +51,8 @@ def corrected(text: str, before: str) -> str:
 def _clauses(sentence: str) -> list[str]:
     """Returns the statements of a sentence: a question at its end is dropped, and parts with their own subject are split."""
     asks = sentence.endswith(("?", "\uff1f"))
-    tail = min(
-        (
-            result
-            for pattern in ((QUESTION_TAIL, _RULES.wonders) if asks else (_RULES.wonders,))
-            if (result := pattern.search(sentence))
-        ),
-        key=lambda result: result.start(),
-        default=None,
-    )
+    tails = [pattern.search(sentence) for pattern in ((QUESTION_TAIL, _RULES.wonders) if asks else (_RULES.wonders,))]
+    tail = min(filter(None, tails), key=lambda result: result.start(), default=None)
     if tail is not None:
         sentence = _before_question(sentence[: tail.start()].rstrip(" ,;-–—"))
     elif asks:
@@ -89,11 +82,9 @@ def _is_talk(text: str) -> bool:
     plain = _RULES.adverbs.sub(r"\1 ", text)
     if _RULES.tells.match(plain):
         return False
-    if (
-        _RULES.command.match(plain)
-        or _RULES.asks.match(plain)
-        or (_RULES.object_alone.match(plain) and not _RULES.acts.search(plain))
-    ):
+    if _RULES.command.match(plain) or _RULES.asks.match(plain):
+        return True
+    if _RULES.object_alone.match(plain) and not _RULES.acts.search(plain):
         return True
     opens = COURTESY.match(plain) or _RULES.chat.match(plain) or _RULES.decided.match(plain)
     return opens is not None and _RULES.told.search(plain, opens.end()) is None
@@ -115,10 +106,8 @@ def _stated(clause: str, speaker: str, who: str) -> str:
         return ""
     if FIRST_PERSON.search(text):
         return _end_sentence(text) if len(text.split()) >= 2 else ""
-    named = _RULES.named.match(text)
-    return (
-        _end_sentence(text) if named is not None and not _RULES.no_name.match(text) and len(text.split()) >= 3 else ""
-    )
+    named = _RULES.named.match(text) and not _RULES.no_name.match(text)
+    return _end_sentence(text) if named and len(text.split()) >= 3 else ""
 
 
 def _end_sentence(text: str) -> str:
@@ -144,9 +133,6 @@ def _is_notation(line: str) -> bool:
 
 def _plain(text: str) -> list[str]:
     lines = [" ".join(sentence.split()) for sentence in sentences(text)]
-    long = [
-        line
-        for line in lines
-        if (len(line.split()) >= 3 or (len(line) >= 4 and not line[0].isascii())) and not _is_notation(line)
-    ]
-    return [_short(line) for line in long if not line.endswith(("?", "\uff1f", "\u061f", "\u037e"))]
+    long = [line for line in lines if len(line.split()) >= 3 or (len(line) >= 4 and not line[0].isascii())]
+    asks = ("?", "\uff1f", "\u061f", "\u037e")
+    return [_short(line) for line in long if not _is_notation(line) and not line.endswith(asks)]

@@ -8,7 +8,7 @@ from typing import Any
 from keepworth.episodes.text import as_line
 from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.slots import Finished, Use, Writer
-from keepworth.methods.writers._episodes import AskModel, judged, keywords, parsed
+from keepworth.methods.writers._episodes import AskModel, advised, judged, keywords, parsed
 from keepworth.registry import Method
 
 
@@ -29,13 +29,9 @@ class Distilled:
             if not good or self._known(use, finished.pool):
                 continue
             scenario = use.query.text
+            extra = {"keywords": tuple(keywords(scenario)), "confidence": 0.5, "tools": (use.taken,)}
             drafts.append(
-                Advice(
-                    scenario,
-                    f"When you meet '{scenario}', choose {use.taken}.",
-                    do=(use.taken,),
-                    extra={"keywords": tuple(keywords(scenario)), "confidence": 0.5, "tools": (use.taken,)},
-                )
+                Advice(scenario, f"When you meet '{scenario}', choose {use.taken}.", (use.taken,), extra=extra)
             )
         return drafts
 
@@ -63,28 +59,19 @@ def distil_prompt(finished: Finished) -> str:
     )
 
 
-def parse_experiences(reply: str) -> list[dict[str, Any]]:
-    """Returns at most three well-formed experiences of a reply; others are dropped."""
+def parse_experiences(reply: str) -> list[tuple[str, str, str, dict[str, Any]]]:
+    """Returns at most three well-formed experiences of a reply, each (when, advice, action, extra); others are dropped."""
     value = parsed(reply)
-    experiences = []
+    experiences: list[Any] = []
     for entry in value if isinstance(value, list) else [value]:
         if not isinstance(entry, dict):
             continue
         texts = [entry.get(name) for name in ("when", "advice", "action")]
         if all(isinstance(text, str) and text.strip() for text in texts):
-            confidence = entry.get("confidence")
-            words = entry.get("keywords")
-            experiences.append(
-                {
-                    "when": texts[0],
-                    "advice": texts[1],
-                    "action": texts[2],
-                    "keywords": tuple(str(word) for word in words) if isinstance(words, list) else (),
-                    "confidence": min(1.0, max(0.0, float(confidence)))
-                    if isinstance(confidence, (int, float))
-                    else 0.5,
-                }
-            )
+            sure, words = entry.get("confidence"), entry.get("keywords")
+            keywords = tuple(map(str, words)) if isinstance(words, list) else ()
+            confidence = min(1.0, max(0.0, float(sure))) if isinstance(sure, (int, float)) else 0.5
+            experiences.append((*texts, {"keywords": keywords, "confidence": confidence}))
     return experiences[:3]
 
 
@@ -112,22 +99,11 @@ class DistilledByModel:
     def __call__(self, finished: Finished) -> list[Advice]:
         if not finished.choices or (not finished.success and not self.failures):
             return []
-        drafts = []
-        for experience in parse_experiences(self.ask(distil_prompt(finished))):
-            if not parse_accept(self.ask(judge_prompt(experience["advice"]))):
-                continue
-            good = finished.success
-            drafts.append(
-                Advice(
-                    experience["when"],
-                    experience["advice"],
-                    do=(experience["action"],) if good else (),
-                    avoid=() if good else (experience["action"],),
-                    good=good,
-                    extra={"keywords": experience["keywords"], "confidence": experience["confidence"]},
-                )
-            )
-        return drafts
+        return [
+            advised(action, finished.success, when, advice, extra=extra)
+            for when, advice, action, extra in parse_experiences(self.ask(distil_prompt(finished)))
+            if parse_accept(self.ask(judge_prompt(advice)))
+        ]
 
 
 def distilled(

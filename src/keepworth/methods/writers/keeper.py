@@ -179,7 +179,7 @@ METHOD = Method(
     title="Keeper",
     about="Keeps the facts that are likely to be asked for within a budget, and learns from rewards which those are (ours)",
     tags=("token", "factual", "formation", "evolution"),
-    claim=("From the first day it keeps more of the evidence of later questions than the best one-line rule."),
+    claim="From the first day it keeps more of the evidence of later questions than the best one-line rule.",
     differs="Not published: this project's own.",
     make=Keeper,
 )

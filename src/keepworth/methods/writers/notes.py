@@ -8,8 +8,8 @@ from typing import Any
 from keepworth.episodes.text import as_line
 from keepworth.memory.item import ItemKind
 from keepworth.memory.policy.pool import Advice
-from keepworth.memory.policy.slots import Finished, Writer
-from keepworth.methods.writers._episodes import AskModel, ended, judged, keywords, parsed
+from keepworth.memory.policy.slots import Finished, Use, Writer
+from keepworth.methods.writers._episodes import AskModel, advised, judged, keywords, parsed, told
 from keepworth.registry import Method
 
 
@@ -25,30 +25,20 @@ class Notes:
         for use, good in judged(finished, self.steps):
             if not good and not self.failures:
                 continue
-            words = keywords(use.query.text)
-            context = f"{use.taken} {'worked' if good else 'failed'}"
-            drafts.append(
-                Advice(
-                    note_key(use.query.text, tuple(words), (use.taken,), context),
-                    f"{use.query.text} -> {use.taken}: {ended(use, good)}",
-                    do=(use.taken,) if good else (),
-                    avoid=() if good else (use.taken,),
-                    good=good,
-                    kind=ItemKind.EPISODE,
-                    extra={
-                        "content": use.query.text,
-                        "keywords": tuple(words),
-                        "tags": (use.taken,),
-                        "context": context,
-                        "links": (),
-                    },
-                )
-            )
+            words, context = tuple(keywords(use.query.text)), f"{use.taken} {'worked' if good else 'failed'}"
+            drafts.append(_note(use, good, words, (use.taken,), context, kind=ItemKind.EPISODE))
         return drafts
 
 
+def _note(use: Use, good: bool, keywords: tuple[str, ...], tags: tuple[str, ...], context: str, **rest: Any) -> Advice:
+    content = use.query.text
+    extra = {"content": content, "keywords": keywords, "tags": tags, "context": context, "links": ()}
+    key = note_key(content, keywords, tags, context)
+    return advised(use.taken, good, key, told(use, good), extra=extra, **rest)
+
+
 def note_key(content: str, keywords: tuple[str, ...], tags: tuple[str, ...], context: str) -> str:
-    return " ".join([content, *keywords, *tags, context])
+    return " ".join([content, *keywords, *tags, context]).strip()
 
 
 def note_prompt(text: str) -> str:
@@ -59,18 +49,13 @@ def note_prompt(text: str) -> str:
     )
 
 
-def parse_note(reply: str) -> dict[str, Any]:
-    """Returns the fields of a note; none where the reply is no note, so that the plain text is stored."""
+def parse_note(reply: str) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+    """Returns keywords, tags and context of a note; empty where the reply is no note, so that the plain text is stored."""
     value = parsed(reply)
-    if not isinstance(value, dict):
-        return {}
-    lists = {name: value.get(name) for name in ("keywords", "tags")}
-    if not all(isinstance(row, list) for row in lists.values()) or not isinstance(value.get("context"), str):
-        return {}
-    return {
-        "context": value["context"],
-        **{name: tuple(str(word) for word in words) for name, words in lists.items() if isinstance(words, list)},
-    }
+    keywords, tags, context = map(value.get, ("keywords", "tags", "context")) if isinstance(value, dict) else ("",) * 3
+    if not isinstance(keywords, list) or not isinstance(tags, list) or not isinstance(context, str):
+        return (), (), ""
+    return tuple(map(str, keywords)), tuple(map(str, tags)), context
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,28 +65,10 @@ class NotesByModel:
     ask: AskModel
 
     def __call__(self, finished: Finished) -> list[Advice]:
-        drafts = []
-        for use, good in judged(finished, steps=False):
-            text = f"{use.query.text} -> {use.taken}: {ended(use, good)}"
-            note = parse_note(self.ask(note_prompt(text)))
-            key = " ".join([use.query.text, *note.get("keywords", ()), *note.get("tags", ()), note.get("context", "")])
-            drafts.append(
-                Advice(
-                    key.strip(),
-                    text,
-                    do=(use.taken,) if good else (),
-                    avoid=() if good else (use.taken,),
-                    good=good,
-                    extra={
-                        "content": use.query.text,
-                        "keywords": note.get("keywords", ()),
-                        "tags": note.get("tags", ()),
-                        "context": note.get("context", ""),
-                        "links": (),
-                    },
-                )
-            )
-        return drafts
+        return [
+            _note(use, good, *parse_note(self.ask(note_prompt(told(use, good)))))
+            for use, good in judged(finished, steps=False)
+        ]
 
 
 def notes(*, ask: AskModel | None = None, failures: bool = True, steps: bool = False) -> Writer:

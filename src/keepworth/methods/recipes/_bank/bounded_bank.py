@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from keepworth.episodes.episode import OperationKind, ParseStatus
-from keepworth.episodes.errors import KeepworthError
 from keepworth.tasks.operations import read_operation
 
 USUAL = 5.0
@@ -52,7 +51,7 @@ class BoundedBank:
     requests change nothing, return the reason, and are counted.
 
     invalid: number of unparsable lines; refused: number of valid but impossible ones, because the fact does not fit beside pinned
-    entries, or because the entry to replace is pinned. Raises KeepworthError for a budget below 1 and for entries that exceed it.
+    entries, or because the entry to replace is pinned.
     """
 
     budget: int
@@ -62,17 +61,6 @@ class BoundedBank:
     invalid: int = 0
     refused: int = 0
     arrived: int = 0
-
-    def __post_init__(self) -> None:
-        if self.budget < 1:
-            raise KeepworthError(
-                f"a bank of {self.budget} {self.unit} holds nothing.", "Give it a budget of at least 1."
-            )
-        if (full := self._size(self.entries)) > self.budget:
-            raise KeepworthError(
-                f"a bank of {self.budget} {self.unit} was given entries of {full}.",
-                "Give it fewer, or a larger budget.",
-            )
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -106,14 +94,12 @@ class BoundedBank:
         if kind is OperationKind.DELETE:
             del self.entries[target]
             return "deleted"
-        if kind is OperationKind.UPDATE:
-            before = list(self.entries)
-            old = self.entries.pop(target)
-            outcome = self.put(BankEntry(number, fact, old.matters))
-            if outcome != "kept":
-                self.entries = before
-            return outcome
-        return "passed"
+        before = list(self.entries)
+        old = self.entries.pop(target)
+        outcome = self.put(BankEntry(number, fact, old.matters))
+        if outcome != "kept":
+            self.entries = before
+        return outcome
 
     def _size(self, entries: Iterable[BankEntry]) -> int:
         return sum(self.size(entry.text) for entry in entries)
@@ -123,8 +109,10 @@ class BoundedBank:
         if self._size([new, *(entry for entry in self.entries if entry.pinned)]) > self.budget:
             self.refused += 1
             return "refused"
-        given_up = sorted((entry for entry in [*self.entries, new] if not entry.pinned), key=_least_first)
         left = [*self.entries, new]
+        given_up = sorted(
+            (entry for entry in left if not entry.pinned), key=lambda entry: (entry.matters, entry.number)
+        )
         while self._size(left) > self.budget:
             gone = given_up.pop(0)
             if gone is new:
@@ -132,7 +120,3 @@ class BoundedBank:
             left = [entry for entry in left if entry is not gone]
         self.entries = left
         return "kept"
-
-
-def _least_first(entry: BankEntry) -> tuple[float, int]:
-    return entry.matters, entry.number

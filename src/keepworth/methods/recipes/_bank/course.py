@@ -10,9 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Protocol
 
-from keepworth.episodes.episode import (
-    Task,
-)
+from keepworth.episodes.episode import Task
 from keepworth.episodes.model import Model, Tokens
 from keepworth.episodes.text import as_line
 from keepworth.methods.recipes._bank.bounded_bank import BankEntry, BoundedBank

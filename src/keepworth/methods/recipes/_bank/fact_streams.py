@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError
-from keepworth.methods.writers._facts import Fact, decisive_facts, facts_of
+from keepworth.methods.writers._facts import Fact, decisive_facts, evidence_turns, facts_of
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.splits import SPLITS, draw_order
 
@@ -56,10 +56,8 @@ def fact_streams(
     The facts that decide a question (`decisive_facts`) are joined by others of its haystack, drawn by (seed, task, number), none
     of them from a turn that is marked as evidence; repeated facts come once. Tasks with fewer facts than `length`, or with
     evidence for more than half of it, are left out. clusters: by task key; without it each task is its own. Raises KeepworthError
-    for a length below 2, and where no task has a stream.
+    where no task has a stream.
     """
-    if length < 2:
-        raise KeepworthError(f"a stream of {length} facts leaves nothing to choose.", "Let it have at least 2.")
     made: list[FactStream] = []
     for task in tasks:
         facts = list({fact.statement: fact for fact in facts_of(task.sessions)}.values())
@@ -67,7 +65,7 @@ def fact_streams(
         words = {word for fact in decisive for word in tokens(fact.statement)}
         if not decisive or not any(set(tokens(answer)) <= words for answer in task.answers):
             continue
-        marked = {(session.id, turn.index) for session in task.sessions for turn in session.turns if turn.evidence}
+        marked = evidence_turns(task)
         others = [fact for fact in facts if fact.place not in marked]
         if len(decisive) > length // 2 or len(others) < length - len(decisive):
             continue
@@ -109,18 +107,14 @@ def folds_of(streams: Sequence[FactStream], folds: int = FOLDS) -> list[int]:
     return [fold_of[stream.cluster] for stream in streams]
 
 
-def longmemeval_streams(length: int, *, streams: int = 3, seed: int = 0, distractors: int = 0) -> list[FactStream]:
-    """Returns streams of the extractive questions of all splits of LongMemEval, for cross-validation in which each question is
-    tested by a writer that never saw it. distractors: number of other sessions; 0 takes as many as the length needs. Facts of one
-    split never come in a stream of another."""
+def longmemeval_streams(length: int, splits: Sequence[str] = SPLITS, streams: int = 3) -> list[FactStream]:
+    """Returns streams of the extractive questions of LongMemEval. All splits are for cross-validation, in which each question is
+    tested by a writer that never saw it. Facts of one split never come in a stream of another."""
     from keepworth.methods.benchmarks._longmemeval import longmemeval
     from keepworth.methods.benchmarks._longmemeval_questions import questions
 
-    wanted = distractors or max(10, length // 2)
-    tasks = [
-        task
-        for split in SPLITS
-        for task in longmemeval(split, distractors=wanted, seed=seed, extractive=True, abstention=False)
-    ]
+    tasks: list[Task] = []
+    for split in splits:
+        tasks += longmemeval(split, distractors=max(10, length // 2), extractive=True, abstention=False)
     clusters = {f"longmemeval/{question.id}": question.tie for question in questions()}
-    return fact_streams(tasks, length, streams=streams, seed=seed, clusters=clusters)
+    return fact_streams(tasks, length, streams=streams, clusters=clusters)

@@ -88,12 +88,6 @@ class PartedBank:
 
     def carry_out(self, call: BankCall | None, facts: Sequence[str], first: int) -> CallOutcome:
         """Executes a call. facts: those of the chunk; first: the order of arrival of the first of them."""
-        outcome = self._carried_out(call, facts, first)
-        if outcome.outcome == "invalid":
-            self.bank.invalid += 1
-        return outcome
-
-    def _carried_out(self, call: BankCall | None, facts: Sequence[str], first: int) -> CallOutcome:
         invalid = CallOutcome(call, "invalid")
         if call is None or (call.part not in self.lists and call.part not in self.single):
             return invalid
@@ -198,6 +192,7 @@ class ChunkedWriting:
         calls = tuple(self.bank.carry_out(call, chunk, self._next) for call in calls_of(text))
         self._next += len(chunk)
         self.bank.bank.arrived = self._next
+        self.bank.bank.invalid += sum(call.outcome == "invalid" for call in calls)
         self.turns.append(ChunkTurn(chunk, calls, before, tuple(self.bank.bank.entries)))
         return self.turns[-1]
 

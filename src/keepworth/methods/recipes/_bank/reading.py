@@ -7,9 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
-from keepworth.episodes.episode import (
-    Shown,
-)
+from keepworth.episodes.episode import Shown
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._answerer import Query, Reader
 from keepworth.methods.recipes._bank.fact_streams import FactStream
@@ -75,6 +73,3 @@ def used_by(query: str, shown: Sequence[Shown], most: int) -> tuple[str, ...]:
     fact_of = {bank.add(line.text, deduplicate=False).id: line.item for line in shown}
     hits = bank.search(query, most, mode="lexical") if shown and query.strip() else []
     return tuple(fact_of[hit.id] for hit in hits) or tuple(line.item for line in shown)
-
-
-# The rollout, and the re-roll of one of its writes.

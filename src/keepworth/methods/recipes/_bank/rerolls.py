@@ -23,10 +23,8 @@ def rolled_again(reroll: Reroll, size: int, probability: float, seed: int, refil
     """Returns a `regroup` that adds a group of re-rolls for each chosen call.
 
     Args:
-        reroll: Makes one episode of a re-roll.
         size: Re-rolls per call; a call with fewer than two finished ones is left out.
         probability: Probability with which each call of the anchor is re-rolled (0.5 in the paper).
-        seed: Seed of that choice, together with the group's index.
         refill: That of the training: a group without a signal is replaced there, and not re-rolled.
     """
 

@@ -37,9 +37,6 @@ def state_of(entries: Sequence[BankEntry], arrived: int = 0) -> str:
     return hashlib.sha256(repr((arrived, content)).encode()).hexdigest()[:16]
 
 
-# Courses.
-
-
 Earned = Callable[[WritingCourse, BankAnswer], Sequence[RewardTerm]]
 """Returns an episode's reward terms besides the answer's, which has weight 1 and the name `answer`. A term of that name replaces
 it."""
@@ -65,17 +62,11 @@ async def write_stream(
     Its `shown` are the reader's entries, by the ids that the decisions chose.
 
     Args:
-        model: The writer.
-        stream: The facts and their question.
         course: The course of the stream, at its beginning.
-        context: Draws the samples.
         read: Called once for all members of the group.
-        earned: See `Earned`.
         max_tokens: Limit of a response.
-        prompt_id: That of the segments.
         again: For a `DigitWriting`: an episode and the number of its only segment to resample; all other responses are copied. So
             re-rolls of one segment differ in that one write alone.
-        temperature: That of the samples.
         scorer: The name of what judged the answer.
         seconds: Time limit of the reader.
     """
@@ -102,16 +93,13 @@ async def write_stream(
     # Marks of evidence are logged and never learned from: shaping of weight 0 enters neither reward nor metric.
     terms.append(RewardTerm("evidence_kept", stream.evidence_kept(course.stored), weight=0.0, shaping=True))
     segments = tuple(
-        Segment(
-            role=ROLE,
-            prompt_id=prompt_id,
-            context=prompt,
-            ids=sample.ids,
-            logprobs=sample.logprobs,
-            temperature=temperature,
-            finish=sample.finish,
-            spans=sample.spans,
-            text=text,
+        Segment.of(
+            sample,
+            ROLE,
+            prompt_id,
+            prompt,
+            text,
+            temperature,
             memory_before=state_of(turn.before, turn.arrived[0]),
             memory_after=state_of(turn.after, turn.arrived[1]),
             state=course.state,

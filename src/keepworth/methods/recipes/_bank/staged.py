@@ -139,20 +139,14 @@ class StagedWriting:
             self.messages[number] = " ".join(text.split()[: self._words])
             outcome = "shortened" if self.messages[number] != text else "duplicate"
             return CallOutcome(call, outcome, self.messages[number], -1 - number)
-        if (
-            call.part != RETRIEVE
-            or call.fact is None
-            or call.entry is not None
-            or self.stage is not WritingStage.ANSWER
-        ):
+        entries = self.bank.entries(STORE) if self.stage is WritingStage.ANSWER else []
+        if call.part != RETRIEVE or call.entry is not None or call.fact is None or call.fact >= len(entries):
             return invalid
-        entries = self.bank.entries(STORE)
-        if call.fact >= len(entries):
-            return invalid
-        entry = entries[call.fact]
+        entry, outcome = entries[call.fact], "retrieved"
         if any(retrieved.number == entry.number and retrieved.text == entry.text for retrieved in self.retrieved):
-            return CallOutcome(call, "duplicate", entry.text, entry.number)
-        if len(self.retrieved) >= self._retrievals:
-            return CallOutcome(call, "refused", entry.text, entry.number)
-        self.retrieved.append(replace(entry, part=RETRIEVE))
-        return CallOutcome(call, "retrieved", entry.text, entry.number)
+            outcome = "duplicate"
+        elif len(self.retrieved) >= self._retrievals:
+            outcome = "refused"
+        else:
+            self.retrieved.append(replace(entry, part=RETRIEVE))
+        return CallOutcome(call, outcome, entry.text, entry.number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,6 @@ from keepworth.methods.recipes._bank.writers import (
     Leaves,
     Lines,
     WriterStreams,
-    evidence_lines,
     mean_digits,
     rule_digits,
     rule_lines,
@@ -81,25 +81,19 @@ class WriterTraining:
         return task_of(self.streams.drawn(group))
 
     async def rollout(self, task: Task, context: RolloutContext) -> Episode:
-        stream = self.streams.of(task.key)
-        if self.calls is None:
-            return self.config.credited(await self._by_digits(stream, context, None))
-        episode = await write_stream(
-            self.model, stream, self._course(stream), context, self._rewarding, self.calls.earned,
-            max_tokens=self.calls.max_tokens, prompt_id=self.calls.prompt_id, **self._how,
-        )  # fmt: skip
-        return self.config.credited(episode)
+        return self.config.credited(await self._written(self.streams.of(task.key), context))
 
     async def reroll(self, anchor: Episode, index: int, context: RolloutContext) -> Episode:
-        return await self._by_digits(self.streams.of(anchor.task), context, (anchor, index))
+        return await self._written(self.streams.of(anchor.task), context, again=(anchor, index))
 
-    async def _by_digits(
-        self, stream: FactStream, context: RolloutContext, again: tuple[Episode, int] | None
-    ) -> Episode:
-        return await write_stream(
-            self.model, stream, self._digits(stream), context, self._rewarding,
-            max_tokens=digit_tokens(self.model), prompt_id=PROMPT_ID, again=again, **self._how,
-        )  # fmt: skip
+    async def _written(self, stream: FactStream, context: RolloutContext, **again: Any) -> Episode:
+        if self.calls is None:
+            course: WritingCourse = self._digits(stream)
+            how = {"max_tokens": digit_tokens(self.model), "prompt_id": PROMPT_ID, **again}
+        else:
+            course, calls = self._course(stream), self.calls
+            how = {"max_tokens": calls.max_tokens, "prompt_id": calls.prompt_id, "earned": calls.earned}
+        return await write_stream(self.model, stream, course, context, self._rewarding, **how, **self._how)
 
     def begin(self, learner: Learner) -> None:
         """Measures the untrained writer and the rules, and runs the warm start, which imitates a rule that sees no answer."""
@@ -135,7 +129,7 @@ class WriterTraining:
         lines: dict[str, Lines] = {
             "first_in_first_out": lambda stream: ["ADD"] * len(stream.facts),
             "most_specific": rule_lines,
-            "all_evidence": evidence_lines,
+            "all_evidence": lambda stream: [f"ADD {9 if decides else 0}" for decides in stream.evidence],
         }
         responders = {} if self.calls is None else self.calls.arms
         return {arm: partial(self._ruled, rule, responders.get(arm)) for arm, rule in lines.items()}
@@ -208,13 +202,14 @@ class WriterTraining:
         texts = [tuple(fact.text for fact in course.shown) for course in left]
         answers = self._measuring(list(zip(streams, texts, strict=True)))
         evidence = [stream.evidence_kept(course.stored) for stream, course in zip(streams, left, strict=True)]
+        reader: dict[str, Any] = {"reader": self._measuring.identity, "reader_failed": self._measuring.failed - failed}
+        clusters, keys = [stream.cluster for stream in streams], [stream.key for stream in streams]
         for metric, values in (("f1", [answer.score for answer in answers]), ("evidence_kept", evidence)):
-            mean = estimate(values, clusters=[stream.cluster for stream in streams], within=score_range(values))
+            mean = asdict(estimate(values, clusters=clusters, within=score_range(values)))
+            by_stream = dict(zip(keys, values, strict=True))
             self.run.append_eval(
-                step, arm=arm, metric=metric, mean=mean.mean, low=mean.low, high=mean.high, n=mean.n, role=ROLE,
-                split=split, reader=self._measuring.identity, reader_failed=self._measuring.failed - failed,
-                values={stream.key: value for stream, value in zip(streams, values, strict=True)},
-            )  # fmt: skip
+                step, arm=arm, metric=metric, **mean, role=ROLE, split=split, **reader, values=by_stream
+            )
 
 
 AT_ONCE = 64

@@ -8,15 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from keepworth.learning.collect.curriculum import drawn_task, position_of
-from keepworth.methods.benchmarks._longmemeval import longmemeval
-from keepworth.methods.benchmarks._longmemeval_questions import questions
 from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
-from keepworth.methods.recipes._bank.course import (
-    DIGITS,
-    WritingCourse,
-    asked,
-)
-from keepworth.methods.recipes._bank.fact_streams import FactStream, fact_streams
+from keepworth.methods.recipes._bank.course import DIGITS, WritingCourse, asked
+from keepworth.methods.recipes._bank.fact_streams import FactStream, longmemeval_streams
 from keepworth.methods.recipes._bank.rollout import Earned
 from keepworth.methods.writers._importance import specificity
 from keepworth.models.inprocess import InProcessModel
@@ -25,10 +19,8 @@ from keepworth.tasks.splits import draw_order
 if TYPE_CHECKING:
     from keepworth.methods.recipes.bounded_bank import Config
 
-
 Lines = Callable[[FactStream], Sequence[str]]
 """Returns a line for each fact of a stream."""
-
 
 Leaves = Callable[[Sequence[FactStream]], Sequence[WritingCourse]]
 """Returns a writer's finished courses over several streams."""
@@ -54,17 +46,14 @@ class WriterStreams:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._clusters = {f"longmemeval/{question.id}": question.tie for question in questions()}
         lengths = dict.fromkeys((*(horizon.length for horizon in config.horizons), config.length))
-        self._train = {length: self._of("train", length) for length in lengths}
-        self._held_out = {split: self._of(split, config.length) for split in ("dev", "test")}
+        self._train = {length: longmemeval_streams(length, ("train",), config.streams) for length in lengths}
+        self._held_out = {
+            split: longmemeval_streams(config.length, (split,), config.streams) for split in ("dev", "test")
+        }
         self._by_key = {stream.key: stream for streams in self._train.values() for stream in streams}
         every = (*self._train.values(), *self._held_out.values())
         self._among = {stream.key: streams for streams in every for stream in streams}
-
-    def _of(self, split: str, length: int) -> list[FactStream]:
-        tasks = longmemeval(split, distractors=max(10, length // 2), extractive=True, abstention=False)
-        return fact_streams(tasks, length, streams=self._config.streams, clusters=self._clusters)
 
     def drawn(self, group: int) -> FactStream:
         """Returns the stream of a group, of its step's length."""
@@ -86,9 +75,8 @@ class WriterStreams:
             for other in self._among[stream.key]
             if other.cluster != stream.cluster
             for fact in other.facts
-            if fact.statement not in statements
         }
-        return sorted(others, key=lambda text: draw_order("beside", stream.key, text))[:count]
+        return sorted(others - statements, key=lambda text: draw_order("beside", stream.key, text))[:count]
 
     def training(self) -> list[FactStream]:
         """Returns all training streams, of every length."""
@@ -101,10 +89,6 @@ class WriterStreams:
 
 def rule_lines(stream: FactStream) -> list[str]:
     return [f"ADD {min(9.0, specificity(fact.statement)):.4f}" for fact in stream.facts]
-
-
-def evidence_lines(stream: FactStream) -> list[str]:
-    return [f"ADD {9 if decides else 0}" for decides in stream.evidence]
 
 
 def rule_digits(statements: Sequence[str]) -> list[int]:

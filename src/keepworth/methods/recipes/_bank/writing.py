@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 from keepworth.learning.collect.sources import Source
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
-from keepworth.methods.recipes._bank.course import (
-    ROLE,
-)
+from keepworth.methods.recipes._bank.course import ROLE
 from keepworth.methods.recipes._bank.rerolls import rolled_again
 from keepworth.methods.recipes._bank.writer_training import WriterTraining
 from keepworth.methods.recipes._bank.writers import ByCalls, WriterStreams

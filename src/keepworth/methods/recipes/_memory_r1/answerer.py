@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from keepworth.agents import recall as recalling
 from keepworth.agents.recall import Recall
-from keepworth.episodes import (
-    Episode,
-    Model,
-    SamplingParams,
-    Task,
-)
+from keepworth.episodes import Episode, Model, SamplingParams, Task
 from keepworth.learning.collect.curriculum import drawn_task
-from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes._answerer import Style
@@ -22,17 +17,15 @@ from keepworth.methods.recipes._memory_r1.answering import answer, answers, demo
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.recipe import Origin
 from keepworth.recipes.settings import is_supervised
-from keepworth.recipes.training import train_role
+from keepworth.recipes.training import RecipeEpisodes, train_role
 from keepworth.rollouts.driver import Rollout, RolloutContext
+from keepworth.tasks.splits import SPLITS
 
 if TYPE_CHECKING:
     from keepworth.methods.recipes._memory_r1.settings import Config
 
 CURVE = "with memory"
 """Arm of the measurements on dev questions during training; the test questions are read before and after, once each."""
-
-
-# One episode: recall, one call of the model, one answer.
 
 
 def train_answerer(config: Config, run: RunFolder, progress: Progress) -> list[dict[str, Any]]:
@@ -52,16 +45,12 @@ def train_answerer(config: Config, run: RunFolder, progress: Progress) -> list[d
     return answer_tables(run, config)
 
 
-class Answering:
-    """The `RecipeEpisodes` of the training: which questions are answered when, how, and how it is measured."""
+class Answering(RecipeEpisodes):
+    """The episodes of the training: which questions are answered when, how, and how it is measured. The test questions are
+    measured at the first and the last step, so that `begin` and `end` have nothing to do."""
 
     def __init__(
-        self,
-        config: Config,
-        run: RunFolder,
-        model: InProcessModel,
-        sets: dict[str, list[Task]],
-        recall: Recall,
+        self, config: Config, run: RunFolder, model: InProcessModel, sets: dict[str, list[Task]], recall: Recall
     ) -> None:
         self.config, self.run, self.model, self.sets, self.recall = config, run, model, sets, recall
         self.style = Style(config.style)
@@ -76,12 +65,6 @@ class Answering:
             return demonstration(self.model, task, self.recall, config.max_tokens, self.style, identity=context.id)
         return await rollout_of(config, self.recall, self.model)(task, context)
 
-    def begin(self, learner: Learner) -> None:
-        """Does nothing: the test questions are measured at step 0."""
-
-    def end(self, step: int) -> None:
-        """Does nothing: the last step has measured the test questions already."""
-
     def evaluate(self, step: int) -> None:
         if self.config.curve == "dev":
             self._measure(step, "dev", {CURVE: self.recall})
@@ -93,11 +76,10 @@ class Answering:
 
     def _measure(self, step: int, split: str, arms: dict[str, Recall]) -> None:
         for arm, memory in arms.items():
-            answered = answers(
-                self.model, self.sets[split], memory, self.config.max_tokens, self.style, f"{step}/{arm}/"
-            )
-            self.run.write_episodes(step, answered.episodes, arm=f"{split}-{arm.replace(' ', '_')}")
-            for row in rows(arm, answered):
+            tasks, limit = self.sets[split], self.config.max_tokens
+            episodes = answers(self.model, tasks, memory, limit, self.style, f"{step}/{arm}/")
+            self.run.write_episodes(step, episodes, arm=f"{split}-{arm.replace(' ', '_')}")
+            for row in rows(arm, episodes):
                 self.run.append_eval(step, **row, role="answerer", split=split)  # type: ignore[arg-type]
 
 
@@ -128,19 +110,12 @@ def task_sets(config: Config) -> dict[str, list[Task]]:
     if config.source == "locomo":
         from keepworth.methods.benchmarks.locomo import locomo
 
-        sets = {split: locomo(split, data=config.data) for split in ("train", "dev", "test")}
+        load = partial(locomo, data=config.data)
     else:
         from keepworth.methods.benchmarks._longmemeval import longmemeval
 
-        def split(name: str) -> list[Task]:
-            return longmemeval(
-                name, distractors=config.distractors, seed=0, extractive=config.extractive, abstention=False
-            )
-
-        sets = {name: split(name) for name in ("train", "dev", "test")}
-    if config.questions is not None:
-        sets = {name: tasks if name == "train" else tasks[: config.questions] for name, tasks in sets.items()}
-    return sets
+        load = partial(longmemeval, distractors=config.distractors, extractive=config.extractive, abstention=False)
+    return {split: load(split)[: None if split == "train" else config.questions] for split in SPLITS}
 
 
 def recall_for(config: Config) -> Recall:
@@ -154,13 +129,10 @@ def recall_for(config: Config) -> Recall:
 
 def answer_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
     """Returns the table of the test questions from the run's measurements."""
-    rows = [
-        row
-        for row in run.evals()
-        if (row.get("role"), row.get("split")) == ("answerer", "test") and row["step"] in (0, config.steps)
-    ]
     order = ["no_memory_untrained", "no_memory", "wrong_memory", "untrained", "trained", "oracle_untrained", "oracle"]
-    ordered = sorted((row for row in rows if row["arm"] in order), key=lambda row: order.index(row["arm"]))
+    tested = [row for row in run.evals() if (row.get("role"), row.get("split")) == ("answerer", "test")]
+    rows = [row for row in tested if row["step"] in (0, config.steps) and row["arm"] in order]
+    ordered = sorted(rows, key=lambda row: order.index(row["arm"]))
     f1 = {row["arm"]: row for row in ordered if row["metric"] == "f1"}
     if not {"trained", "untrained"} <= set(f1):
         return []
@@ -176,6 +148,3 @@ def answer_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
             "rows": [{**row, "emphasis": row["arm"] == "trained"} for row in ordered],
         }
     ]
-
-
-# How well questions are answered from memory, arm by arm: the same questions, another memory or another model.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes import Episode, Task
@@ -20,23 +21,15 @@ from keepworth.learning.trainer import restore
 from keepworth.learning.watch.progress import Progress
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._answerer import ModelReader
-from keepworth.methods.recipes._memory_r1.measures import (
-    always,
-    keeping_evidence,
-    maintained_answers,
-    operation_rows,
-)
+from keepworth.methods.recipes._memory_r1.measures import always, keeping_evidence, maintained_answers, operation_rows
 from keepworth.methods.recipes._memory_r1.operation_tasks import operation_tasks, warm_start_examples
 from keepworth.methods.recipes._memory_r1.operations import LEVELS
-from keepworth.methods.recipes._memory_r1.steps import (
-    manage,
-    operation_step,
-)
+from keepworth.methods.recipes._memory_r1.steps import manage, operation_step
 from keepworth.methods.recipes._reader import FoundReader, found_reader
 from keepworth.methods.writers._manager import ANSWER_TOKENS, Choose, chosen_by, manager_params
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.settings import refuse_workers
-from keepworth.recipes.training import imitate_first, train_role
+from keepworth.recipes.training import RecipeEpisodes, imitate_first, train_role
 from keepworth.rollouts.driver import RolloutContext
 
 if TYPE_CHECKING:
@@ -46,7 +39,6 @@ OPERATION_TASKS = 1024
 """Generated cases for training; a longer run starts again with the first."""
 HELD_OUT = 240
 """Generated cases per measurement, about people of the held-out split."""
-
 
 SHOWN = ("operation_accuracy", "operation_kind", "f1", "evidence_kept", "bank_size", "invalid")
 """Columns of the tables; accuracy by operation stays among the run's measurements."""
@@ -72,7 +64,7 @@ def train_manager(config: Config, run: RunFolder, progress: Progress) -> list[di
 
 @dataclass(frozen=True, slots=True)
 class Reading(FoundReader):
-    """A reader of banks, and the empty bank that every task's bank is forked from."""
+    """A reader of banks, and the empty bank that every task's bank is forked from: they share its encoder and its vectors."""
 
     root: Bank
 
@@ -91,18 +83,16 @@ def warm_start(config: Config, learner: Learner, progress: Progress) -> None:
     if not config.warm_start:
         return
     model = learner.model
-    pairs = [
-        (model.encode(p), model.encode_continuation(c))
-        for p, c in warm_start_examples(config.warm_start, config.seed, config.level)
-    ]
+    examples = warm_start_examples(config.warm_start, config.seed, config.level)
+    pairs = [(model.encode(prompt), model.encode_continuation(line)) for prompt, line in examples]
     steps = -(-len(pairs) * config.warm_start_passes // config.warm_start_batch)
     batches = [batch(pairs, config.warm_start_batch, step, config.seed) for step in range(steps)]
     rate, title = config.warm_start_learning_rate, "the manager is shown right operations first"
     imitate_first(learner, batches, rate, progress, title)
 
 
-class Managing:
-    """The `RecipeEpisodes` of the training: generated cases with a known right operation."""
+class Managing(RecipeEpisodes):
+    """The episodes of the training: generated cases with a known right operation. The last step measures what `end` would."""
 
     def __init__(self, config: Config, model: InProcessModel, measures: Measures) -> None:
         self.config, self.model, self.measures, self.progress = config, model, measures, measures.progress
@@ -129,9 +119,6 @@ class Managing:
         measures.operations(0, "warm_start", "test")
         measures.maintained(0, "warm_start", lambda tasks: chosen_by(self.model))
 
-    def end(self, step: int) -> None:
-        """Does nothing: the last step has measured already."""
-
     def evaluate(self, step: int) -> None:
         self.measures.operations(step, "manager", "dev")
         self.measures.maintained(step, "manager", lambda tasks: chosen_by(self.model), "dev")
@@ -144,33 +131,18 @@ class Measures:
     """Writes both measures of a manager to the run."""
 
     def __init__(
-        self,
-        config: Config,
-        run: RunFolder,
-        model: InProcessModel,
-        progress: Progress,
-        reading: Reading | None,
+        self, config: Config, run: RunFolder, model: InProcessModel, progress: Progress, reading: Reading | None
     ) -> None:
         self.config, self.run, self.model, self.progress = config, run, model, progress
-        self._reading = reading
-        self._reader: ModelReader | None = None
+        self.reading = reading
 
-    @property
+    @cached_property
     def reader(self) -> ModelReader:
-        """Returns the frozen answerer, loaded at first use: with the weights of a finished run where one is named."""
-        if self._reader is None:
-            assert self._reading is not None
-            reading = self._reading  # loaded in the precision of the manager
-            self._reader = reading.loaded(
-                self.config, self.config.max_tokens, self.config.style, self.run, self.progress
-            )
-        return self._reader
-
-    @property
-    def root(self) -> Bank:
-        """Returns the empty bank that every task's bank is forked from: they share its encoder and its vectors."""
-        assert self._reading is not None
-        return self._reading.root
+        """Returns the frozen answerer, loaded at first use, in the precision of the manager: with the weights of a finished run
+        where one is named."""
+        assert self.reading is not None
+        config = self.config
+        return self.reading.loaded(config, config.max_tokens, config.style, self.run, self.progress)
 
     def operations(self, step: int, arm: str, split: str) -> None:
         """Measures right operations on generated cases about people of `split`."""
@@ -182,14 +154,14 @@ class Measures:
     def maintained(self, step: int, arm: str, manager: Callable[[Sequence[Task]], Choose], split: str = "test") -> None:
         """Measures, where the run asks for it, the frozen reader's answers from banks that the manager built from conversations
         of `split`. Choose settings on train or dev: test is for final results."""
-        if not self.config.maintained:
+        if self.reading is None:
             return
         from keepworth.methods.benchmarks._longmemeval import longmemeval
 
         self.progress.phase(f"building banks: {arm}")
         tasks = longmemeval(split, distractors=self.config.distractors, extractive=True, abstention=False)
         tasks = tasks[: self.config.questions]
-        rows, executed = maintained_answers(arm, manager(tasks), tasks, self.reader, self.root)
+        rows, executed = maintained_answers(arm, manager(tasks), tasks, self.reader, self.reading.root)
         self._write(step, rows, f"banks, {split}", reader=self.reader.identity, operations=executed)
 
     def _write(self, step: int, rows: Sequence[dict[str, Any]], split: str, **more: Any) -> None:
@@ -202,18 +174,15 @@ def manager_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
     evaluations = [row for row in run.evals() if row.get("role") == "manager"]
     order = ["always_add", "untrained", "warm_start", "reinforced", "evidence_only"]
     tables = []
-    kinds = {
-        level: f"{cases} generated cases about people it never saw"
-        + (", of the kind it was trained on" if level == config.level else ", a kind it was not trained on")
-        for level, cases in (("plain", "plain"), ("near-miss", "harder"))
-    }
-    trained, other = ("plain operations, test", "near-miss operations, test")[:: 1 if config.level == "plain" else -1]
-    tiers = {trained: "template", other: "family", "banks, test": "family"}
+    measured = f"{config.level} operations, test"
+    generated = "generated cases about people it never saw"
     for split, title, note in (
-        ("plain operations, test", "Right memory operations", kinds["plain"]),
-        ("near-miss operations, test", "Right memory operations, near misses", kinds["near-miss"]),
+        ("plain operations, test", "Right memory operations", f"plain {generated}"),
+        ("near-miss operations, test", "Right memory operations, near misses", f"harder {generated}"),
         ("banks, test", "Answers from the bank it kept", "LongMemEval extractive test questions, frozen reader"),
     ):
+        if split != "banks, test":
+            note += ", of the kind it was trained on" if split == measured else ", a kind it was not trained on"
         rows = sorted(
             (r for r in evaluations if r.get("split") == split and r["arm"] in order and r["metric"] in SHOWN),
             key=lambda row: order.index(row["arm"]),
@@ -222,15 +191,13 @@ def manager_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
             tables.append(
                 {
                     "title": title,
-                    "tier": tiers[split],
+                    "tier": "template" if split == measured else "family",
                     "note": f"{rows[0]['n']} {note}, seed {config.seed}.",
                     "rows": [{**row, "emphasis": row["arm"] == "reinforced"} for row in rows],
                 }
             )
-    measured = f"{config.level} operations, test"
-    accuracy = {
-        r["arm"]: r["mean"] for r in evaluations if r["metric"] == "operation_accuracy" and r["split"] == measured
-    }
+    accurate = [row for row in evaluations if row["metric"] == "operation_accuracy" and row["split"] == measured]
+    accuracy = {row["arm"]: row["mean"] for row in accurate}
     if tables and {"untrained", "reinforced"} <= set(accuracy):
         before, after = accuracy["untrained"], accuracy["reinforced"]
         tables[0]["headline"] = f"Right memory operations: {before:.2f} before training, {after:.2f} after."

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from keepworth.episodes.episode import ParseStatus, Task
 from keepworth.evaluation.statistics import estimate, score_range
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._answerer import Reader
 from keepworth.methods.recipes._memory_r1.steps import READ_ITEMS, operation_step, provenance_of, retrieved
-from keepworth.methods.writers._facts import Fact, decisive_facts, facts_of
+from keepworth.methods.writers._facts import Fact, decisive_facts, evidence_turns, facts_of
 from keepworth.methods.writers._manager import Choose, act, observe
 from keepworth.tasks.metrics import token_f1
 from keepworth.tasks.operations import read_operation
@@ -45,8 +46,6 @@ Rows = list[dict[str, object]]
 def operation_rows(arm: str, choose: Choose, tasks: Sequence[Task]) -> Rows:
     """Returns the manager's accuracy on operation tasks (pass a held-out split): on the right entry, with a value for each case;
     on any entry; by right operation; and the share of invalid lines."""
-    if not tasks:
-        raise ValueError("operation_rows: no tasks were given")
     texts = choose([operation_step(task).state for task in tasks])
     exact, kind_only, invalid = [], [], 0
     for task, text in zip(tasks, texts, strict=True):
@@ -73,10 +72,8 @@ def fact_stream(task: Task, count: int, seed: int = 0) -> list[Fact]:
     Evidence beyond `count` stays. It is oracle information, equal for every arm: the table is about maintaining a bank, not about
     finding what to read.
     """
-    if count < 1:
-        raise ValueError(f"fact_stream: count must be at least 1, not {count}")
     facts = facts_of(task.sessions)
-    marked = {(session.id, turn.index) for session in task.sessions for turn in session.turns if turn.evidence}
+    marked = evidence_turns(task)
     others = [fact for fact in facts if fact.place not in marked]
     others.sort(key=lambda fact: draw_order(seed, task.key, "stream", fact.session, fact.turn, fact.sentence))
     room = max(0, count - (len(facts) - len(others)))
@@ -94,47 +91,31 @@ def maintained_answers(
     """Lets the manager read every task's facts one by one; then the reader answers from the resulting bank.
 
     Args:
-        arm: The manager's name.
-        choose: The manager.
         tasks: They advance in parallel, so that a model gets one batch per fact number.
-        reader: Answers.
         root: An empty bank, forked for each task.
-        mode: That of its searches.
 
     Returns:
         Rows of token F1, of whether the last decisive fact is still in the bank (a question without one counts as lost) and of
         the bank's size, each with the value of every question, so that arms of different runs can be compared question by
         question; and how often each operation was executed.
     """
-    if not tasks:
-        raise ValueError("maintained_answers: no tasks were given")
-    if len(root):
-        raise ValueError(f"maintained_answers starts from an empty bank, and this one has {len(root)} items")
     streams = [fact_stream(task, FACTS) for task in tasks]
     banks = [root.fork() for _ in tasks]
     operations: Counter[str] = Counter()
     invalid = 0
     for number in range(max(map(len, streams))):
         going = [index for index, stream in enumerate(streams) if number < len(stream)]
-        states = [
-            observe(
-                banks[index],
-                streams[index][number].statement,
-                k=SEEN,
-                mode=mode,
-                seed=f"0/{tasks[index].key}/{number}",
-            )
-            for index in going
-        ]
+        states = []
+        for index in going:
+            fact, seed = streams[index][number], f"0/{tasks[index].key}/{number}"
+            states.append(observe(banks[index], fact.statement, k=SEEN, mode=mode, seed=seed))
         for index, state, text in zip(going, states, choose(states), strict=True):
             fact = streams[index][number]
             event = act(banks[index], state, text, provenance=provenance_of(fact), event_time=fact.date)
             operations[event.operation.kind.value] += 1
             invalid += event.status is ParseStatus.INVALID
-    asked = [
-        (task.input, retrieved(bank, task.input, READ_ITEMS, mode)) for task, bank in zip(tasks, banks, strict=True)
-    ]
-    answers = reader.answers(asked)
+    asked = zip(tasks, banks, strict=True)
+    answers = reader.answers([(task.input, retrieved(bank, task.input, READ_ITEMS, mode)) for task, bank in asked])
     columns = {
         "f1": [token_f1(answer, task.answers) for answer, task in zip(answers, tasks, strict=True)],
         "evidence_kept": [_evidence_kept(*row) for row in zip(tasks, streams, banks, strict=True)],
@@ -142,8 +123,7 @@ def maintained_answers(
     }
     keys = [task.key for task in tasks]
     rows = [
-        {**_row(arm, metric, values), "values": dict(zip(keys, values, strict=True))}
-        for metric, values in columns.items()
+        {**_row(arm, name, column), "values": dict(zip(keys, column, strict=True))} for name, column in columns.items()
     ]
     return [*rows, _share(arm, invalid, sum(map(len, streams)))], dict(sorted(operations.items()))
 
@@ -155,8 +135,7 @@ def _evidence_kept(task: Task, stream: Sequence[Fact], bank: Bank) -> float:
 
 
 def _row(arm: str, metric: str, values: Sequence[float]) -> dict[str, object]:
-    mean = estimate(values, within=score_range(values))
-    return {"arm": arm, "metric": metric, "mean": mean.mean, "low": mean.low, "high": mean.high, "n": mean.n}
+    return {"arm": arm, "metric": metric, **asdict(estimate(values, within=score_range(values)))}
 
 
 def _share(arm: str, invalid: int, n: int) -> dict[str, object]:

@@ -29,7 +29,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 from keepworth.episodes.episode import OperationKind
 from keepworth.episodes.errors import require_known
@@ -48,23 +47,11 @@ FOREIGN_SHARE = 0.25
 """Share of the other entries of a plain case that are of the other kind."""
 
 
-class Form(str, Enum):
-    """Whether a sentence states a fact, announces a change, or says that it ended."""
-
-    STATE = "state"
-    CHANGE = "change"
-    END = "end"
-
-
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A fact in structure and in words: person, attribute key, value, form of the sentence, and `text`. The first three are empty
-    for a user's sentence."""
+    """A fact in words, and the person it is about, "" for a user's sentence."""
 
     person: str
-    attribute: str
-    value: str
-    form: Form
     text: str
 
 
@@ -90,8 +77,6 @@ def operation_case(
     """Returns case `index` of the endless sequence of (split, seed, entries, level). It shows 2 to `entries` memories at the
     level near-miss, and any number up to `entries` at the level plain."""
     plain = require_known("level", level, LEVELS) == "plain"
-    if entries < 2:
-        raise ValueError(f"operation_case: entries must be at least 2 (a near miss needs a place), not {entries}")
     name = f"operations/{GENERATOR_VERSION}/{checked_split(split)}/{seed}/{entries}/{index}"
     draw = random.Random(f"{name}/plain" if plain else name)
     if plain and draw.random() < SAID_SHARE:
@@ -103,27 +88,27 @@ def operation_case(
 
     target: Statement | None = None
     if kind is OperationKind.ADD:
-        statements: tuple[tuple[Form, str], ...] = ((Form.STATE, "new"),) * 2
-        form, trait = draw.choice(statements if plain else (*statements, (Form.CHANGE, "new in words of change")))
-        fact = _statement(person, attribute, value, form, split, draw)
+        forms = [(attribute.states, "new")] * 2 + [(attribute.changes, "new in words of change")] * (not plain)
+        wordings, trait = draw.choice(forms)
+        fact = _statement(person, wordings, value, draw)
     elif kind is OperationKind.UPDATE:
-        statements = ((Form.CHANGE, "changed"),) * 2
-        form, trait = draw.choice(statements if plain else (*statements, (Form.STATE, "changed in plain words")))
-        fact = _statement(person, attribute, value, form, split, draw)
-        target = _statement(person, attribute, other_value, Form.STATE, split, draw)
+        forms = [(attribute.changes, "changed")] * 2 + [(attribute.states, "changed in plain words")] * (not plain)
+        wordings, trait = draw.choice(forms)
+        fact = _statement(person, wordings, value, draw)
+        target = _statement(person, attribute.states, other_value, draw)
     elif kind is OperationKind.DELETE:
         trait = "ended"
-        fact = _statement(person, attribute, value, Form.END, split, draw)
-        target = _statement(person, attribute, value, Form.STATE, split, draw)
+        fact = _statement(person, attribute.ends, value, draw)
+        target = _statement(person, attribute.states, value, draw)
     else:
         trait = "verbatim" if plain else draw.choice(("paraphrase", "paraphrase", "verbatim", "ended unknown"))
         if trait == "ended unknown":
-            fact = _statement(person, attribute, value, Form.END, split, draw)
+            fact = _statement(person, attribute.ends, value, draw)
         else:
-            fact = _statement(person, attribute, value, Form.STATE, split, draw)
+            fact = _statement(person, attribute.states, value, draw)
             target = fact
             while trait == "paraphrase" and target.text == fact.text:
-                target = _statement(person, attribute, value, Form.STATE, split, draw)
+                target = _statement(person, attribute.states, value, draw)
 
     memories = [] if target is None else [target]
     if plain:
@@ -181,7 +166,7 @@ def _unlike(fact: str, count: int, split: str, draw: random.Random, taken: Seque
 
 
 def _as_statement(text: str) -> Statement:
-    return Statement("", "", "", Form.STATE, text)
+    return Statement("", text)
 
 
 def _case(
@@ -200,9 +185,8 @@ def _case(
     return OperationCase(tuple(memories), fact, kind, shown_target, trait)
 
 
-def _statement(person: str, attribute: Attribute, value: str, form: Form, split: str, draw: random.Random) -> Statement:
-    wordings = {Form.STATE: attribute.states, Form.CHANGE: attribute.changes, Form.END: attribute.ends}[form]
-    return Statement(person, attribute.key, value, form, draw.choice(wordings).format(n=person, v=value))
+def _statement(person: str, wordings: Sequence[str], value: str, draw: random.Random) -> Statement:
+    return Statement(person, draw.choice(wordings).format(n=person, v=value))
 
 
 def _strangers(
@@ -212,7 +196,7 @@ def _strangers(
     names = draw.sample([name for name in names_of(split) if name != person], count)
     kinds = draw.sample([other for other in ATTRIBUTES if other is not attribute], count)
     return [
-        _statement(who, what, draw.choice(values_of(what, split)), Form.STATE, split, draw)
+        _statement(who, what.states, draw.choice(values_of(what, split)), draw)
         for who, what in zip(names, kinds, strict=True)
     ]
 
@@ -236,5 +220,5 @@ def _near_misses(
         pairs.add((who, what.key))
         same_value = what is attribute and draw.random() < 0.3
         miss_value = value if same_value else draw.choice(values_of(what, split))
-        misses.append(_statement(who, what, miss_value, Form.STATE, split, draw))
+        misses.append(_statement(who, what.states, miss_value, draw))
     return misses

@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from keepworth.episodes.episode import Episode, MemoryEvent, ParseStatus, RewardTerm, Shown, StopReason, Task
+from keepworth.episodes.episode import Episode, MemoryEvent, ParseStatus, RewardTerm, Segment, Shown, StopReason, Task
 from keepworth.episodes.model import FinishReason, Model, SamplingParams
 from keepworth.memory.item import Provenance
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._memory_r1.answering import of_one_call
 from keepworth.methods.recipes._memory_r1.operation_tasks import shown_memories
-from keepworth.methods.writers._facts import Fact
+from keepworth.methods.writers._facts import USER, Fact
 from keepworth.methods.writers._manager import PROMPT_ID, ROLE, ManagerState, act, format_reward
 from keepworth.rollouts.driver import RolloutContext
 from keepworth.tasks.operations import read_operation
@@ -53,7 +53,7 @@ def operation_step(task: Task) -> ManagerStep:
 
 
 def provenance_of(fact: Fact) -> Provenance:
-    return Provenance("conversation", fact.session, fact.turn, fact.speaker, fact.date)
+    return Provenance("conversation", fact.session, fact.turn, USER, fact.date)
 
 
 def judged(step: ManagerStep, text: str) -> Consequence:
@@ -84,15 +84,9 @@ async def manage(model: Model, step: ManagerStep, context: RolloutContext, param
     seconds = {"sample": sampled - begun, "reward": time.perf_counter() - sampled}
     stop = StopReason.MAX_TOKENS if sample.finish is FinishReason.LENGTH else StopReason.COMPLETED
     state = step.state
+    before, after = step.bank.content_hash(), consequence.memory_after
     return of_one_call(
-        ROLE,
-        PROMPT_ID,
-        prompt,
-        sample,
-        params.temperature,
-        text,
-        step.bank.content_hash(),
-        consequence.memory_after,
+        Segment.of(sample, ROLE, PROMPT_ID, prompt, text, params.temperature, memory_before=before, memory_after=after),
         id=context.id,
         task=step.key,
         question=state.fact,

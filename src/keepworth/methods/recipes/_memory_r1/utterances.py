@@ -17,13 +17,8 @@ from keepworth.tasks.splits import SPLITS, draw_order
 UTTERANCE_WORDS = 24
 """Longer sentences are left out: if they were cut, they would be the only ones with an ellipsis."""
 
-
 _NUMBERS_IN_TEXT = re.compile(r"(?<![\w.,:/$#-])(\d{1,3})(?![\w.,:/%-]*\d)(?![\w:/%-])")
-
-
 _WORDS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-
-
 _WORD = re.compile(rf"(?<![\w-])({'|'.join(_WORDS)})(?![\w-])")
 
 

@@ -161,7 +161,7 @@ def done_in(connection: AnyConnection, episode: str) -> tuple[int, list[str], st
     query = f"SELECT id FROM decisions WHERE {IN_EPISODE} AND kind = ? ORDER BY n"
     choices = [id for (id,) in select(connection, query, (episode, DecisionKind.SEARCH.value))]
     acts = [entry.body for entry in counting(connection, IN_EPISODE, (episode,)) if entry.what == "act"]
-    over = {id for body in acts for id in body["decisions"]}
+    over = {id for body in acts for id in body.get("decisions", ())}
     return len(choices), [id for id in choices if id not in over], acts[-1]["action"] if acts else None, len(acts)
 
 

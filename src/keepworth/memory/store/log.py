@@ -175,7 +175,7 @@ class _OnFile:
         choices = {choice.decision.id: choice for choice in map(_choice, self._choices.get(id, ()))}
         if items >= 0:
             choices = _first(choices, items)
-        last: list[str] = []
+        waiting, last = list(choices), list[str]()
         actions: dict[str, str] = {}
         steps: dict[str, float] = {}
         rewards: list[tuple[float, str]] = []
@@ -186,7 +186,9 @@ class _OnFile:
             if what == "reward":
                 rewards.append((float(body["value"]) if body else math.nan, whose(body.get("source", ""))))
             elif what == "act":
-                last = [id for id in body["decisions"] if id in choices]
+                # Earlier versions did not note which searches an act followed.
+                last = [id for id in body.get("decisions", waiting[:1]) if id in choices]
+                waiting = [id for id in waiting if id not in last]
                 actions.update(dict.fromkeys(last, body["action"]))
             elif what == "step":
                 steps.update(dict.fromkeys(last, float(body["reward"])))

@@ -242,10 +242,6 @@ class RewardRecord:
         need("the record of rewards", positive={"bandwidth": bandwidth}, count={"newest": newest})
         self.bandwidth, self.newest, self.bounds, self.roles = bandwidth, newest, bounds, roles
         self._widths = np.array([[bandwidth], [bandwidth], [RETURNS]], np.float32)
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget everything."""
         self._questions: Vectors = np.zeros((0, 0), dtype=np.float32)
         self._numbers: dict[bytes, int] = {}
         self._question, self._lead, self._action, self._voice = (np.zeros(0, dtype=np.int64) for _ in range(4))

@@ -22,13 +22,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
 from keepworth.episodes import extras
 from keepworth.episodes.errors import UnknownName
-from keepworth.episodes.model import FinishReason, Model, Receipt, Sample, SamplingParams, Tokens
+from keepworth.episodes.model import FinishReason, Receipt, Sample, SamplingParams, Tokens
 from keepworth.models.errors import (
     BadAnswer,
     DeliveryFailed,
@@ -54,6 +54,14 @@ class Serving:
 
     name: str
     version: int
+
+
+class Scorer(Protocol):
+    """The other side of a probe: the learner's model, or what it scored before."""
+
+    def score(
+        self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
+    ) -> list[list[tuple[float, ...]]]: ...
 
 
 class HttpModel(TextSide):
@@ -245,7 +253,7 @@ class HttpModel(TextSide):
 
     # -- publication --------------------------------------------------------------------------------------------------
 
-    def calibrate(self, witness: Model) -> float:
+    def calibrate(self, witness: Scorer) -> float:
         """Returns the mean gap in nats between both sides on the probe while they hold the same weights: the noise floor. Call it
         once before the first publication, so that updates smaller than the tolerance can be told from no update. Raises
         DeliveryFailed where the gap is above the tolerance: they are different models, or one is broken."""
@@ -260,7 +268,7 @@ class HttpModel(TextSide):
         self._noise, self._before = gap, (local, theirs)
         return gap
 
-    def publish(self, folder: Path | str, version: int, witness: Model) -> Receipt:
+    def publish(self, folder: Path | str, version: int, witness: Scorer) -> Receipt:
         """Loads the adapter in `folder` at the engine and proves that it arrived; from then on samples are of `version`.
 
         After an error the previous version stays in service.
@@ -296,7 +304,7 @@ class HttpModel(TextSide):
             self._unloading = self._unloader.submit(self._forget, *old)
         return Receipt(version, gap, time.perf_counter() - begun)
 
-    def rehearse(self, folder: Path | str, witness: Model) -> None:
+    def rehearse(self, folder: Path | str, witness: Scorer) -> None:
         """Publishes an adapter that does not change the engine's output, and unloads it again. Called before training, it shows
         that the engine takes this kind of adapter at all, which the existence of the routes does not. Raises what `publish`
         raises."""
@@ -315,7 +323,7 @@ class HttpModel(TextSide):
         self._loaded.clear()
         self._serving = Serving(self.name, self._serving.version)
 
-    def _scored_by(self, witness: Model) -> Scores:
+    def _scored_by(self, witness: Scorer) -> Scores:
         prompt, branch = self.probe
         return witness.score([prompt], [[branch]])[0][0]
 

@@ -500,13 +500,23 @@ def duplicate_key(item: Item) -> bytes:
 
     For an episode or a case the event time counts too, as the same thing may happen twice.
     """
+    global _last_key
+    last, key = _last_key  # read both at once: another thread may change it meanwhile
+    if last is item:
+        return key
     time = item.event_time if item.kind in DATED else ""
     scope, mark = _scope_mark(item.scope)
     parts = (scope, item.kind, time, folded(item.key) if item.key else "", folded(item.text))
     digest = hashlib.blake2b("\x00".join(parts).encode(), digest_size=13).digest()
     # An index sorts by the first eight bytes as a little-endian number, so bytes 5 to 7, of the scope, count most: the writes of
     # one user then touch few pages of the index rather than nearly all.
-    return digest[:5] + mark + digest[5:]
+    key = digest[:5] + mark + digest[5:]
+    _last_key = (item, key)
+    return key
+
+
+_last_key: tuple[Item | None, bytes] = (None, b"")
+"""The item that was asked for last, and its key: a write asks several times in a row for the same one."""
 
 
 DATED = (ItemKind.EPISODE, ItemKind.CASE)
@@ -576,8 +586,9 @@ _common = attrgetter(
 
 
 def drop_memos() -> None:
-    """Drop the cached names: what is erased on purpose must not stay in memory either."""
-    global _last_rest
+    """Drop the cached texts: what is erased on purpose must not stay in memory either."""
+    global _last_key, _last_rest
+    _last_key = (None, b"")
     _last_rest = (None, "", "")
 
 

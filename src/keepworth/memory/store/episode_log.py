@@ -225,13 +225,14 @@ def concerned_by(store: Store, id: str) -> list[tuple[str, ...]]:
 def assembled(store: Store, scope: Scope, id: str, seen: Scope | None = None) -> Episode:
     """Put an episode together from the file, rolled-back operations included. It has no segments, as a memory records no model
     calls. Raises UnknownEpisode."""
+    if not isinstance(id, str) or not id.isascii():
+        raise UnknownEpisode(f"no episode {id!r:.80} in this memory: take the text that it gave as an id")
     with store.database.reading() as connection:
-        begun = begun_as(store, scope, id)
-        if begun is None:
+        row = first(connection, "SELECT scope, task, ended, outcome FROM episodes WHERE id = ?", (id,))
+        if row is None or not scope.contains(store.scope_named(connection, row[0])):
             raise UnknownEpisode(
                 f"no episode {id!r:.80} in this scope of {store.database.path}: take the `.id` of one, or one of `episodes()`"
             )
-        ended, outcome = first(connection, "SELECT ended, outcome FROM episodes WHERE id = ?", (id,))
         decisions = of_episode(connection, id)
         entries = store.entries(IN_EPISODE, (id,))
         shown = _shown(store, seen or scope, decisions)
@@ -251,9 +252,10 @@ def assembled(store: Store, scope: Scope, id: str, seen: Scope | None = None) ->
         elif isinstance(act, Operation):
             result = "applied" if entry.applied else f"no-op: {entry.reason}"
             operations.append(MemoryEvent(act, ParseStatus.OK, result))
+    _, task, ended, outcome = row
     return Episode(
         id=id,
-        task=begun.task,
+        task=task,
         role="",
         question="",
         segments=(),

@@ -22,7 +22,6 @@ from keepworth.memory.errors import Busy, InvalidText, MemoryProblem, NewerFile,
 from keepworth.memory.item import Scope
 from keepworth.memory.place import place_of
 from keepworth.memory.store.maintenance import backup, check, compact
-from keepworth.memory.store.postgres import database
 from keepworth.memory.store.store import Store
 from keepworth.memory.store.transfer import exported, imported
 from tests.memory.helpers import WordEncoder, finds, texts
@@ -242,7 +241,7 @@ def test_a_text_that_postgres_cannot_hold_is_refused_by_name(address: str) -> No
 
 
 def test_more_readers_than_connections_wait_their_turn(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "MOST", 1)
+    monkeypatch.setattr("keepworth.memory.store.postgres.database.MOST", 1)
     store = Store(address)
     store.database._timeout = 0.2  # type: ignore[attr-defined]
     with store.database.reading(), ThreadPoolExecutor(1) as pool, pytest.raises(Busy):

@@ -186,7 +186,7 @@ def test_the_navigator_prefers_what_helped_and_a_repeating_proposer_goes_on_with
 
 
 def test_the_other_text_is_a_rule_for_facts_and_a_third_one_is_refused() -> None:
-    rows = {row["arm"]: row["mean"] for row in search.run(text="facts", rounds=3, length=8, budget=2)}
+    rows = {row["arm"]: row["mean"] for row in search.run(text="facts", rounds=3)}
     assert rows["oracle"] == max(rows.values())
     with pytest.raises(KeepworthError, match="no text 'poems'"):
         search.run(text="poems")

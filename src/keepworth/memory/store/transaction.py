@@ -86,6 +86,8 @@ class ScopeBook:
             "UPDATE scopes SET count=?, words=?, total=? WHERE id=?",
             [(row.count, row.words, row.total.to_bytes(32, "little"), row.id) for row in changed],
         )
+        for row in changed:
+            row.dirty = False
 
 
 def tokens_of(connection: AnyConnection, scope: Scope) -> list[str] | None:

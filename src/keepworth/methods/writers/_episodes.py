@@ -34,7 +34,7 @@ def ended(use: Use, good: bool) -> str:
     return "it worked" if good else "it failed"
 
 
-def told(use: Use, good: bool) -> str:
+def case_text(use: Use, good: bool) -> str:
     """Returns situation, action and outcome of a choice as a text."""
     return f"{use.query.text} -> {use.taken}: {ended(use, good)}"
 
@@ -54,7 +54,7 @@ class RawCases:
 
     def __call__(self, finished: Finished) -> list[Advice]:
         return [
-            advised(use.taken, good, use.query.text, told(use, good))
+            advised(use.taken, good, use.query.text, case_text(use, good))
             for use, good in judged(finished, self.steps)
             if good or self.failures
         ]

@@ -9,7 +9,7 @@ from keepworth.episodes.text import as_line
 from keepworth.memory.item import ItemKind
 from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.slots import Finished, Use, Writer
-from keepworth.methods.writers._episodes import AskModel, advised, judged, keywords, parsed, told
+from keepworth.methods.writers._episodes import AskModel, advised, case_text, judged, keywords, parsed
 from keepworth.registry import Method
 
 
@@ -34,7 +34,7 @@ def _note(use: Use, good: bool, keywords: tuple[str, ...], tags: tuple[str, ...]
     content = use.query.text
     extra = {"content": content, "keywords": keywords, "tags": tags, "context": context, "links": ()}
     key = note_key(content, keywords, tags, context)
-    return advised(use.taken, good, key, told(use, good), extra=extra, **rest)
+    return advised(use.taken, good, key, case_text(use, good), extra=extra, **rest)
 
 
 def note_key(content: str, keywords: tuple[str, ...], tags: tuple[str, ...], context: str) -> str:
@@ -66,7 +66,7 @@ class NotesByModel:
 
     def __call__(self, finished: Finished) -> list[Advice]:
         return [
-            _note(use, good, *parse_note(self.ask(note_prompt(told(use, good)))))
+            _note(use, good, *parse_note(self.ask(note_prompt(case_text(use, good)))))
             for use, good in judged(finished, steps=False)
         ]
 

@@ -50,7 +50,7 @@ async def answer(
     Memories that do not fit the window are left out, which is noted in the episode's `errors`.
     """
     begun = time.perf_counter()
-    asked: Asked = await context.shared("memory", asking, model, task, recall, params.max_tokens, style)
+    asked: AskedMemory = await context.shared("memory", asking, model, task, recall, params.max_tokens, style)
     remembered, version = time.perf_counter(), model.version
     sample = await context.sample(asked.prompt, params)
     seconds = {"recall": remembered - begun, "sample": time.perf_counter() - remembered}
@@ -73,7 +73,7 @@ def demonstration(
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedMemory:
     """A task, the memories recalled for it, and the prompt with those that fit."""
 
     task: Task
@@ -111,9 +111,9 @@ class Asked:
         )
 
 
-def asking(model: Model, task: Task, recall: Recall, max_tokens: int, style: Style) -> Asked:
+def asking(model: Model, task: Task, recall: Recall, max_tokens: int, style: Style) -> AskedMemory:
     memory = recall(task)
-    return Asked(task, style, memory, *fit(model, memory.shown, task.input, max_tokens, style))
+    return AskedMemory(task, style, memory, *fit(model, memory.shown, task.input, max_tokens, style))
 
 
 def answers(

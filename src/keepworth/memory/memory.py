@@ -488,7 +488,7 @@ class Memory(Changes):
             return OperationOutcome(False, reason="it has this reward already")
         outcome, _ = self.store.perform(about.scope, [(credit, Draft(scope=about.scope))], episode=about.episode)[0]
         if self.learning is not None:
-            self.learning.count_reward()
+            self.learning.count_reward(about.decision, value, person)
         return outcome
 
     def pending(self, *, nobody: bool = False) -> list[str]:

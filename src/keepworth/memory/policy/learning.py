@@ -29,7 +29,15 @@ from keepworth.memory.item import Item, Scope, on_word_of
 from keepworth.memory.operations import Credit, OperationOutcome
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.policy.admission import checked_proposal
-from keepworth.memory.policy.default import RULES, Ranked, RewardRecord, explained, nearest_first, situation
+from keepworth.memory.policy.default import (
+    RULES,
+    AdvicePieces,
+    Ranked,
+    RewardRecord,
+    explained,
+    nearest_first,
+    situation,
+)
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.ledger import Balance
@@ -88,6 +96,8 @@ class Learning:
         self._seq = -1  # the newest entry of the journal that is taken in; -1 where all of it has to be read
         self._generator: np.random.Generator | None = None
         self._drawn: dict[int, log.EpisodeDraws] = {}
+        # The latest rewards of decisions in this process, and whose they were.
+        self._given: dict[str, tuple[float, str]] = {}
 
     @property
     def experience(self) -> Experience:
@@ -139,7 +149,7 @@ class Learning:
                 choice = choice.given({index: drawn[hit.id] for index, hit in enumerate(hits) if hit.id in drawn})
             slate, part = choice.draw(experience.generator)
             text_shown: str | None = None
-            advised: tuple[tuple[str, float, float], ...] = ()
+            advised: AdvicePieces = ()
             advises = any("do" in items[index].metadata for index in slate)
             if policy.presenter is not lines or ask.actions or advises:
                 similarities = [_alike(hits[index]) for index in slate]
@@ -259,8 +269,17 @@ class Learning:
             with self.store.database.reading() as connection:
                 return [one[1:] for one in log.rewards_of(connection, about.episode)[-1:]] == [(source, value)]
         with self._lock:
-            valuer = self._now().policy.valuer
-            return isinstance(valuer, RewardRecord) and valuer.has(about.decision, value, by)
+            if self._seq < 0:
+                self._now()
+            valuer = self._experience.policy.valuer
+            if not isinstance(valuer, RewardRecord):
+                return False
+            # What is not learned yet, or was taken back, is looked at only where it may be the same.
+            if self._given.get(about.decision) != (value, by) and not valuer.has(about.decision, value, by):
+                return False
+            self._now()
+            record = self._experience.policy.valuer
+            return isinstance(record, RewardRecord) and record.has(about.decision, value, by)
 
     def finish(self, about: Rewarded, value: float, by: str, source: str) -> OperationOutcome:
         """Take in the final reward of an episode or of one decision, and store what it teaches, in one transaction. by: who gave
@@ -460,12 +479,26 @@ class Learning:
         """Return the name of the saved state, which holds everything it depends on besides the journal."""
         encoder = "" if self._embedder is None else str(self._embedder.identity)
         likelihood, _ = record.weighed()
-        made_with = (record.bandwidth, record.newest, record.bounds, len(likelihood), record.roles, RULES)
-        return " ".join(map(str, (self.scope, *made_with, encoder)))
+        parts = (
+            self.scope,
+            record.bandwidth,
+            record.newest,
+            record.bounds,
+            len(likelihood),
+            record.roles,
+            RULES,
+            encoder,
+        )
+        return " ".join(map(str, parts))
 
-    def count_reward(self) -> None:
-        """Count a reward of this process, and save what was learned where that was not done for a while."""
+    def count_reward(self, decision: str, value: float, by: str) -> None:
+        """Count a reward of this process for a decision, or for a whole episode (""), and save what was learned where that was
+        not done for a while."""
         with self._lock:
+            if decision:
+                self._given[decision] = value, by
+                while len(self._given) > LIVE:
+                    self._given.pop(next(iter(self._given)))
             self._unsaved += 1
             if self._unsaved >= SAVED_EVERY:
                 self._unsaved = 0
@@ -483,7 +516,14 @@ class Learning:
             state.trusts.setdefault(int(seq), []).append(trust)
         self.store.database.write(lambda connection: saved_state.save(connection, name, state))
 
-    def _learn(self, reward: News, about: About, *, stale: bool = False, trusts: Sequence[float] | None = None) -> None:
+    def _learn(
+        self,
+        reward: News,
+        about: About,
+        *,
+        stale: bool = False,
+        trusts: Sequence[float] | None = None,
+    ) -> None:
         """Learn from a reward on file. For `stale` and `trusts` see `Replay.teach`."""
         experience, valuer = self._experience, self._experience.policy.valuer
         if isinstance(valuer, RewardRecord) and not self.keeps:

@@ -58,7 +58,13 @@ class Replay:
         return pairs, steps if any(math.isfinite(choice.reward) for choice in choices) else None
 
     def teach(
-        self, record: RewardRecord, news: News, about: About, *, stale: bool, trusts: Sequence[float] | None = None
+        self,
+        record: RewardRecord,
+        news: News,
+        about: About,
+        *,
+        stale: bool,
+        trusts: Sequence[float] | None = None,
     ) -> None:
         """Add a reward to the record of the default policy. `stale` ones are too old to encode their question again if the vector
         is missing; `trusts` say how far the reward counts for each choice, if that was judged before."""

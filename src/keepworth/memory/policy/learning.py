@@ -29,21 +29,13 @@ from keepworth.memory.item import Item, Scope, on_word_of
 from keepworth.memory.operations import Credit, OperationOutcome
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.policy.admission import checked_proposal
-from keepworth.memory.policy.default import (
-    RULES,
-    AdvicePieces,
-    Ranked,
-    RewardRecord,
-    explained,
-    nearest_first,
-    situation,
-)
+from keepworth.memory.policy.default import RULES, Ranked, RewardRecord, explained, nearest_first, situation
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.ledger import Balance
 from keepworth.memory.policy.mirror import Mirror, as_pooled
 from keepworth.memory.policy.named import NEWEST, OLDEST, roles_of
-from keepworth.memory.policy.pool import Advice
+from keepworth.memory.policy.pool import Advice, advice
 from keepworth.memory.policy.propensity import Independent
 from keepworth.memory.policy.replay import Replay, details_of, packed_vector, rewarded_choices
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Slates, lines
@@ -125,13 +117,30 @@ class Learning:
             policy = experience.policy
             listed = tuple((hit.item.id, hit.score) for hit in hits)
             text = policy.keyer(ask.goal, ask.observation)
+            usual = policy.keyer is situation
             details: dict[str, Any] = {}
             record, selector = policy.valuer, policy.selector
             assert isinstance(record, RewardRecord)
+            if not len(record):
+                # What the search says, for sure. What it looked for is what the default policy goes by.
+                packed = None
+                if not by_words:
+                    if vector is None or not usual:
+                        vector = experience.encoder.encode([ask.text if usual else text])[0]
+                    packed = self._packing(vector)
+                first = hits[:top_k]
+                advising = (hit for hit in first if "do" in hit.item.metadata)
+                pairs = ((hit, pair) for hit in advising for pair in advice(as_pooled(hit.item), text))
+                advised: tuple[tuple[str, float, float], ...]
+                of_items = tuple((action, weight, _alike(hit)) for hit, (action, weight) in pairs)
+                advised = nearest_first(of_items, top_k)
+                if named := self._named_in(ask, vector):
+                    details["named"] = named
+                return Chosen(
+                    Hits(first, policy=self.policy, advice=advised), listed, partial(asked, ask, top_k, details), packed
+                )
             drawn = self._drawn_in(ask.number) if ask.explore and ask.number >= 0 else None
-            if by_words and not len(record):  # nothing is compared with the query
-                vector = np.zeros(0, np.float32)
-            elif vector is None or policy.keyer is not situation:
+            if vector is None or not usual:
                 vector = experience.encoder.encode([text])[0]
             items = [as_pooled(hit.item) if "do" in hit.item.metadata else hit.item for hit in hits]
             scores = np.array([hit.score for hit in hits])
@@ -149,7 +158,7 @@ class Learning:
                 choice = choice.given({index: drawn[hit.id] for index, hit in enumerate(hits) if hit.id in drawn})
             slate, part = choice.draw(experience.generator)
             text_shown: str | None = None
-            advised: AdvicePieces = ()
+            advised = ()
             advises = any("do" in items[index].metadata for index in slate)
             if policy.presenter is not lines or ask.actions or advises:
                 similarities = [_alike(hits[index]) for index in slate]
@@ -179,8 +188,7 @@ class Learning:
                 text_shown = "\n".join(filter(None, (text_shown, line)))
             propensity = choice.probability(slate)
             shown = Hits(best, text=text_shown, advice=advised, propensity=propensity, policy=self.policy)
-            packed = self._packing(vector) if len(vector) else None
-            return Chosen(shown, listed, partial(asked, ask, top_k, details), packed)
+            return Chosen(shown, listed, partial(asked, ask, top_k, details), self._packing(vector))
 
     def retrieve(
         self,
@@ -234,7 +242,7 @@ class Learning:
             )
             return Chosen(shown, listed, partial(details_of, use, top_k), self._packing(query.vector, whole=True))
 
-    def _named_in(self, ask: Ask, vector: Vectors) -> dict[str, list[int]]:
+    def _named_in(self, ask: Ask, vector: Vectors | None) -> dict[str, list[int]]:
         """Return the roles of the actions that items of this episode name."""
         if ask.number < 0 or not ask.actions:
             return {}
@@ -243,7 +251,7 @@ class Learning:
         there = self.store.fetch(self.scope, ids)
         items = [item for id in ids if (item := there[id]) is not None and item.current]
         similarities: list[float] = []
-        if items and len(vector) and self.store.embedder is not None:
+        if items and vector is not None and self.store.embedder is not None:
             vectors = self.store.vectors_for(items)
             similarities = [float((vectors[item.id] @ vector).max()) for item in items]
         return roles_of(items, ask.actions, similarities)

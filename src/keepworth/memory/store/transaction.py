@@ -266,11 +266,11 @@ class Transaction:
             if before is not None and after is not None and rows.differ_in_values_alone(before, after):
                 credited.append(
                     rows.to_credit(after)
-                )  # nothing has changed that is indexed, embedded, counted or hashed
+                )  # nothing that is indexed, embedded, counted or hashed has changed
             else:
                 changed.append((int(id[1:]), before, after))
         self._original = {}
-        self.connection.executemany(rows.CREDIT, credited)
+        self._write(rows.CREDIT, credited)
         if changed:
             self._write_items(changed)
             self._write_words(changed)
@@ -282,6 +282,10 @@ class Transaction:
             blocks.extend(self.connection, self.set_id, self.seq // blocks.ITEMS - self._first // blocks.ITEMS + 1)
             self._covered, self._first = blocks.covered(self.connection), self.seq
         self.book.close()
+
+    def _write(self, statement: str, values: Sequence[Row]) -> None:
+        if values:  # to prepare a statement for nothing costs two microseconds
+            self.connection.executemany(statement, values)
 
     def load(self, id: str) -> Item | None:
         """Return an item of any scope, or None."""
@@ -343,10 +347,10 @@ class Transaction:
 
     def flush_journal(self) -> None:
         """Write the collected journal entries and what belongs to them."""
-        self.connection.executemany("INSERT INTO events VALUES(?,?,?,?,?,?,?,?,?,?,?,?)", self._events)
-        self.connection.executemany("INSERT INTO touches VALUES(?,?,?,?)", self._touches)
+        self._write("INSERT INTO events VALUES(?,?,?,?,?,?,?,?,?,?,?,?)", self._events)
+        self._write("INSERT INTO touches VALUES(?,?,?,?)", self._touches)
         put = "INSERT INTO former_contents VALUES(?,?) ON CONFLICT DO NOTHING"
-        self.connection.executemany(put, self._lost_contents)
+        self._write(put, self._lost_contents)
         self._events, self._touches, self._lost_contents = [], [], []
 
     def _write_items(self, changed: Sequence[Changed]) -> None:
@@ -364,10 +368,10 @@ class Transaction:
                 if item is after:
                     content = rows.key_number(self._keys[item.id]) if item.open else None
                     (fresh if before is None else rewritten).append(rows.to_row(item, home.id, content, metadata))
-        self.connection.executemany(rows.INSERT, fresh)
-        self.connection.executemany(rows.REPLACE, rewritten)
+        self._write(rows.INSERT, fresh)
+        self._write(rows.REPLACE, rewritten)
         gone = [(n,) for n, _, after in changed if after is None]
-        self.connection.executemany("DELETE FROM items WHERE n = ?", gone)
+        self._write("DELETE FROM items WHERE n = ?", gone)
 
     def _write_words(self, changed: Sequence[Changed]) -> None:
         deletes: list[int] = []
@@ -425,17 +429,17 @@ class Transaction:
                     wanted.append((self.set_id, n, number))
                 else:
                     fresh.append((n, number, vector))
-        self.connection.executemany(
+        self._write(
             f"INSERT INTO former_vectors SELECT ?, n, hash, vector FROM {table} WHERE n = ? {_FORMER}",
             [(self.set_id, n) for n in stale],
         )
-        self.connection.executemany(f"DELETE FROM {table} WHERE n = ?", [(n,) for n in stale])
-        self.connection.executemany(f"INSERT INTO former_vectors VALUES(?,?,?,?) {_FORMER}", self._former)
+        self._write(f"DELETE FROM {table} WHERE n = ?", [(n,) for n in stale])
+        self._write(f"INSERT INTO former_vectors VALUES(?,?,?,?) {_FORMER}", self._former)
         self._former = []
-        self.connection.executemany(f"INSERT INTO {table} VALUES(?,?,?) {rows.NEW_VECTOR}", fresh)
+        self._write(f"INSERT INTO {table} VALUES(?,?,?) {rows.NEW_VECTOR}", fresh)
         # A wording that was there before comes back with its vector. Any other is found by words only until it is embedded;
         # the store's statistics say how many there are.
-        self.connection.executemany(
+        self._write(
             f"INSERT INTO {table}(n, hash, vector) "
             f"SELECT n, hash, vector FROM former_vectors WHERE set_id = ? AND n = ? AND hash = ? {rows.NEW_VECTOR}",
             wanted,

@@ -38,6 +38,8 @@ class Scopes:
         # Only "" stands for all users: a user 0 or None is a mistake, and must not open the whole memory.
         given = (("user", user_id), ("agent", agent_id), ("session", session_id))
         parts = {name: value for name, value in given if value != ""}
+        if not parts:
+            return self.own
         if not self.shares_with(user_id):
             return self.own.narrowed(**parts)
         shared = one_spelling(parts.pop("user"))
@@ -51,11 +53,13 @@ class Scopes:
     def seen(self, user_id: str = "", agent_id: str = "", session_id: str = "") -> Scope:
         """Return the scope in which a call searches: with shared items if it names no user, and with the items of a shared user
         alone if it names that user."""
+        if not self.shares:
+            return self.narrowed(user_id, agent_id, session_id)
         bounds = self._bounds(agent_id, session_id)
         if self.shares_with(user_id):
             return Scope(self.own.tenant, user_id).narrowed(**bounds)
         narrower = self.narrowed(user_id, agent_id, session_id)
-        if user_id != "" or not self.shares:
+        if user_id != "":
             return narrower
         return Reach(*narrower.parts(), tuple(Scope(self.own.tenant, name).narrowed(**bounds) for name in self.shares))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -59,8 +59,6 @@ _STATE = (
     "SELECT e.seq, e.chain, (SELECT through FROM indexed), (SELECT made FROM vector_sets WHERE id = ?) FROM (SELECT 1) AS one "
     "LEFT JOIN (SELECT seq, chain FROM events ORDER BY seq DESC LIMIT 1) AS e ON true"
 )
-
-_SUMS = "SELECT coalesce(sum(count), 0), coalesce(sum(words), 0) FROM scopes"
 
 FEW = 5000
 """Most items whose vectors are read from their rows sooner than all vectors from blocks."""
@@ -116,6 +114,49 @@ class Follower:
         return True
 
 
+_SUMS = "SELECT id, count, words FROM scopes"
+
+
+class ScopeSums:
+    """The number of current items in all scopes, and of the words in them. Thread-safe. The sums of each scope are cached, so
+    that an update costs no more than what has changed: reading those of 10,000 users anew would double the time of a search."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._follower = Follower()
+        self._of_scope: dict[int, tuple[int, int]] = {}
+        self._documents = self._words = 0
+
+    def at(self, connection: AnyConnection, seq: int, name: str) -> tuple[int, int]:
+        """Return (items, words) as this connection sees them. `seq` and `name` are the newest entry and the state after it."""
+        with self._lock:
+            follow, begin = partial(self._follow, connection), partial(self._begin, connection)
+            if self._follower.reach(connection, seq, name, follow, begin):
+                return self._documents, self._words
+        documents, words = first(connection, "SELECT coalesce(sum(count), 0), coalesce(sum(words), 0) FROM scopes")
+        return int(documents), int(words)
+
+    def _begin(self, connection: AnyConnection) -> None:
+        self._of_scope, self._documents, self._words = {}, 0, 0
+        self._read(select(connection, _SUMS))
+
+    def _follow(self, connection: AnyConnection, since: int) -> bool:
+        query = "SELECT DISTINCT i.scope FROM changes c LEFT JOIN items i USING(n) WHERE c.seq > ?"
+        changed = [id for (id,) in select(connection, query, (since,))]
+        # An item whose creation was undone has no row, so its scope is not known.
+        if None in changed or newest_purge(connection) > since:
+            return False
+        self._read(select(connection, f"{_SUMS} WHERE id {AMONG}", (among(changed),)))
+        return True
+
+    def _read(self, listed: Iterable[tuple[int, int, int]]) -> None:
+        for id, count, words in listed:
+            before = self._of_scope.get(id, (0, 0))
+            self._of_scope[id] = (count, words)
+            self._documents += count - before[0]
+            self._words += words - before[1]
+
+
 class Derived:
     """All caches of one store. Thread-safe. When something is erased, the whole object is replaced: see `Store.reset_caches`."""
 
@@ -136,6 +177,7 @@ class Derived:
         self._columns_at = Follower()
         self.word_counts = WordStatistics()
         self.ranked_texts = RankedTexts()
+        self._scope_sums = ScopeSums()
         self._corpus: CorpusState | None = None
 
     # Facts about all scopes together.
@@ -150,7 +192,7 @@ class Derived:
         if before is not None and before.state == state:
             return before
         seq, name = state[0] or 0, rows.named(state[1]).hex()
-        documents, words = first(connection, _SUMS)
+        documents, words = self._scope_sums.at(connection, seq, name)
         read, tail = before.tail if before is not None else {}, {}
         languages = {str(name) for (name,) in select(connection, "SELECT name FROM languages")}
         newest = f"SELECT n, scope, key, text FROM items WHERE n > (SELECT through FROM indexed) AND {CURRENT}"

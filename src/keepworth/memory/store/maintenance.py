@@ -155,7 +155,7 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
         f"(SELECT 1 FROM items WHERE n = ? AND coalesce(nullif(key, ''), text) = ?) {rows.NEW_VECTOR}"
     )
 
-    def made(listed: Sequence[tuple[int, str]]) -> list[tuple[int, int, bytes, int, str]]:
+    def embed(listed: Sequence[tuple[int, str]]) -> list[tuple[int, int, bytes, int, str]]:
         """Return the parameters of `insert` for items, each given as number and text."""
         vectors = embedder.in_parts([text for _, text in listed])
         return [
@@ -174,7 +174,7 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
         if not todo:
             break
         last = todo[-1][0]
-        entries = made(todo)
+        entries = embed(todo)
         store.database.write(lambda connection, entries=entries: connection.executemany(insert, entries))  # type: ignore[misc]
         done += len(todo)
         yield done, everything
@@ -183,7 +183,7 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
         stale = select(connection, f"SELECT v.n, v.hash, {_SEARCHED} FROM {table} v JOIN items i USING(n)")
         changed = [n for n, number, text in stale if rows.text_number(text) != number]
         connection.executemany(f"DELETE FROM {table} WHERE n = ?", [(n,) for n in changed])
-        connection.executemany(insert, made(select(connection, missing, (0,))))
+        connection.executemany(insert, embed(select(connection, missing, (0,))))
         for (old,) in select(connection, "SELECT id FROM vector_sets WHERE state = 'serving' AND id <> ?", (set_id,)):
             connection.execute(f"DROP TABLE {VECTORS.format(old)}")
             connection.execute("DELETE FROM former_vectors WHERE set_id = ?", (old,))

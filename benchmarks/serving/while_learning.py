@@ -80,7 +80,7 @@ def run(name: str, seed: int, updates: int) -> dict[str, Any]:
         RunFolder.create(
             Path(folder) / "run", {"recipe": "openclaw_rl", **config.model_dump(mode="json")}
         ) as folder_of,
-        prepared(config, config.own_objective, "policy", folder_of, Progress()) as (model, learner),
+        prepared(config, config.default_objective, "policy", folder_of, Progress()) as (model, learner),
         ThreadPoolExecutor(1) as beside,
     ):
         traffic = Traffic(config, system, Replica(model, learner.master_weights.named))

@@ -2,11 +2,12 @@
 
 python -m benchmarks.methods.study ama
 python -m benchmarks.methods.study mind_palace --rows rows.jsonl     what `keepworth methods run mind_palace --json` printed
+python -m benchmarks.methods.study retention --rows 0.jsonl 1.jsonl 2.jsonl     the same of several seeds
 
 Numbers are measured anew. Model and controls stay as the file has them, and so do verdict and sentence where no `conclude` in
-`PLANS` computes them: somebody has to read them again beside new numbers, by the rule there, which was written before a row of
-its seeds was seen; its study runs with the 135M model. Where a study reads finished runs or evaluations, the command in its file
-begins with what makes them. Studies on data from elsewhere have a script of their own.
+`PLANS` computes them: somebody reads them again by the rule there, which was written before a row of its seeds was seen. Where a
+study reads finished runs or evaluations, the command in its file begins with what makes them. Studies on data from elsewhere have
+a script of their own.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 from benchmarks.methods.write import ABSENT, worded, write
 from benchmarks.record import arguments
 from benchmarks.tables import read
-from keepworth.evaluation.study import Rows, Study
+from keepworth.evaluation.study import Rows, Study, rows_of
 from keepworth.methods.studies._runs import finished_run
 from keepworth.registry import methods
 
@@ -73,10 +74,6 @@ def conclude_loops(gains: Mapping[str, Any]) -> tuple[str, str]:
     )
 
 
-def capital(text: str) -> str:
-    return text[0].upper() + text[1:]
-
-
 VERDICTS = ("not held", "held in part", "held")
 
 
@@ -98,11 +95,11 @@ def conclude_cues(rows: Mapping[str, Any]) -> tuple[str, str]:
             f"on drawn ones, and {rows[stay]['mean']:.0%} of those that stay can be executed when disturbed"
         )
         texts.append(
-            f"{capital(where)} it does {rows[f'{kind}tasks by curiosity']['mean']:.2f} of the world's own tasks, and beside "
+            f"{where.capitalize()} it does {rows[f'{kind}tasks by curiosity']['mean']:.2f} of the world's own tasks, and beside "
             + "; ".join(f"{name} {worded(gain, 2, '')}" for name, gain in gains.items())
             + f"; {rows[executed]['mean']:.0%} of what was abstracted can be executed from the start."
         )
-    return VERDICTS[min(verdicts)], f"{capital('; '.join(heads))}. {' '.join(texts)}"
+    return VERDICTS[min(verdicts)], f"{'; '.join(heads).capitalize()}. {' '.join(texts)}"
 
 
 def conclude_macro_hft(rows: Mapping[str, Any]) -> tuple[str, str]:
@@ -119,11 +116,11 @@ def conclude_macro_hft(rows: Mapping[str, Any]) -> tuple[str, str]:
             f"{worded(gains[controls[0]], 1, '')} beside the same without memory"
         )
         texts.append(
-            f"{capital(where)} it earns {rows[f'{kind}with memory']['mean']:.1f} % of 1,000 bars, and beside "
+            f"{where.capitalize()} it earns {rows[f'{kind}with memory']['mean']:.1f} % of 1,000 bars, and beside "
             + "; ".join(f"{name} {worded(gain, 1, '')}" for name, gain in gains.items())
             + f"; who knows the future earns {rows[f'{kind}who knows the future']['mean']:.1f}."
         )
-    return VERDICTS[min(verdicts)], f"{capital('; '.join(heads))}. {' '.join(texts)}"
+    return VERDICTS[min(verdicts)], f"{'; '.join(heads).capitalize()}. {' '.join(texts)}"
 
 
 PLANS = {
@@ -202,15 +199,17 @@ PLANS = {
 def main() -> None:
     parser = arguments(__doc__, json=False)
     parser.add_argument("name", choices=methods("study"))
-    parser.add_argument("--rows", type=Path, help="rows that were measured before")
+    parser.add_argument("--rows", type=Path, nargs="+", help="rows that were measured before, a file for each seed")
     options = parser.parse_args()
     name, plan = options.name, PLANS.get(options.name, Plan())
     study = methods("study")[name].make
     assert isinstance(study, Study)
     before = read(f"methods/{name}")
     print(f"{name}: {plan.size or before['unit']}. The rule of its verdict: {plan.rule}", flush=True)
+    seeds = len(options.rows or [1])
     if options.rows:
-        rows = [json.loads(line) for line in options.rows.read_text().splitlines()]
+        runs = [[json.loads(line) for line in path.read_text().splitlines()] for path in options.rows]
+        rows = pooled(runs) if seeds > 1 else runs[0]
     else:
         rows = study(**plan.settings)() if not plan.asked else []
     for names in plan.asked if not options.rows else ():
@@ -220,13 +219,24 @@ def main() -> None:
     clusters = max(row["clusters"] for row in rows)
     numbers = {"n": max(row["n"] for row in rows), "seeds": clusters, "unit": study.unit}
     if plan.settings or plan.size:
-        numbers |= {"seeds": 1, "unit": f"{study.unit}; intervals over {clusters} clusters, one seed of draws"}
+        over = f"{clusters} clusters, one seed of draws" if seeds == 1 else f"{seeds} runs, each with draws of its own"
+        numbers |= {"seeds": seeds, "unit": f"{study.unit}; intervals over {over}"}
     concluded = {key: before[key] for key in ("model", "controls", "verdict", "sentence")}
     parts = parted(rows)
     if plan.conclude:
         verdict, sentence = plan.conclude(by_name(parts))
         concluded |= {"verdict": verdict, "sentence": sentence}
     write(name, before["command"], **concluded, **numbers, **parts)
+
+
+def pooled(runs: list[Rows]) -> Rows:
+    """The rows of several runs, which are the unit of the intervals."""
+    rows, seeds = list[dict[str, Any]](), list(map(str, range(len(runs))))
+    for same in zip(*runs, strict=True):
+        arm = same[0]["arm"]
+        (row,) = rows_of({arm: [one["mean"] for one in same]}, seeds, (-float(" minus " in arm), 1.0))
+        rows.append({**row, "n": sum(one["n"] for one in same)})
+    return rows
 
 
 def parted(rows: Rows) -> dict[str, Any]:

@@ -117,28 +117,22 @@ def main() -> None:
     options = parser.parse_args()
     setting, runs = machine(1), list[dict[str, Any]]()
     for seed in range(options.seeds):
-        for name in (BOTH, PERMUTED):
-            runs.append(run(name, seed, options.updates))
-            rounds = [times for one in runs for times in one["rounds"]]
-            of = {arm: [one for one in runs if one["arm"] == arm] for arm in (BOTH, PERMUTED)}
-            after = {arm: [one["after"] for one in of[arm]] for arm in of}
-            record = {
-                "setting": setting,
-                "command": f"python -m benchmarks.serving.while_learning --seeds {options.seeds} --updates {options.updates}",
-                "rounds": len(rounds),
-                "latency_with_learning_over_without": ratio(
-                    [times["beside"] for times in rounds], [times["alone"] for times in rounds]
-                ),
-                "arms": [arm(f"{BOTH}, before", [one["before"] for one in of[BOTH]])]
-                + [arm(f"{name}, after {options.updates} updates", values) for name, values in after.items() if values],
-                "runs": runs,
-            }
-            pairs = min(map(len, after.values()))
-            if pairs > 1:
-                record["comparison"] = gap(f"{BOTH} minus {PERMUTED}", after[BOTH][:pairs], after[PERMUTED][:pairs])
-            save(options.json, record)
-            latency = record["latency_with_learning_over_without"]
-            print(name, seed, runs[-1]["before"], runs[-1]["after"], latency, flush=True)
+        runs += [run(name, seed, options.updates) for name in (BOTH, PERMUTED)]
+        rounds = [times for one in runs for times in one["rounds"]]
+        before = [one["before"] for one in runs if one["arm"] == BOTH]
+        after = {name: [one["after"] for one in runs if one["arm"] == name] for name in (BOTH, PERMUTED)}
+        record = {
+            "setting": setting,
+            "command": f"python -m benchmarks.serving.while_learning --seeds {seed + 1} --updates {options.updates}",
+            "rounds": len(rounds),
+            "latency_with_learning_over_without": ratio(*([of[half] for of in rounds] for half in ("beside", "alone"))),
+            "arms": [arm(f"{BOTH}, before", before)]
+            + [arm(f"{name}, after {options.updates} updates", values) for name, values in after.items()],
+            "comparison": gap(f"{BOTH} minus {PERMUTED}", after[BOTH], after[PERMUTED]) if seed else None,
+            "runs": runs,
+        }
+        save(options.json, record)
+        print(seed, record["arms"], record["latency_with_learning_over_without"], flush=True)
 
 
 if __name__ == "__main__":

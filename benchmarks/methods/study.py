@@ -232,8 +232,7 @@ def main() -> None:
 def pooled(runs: list[Rows]) -> Rows:
     """The rows of several runs, which are the unit of the intervals."""
     rows, seeds = list[dict[str, Any]](), list(map(str, range(len(runs))))
-    for same in zip(*runs, strict=True):
-        arm = same[0]["arm"]
+    for arm, *same in zip((row["arm"] for row in runs[0]), *runs, strict=True):
         (row,) = rows_of({arm: [one["mean"] for one in same]}, seeds, (-float(" minus " in arm), 1.0))
         rows.append({**row, "n": sum(one["n"] for one in same)})
     return rows

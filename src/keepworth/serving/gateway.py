@@ -18,7 +18,7 @@ import contextlib
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -47,7 +47,6 @@ from keepworth.models.encoders import HashingEncoder
 from keepworth.serving.access import Access, bounds_in, new_access
 from keepworth.serving.application import Streamed
 from keepworth.serving.call_formats import (
-    EVENTS,
     FORMATS,
     MARK,
     CallFormat,
@@ -70,8 +69,6 @@ RETRY_SECONDS = 5.0
 """The same words within this time count as a retry, if the caller does not say whether it is one."""
 SDK_RETRY_SECONDS = 1200.0
 """The same for a caller that sends `X-Stainless-Retry-Count`, as OpenAI's and Anthropic's SDKs do: twice their time-out."""
-LONGEST_ANSWER = 64 * 2**20
-"""The most bytes of an answer that is not a stream of events."""
 _LONGEST_QUERY = 4000
 _LONGEST_REPLY = 2**20
 _LONGEST_READ = 8 * 2**20
@@ -152,17 +149,14 @@ class TurnMemory:
 @dataclass(slots=True)
 class GatewayTurn:
     """A call that goes upstream. `mode` is what its answer's header says of the memory, "" for nothing; `memory` is None if none
-    is used; `person` is the one that the token or the call names."""
+    is used, and then `episode` is ""; `person` is the one that the token or the call names."""
 
     content: bytes
     mode: str = ""
     memory: TurnMemory | None = None
+    episode: str = ""
     tenant: str = ""
     person: str = ""
-
-    @property
-    def episode(self) -> str:
-        return "" if self.memory is None else self.memory.block.episode
 
 
 def tokens_of(text: str) -> int:
@@ -180,9 +174,8 @@ class Gateway:
         self.settings = settings or GatewaySettings()
         memory = memories.of(new_access()).memory
         self._closing = self._ended = False
-        self._finishing: set[asyncio.Future[None]] = set()
-        self._noting: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
-        """By tenant and person, the turns that are being stored by rules: the person's next call waits for them."""
+        self._finishing: dict[asyncio.Future[None], tuple[str, str] | None] = {}
+        """The turns that are being stored; by rules, with the tenant and the person, whose next call waits for them."""
         self._lane = ThreadPoolExecutor(_threads(memory), "gateway-memory")
         load_writer(memory)  # before the first call would have to wait for it
 
@@ -202,7 +195,7 @@ class Gateway:
         body, bounds = json_object(call.raw), bounds_in(call.headers)
         self._check_kept(call.access, format.path, body)
         person = call.access.user_id or bounds["user_id"]
-        if before := self._noting.get((call.access.tenant, person)):
+        if before := [done for done, whose in self._finishing.items() if whose == (call.access.tenant, person)]:
             await asyncio.wait(before, timeout=SOON)
         work = partial(self.prepared, format, call, body, bounds)
         turn = await asyncio.get_running_loop().run_in_executor(self._lane, work)
@@ -286,10 +279,12 @@ class Gateway:
                 recalled = live.search(top_k=self.settings.top_k, fits=room, session_id="", **narrower)
             after = before[max(before)].episode if before else ""
             earlier = {str(index): block.lines for index, block in before.items()}
-            before[newest] = MemoryBlock(live.id, room.lines(recalled), timestamp(store.clock()), earlier)
+            new = {hit.item.id: room.lines[hit.item.id] for hit in recalled if hit.item.id in room.lines}
+            before[newest] = MemoryBlock(live.id, new, timestamp(store.clock()), earlier)
         if newest not in before:
             return GatewayTurn(call.raw)
-        turn = GatewayTurn(call.raw, mode, TurnMemory(open, format, head, digests[newest], before[newest]))
+        sent_with = TurnMemory(open, format, head, digests[newest], before[newest])
+        turn = GatewayTurn(call.raw, mode, sent_with, before[newest].episode)
         if blocks := {index: block.text for index, block in before.items() if block.lines}:
             sent = format.put(body, pieces, blocks)
             turn.content = json.dumps(sent, ensure_ascii=False, separators=(",", ":")).encode()
@@ -309,8 +304,9 @@ class Gateway:
         """Return what was recalled for a turn, and which items are in the bytes that are sent. The last of `blocks`, which are
         those of the prompt, is new."""
         new = blocks[max(blocks)]
-        injected = in_bytes(format, content, blocks.values())
-        ids = list(dict.fromkeys([*room.recalled[: self.settings.top_k], *(hit.id for hit in recalled)]))
+        lines = {line for text in format.marked(from_json(content)) for line in text.split("\n")}
+        injected = {id for block in blocks.values() for id, line in block.lines.items() if line in lines}
+        ids = list(dict.fromkeys([*room.recalled[: self.settings.top_k], *(hit.item.id for hit in recalled)]))
         return {
             "episode": new.episode,
             "decision": recalled.decision,
@@ -335,7 +331,15 @@ class Gateway:
     # -- upstream -------------------------------------------------------------------------------------------------------
 
     async def _forwarded(self, turn: GatewayTurn, request: Request) -> Response:
-        asked = asyncio.ensure_future(self._asked(turn, request))
+        sending = self.upstream.send(
+            request.method,
+            request.scope["path"],  # `request.url` would read an escaped "?" as the beginning of a query
+            request.scope["query_string"].decode("latin-1"),
+            request.headers,
+            turn.content,
+            episode=turn.episode,
+        )
+        asked = asyncio.ensure_future(sending)
         left = asyncio.ensure_future(_hung_up(request))
         try:
             await asyncio.wait({asked, left}, return_when=asyncio.FIRST_COMPLETED)
@@ -343,7 +347,7 @@ class Gateway:
                 asked.cancel()
                 self._finish(turn, 0, b"", "", "stopped by the caller")
                 return Response(status_code=499)
-            answer, whole = await asked
+            answer = await asked
         except Unreachable as error:
             self._finish(turn, 0, b"", "", f"stopped by {error.kind}")
             raise NotServed(error.message, error.fix, status=504 if error.kind == "timeout" else 502) from error
@@ -355,42 +359,11 @@ class Gateway:
             left.cancel()
         ours = {"X-Keepworth-Memory": turn.mode, "X-Keepworth-Episode": turn.episode}
         headers = {**answer.headers, **{name: value for name, value in ours.items() if value}}
-        if whole is None:
+        if answer.whole is None:
             return StreamingResponse(self._copied(turn, answer), answer.status, headers)
-        copy = whole if len(whole) <= _LONGEST_READ else b""
-        self._finish(turn, answer.status, copy, answer.kind, _outcome(answer.status))
-        return Response(whole, answer.status, headers)
-
-    async def _asked(self, turn: GatewayTurn, request: Request) -> tuple[UpstreamAnswer, bytes | None]:
-        """Send a call upstream. Returns the answer, and its body unless it is a stream of events: the body is read whole, so that
-        an answer that breaks off can still become an error. Raises NotServed if it is too long."""
-        answer = await self.upstream.send(
-            request.method,
-            request.scope["path"],  # `request.url` would read an escaped "?" as the beginning of a query
-            request.scope["query_string"].decode("latin-1"),
-            request.headers,
-            turn.content,
-            episode=turn.episode,
-        )
-        if answer.kind.startswith(EVENTS):
-            return answer, None
-        length, whole = answer.headers.get("content-length", ""), bytearray()
-        try:
-            self._check_length(int(length) if length.isdecimal() else 0)
-            async for part in answer.parts():
-                whole += part
-                self._check_length(len(whole))
-        finally:
-            await answer.close()
-        return answer, bytes(whole)
-
-    def _check_length(self, size: int) -> None:
-        if size > LONGEST_ANSWER:
-            raise NotServed(
-                f"The upstream {self.upstream.url} answered with more than {LONGEST_ANSWER} bytes.",
-                "Ask for less, or for a stream, which has no bound.",
-                status=502,
-            )
+        copy = answer.whole if len(answer.whole) <= _LONGEST_READ else b""
+        self._finish(turn, answer.status, copy, answer.kind)
+        return Response(answer.whole, answer.status, headers)
 
     async def _copied(self, turn: GatewayTurn, answer: UpstreamAnswer) -> AsyncIterator[bytes]:
         """Pass on the bytes as they come, and copy them for the episode. If the caller hangs up, so does this to the upstream."""
@@ -400,7 +373,7 @@ class Gateway:
                 if turn.memory is not None and len(copy) < _LONGEST_REPLY:
                     copy += part
                 yield part
-            outcome = _outcome(answer.status)
+            outcome = ""
         except (Unreachable, asyncio.CancelledError) as error:
             # The status is sent already, but clients understand an error event.
             if isinstance(error, Unreachable):
@@ -418,8 +391,8 @@ class Gateway:
 
     # -- after ----------------------------------------------------------------------------------------------------------
 
-    def _finish(self, turn: GatewayTurn, status: int, copy: bytes, kind: str, outcome: str) -> None:
-        """Record the end of a turn in a thread, as the caller has its answer already."""
+    def _finish(self, turn: GatewayTurn, status: int, copy: bytes, kind: str, outcome: str = "") -> None:
+        """Record the end of a turn in a thread, as the caller has its answer already. `outcome` is "" if the status says it."""
         if turn.memory is None:
             return
         if self._ended:  # the caller did not even take the error event in time
@@ -431,18 +404,8 @@ class Gateway:
         done = asyncio.get_running_loop().run_in_executor(
             self.workers if slow else self._lane, self._recorded, turn, status, copy, kind, outcome
         )
-        self._finishing.add(done)
-        done.add_done_callback(self._finishing.discard)
-        if turn.person and not slow:
-            whose = turn.tenant, turn.person
-            self._noting.setdefault(whose, set()).add(done)
-            done.add_done_callback(partial(self._was_noted, whose))
-
-    def _was_noted(self, whose: tuple[str, str], done: asyncio.Future[None]) -> None:
-        still = self._noting[whose]
-        still.discard(done)
-        if not still:
-            del self._noting[whose]
+        self._finishing[done] = (turn.tenant, turn.person) if turn.person and not slow else None
+        done.add_done_callback(self._finishing.pop)
 
     async def end(self, calls: Collection[asyncio.Task[None]]) -> None:
         """Wait until all turns are recorded, and close the connections to the upstream. `calls` are those that were cancelled, as
@@ -470,7 +433,7 @@ class Gateway:
                         # Conversations that begin with the same words are distinguished by what the model answered.
                         digest = _digest("answered", memory.digest, reply_words)
                         notes.keep_block(store, digest, asdict(memory.block), since=memory.head)
-                live.end(outcome)
+                live.end(outcome or ("completed" if status < 400 else f"stopped by the upstream's {status}"))
             if words is not None:
                 self._write_words(memory.open, episode, words)
         except UnknownEpisode:  # it was erased meanwhile, with all that happened in it
@@ -485,7 +448,8 @@ class Gateway:
             if receipt is not None and receipt["decision"] and not live._rewarded():
                 live._waiting = [receipt["decision"]]
         if live._waiting:
-            done = worded(reply.text, "the answer")
+            tools = f"(calls {', '.join(reply.tools)})" if reply.tools else ""
+            done = worded(reply.words or tools, "the answer")
             live.act(done if done.strip() else "(an answer without words)")
 
     def _write_words(self, open: OpenMemory, episode: str, words: Mapping[str, Any]) -> None:
@@ -538,12 +502,6 @@ def _threads(memory: Memory) -> int:
     return 1 if embedder is None or isinstance(embedder.encoder, HashingEncoder) else 2
 
 
-def in_bytes(format: CallFormat, content: bytes, blocks: Iterable[MemoryBlock]) -> set[str]:
-    """Return the ids of the items whose line is in the bytes that are sent."""
-    lines = {line for text in format.marked(from_json(content)) for line in text.split("\n")}
-    return {id for block in blocks for id, line in block.lines.items() if line in lines}
-
-
 @dataclass(slots=True)
 class MemoryRoom:
     """A filter of hits that lets pass those that are in the prompt already, and as many others, best first, as there is room for.
@@ -552,34 +510,29 @@ class MemoryRoom:
     Args:
         there: The lines that are in the prompt already, by the ids of their items.
         tokens: The most tokens of a new block.
+        lines: The lines of the hits that pass and are not in the prompt yet, or were reworded since, by the ids of their items.
         recalled: Ids of all hits of the last call, best first.
     """
 
     there: Mapping[str, str]
     tokens: int
+    lines: dict[str, str] = field(default_factory=dict)
     recalled: list[str] = field(default_factory=list)
 
     def __call__(self, hits: Sequence[Hit]) -> list[Hit]:
-        self.recalled = [hit.id for hit in hits]
-        fitting, lines = list[Hit](), set(self.there.values())
+        self.recalled = [hit.item.id for hit in hits]
+        fitting, shown = list[Hit](), set(self.there.values())
         block = MARK
         for hit in hits:
-            line = _line(hit)
-            if self.there.get(hit.id) == line:
+            line = f"- {as_line(hit.item.text)}"
+            if self.there.get(hit.item.id) == line:
                 fitting.append(hit)
-            elif line not in lines and tokens_of(f"{block}\n{line}") <= self.tokens:
+            elif line not in shown and tokens_of(f"{block}\n{line}") <= self.tokens:
                 fitting.append(hit)
-                lines.add(line)
+                shown.add(line)
+                self.lines[hit.item.id] = line
                 block = f"{block}\n{line}"
         return fitting
-
-    def lines(self, hits: Iterable[Hit]) -> dict[str, str]:
-        """Return a line for each item that is not in the prompt yet, or was reworded since."""
-        return {hit.id: line for hit in hits if self.there.get(hit.id) != (line := _line(hit))}
-
-
-def _line(hit: Hit) -> str:
-    return f"- {as_line(hit.text)}"
 
 
 def _digests(
@@ -623,7 +576,3 @@ def _retried_within(headers: Mapping[str, str]) -> float:
     if not count.isdecimal():
         return RETRY_SECONDS
     return SDK_RETRY_SECONDS if int(count) else 0.0
-
-
-def _outcome(status: int) -> str:
-    return "completed" if status < 400 else f"stopped by the upstream's {status}"

@@ -54,6 +54,12 @@ class Scan:
                 text = f"{text[: span.start]}[{span.kind.replace('_', ' ')} removed]{text[span.end :]}"
         return text
 
+    def storable(self, text: str) -> str:
+        """Return the text with what has the action "redact" removed; "" if it would be refused."""
+        if any(self._action(span) == "refuse" for span in self.spans(text)):
+            return ""
+        return self.redacted(text, alone=True)
+
     def screened(self, act: Operation, draft: Draft) -> tuple[Operation, Draft, str]:
         """Return an operation and its draft as they may be carried out, and the kinds for which the item goes into quarantine
         (separated by spaces). Raises RefusedText."""

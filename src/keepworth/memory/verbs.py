@@ -427,7 +427,8 @@ def search(caller: VerbCaller, query: str, **options: Any) -> Any:
 @verb("POST /episodes", "read", Bounds, of=Memory.episode, writes=True)
 def begin_episode(caller: VerbCaller, by: str = "", task: str = "", explore: bool = True, **bounds: Any) -> Any:
     """Begin an episode: one attempt at a task."""
-    live = caller.open.begin(task=task, explore=explore, by=caller.access.person(by) or "", **bounds)
+    live = caller.memory.episode(task, explore=explore, by=caller.access.person(by) or "", **bounds)
+    caller.open.hold(live)
     return {"id": live.id, "task": live.task, "number": live.number, "scope": live.scope}
 
 

@@ -30,14 +30,12 @@ from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.text import as_line
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import InvalidScope, RefusedText, UnknownEpisode
 from keepworth.memory.item import Provenance, later, now, timestamp, worded
 from keepworth.memory.memory import Memory
-from keepworth.memory.operations import Draft
 from keepworth.memory.search.search import Hit, Hits
 from keepworth.memory.sentences import says_something
 from keepworth.memory.store import notes
@@ -247,7 +245,7 @@ class Gateway:
         open: OpenMemory,
         format: CallFormat,
         call: ServedCall,
-        bounds: Mapping[str, str],
+        bounds: Mapping[str, Any],
         body: dict[str, Any],
         pieces: list[Any],
     ) -> GatewayTurn | None:
@@ -269,7 +267,8 @@ class Gateway:
         live, recalled, after = None, Hits(), ""
         room = MemoryRoom({id: line for block in before.values() for id, line in block.lines.items()}, 0)
         if newest not in before and query.strip() and not goes_on:
-            live = open.begin(task=query[:_LONGEST_QUERY], by=call.access.user_id or bounds["user_id"], **bounds)
+            live = open.memory.episode(query[:_LONGEST_QUERY], by=call.access.user_id or bounds["user_id"], **bounds)
+            open.hold(live)
             spent = sum(block.tokens for block in before.values())
             room.tokens = min(self.settings.turn_tokens, self.settings.tokens - spent)
             # If neither token nor header names a person, nothing that belongs to a person is shown.
@@ -290,7 +289,9 @@ class Gateway:
             turn.content = json.dumps(sent, ensure_ascii=False, separators=(",", ":")).encode()
         if live is not None:
             receipt = self._receipt(turn.content, format, room, recalled, before)
-            text = self._screened(open.memory, query) if mode == "on" else ""
+            text = query if mode == "on" else ""
+            if text and store.scan is not None:
+                text = store.scan.storable(text)
             words = {"text": text, "scope": live.scope.parts(), "at": now(), "after": after} if text else None
             block = asdict(before[newest])
             if not notes.begin_turn(store, digests[newest], block, live.id, receipt, words, since=head):
@@ -318,15 +319,6 @@ class Gateway:
             "sha256": hashlib.sha256(content).hexdigest(),
             "bytes": len(content),
         }
-
-    def _screened(self, memory: Memory, text: str) -> str:
-        """Return the part of a text that may be stored, after the memory's scan; "" if it is refused."""
-        if memory.store.scan is None:
-            return text
-        try:
-            return memory.store.scan.screened(Operation(OperationKind.ADD, text=text), Draft())[0].text
-        except RefusedText:
-            return ""
 
     # -- upstream -------------------------------------------------------------------------------------------------------
 

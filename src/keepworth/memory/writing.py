@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from keepworth import registry
@@ -78,7 +79,9 @@ def _by_writer(
     reading = memory.store.database.reading() if getattr(writer, "by_rules", False) else contextlib.nullcontext()
     with reading:
         bank, asked = _asked(memory, writer, messages, draft)
-    done = list(_done(memory, bank, asked, episode))
+    if not asked:
+        return []
+    done = list(_done(memory, bank(), asked, episode))
     _log_withdrawals(memory, done, draft.scope)
     became = _became(done)
     items = memory.store.fetch(draft.scope, list(became))
@@ -101,17 +104,16 @@ def _log_withdrawals(memory: Memory, done: Sequence[tuple[Operation, OperationOu
 
 def _asked(
     memory: Memory, writer: Writer, messages: Sequence[Message], draft: Draft
-) -> tuple[Bank, list[tuple[Operation, OperationOutcome]]]:
-    """Carry out on a bank what the writer asks for. Returns the bank, and the operations with their outcomes there."""
-    bank = memory.bank(draft.scope)
+) -> tuple[Callable[[], Bank], list[tuple[Operation, OperationOutcome]]]:
+    """Carry out on a bank, which is opened when it is first needed, what the writer asks for. Returns a function that gives the
+    bank, and the operations with their outcomes there."""
+    bank = cache(partial(memory.bank, draft.scope))
     asked: list[tuple[Operation, OperationOutcome]] = []
     stated = next((message["said_at"] for message in messages if message.get("said_at")), "")
     at = draft.event_time or timestamp(stated) or timestamp(memory._clock())
-    finished = Finished(
-        messages=tuple(messages), bank=lambda: bank, memory=memory, source=draft.provenance.source, said_at=at
-    )
+    finished = Finished(messages=tuple(messages), bank=bank, memory=memory, source=draft.provenance.source, said_at=at)
     for operation in _answers(writer, finished):
-        outcome = bank.perform(operation, _draft_of(operation, draft, at))
+        outcome = bank().perform(operation, _draft_of(operation, draft, at))
         if not outcome.applied and not outcome.item and operation.kind is not OperationKind.NOOP:
             _LOG.warning("what a writer asked for was not done: %s", outcome.reason)
         asked.append((operation, outcome))

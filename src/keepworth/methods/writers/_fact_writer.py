@@ -58,7 +58,7 @@ class Facts:
 
     def __call__(self, finished: Finished) -> Iterator[Operation]:
         facts = [fact for fact in self._found(finished) if fact.text.strip()]
-        bank = finished.bank() if finished.bank is not None and self.updates else None
+        bank = finished.bank() if facts and finished.bank is not None and self.updates else None
         if bank is None:
             yield from facts
             return

@@ -461,7 +461,7 @@ def get_episode(caller: VerbCaller, id: str) -> Any:
 @verb("GET /episodes/{id}/receipt", "read")
 def get_receipt(caller: VerbCaller, id: str) -> Any:
     """List the items that were recalled for a call through the gateway, and those in the bytes that went upstream."""
-    receipt = notes.receipt(caller.memory.store, caller.open.episode(id).id)
+    receipt = notes.body(caller.memory.store, notes.RECEIPT, caller.open.episode(id).id)
     if receipt is None:
         raise errors.UnknownEpisode(
             f"Episode {id!r:.40} has no receipt: it was no call through the gateway, or one of long ago.",

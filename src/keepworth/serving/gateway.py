@@ -417,7 +417,7 @@ class Gateway:
         store = memory.open.memory.store
         try:
             with store.database.reading():
-                live, words = memory.open.episode(episode), notes.waiting_turn(store, episode)
+                live, words = memory.open.episode(episode), notes.body(store, notes.TURN, episode)
                 if 0 < status < 400:
                     reply = memory.format.reply(copy, kind)
                     self._act(store, live, reply)
@@ -436,7 +436,7 @@ class Gateway:
     def _act(self, store: Store, live: LiveEpisode, reply: SpokenReply) -> None:
         """Record a reply as the action of the turn's episode. A later reply, after tools answered, replaces an earlier one."""
         if not live._waiting and reply.words.strip():
-            receipt = notes.receipt(store, live.id)
+            receipt = notes.body(store, notes.RECEIPT, live.id)
             if receipt is not None and receipt["decision"] and not live._rewarded():
                 live._waiting = [receipt["decision"]]
         if live._waiting:
@@ -548,8 +548,8 @@ def _sent_before(store: Store, digests: Mapping[int, str], pieces: Sequence[Any]
         for index, end in zip(places, [*places, len(pieces)][1:], strict=True)
         if (words := first_answer(pieces[index + 1 : end]))
     }
-    with store.database.reading():
-        head, noted = store.head(), notes.blocks(store, [*digests.values(), *answered.values()])
+    with store.database.reading() as connection:
+        head, noted = store.head(), notes.bodies(connection, notes.BLOCK, [*digests.values(), *answered.values()])
     records = {index: noted.get(answered.get(index, "")) or noted.get(digest) for index, digest in digests.items()}
     return head, {
         index: MemoryBlock(record["episode"], record["lines"], record.get("at", ""), record.get("earlier", {}))

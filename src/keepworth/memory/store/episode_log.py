@@ -122,7 +122,7 @@ def summaries(
         (ids,),
     )
     counts = {episode: (searches, shown or 0) for episode, searches, shown in counted}
-    receipts = notes.with_receipt(connection, [row[0] for row in listed])
+    receipts = notes.bodies(connection, notes.RECEIPT, [row[0] for row in listed])
     rewards = {
         entry.episode: float(entry.body["value"])
         for entry in counting(connection, f"{of} AND kind = '{REWARD}'", (ids,))

@@ -52,11 +52,15 @@ def write(
     if options.get("provenances") is not None:
         raise InvalidFilter("provenances has no effect with infer=True: say where it all comes from with source=")
     draft, episode = memory._drafted(cast(Any, {"source": "writer", **options})), options.get("episode", "")
+    # Rules read one state of the memory. A model takes long, and no read transaction is held open meanwhile.
+    reading = memory.store.database.reading() if getattr(writer, "by_rules", False) else contextlib.nullcontext()
     try:
-        return _by_writer(memory, writer, messages, draft, episode)
+        with reading:
+            bank, asked = _asked(memory, writer, messages, draft)
     except WriterFailed as problem:
         _LOG.warning("What was said is kept as it is, because %s", problem)
         return _kept_raw(memory, messages, draft, episode)
+    return _carried_out(memory, bank(), asked, draft.scope, episode) if asked else []
 
 
 def load_writer(memory: Memory) -> None:
@@ -71,20 +75,14 @@ class WriterFailed(MemoryProblem):
     """A writer raised an error, which the message quotes."""
 
 
-def _by_writer(
-    memory: Memory, writer: Writer, messages: Sequence[Message], draft: Draft, episode: str
+def _carried_out(
+    memory: Memory, bank: Bank, asked: Sequence[tuple[Operation, OperationOutcome]], scope: Scope, episode: str
 ) -> list[tuple[Item, OperationKind]]:
-    """Ask the writer, carry out its operations on the memory, and return what became of each item. Raises WriterFailed."""
-    # Rules read one state of the memory. A model takes long, and no read transaction is held open meanwhile.
-    reading = memory.store.database.reading() if getattr(writer, "by_rules", False) else contextlib.nullcontext()
-    with reading:
-        bank, asked = _asked(memory, writer, messages, draft)
-    if not asked:
-        return []
-    done = list(_done(memory, bank(), asked, episode))
-    _log_withdrawals(memory, done, draft.scope)
+    """Carry out on the memory what was done on a bank of it, and return what became of each item."""
+    done = list(_done(memory, bank, asked, episode))
+    _log_withdrawals(memory, done, scope)
     became = _became(done)
-    items = memory.store.fetch(draft.scope, list(became))
+    items = memory.store.fetch(scope, list(became))
     return [(item, kind) for id, kind in became.items() if (item := items[id]) is not None]
 
 

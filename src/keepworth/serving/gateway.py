@@ -323,15 +323,16 @@ class Gateway:
     # -- upstream -------------------------------------------------------------------------------------------------------
 
     async def _forwarded(self, turn: GatewayTurn, request: Request) -> Response:
-        sending = self.upstream.send(
-            request.method,
-            request.scope["path"],  # `request.url` would read an escaped "?" as the beginning of a query
-            request.scope["query_string"].decode("latin-1"),
-            request.headers,
-            turn.content,
-            episode=turn.episode,
+        asked = asyncio.ensure_future(
+            self.upstream.send(
+                request.method,
+                request.scope["path"],  # `request.url` would read an escaped "?" as the beginning of a query
+                request.scope["query_string"].decode("latin-1"),
+                request.headers,
+                turn.content,
+                episode=turn.episode,
+            )
         )
-        asked = asyncio.ensure_future(sending)
         left = asyncio.ensure_future(_hung_up(request))
         try:
             await asyncio.wait({asked, left}, return_when=asyncio.FIRST_COMPLETED)

@@ -168,12 +168,14 @@ class LiveEpisode:
     def _note(self, what: str, **body: Any) -> None:
         store = self._memory.store
 
-        def work(transaction: Transaction) -> None:
-            if not decision_log.is_erased(transaction.connection, self.id):  # another process may have erased it
+        def work(transaction: Transaction) -> bool:
+            erased = decision_log.is_erased(transaction.connection, self.id)  # perhaps by another process, just now
+            if not erased:
                 log.note(transaction, self.scope, store.clock(), what, self.id, **body)
+            return erased
 
-        self._memory._check_episode(self.id)
-        store.change(self.scope, work)
+        if store.change(self.scope, work):
+            self._memory._check_episode(self.id)  # raises UnknownEpisode
 
     def _bounds(self) -> dict[str, Any]:
         return {"user_id": self.scope.user, "agent_id": self.scope.agent, "session_id": self.scope.session}

@@ -190,13 +190,12 @@ class Gateway:
 
     async def asked(self, format: CallFormat, call: ServedCall, request: Request) -> Response:
         call.access.require("read")
-        body, bounds = json_object(call.raw), bounds_in(call.headers)
-        self._check_kept(call.access, format.path, body)
+        call, bounds = replace(call, body=json_object(call.raw)), bounds_in(call.headers)
+        self._check_kept(call.access, format.path, call.body)
         person = call.access.user_id or bounds["user_id"]
         if before := [done for done, whose in self._finishing.items() if whose == (call.access.tenant, person)]:
             await asyncio.wait(before, timeout=SOON)
-        work = partial(self.prepared, format, call, body, bounds)
-        turn = await asyncio.get_running_loop().run_in_executor(self._lane, work)
+        turn = await asyncio.get_running_loop().run_in_executor(self._lane, self.prepared, format, call, bounds)
         turn.tenant, turn.person = call.access.tenant, person
         return await self._forwarded(turn, request)
 
@@ -215,23 +214,21 @@ class Gateway:
 
     # -- before ---------------------------------------------------------------------------------------------------------
 
-    def prepared(
-        self, format: CallFormat, call: ServedCall, body: dict[str, Any], bounds: Mapping[str, str]
-    ) -> GatewayTurn:
+    def prepared(self, format: CallFormat, call: ServedCall, bounds: Mapping[str, str]) -> GatewayTurn:
         """Return what is sent upstream for a call, without memory if that fails. Raises NotServed for a mistake of the caller."""
         mode = call.headers.get("x-keepworth-memory", MODES[0]).lower()
         if mode not in MODES:
             raise NotServed(f"X-Keepworth-Memory is {mode!r:.40}.", f"Say one of {', '.join(MODES)}.")
         if mode == "on" and "write" not in call.access.roles:
             mode = "read"
-        pieces = format.pieces(body) if mode != "off" else None
+        pieces = format.pieces(call.body) if mode != "off" else None
         if not pieces:  # memory is off, or the body is wrong, which the upstream will say
             return GatewayTurn(call.raw)
         open = self.memories.of(call.access)
         try:
             turn = None
             while turn is None:  # again if something was erased at that moment
-                turn = self._with_memory(mode, open, format, call, bounds, body, pieces)
+                turn = self._with_memory(mode, open, format, call, bounds, pieces)
             return turn
         except InvalidScope as error:
             raise NotServed(error.message, error.fix, status=403) from error
@@ -246,7 +243,6 @@ class Gateway:
         format: CallFormat,
         call: ServedCall,
         bounds: Mapping[str, Any],
-        body: dict[str, Any],
         pieces: list[Any],
     ) -> GatewayTurn | None:
         """Return the turn with what the memory recalls for it, or None if something was erased meanwhile that it may quote."""
@@ -254,7 +250,7 @@ class Gateway:
         places, goes_on = format.turns(pieces), format.goes_on(pieces)
         newest = places[-1] if places else -1
         query = strip_host_words(pieces[newest]) if places else ""
-        digests = _digests(scope.parts(), format, format.continues(body), pieces, places)
+        digests = _digests(scope.parts(), format, format.continues(call.body), pieces, places)
         head, before = _sent_before(store, digests, pieces)
         if newest in before and not (goes_on or tools_answered(pieces[newest + 1 :])):
             seconds = _retried_within(call.headers)
@@ -285,7 +281,7 @@ class Gateway:
         sent_with = TurnMemory(open, format, head, digests[newest], before[newest])
         turn = GatewayTurn(call.raw, mode, sent_with, before[newest].episode)
         if blocks := {index: block.text for index, block in before.items() if block.lines}:
-            sent = format.put(body, pieces, blocks)
+            sent = format.put(call.body, pieces, blocks)
             turn.content = json.dumps(sent, ensure_ascii=False, separators=(",", ":")).encode()
         if live is not None:
             receipt = self._receipt(turn.content, format, room, recalled, before)

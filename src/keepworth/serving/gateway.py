@@ -163,7 +163,11 @@ def tokens_of(text: str) -> int:
 
 
 class Gateway:
-    """Answers calls by passing them to `upstream`, with memory from `memories`, which the token of each call selects."""
+    """Answers calls by passing them to `upstream`, with memory from `memories`, which the token of each call selects.
+
+    The way of a call is `answer` (who calls), `prepare` and `_with_memory` (what goes upstream, in a thread), `_forward` (there
+    and back), `_finish` and `_recorded` (how it ended, in a thread after the answer), and `_write_words` (what the user said).
+    """
 
     def __init__(
         self, memories: OpenMemories, upstream: Upstream, workers: Executor, settings: GatewaySettings | None = None
@@ -179,25 +183,26 @@ class Gateway:
 
     def streamed(self) -> dict[tuple[str, str], Streamed]:
         """Return the functions that answer, by method and path."""
-        remembering = {("POST", format.path): partial(self.asked, format) for format in FORMATS}
-        return {**remembering, **dict.fromkeys(_PASSED, self.through)}
+        remembering = {("POST", format.path): partial(self.answer, format) for format in FORMATS}
+        return {**remembering, **dict.fromkeys(_PASSED, self.pass_on)}
 
-    async def through(self, call: ServedCall, request: Request) -> Response:
+    async def pass_on(self, call: ServedCall, request: Request) -> Response:
         """Pass a call on unchanged."""
         call.access.require("write" if request.method == "DELETE" else "read")
         self._check_kept(call.access, request.scope["path"], json_object(call.raw) if call.raw else {})
-        return await self._forwarded(GatewayTurn(call.raw, tenant=call.access.tenant), request)
+        return await self._forward(GatewayTurn(call.raw, tenant=call.access.tenant), request)
 
-    async def asked(self, format: CallFormat, call: ServedCall, request: Request) -> Response:
+    async def answer(self, format: CallFormat, call: ServedCall, request: Request) -> Response:
+        """Answer a call of a format that memory can be put into."""
         call.access.require("read")
         call, bounds = replace(call, body=json_object(call.raw)), bounds_in(call.headers)
         self._check_kept(call.access, format.path, call.body)
         person = call.access.user_id or bounds["user_id"]
         if before := [done for done, whose in self._finishing.items() if whose == (call.access.tenant, person)]:
             await asyncio.wait(before, timeout=SOON)
-        turn = await asyncio.get_running_loop().run_in_executor(self._lane, self.prepared, format, call, bounds)
+        turn = await asyncio.get_running_loop().run_in_executor(self._lane, self.prepare, format, call, bounds)
         turn.tenant, turn.person = call.access.tenant, person
-        return await self._forwarded(turn, request)
+        return await self._forward(turn, request)
 
     def _check_kept(self, access: Access, path: str, body: Mapping[str, Any]) -> None:
         """Raise NotServed for a call about objects that the upstream stores, if the token does not open the whole memory: such a
@@ -214,7 +219,7 @@ class Gateway:
 
     # -- before ---------------------------------------------------------------------------------------------------------
 
-    def prepared(self, format: CallFormat, call: ServedCall, bounds: Mapping[str, str]) -> GatewayTurn:
+    def prepare(self, format: CallFormat, call: ServedCall, bounds: Mapping[str, str]) -> GatewayTurn:
         """Return what is sent upstream for a call, without memory if that fails. Raises NotServed for a mistake of the caller."""
         mode = call.headers.get("x-keepworth-memory", MODES[0]).lower()
         if mode not in MODES:
@@ -318,7 +323,8 @@ class Gateway:
 
     # -- upstream -------------------------------------------------------------------------------------------------------
 
-    async def _forwarded(self, turn: GatewayTurn, request: Request) -> Response:
+    async def _forward(self, turn: GatewayTurn, request: Request) -> Response:
+        """Send a call upstream and return the answer, unless the caller hangs up first."""
         asked = asyncio.ensure_future(
             self.upstream.send(
                 request.method,
@@ -349,12 +355,12 @@ class Gateway:
         ours = {"X-Keepworth-Memory": turn.mode, "X-Keepworth-Episode": turn.episode}
         headers = {**answer.headers, **{name: value for name, value in ours.items() if value}}
         if answer.whole is None:
-            return StreamingResponse(self._copied(turn, answer), answer.status, headers)
+            return StreamingResponse(self._copy(turn, answer), answer.status, headers)
         copy = answer.whole if len(answer.whole) <= _LONGEST_READ else b""
         self._finish(turn, answer.status, copy, answer.kind)
         return Response(answer.whole, answer.status, headers)
 
-    async def _copied(self, turn: GatewayTurn, answer: UpstreamAnswer) -> AsyncIterator[bytes]:
+    async def _copy(self, turn: GatewayTurn, answer: UpstreamAnswer) -> AsyncIterator[bytes]:
         """Pass on the bytes as they come, and copy them for the episode. If the caller hangs up, so does this to the upstream."""
         copy, outcome = bytearray(), "stopped by the caller"
         try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from keepworth.episodes.episode import Decision, Operation
 from keepworth.memory.errors import ClosedEpisode, InvalidFilter, InvalidScope, InvalidText, check_keywords
-from keepworth.memory.item import Item, Scope, worded, worded_actions
+from keepworth.memory.item import PARTS, Item, Scope, worded, worded_actions
 from keepworth.memory.operations import OperationOutcome, checked_reward
 from keepworth.memory.search.search import Ask, Hits, ScopedOptions
 from keepworth.memory.store import decision_log, episode_log, log
@@ -68,8 +68,13 @@ class LiveEpisode:
             raise InvalidFilter(
                 f"a search of episode {self.id!r} says itself which episode and step it is: leave that out"
             )
-        ask = self._asking(seen, worded_actions(actions), self._steps)
-        hits = self._memory.answer(ask, self.id, top_k=top_k, **{**self._narrower(), **options})
+        ask = self._asking(seen, worded_actions(actions) if actions != () else (), self._steps)
+        # A search that repeated the memory's own user would not see what others share with it.
+        mine, given = self.scope.parts(), self._memory.scopes.own.parts()
+        narrower: dict[str, Any] = {
+            f"{part}_id": name for part, name, same in zip(PARTS, mine, given, strict=True) if name != same
+        }
+        hits = self._memory.answer(ask, self.id, top_k=top_k, **{**narrower, **options})
         self._steps += 1
         return hits
 
@@ -163,19 +168,14 @@ class LiveEpisode:
     def _note(self, what: str, **body: Any) -> None:
         store = self._memory.store
 
-        def work(transaction: Transaction) -> None:
-            if not decision_log.is_erased(transaction.connection, self.id):  # another process may have erased it
+        def work(transaction: Transaction) -> bool:
+            erased = decision_log.is_erased(transaction.connection, self.id)  # perhaps by another process, just now
+            if not erased:
                 log.note(transaction, self.scope, store.clock(), what, self.id, **body)
+            return erased
 
-        self._memory._check_episode(self.id)
-        store.change(self.scope, work)
-
-    def _narrower(self) -> dict[str, Any]:
-        """Return the names in the episode's scope that the memory's scope lacks. A search that repeated the memory's own user
-        would not see what others share with it."""
-        bounds = self._memory.scope
-        same = {"user_id": bounds.user, "agent_id": bounds.agent, "session_id": bounds.session}
-        return {name: value for name, value in self._bounds().items() if value != same[name]}
+        if store.change(self.scope, work):
+            self._memory._check_episode(self.id)  # raises UnknownEpisode
 
     def _bounds(self) -> dict[str, Any]:
         return {"user_id": self.scope.user, "agent_id": self.scope.agent, "session_id": self.scope.session}

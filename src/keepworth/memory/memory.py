@@ -435,15 +435,9 @@ class Memory(Changes):
         scope = self.scopes.narrowed(user_id, agent_id, session_id)
         about = self._unsaid(worded(task, "task"))
         person = checked_name(by, "by") if by != "" else ""
-        return self._begin(new_id("e"), about, scope, person, explore=checked_switch(explore, "explore"))
-
-    def _begin(
-        self, id: str, task: str, scope: Scope | None = None, person: str = "", *, explore: bool = True
-    ) -> LiveEpisode:
-        """Begin an episode with this id. Raises ClosedEpisode if one with this id was begun before."""
-        scope = scope or self.scope
-        number = episode_log.begin(self.store, scope, id, task, person)
-        self._live[id] = live = LiveEpisode(self, id, scope, task, person, number=number, explore=explore)
+        id, exploring = new_id("e"), checked_switch(explore, "explore")
+        number = episode_log.begin(self.store, scope, id, about, person)
+        self._live[id] = live = LiveEpisode(self, id, scope, about, person, number=number, explore=exploring)
         return live
 
     def reopen(self, id: str) -> LiveEpisode:

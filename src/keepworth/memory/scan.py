@@ -44,8 +44,10 @@ class Scan:
     def spans(self, text: str) -> list[SensitiveSpan]:
         """Return where a text holds something that is not allowed."""
         wanted = [kind for kind, action in self.actions.items() if action != "allow" and kind in RULES]
-        by_hook = [] if self.hook is None else [span for span in self.hook(text) if self._action(span) != "allow"]
-        return apart([*sensitive(text, wanted), *by_hook])
+        by_rules = sensitive(text, wanted)
+        if self.hook is None:
+            return by_rules
+        return apart([*by_rules, *(span for span in self.hook(text) if self._action(span) != "allow")])
 
     def redacted(self, text: str, *, alone: bool = False) -> str:
         """Return the text with everything removed that is found in it; with `alone`, only what has the action "redact"."""
@@ -53,6 +55,13 @@ class Scan:
             if not alone or self._action(span) == "redact":
                 text = f"{text[: span.start]}[{span.kind.replace('_', ' ')} removed]{text[span.end :]}"
         return text
+
+    def storable(self, text: str) -> str:
+        """Return the text with what has the action "redact" removed; "" if it would be refused."""
+        spans = self.spans(text)
+        if any(self._action(span) == "refuse" for span in spans):
+            return ""
+        return self.redacted(text, alone=True) if spans else text
 
     def screened(self, act: Operation, draft: Draft) -> tuple[Operation, Draft, str]:
         """Return an operation and its draft as they may be carried out, and the kinds for which the item goes into quarantine

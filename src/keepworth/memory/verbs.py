@@ -427,7 +427,8 @@ def search(caller: VerbCaller, query: str, **options: Any) -> Any:
 @verb("POST /episodes", "read", Bounds, of=Memory.episode, writes=True)
 def begin_episode(caller: VerbCaller, by: str = "", task: str = "", explore: bool = True, **bounds: Any) -> Any:
     """Begin an episode: one attempt at a task."""
-    live = caller.open.begin(task=task, explore=explore, by=caller.access.person(by) or "", **bounds)
+    live = caller.memory.episode(task, explore=explore, by=caller.access.person(by) or "", **bounds)
+    caller.open.hold(live)
     return {"id": live.id, "task": live.task, "number": live.number, "scope": live.scope}
 
 
@@ -460,7 +461,7 @@ def get_episode(caller: VerbCaller, id: str) -> Any:
 @verb("GET /episodes/{id}/receipt", "read")
 def get_receipt(caller: VerbCaller, id: str) -> Any:
     """List the items that were recalled for a call through the gateway, and those in the bytes that went upstream."""
-    receipt = notes.receipt(caller.memory.store, caller.open.episode(id).id)
+    receipt = notes.body(caller.memory.store, notes.RECEIPT, caller.open.episode(id).id)
     if receipt is None:
         raise errors.UnknownEpisode(
             f"Episode {id!r:.40} has no receipt: it was no call through the gateway, or one of long ago.",

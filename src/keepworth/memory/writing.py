@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from keepworth import registry
@@ -51,11 +52,15 @@ def write(
     if options.get("provenances") is not None:
         raise InvalidFilter("provenances has no effect with infer=True: say where it all comes from with source=")
     draft, episode = memory._drafted(cast(Any, {"source": "writer", **options})), options.get("episode", "")
+    # Rules read one state of the memory. A model takes long, and no read transaction is held open meanwhile.
+    reading = memory.store.database.reading() if getattr(writer, "by_rules", False) else contextlib.nullcontext()
     try:
-        return _by_writer(memory, writer, messages, draft, episode)
+        with reading:
+            bank, asked = _asked(memory, writer, messages, draft)
     except WriterFailed as problem:
         _LOG.warning("What was said is kept as it is, because %s", problem)
         return _kept_raw(memory, messages, draft, episode)
+    return _carried_out(memory, bank(), asked, draft.scope, episode) if asked else []
 
 
 def load_writer(memory: Memory) -> None:
@@ -70,18 +75,14 @@ class WriterFailed(MemoryProblem):
     """A writer raised an error, which the message quotes."""
 
 
-def _by_writer(
-    memory: Memory, writer: Writer, messages: Sequence[Message], draft: Draft, episode: str
+def _carried_out(
+    memory: Memory, bank: Bank, asked: Sequence[tuple[Operation, OperationOutcome]], scope: Scope, episode: str
 ) -> list[tuple[Item, OperationKind]]:
-    """Ask the writer, carry out its operations on the memory, and return what became of each item. Raises WriterFailed."""
-    # Rules read one state of the memory. A model takes long, and no read transaction is held open meanwhile.
-    reading = memory.store.database.reading() if getattr(writer, "by_rules", False) else contextlib.nullcontext()
-    with reading:
-        bank, asked = _asked(memory, writer, messages, draft)
+    """Carry out on the memory what was done on a bank of it, and return what became of each item."""
     done = list(_done(memory, bank, asked, episode))
-    _log_withdrawals(memory, done, draft.scope)
+    _log_withdrawals(memory, done, scope)
     became = _became(done)
-    items = memory.store.fetch(draft.scope, list(became))
+    items = memory.store.fetch(scope, list(became))
     return [(item, kind) for id, kind in became.items() if (item := items[id]) is not None]
 
 
@@ -101,17 +102,16 @@ def _log_withdrawals(memory: Memory, done: Sequence[tuple[Operation, OperationOu
 
 def _asked(
     memory: Memory, writer: Writer, messages: Sequence[Message], draft: Draft
-) -> tuple[Bank, list[tuple[Operation, OperationOutcome]]]:
-    """Carry out on a bank what the writer asks for. Returns the bank, and the operations with their outcomes there."""
-    bank = memory.bank(draft.scope)
+) -> tuple[Callable[[], Bank], list[tuple[Operation, OperationOutcome]]]:
+    """Carry out on a bank, which is opened when it is first needed, what the writer asks for. Returns a function that gives the
+    bank, and the operations with their outcomes there."""
+    bank = cache(partial(memory.bank, draft.scope))
     asked: list[tuple[Operation, OperationOutcome]] = []
     stated = next((message["said_at"] for message in messages if message.get("said_at")), "")
     at = draft.event_time or timestamp(stated) or timestamp(memory._clock())
-    finished = Finished(
-        messages=tuple(messages), bank=lambda: bank, memory=memory, source=draft.provenance.source, said_at=at
-    )
+    finished = Finished(messages=tuple(messages), bank=bank, memory=memory, source=draft.provenance.source, said_at=at)
     for operation in _answers(writer, finished):
-        outcome = bank.perform(operation, _draft_of(operation, draft, at))
+        outcome = bank().perform(operation, _draft_of(operation, draft, at))
         if not outcome.applied and not outcome.item and operation.kind is not OperationKind.NOOP:
             _LOG.warning("what a writer asked for was not done: %s", outcome.reason)
         asked.append((operation, outcome))

@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any
@@ -49,7 +49,7 @@ LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 Guard = Callable[[str, str], Any]
 """A function from a path and an Authorization header to what the token allows. Raises NotServed if it allows nothing."""
 Streamed = Callable[[ServedCall, Request], Awaitable[Response]]
-"""Answers in the event loop with a response of its own, such as one that streams. The body is not parsed."""
+"""Answers in the event loop with a response of its own, such as one that streams. Body and query are not parsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,30 +88,28 @@ def application(
     bodies = _Bodies(limits)
     errors = _Errors(error_shapes, hints)
 
-    def route(method: str, path: str, answer: Callable[[Request, bytes], Awaitable[Response]]) -> Route:
+    def route(method: str, path: str, answer: Streamed) -> Route:
         async def endpoint(request: Request) -> Response:
             async with bodies.read(request) as raw:
-                return await answer(request, raw)
+                access = request.scope.get("access")
+                return await answer(ServedCall({}, {}, request.path_params, access, raw, request.headers), request)
 
         return Route(path, endpoint, methods=[method], include_in_schema=False)
 
-    def compute(answers: RouteAnswers) -> Callable[[Request, bytes], Awaitable[Response]]:
-        def computed(request: Request, raw: bytes) -> Response:
-            """Parse the body and answer, both in a thread, as parsing a large body takes a while too."""
+    def compute(answers: RouteAnswers) -> Streamed:
+        def computed(call: ServedCall, request: Request) -> Response:
+            """Parse the request and answer, both in a thread, as parsing a large body takes a while too."""
             try:
-                return _response(answers(_call(request, raw, _body(request, raw))))
+                return _response(answers(replace(call, body=_body(call), query=dict(request.query_params))))
             except Exception as error:
                 return errors.of(error, request.url.path)
 
-        return lambda request, raw: asyncio.get_running_loop().run_in_executor(workers, computed, request, raw)
-
-    def stream(answers: Streamed) -> Callable[[Request, bytes], Awaitable[Response]]:
-        return lambda request, raw: answers(_call(request, raw, {}), request)
+        return lambda call, request: asyncio.get_running_loop().run_in_executor(workers, computed, call, request)
 
     return Starlette(
         routes=[
             *(route(method, path, compute(answers)) for (method, path), answers in table.items()),
-            *(route(method, path, stream(answers)) for (method, path), answers in streamed.items()),
+            *(route(method, path, answers) for (method, path), answers in streamed.items()),
             *(Route(path, _Mounted(app, bodies), include_in_schema=False) for path, app in mounted.items()),
         ],
         middleware=[Middleware(_Door, guard, limits, hosts, errors, frozenset(public))],
@@ -264,11 +262,6 @@ class _Bodies:
         self.taken[token] += more
 
 
-def _call(request: Request, raw: bytes, body: dict[str, Any]) -> ServedCall:
-    query, path = dict(request.query_params), dict(request.path_params)
-    return ServedCall(body, query, path, request.scope.get("access"), raw, request.headers)
-
-
 def _response(answer: Any) -> Response:
     if isinstance(answer, ReadyAnswer):
         return Response(answer.content, answer.status, dict(answer.headers), answer.kind)
@@ -277,9 +270,9 @@ def _response(answer: Any) -> Response:
     return Response(json.dumps(answer, allow_nan=False), media_type="application/json")
 
 
-def _body(request: Request, raw: bytes) -> dict[str, Any]:
-    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    if not raw:
+def _body(call: ServedCall) -> dict[str, Any]:
+    kind = call.headers.get("content-type", "").split(";")[0].strip().lower()
+    if not call.raw:
         return {}
     if kind != "application/json":
         raise NotServed(
@@ -289,7 +282,7 @@ def _body(request: Request, raw: bytes) -> dict[str, Any]:
             about="Content-Type",
             value=kind,
         )
-    return json_object(raw)
+    return json_object(call.raw)
 
 
 def _too_long(limit: int) -> NotServed:

@@ -58,11 +58,6 @@ class SpokenReply:
     words: str = ""
     tools: tuple[str, ...] = ()
 
-    @property
-    def text(self) -> str:
-        """The answer in words, for the record of an episode; "" if there is neither a word nor a tool."""
-        return self.words or (f"(calls {', '.join(self.tools)})" if self.tools else "")
-
 
 class CallFormat:
     """Reads and changes the calls of one route. This base class handles messages with roles.

@@ -18,7 +18,7 @@ import contextlib
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -30,14 +30,12 @@ from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.text import as_line
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import InvalidScope, RefusedText, UnknownEpisode
 from keepworth.memory.item import Provenance, later, now, timestamp, worded
 from keepworth.memory.memory import Memory
-from keepworth.memory.operations import Draft
 from keepworth.memory.search.search import Hit, Hits
 from keepworth.memory.sentences import says_something
 from keepworth.memory.store import notes
@@ -47,7 +45,6 @@ from keepworth.models.encoders import HashingEncoder
 from keepworth.serving.access import Access, bounds_in, new_access
 from keepworth.serving.application import Streamed
 from keepworth.serving.call_formats import (
-    EVENTS,
     FORMATS,
     MARK,
     CallFormat,
@@ -70,8 +67,6 @@ RETRY_SECONDS = 5.0
 """The same words within this time count as a retry, if the caller does not say whether it is one."""
 SDK_RETRY_SECONDS = 1200.0
 """The same for a caller that sends `X-Stainless-Retry-Count`, as OpenAI's and Anthropic's SDKs do: twice their time-out."""
-LONGEST_ANSWER = 64 * 2**20
-"""The most bytes of an answer that is not a stream of events."""
 _LONGEST_QUERY = 4000
 _LONGEST_REPLY = 2**20
 _LONGEST_READ = 8 * 2**20
@@ -152,17 +147,14 @@ class TurnMemory:
 @dataclass(slots=True)
 class GatewayTurn:
     """A call that goes upstream. `mode` is what its answer's header says of the memory, "" for nothing; `memory` is None if none
-    is used; `person` is the one that the token or the call names."""
+    is used, and then `episode` is ""; `person` is the one that the token or the call names."""
 
     content: bytes
     mode: str = ""
     memory: TurnMemory | None = None
+    episode: str = ""
     tenant: str = ""
     person: str = ""
-
-    @property
-    def episode(self) -> str:
-        return "" if self.memory is None else self.memory.block.episode
 
 
 def tokens_of(text: str) -> int:
@@ -171,7 +163,11 @@ def tokens_of(text: str) -> int:
 
 
 class Gateway:
-    """Answers calls by passing them to `upstream`, with memory from `memories`, which the token of each call selects."""
+    """Answers calls by passing them to `upstream`, with memory from `memories`, which the token of each call selects.
+
+    The way of a call is `answer` (who calls), `prepare` and `_with_memory` (what goes upstream, in a thread), `_forward` (there
+    and back), `_finish` and `_recorded` (how it ended, in a thread after the answer), and `_write_words` (what the user said).
+    """
 
     def __init__(
         self, memories: OpenMemories, upstream: Upstream, workers: Executor, settings: GatewaySettings | None = None
@@ -180,34 +176,33 @@ class Gateway:
         self.settings = settings or GatewaySettings()
         memory = memories.of(new_access()).memory
         self._closing = self._ended = False
-        self._finishing: set[asyncio.Future[None]] = set()
-        self._noting: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
-        """By tenant and person, the turns that are being stored by rules: the person's next call waits for them."""
+        self._finishing: dict[asyncio.Future[None], tuple[str, str] | None] = {}
+        """The turns that are being stored; by rules, with the tenant and the person, whose next call waits for them."""
         self._lane = ThreadPoolExecutor(_threads(memory), "gateway-memory")
         load_writer(memory)  # before the first call would have to wait for it
 
     def streamed(self) -> dict[tuple[str, str], Streamed]:
         """Return the functions that answer, by method and path."""
-        remembering = {("POST", format.path): partial(self.asked, format) for format in FORMATS}
-        return {**remembering, **dict.fromkeys(_PASSED, self.through)}
+        remembering = {("POST", format.path): partial(self.answer, format) for format in FORMATS}
+        return {**remembering, **dict.fromkeys(_PASSED, self.pass_on)}
 
-    async def through(self, call: ServedCall, request: Request) -> Response:
+    async def pass_on(self, call: ServedCall, request: Request) -> Response:
         """Pass a call on unchanged."""
         call.access.require("write" if request.method == "DELETE" else "read")
         self._check_kept(call.access, request.scope["path"], json_object(call.raw) if call.raw else {})
-        return await self._forwarded(GatewayTurn(call.raw, tenant=call.access.tenant), request)
+        return await self._forward(GatewayTurn(call.raw, tenant=call.access.tenant), request)
 
-    async def asked(self, format: CallFormat, call: ServedCall, request: Request) -> Response:
+    async def answer(self, format: CallFormat, call: ServedCall, request: Request) -> Response:
+        """Answer a call of a format that memory can be put into."""
         call.access.require("read")
-        body, bounds = json_object(call.raw), bounds_in(call.headers)
-        self._check_kept(call.access, format.path, body)
+        call, bounds = replace(call, body=json_object(call.raw)), bounds_in(call.headers)
+        self._check_kept(call.access, format.path, call.body)
         person = call.access.user_id or bounds["user_id"]
-        if before := self._noting.get((call.access.tenant, person)):
+        if before := [done for done, whose in self._finishing.items() if whose == (call.access.tenant, person)]:
             await asyncio.wait(before, timeout=SOON)
-        work = partial(self.prepared, format, call, body, bounds)
-        turn = await asyncio.get_running_loop().run_in_executor(self._lane, work)
+        turn = await asyncio.get_running_loop().run_in_executor(self._lane, self.prepare, format, call, bounds)
         turn.tenant, turn.person = call.access.tenant, person
-        return await self._forwarded(turn, request)
+        return await self._forward(turn, request)
 
     def _check_kept(self, access: Access, path: str, body: Mapping[str, Any]) -> None:
         """Raise NotServed for a call about objects that the upstream stores, if the token does not open the whole memory: such a
@@ -224,23 +219,21 @@ class Gateway:
 
     # -- before ---------------------------------------------------------------------------------------------------------
 
-    def prepared(
-        self, format: CallFormat, call: ServedCall, body: dict[str, Any], bounds: Mapping[str, str]
-    ) -> GatewayTurn:
+    def prepare(self, format: CallFormat, call: ServedCall, bounds: Mapping[str, str]) -> GatewayTurn:
         """Return what is sent upstream for a call, without memory if that fails. Raises NotServed for a mistake of the caller."""
         mode = call.headers.get("x-keepworth-memory", MODES[0]).lower()
         if mode not in MODES:
             raise NotServed(f"X-Keepworth-Memory is {mode!r:.40}.", f"Say one of {', '.join(MODES)}.")
         if mode == "on" and "write" not in call.access.roles:
             mode = "read"
-        pieces = format.pieces(body) if mode != "off" else None
+        pieces = format.pieces(call.body) if mode != "off" else None
         if not pieces:  # memory is off, or the body is wrong, which the upstream will say
             return GatewayTurn(call.raw)
         open = self.memories.of(call.access)
         try:
             turn = None
             while turn is None:  # again if something was erased at that moment
-                turn = self._with_memory(mode, open, format, call, bounds, body, pieces)
+                turn = self._with_memory(mode, open, format, call, bounds, pieces)
             return turn
         except InvalidScope as error:
             raise NotServed(error.message, error.fix, status=403) from error
@@ -254,8 +247,7 @@ class Gateway:
         open: OpenMemory,
         format: CallFormat,
         call: ServedCall,
-        bounds: Mapping[str, str],
-        body: dict[str, Any],
+        bounds: Mapping[str, Any],
         pieces: list[Any],
     ) -> GatewayTurn | None:
         """Return the turn with what the memory recalls for it, or None if something was erased meanwhile that it may quote."""
@@ -263,7 +255,7 @@ class Gateway:
         places, goes_on = format.turns(pieces), format.goes_on(pieces)
         newest = places[-1] if places else -1
         query = strip_host_words(pieces[newest]) if places else ""
-        digests = _digests(scope.parts(), format, format.continues(body), pieces, places)
+        digests = _digests(scope.parts(), format, format.continues(call.body), pieces, places)
         head, before = _sent_before(store, digests, pieces)
         if newest in before and not (goes_on or tools_answered(pieces[newest + 1 :])):
             seconds = _retried_within(call.headers)
@@ -276,7 +268,8 @@ class Gateway:
         live, recalled, after = None, Hits(), ""
         room = MemoryRoom({id: line for block in before.values() for id, line in block.lines.items()}, 0)
         if newest not in before and query.strip() and not goes_on:
-            live = open.begin(task=query[:_LONGEST_QUERY], by=call.access.user_id or bounds["user_id"], **bounds)
+            live = open.memory.episode(query[:_LONGEST_QUERY], by=call.access.user_id or bounds["user_id"], **bounds)
+            open.hold(live)
             spent = sum(block.tokens for block in before.values())
             room.tokens = min(self.settings.turn_tokens, self.settings.tokens - spent)
             # If neither token nor header names a person, nothing that belongs to a person is shown.
@@ -286,16 +279,20 @@ class Gateway:
                 recalled = live.search(top_k=self.settings.top_k, fits=room, session_id="", **narrower)
             after = before[max(before)].episode if before else ""
             earlier = {str(index): block.lines for index, block in before.items()}
-            before[newest] = MemoryBlock(live.id, room.lines(recalled), timestamp(store.clock()), earlier)
+            new = {hit.item.id: room.lines[hit.item.id] for hit in recalled if hit.item.id in room.lines}
+            before[newest] = MemoryBlock(live.id, new, timestamp(store.clock()), earlier)
         if newest not in before:
             return GatewayTurn(call.raw)
-        turn = GatewayTurn(call.raw, mode, TurnMemory(open, format, head, digests[newest], before[newest]))
+        sent_with = TurnMemory(open, format, head, digests[newest], before[newest])
+        turn = GatewayTurn(call.raw, mode, sent_with, before[newest].episode)
         if blocks := {index: block.text for index, block in before.items() if block.lines}:
-            sent = format.put(body, pieces, blocks)
+            sent = format.put(call.body, pieces, blocks)
             turn.content = json.dumps(sent, ensure_ascii=False, separators=(",", ":")).encode()
         if live is not None:
             receipt = self._receipt(turn.content, format, room, recalled, before)
-            text = self._screened(open.memory, query) if mode == "on" else ""
+            text = query if mode == "on" else ""
+            if text and store.scan is not None:
+                text = store.scan.storable(text)
             words = {"text": text, "scope": live.scope.parts(), "at": now(), "after": after} if text else None
             block = asdict(before[newest])
             if not notes.begin_turn(store, digests[newest], block, live.id, receipt, words, since=head):
@@ -309,8 +306,9 @@ class Gateway:
         """Return what was recalled for a turn, and which items are in the bytes that are sent. The last of `blocks`, which are
         those of the prompt, is new."""
         new = blocks[max(blocks)]
-        injected = in_bytes(format, content, blocks.values())
-        ids = list(dict.fromkeys([*room.recalled[: self.settings.top_k], *(hit.id for hit in recalled)]))
+        lines = {line for text in format.marked(from_json(content)) for line in text.split("\n")}
+        injected = {id for block in blocks.values() for id, line in block.lines.items() if line in lines}
+        ids = list(dict.fromkeys([*room.recalled[: self.settings.top_k], *(hit.item.id for hit in recalled)]))
         return {
             "episode": new.episode,
             "decision": recalled.decision,
@@ -323,19 +321,20 @@ class Gateway:
             "bytes": len(content),
         }
 
-    def _screened(self, memory: Memory, text: str) -> str:
-        """Return the part of a text that may be stored, after the memory's scan; "" if it is refused."""
-        if memory.store.scan is None:
-            return text
-        try:
-            return memory.store.scan.screened(Operation(OperationKind.ADD, text=text), Draft())[0].text
-        except RefusedText:
-            return ""
-
     # -- upstream -------------------------------------------------------------------------------------------------------
 
-    async def _forwarded(self, turn: GatewayTurn, request: Request) -> Response:
-        asked = asyncio.ensure_future(self._asked(turn, request))
+    async def _forward(self, turn: GatewayTurn, request: Request) -> Response:
+        """Send a call upstream and return the answer, unless the caller hangs up first."""
+        asked = asyncio.ensure_future(
+            self.upstream.send(
+                request.method,
+                request.scope["path"],  # `request.url` would read an escaped "?" as the beginning of a query
+                request.scope["query_string"].decode("latin-1"),
+                request.headers,
+                turn.content,
+                episode=turn.episode,
+            )
+        )
         left = asyncio.ensure_future(_hung_up(request))
         try:
             await asyncio.wait({asked, left}, return_when=asyncio.FIRST_COMPLETED)
@@ -343,7 +342,7 @@ class Gateway:
                 asked.cancel()
                 self._finish(turn, 0, b"", "", "stopped by the caller")
                 return Response(status_code=499)
-            answer, whole = await asked
+            answer = await asked
         except Unreachable as error:
             self._finish(turn, 0, b"", "", f"stopped by {error.kind}")
             raise NotServed(error.message, error.fix, status=504 if error.kind == "timeout" else 502) from error
@@ -355,44 +354,13 @@ class Gateway:
             left.cancel()
         ours = {"X-Keepworth-Memory": turn.mode, "X-Keepworth-Episode": turn.episode}
         headers = {**answer.headers, **{name: value for name, value in ours.items() if value}}
-        if whole is None:
-            return StreamingResponse(self._copied(turn, answer), answer.status, headers)
-        copy = whole if len(whole) <= _LONGEST_READ else b""
-        self._finish(turn, answer.status, copy, answer.kind, _outcome(answer.status))
-        return Response(whole, answer.status, headers)
+        if answer.whole is None:
+            return StreamingResponse(self._copy(turn, answer), answer.status, headers)
+        copy = answer.whole if len(answer.whole) <= _LONGEST_READ else b""
+        self._finish(turn, answer.status, copy, answer.kind)
+        return Response(answer.whole, answer.status, headers)
 
-    async def _asked(self, turn: GatewayTurn, request: Request) -> tuple[UpstreamAnswer, bytes | None]:
-        """Send a call upstream. Returns the answer, and its body unless it is a stream of events: the body is read whole, so that
-        an answer that breaks off can still become an error. Raises NotServed if it is too long."""
-        answer = await self.upstream.send(
-            request.method,
-            request.scope["path"],  # `request.url` would read an escaped "?" as the beginning of a query
-            request.scope["query_string"].decode("latin-1"),
-            request.headers,
-            turn.content,
-            episode=turn.episode,
-        )
-        if answer.kind.startswith(EVENTS):
-            return answer, None
-        length, whole = answer.headers.get("content-length", ""), bytearray()
-        try:
-            self._check_length(int(length) if length.isdecimal() else 0)
-            async for part in answer.parts():
-                whole += part
-                self._check_length(len(whole))
-        finally:
-            await answer.close()
-        return answer, bytes(whole)
-
-    def _check_length(self, size: int) -> None:
-        if size > LONGEST_ANSWER:
-            raise NotServed(
-                f"The upstream {self.upstream.url} answered with more than {LONGEST_ANSWER} bytes.",
-                "Ask for less, or for a stream, which has no bound.",
-                status=502,
-            )
-
-    async def _copied(self, turn: GatewayTurn, answer: UpstreamAnswer) -> AsyncIterator[bytes]:
+    async def _copy(self, turn: GatewayTurn, answer: UpstreamAnswer) -> AsyncIterator[bytes]:
         """Pass on the bytes as they come, and copy them for the episode. If the caller hangs up, so does this to the upstream."""
         copy, outcome = bytearray(), "stopped by the caller"
         try:
@@ -400,7 +368,7 @@ class Gateway:
                 if turn.memory is not None and len(copy) < _LONGEST_REPLY:
                     copy += part
                 yield part
-            outcome = _outcome(answer.status)
+            outcome = ""
         except (Unreachable, asyncio.CancelledError) as error:
             # The status is sent already, but clients understand an error event.
             if isinstance(error, Unreachable):
@@ -418,8 +386,8 @@ class Gateway:
 
     # -- after ----------------------------------------------------------------------------------------------------------
 
-    def _finish(self, turn: GatewayTurn, status: int, copy: bytes, kind: str, outcome: str) -> None:
-        """Record the end of a turn in a thread, as the caller has its answer already."""
+    def _finish(self, turn: GatewayTurn, status: int, copy: bytes, kind: str, outcome: str = "") -> None:
+        """Record the end of a turn in a thread, as the caller has its answer already. `outcome` is "" if the status says it."""
         if turn.memory is None:
             return
         if self._ended:  # the caller did not even take the error event in time
@@ -431,18 +399,8 @@ class Gateway:
         done = asyncio.get_running_loop().run_in_executor(
             self.workers if slow else self._lane, self._recorded, turn, status, copy, kind, outcome
         )
-        self._finishing.add(done)
-        done.add_done_callback(self._finishing.discard)
-        if turn.person and not slow:
-            whose = turn.tenant, turn.person
-            self._noting.setdefault(whose, set()).add(done)
-            done.add_done_callback(partial(self._was_noted, whose))
-
-    def _was_noted(self, whose: tuple[str, str], done: asyncio.Future[None]) -> None:
-        still = self._noting[whose]
-        still.discard(done)
-        if not still:
-            del self._noting[whose]
+        self._finishing[done] = (turn.tenant, turn.person) if turn.person and not slow else None
+        done.add_done_callback(self._finishing.pop)
 
     async def end(self, calls: Collection[asyncio.Task[None]]) -> None:
         """Wait until all turns are recorded, and close the connections to the upstream. `calls` are those that were cancelled, as
@@ -462,7 +420,7 @@ class Gateway:
         store = memory.open.memory.store
         try:
             with store.database.reading():
-                live, words = memory.open.episode(episode), notes.waiting_turn(store, episode)
+                live, words = memory.open.episode(episode), notes.body(store, notes.TURN, episode)
                 if 0 < status < 400:
                     reply = memory.format.reply(copy, kind)
                     self._act(store, live, reply)
@@ -470,7 +428,7 @@ class Gateway:
                         # Conversations that begin with the same words are distinguished by what the model answered.
                         digest = _digest("answered", memory.digest, reply_words)
                         notes.keep_block(store, digest, asdict(memory.block), since=memory.head)
-                live.end(outcome)
+                live.end(outcome or ("completed" if status < 400 else f"stopped by the upstream's {status}"))
             if words is not None:
                 self._write_words(memory.open, episode, words)
         except UnknownEpisode:  # it was erased meanwhile, with all that happened in it
@@ -481,11 +439,12 @@ class Gateway:
     def _act(self, store: Store, live: LiveEpisode, reply: SpokenReply) -> None:
         """Record a reply as the action of the turn's episode. A later reply, after tools answered, replaces an earlier one."""
         if not live._waiting and reply.words.strip():
-            receipt = notes.receipt(store, live.id)
+            receipt = notes.body(store, notes.RECEIPT, live.id)
             if receipt is not None and receipt["decision"] and not live._rewarded():
                 live._waiting = [receipt["decision"]]
         if live._waiting:
-            done = worded(reply.text, "the answer")
+            tools = f"(calls {', '.join(reply.tools)})" if reply.tools else ""
+            done = worded(reply.words or tools, "the answer")
             live.act(done if done.strip() else "(an answer without words)")
 
     def _write_words(self, open: OpenMemory, episode: str, words: Mapping[str, Any]) -> None:
@@ -538,12 +497,6 @@ def _threads(memory: Memory) -> int:
     return 1 if embedder is None or isinstance(embedder.encoder, HashingEncoder) else 2
 
 
-def in_bytes(format: CallFormat, content: bytes, blocks: Iterable[MemoryBlock]) -> set[str]:
-    """Return the ids of the items whose line is in the bytes that are sent."""
-    lines = {line for text in format.marked(from_json(content)) for line in text.split("\n")}
-    return {id for block in blocks for id, line in block.lines.items() if line in lines}
-
-
 @dataclass(slots=True)
 class MemoryRoom:
     """A filter of hits that lets pass those that are in the prompt already, and as many others, best first, as there is room for.
@@ -552,34 +505,29 @@ class MemoryRoom:
     Args:
         there: The lines that are in the prompt already, by the ids of their items.
         tokens: The most tokens of a new block.
+        lines: The lines of the hits that pass and are not in the prompt yet, or were reworded since, by the ids of their items.
         recalled: Ids of all hits of the last call, best first.
     """
 
     there: Mapping[str, str]
     tokens: int
+    lines: dict[str, str] = field(default_factory=dict)
     recalled: list[str] = field(default_factory=list)
 
     def __call__(self, hits: Sequence[Hit]) -> list[Hit]:
-        self.recalled = [hit.id for hit in hits]
-        fitting, lines = list[Hit](), set(self.there.values())
+        self.recalled = [hit.item.id for hit in hits]
+        fitting, shown = list[Hit](), set(self.there.values())
         block = MARK
         for hit in hits:
-            line = _line(hit)
-            if self.there.get(hit.id) == line:
+            line = f"- {as_line(hit.item.text)}"
+            if self.there.get(hit.item.id) == line:
                 fitting.append(hit)
-            elif line not in lines and tokens_of(f"{block}\n{line}") <= self.tokens:
+            elif line not in shown and tokens_of(f"{block}\n{line}") <= self.tokens:
                 fitting.append(hit)
-                lines.add(line)
+                shown.add(line)
+                self.lines[hit.item.id] = line
                 block = f"{block}\n{line}"
         return fitting
-
-    def lines(self, hits: Iterable[Hit]) -> dict[str, str]:
-        """Return a line for each item that is not in the prompt yet, or was reworded since."""
-        return {hit.id: line for hit in hits if self.there.get(hit.id) != (line := _line(hit))}
-
-
-def _line(hit: Hit) -> str:
-    return f"- {as_line(hit.text)}"
 
 
 def _digests(
@@ -603,8 +551,8 @@ def _sent_before(store: Store, digests: Mapping[int, str], pieces: Sequence[Any]
         for index, end in zip(places, [*places, len(pieces)][1:], strict=True)
         if (words := first_answer(pieces[index + 1 : end]))
     }
-    with store.database.reading():
-        head, noted = store.head(), notes.blocks(store, [*digests.values(), *answered.values()])
+    with store.database.reading() as connection:
+        head, noted = store.head(), notes.bodies(connection, notes.BLOCK, [*digests.values(), *answered.values()])
     records = {index: noted.get(answered.get(index, "")) or noted.get(digest) for index, digest in digests.items()}
     return head, {
         index: MemoryBlock(record["episode"], record["lines"], record.get("at", ""), record.get("earlier", {}))
@@ -623,7 +571,3 @@ def _retried_within(headers: Mapping[str, str]) -> float:
     if not count.isdecimal():
         return RETRY_SECONDS
     return SDK_RETRY_SECONDS if int(count) else 0.0
-
-
-def _outcome(status: int) -> str:
-    return "completed" if status < 400 else f"stopped by the upstream's {status}"

@@ -34,12 +34,18 @@ class OpenMemory:
         self._under_way: set[str] = set()
         self._lock = threading.Lock()
 
-    def begin(self, **options: Any) -> LiveEpisode:
-        return self._remembered(self.memory.episode(**options))
-
     def episode(self, id: str) -> LiveEpisode:
         """Return the episode with this id, to continue it. Raises UnknownEpisode."""
-        return self._remembered(self.memory.reopen(id))
+        return self.hold(self.memory.reopen(id))
+
+    def hold(self, live: LiveEpisode) -> LiveEpisode:
+        """Hold an episode in memory, until `EPISODES` others were held since, and return it."""
+        with self._lock:
+            self._live[live.id] = live
+            self._live.move_to_end(live.id)
+            while len(self._live) > EPISODES:
+                self._live.popitem(last=False)
+        return live
 
     def touch(self, id: str) -> None:
         """Open an episode, unless `id` is "", so that searches in it wait for its next act. Raises UnknownEpisode."""
@@ -63,14 +69,6 @@ class OpenMemory:
         finally:
             with self._lock:
                 self._under_way.discard(name)
-
-    def _remembered(self, live: LiveEpisode) -> LiveEpisode:
-        with self._lock:
-            self._live[live.id] = live
-            self._live.move_to_end(live.id)
-            while len(self._live) > EPISODES:
-                self._live.popitem(last=False)
-        return live
 
 
 class OpenMemories:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import quote, urlsplit
 
 import httpx
 
 from keepworth.episodes.errors import KeepworthError
+from keepworth.serving.call_formats import EVENTS
 from keepworth.serving.calls import NotServed
+
+LONGEST_ANSWER = 64 * 2**20
+"""The most bytes of an answer that is not a stream of events."""
 
 _ASKED = (
     *("content-type", "accept", "user-agent", "openai-organization", "openai-project", "openai-beta"),
@@ -36,17 +40,15 @@ class Unreachable(KeepworthError):
 
 @dataclass(frozen=True, slots=True)
 class UpstreamAnswer:
-    """An answer whose status and headers have come. `parts` yields the bytes of its body, and raises Unreachable if it breaks
-    off. `close` hangs up if not all has come, so that the upstream stops computing."""
+    """An answer of content type `kind`. `whole` is its body, or None for a stream of events, whose bytes are still to come:
+    `parts` yields them, and raises Unreachable if it breaks off. `close` hangs up, so that the upstream stops computing."""
 
     status: int
     headers: Mapping[str, str]
+    kind: str
+    whole: bytes | None
     parts: Callable[[], AsyncIterator[bytes]]
     close: Callable[[], Awaitable[None]]
-
-    @property
-    def kind(self) -> str:
-        return self.headers.get("content-type", "").lower()
 
 
 class Upstream:
@@ -98,8 +100,9 @@ class Upstream:
     async def send(
         self, method: str, path: str, query: str, headers: Mapping[str, str], content: bytes, *, episode: str
     ) -> UpstreamAnswer:
-        """Send a call and return the answer once its headers have come. The upstream's key replaces the caller's token, in the
-        same header. Raises Unreachable.
+        """Send a call and return the answer: a stream of events once its headers have come, any other once it is whole, so that
+        one that breaks off still becomes an error. The upstream's key replaces the caller's token, in the same header. Raises
+        Unreachable, and NotServed for an answer that is too long.
 
         Args:
             path: The path that the caller asked for, with `/v1`.
@@ -125,7 +128,28 @@ class Upstream:
             raise Unreachable(self.url, error) from error
         response.request = request
         passed = {name.lower(): value for name, value in response.headers.items() if name.lower() not in _NOT_ANSWERED}
-        return UpstreamAnswer(response.status_code, passed, lambda: self._parts(response), response.aclose)
+        kind, length = passed.get("content-type", "").lower(), passed.get("content-length", "")
+        answer = UpstreamAnswer(
+            response.status_code, passed, kind, None, lambda: self._parts(response), response.aclose
+        )
+        if kind.startswith(EVENTS):
+            return answer
+        whole = bytearray()
+        try:
+            if not length.isdecimal() or int(length) <= LONGEST_ANSWER:
+                async for part in answer.parts():
+                    whole += part
+                    if len(whole) > LONGEST_ANSWER:
+                        break
+                else:
+                    return replace(answer, whole=bytes(whole))
+        finally:
+            await answer.close()
+        raise NotServed(
+            f"The upstream {self.url} answered with more than {LONGEST_ANSWER} bytes.",
+            "Ask for less, or for a stream, which has no bound.",
+            status=502,
+        )
 
     def _address(self, path: str, query: str) -> str:
         """Return the address for a path, which is given without escapes. Raises NotServed for a path that the upstream could read

@@ -19,7 +19,7 @@ from keepworth.episodes.episode import (
     Shown,
     StopReason,
 )
-from keepworth.memory.errors import ClosedEpisode, UnknownEpisode
+from keepworth.memory.errors import UnknownEpisode
 from keepworth.memory.item import Scope
 from keepworth.memory.operations import Credit
 from keepworth.memory.store import notes
@@ -35,11 +35,9 @@ if TYPE_CHECKING:
 
 
 def begin(store: Store, scope: Scope, id: str, task: str, person: str = "") -> int:
-    """Begin an episode and return its number, counted from 0. Raises ClosedEpisode if there is one with this id."""
+    """Begin an episode with a new id, and return its number, counted from 0."""
 
     def work(transaction: Transaction) -> int:
-        if first(transaction.connection, "SELECT 1 FROM episodes WHERE id = ?", (id,)) is not None:
-            raise ClosedEpisode(f"episode {id!r:.80} was begun before: nothing of it was written again.")
         row: int = scalar(
             transaction.connection,
             "INSERT INTO episodes(id, scope, task, began, person) VALUES(?,?,?,?,?) RETURNING rowid",
@@ -122,7 +120,7 @@ def summaries(
         (ids,),
     )
     counts = {episode: (searches, shown or 0) for episode, searches, shown in counted}
-    receipts = notes.with_receipt(connection, [row[0] for row in listed])
+    receipts = notes.bodies(connection, notes.RECEIPT, [row[0] for row in listed])
     rewards = {
         entry.episode: float(entry.body["value"])
         for entry in counting(connection, f"{of} AND kind = '{REWARD}'", (ids,))

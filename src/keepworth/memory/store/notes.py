@@ -29,8 +29,8 @@ REQUEST_SECONDS = 24 * 3600.0
 BLOCK_SECONDS = 30 * 24 * 3600.0
 LARGEST_ANSWER = 65_536
 """Most characters of an answer that is kept."""
-_REQUEST, _BLOCK, _RECEIPT, _TURN = "request ", "block ", "receipt ", "turn "
-"""Prefixes of the names of notes."""
+REQUEST, BLOCK, RECEIPT, TURN = "request ", "block ", "receipt ", "turn "
+"""The kinds of notes, which are prefixes of their names."""
 NOTE: ContextVar[Callable[[AnyConnection], None] | None] = ContextVar("NOTE", default=None)
 """What every transaction of this context calls, to write a note as part of it."""
 USUAL_RANGE = (0.0, 1.0)
@@ -65,11 +65,11 @@ def drop(connection: AnyConnection, names: Iterable[str]) -> None:
     connection.executemany("DELETE FROM facts_of_file WHERE name = ?", [(name,) for name in names])
 
 
-def _body(store: Store, name: str) -> Json | None:
-    """Return the body of a note, or None if there is none of this name."""
+def body(store: Store, kind: str, name: str) -> Json | None:
+    """Return the body of a note of this kind, or None if there is none of this name, or none any more."""
     with store.database.reading() as connection:
-        body: Json | None = json.loads(fact(connection, name) or "null")
-    return body
+        read: Json | None = json.loads(fact(connection, kind + name) or "null")
+    return read
 
 
 def reward_range(store: Store, given: tuple[float, float] | None) -> tuple[float, float]:
@@ -96,11 +96,11 @@ def _beginning(connection: AnyConnection, prefix: str) -> list[tuple[str, Any]]:
     return [(name.removeprefix(prefix), json.loads(value)) for name, value in facts]
 
 
-def _under(connection: AnyConnection, prefix: str, names: Sequence[str]) -> dict[str, Any]:
-    """Return the bodies of those notes that there are, by their names without `prefix`."""
+def bodies(connection: AnyConnection, kind: str, names: Sequence[str]) -> dict[str, Any]:
+    """Return the bodies of those notes of this kind that there are, by their names."""
     query = f"SELECT name, value FROM facts_of_file WHERE name {AMONG}"
-    facts = select(connection, query, (among([prefix + name for name in names]),))
-    return {name.removeprefix(prefix): json.loads(value) for name, value in facts}
+    facts = select(connection, query, (among([kind + name for name in names]),))
+    return {name.removeprefix(kind): json.loads(value) for name, value in facts}
 
 
 def _drop_over(connection: AnyConnection, prefix: str, time: str) -> None:
@@ -134,17 +134,17 @@ class NotedRequest:
 
 def noted_request(store: Store, name: str) -> NotedRequest | None:
     """Return the record of the request with this name, or None if none was carried out in the last day."""
-    body = _body(store, _REQUEST + name)
-    if body is None or body["until"] < timestamp(store.clock()):
+    noted = body(store, REQUEST, name)
+    if noted is None or noted["until"] < timestamp(store.clock()):
         return None
-    return NotedRequest(body["digest"], body.get("answer"))
+    return NotedRequest(noted["digest"], noted.get("answer"))
 
 
 @contextmanager
 def noting(store: Store, name: str, digest: str) -> Iterator[None]:
     """Inside this context, every write also records, in its transaction, that this request was carried out."""
     text = json.dumps({"until": later(timestamp(store.clock()), REQUEST_SECONDS), "digest": digest})
-    with _in_every_transaction(lambda connection: keep(connection, _REQUEST + name, text)):
+    with _in_every_transaction(lambda connection: keep(connection, REQUEST + name, text)):
         yield
 
 
@@ -153,12 +153,12 @@ def keep_answer(store: Store, name: str, digest: str, answer: str) -> None:
     it also deletes records that are more than a day old."""
     if len(answer) > LARGEST_ANSWER:
         return
-    body = json.dumps({"until": later(timestamp(store.clock()), REQUEST_SECONDS), "digest": digest, "answer": answer})
+    text = json.dumps({"until": later(timestamp(store.clock()), REQUEST_SECONDS), "digest": digest, "answer": answer})
 
     def work(connection: AnyConnection) -> None:
-        connection.execute("UPDATE facts_of_file SET value = ? WHERE name = ?", (body, _REQUEST + name))
+        connection.execute("UPDATE facts_of_file SET value = ? WHERE name = ?", (text, REQUEST + name))
         if name < "08":  # names are hexadecimal digests, so this is one request in 32
-            _drop_over(connection, _REQUEST, store.clock())
+            _drop_over(connection, REQUEST, store.clock())
 
     store.database.write(work)
 
@@ -166,16 +166,10 @@ def keep_answer(store: Store, name: str, digest: str, answer: str) -> None:
 def forget_answers(connection: AnyConnection) -> None:
     """Delete the answers of all requests, as they may quote what is erased. The records of the requests stay."""
     query = f"UPDATE facts_of_file SET value = json_remove(value, '$.answer') WHERE {BEGINNING}"
-    connection.execute(query, beginning(_REQUEST))
+    connection.execute(query, beginning(REQUEST))
 
 
 # What a gateway put into prompts.
-
-
-def blocks(store: Store, digests: Sequence[str]) -> dict[str, Json]:
-    """Return the blocks that are stored under these digests, where there are any."""
-    with store.database.reading() as connection:
-        return _under(connection, _BLOCK, digests)
 
 
 def begin_turn(
@@ -185,17 +179,17 @@ def begin_turn(
     turn was answered. Returns False, with nothing stored, if something was erased after `since`, the newest journal entry when
     the memory was searched, as the block may quote it."""
     until = later(timestamp(store.clock()), BLOCK_SECONDS)
-    bodies = {_BLOCK + digest: {**block, "until": until}, _RECEIPT + episode: {**receipt, "until": until}}
+    notes_of_turn = {BLOCK + digest: {**block, "until": until}, RECEIPT + episode: {**receipt, "until": until}}
     if turn is not None:
-        bodies[_TURN + episode] = dict(turn)
+        notes_of_turn[TURN + episode] = dict(turn)
 
     def work(connection: AnyConnection) -> bool:
         if newest_purge(connection) > since:
             return False
-        for name, body in bodies.items():
-            keep(connection, name, json.dumps(body, ensure_ascii=False))
+        for name, noted in notes_of_turn.items():
+            keep(connection, name, json.dumps(noted, ensure_ascii=False))
         if digest < "04":  # this is one turn in 64
-            for prefix in (_BLOCK, _RECEIPT):
+            for prefix in (BLOCK, RECEIPT):
                 _drop_over(connection, prefix, store.clock())
         return True
 
@@ -205,34 +199,19 @@ def begin_turn(
 def keep_block(store: Store, digest: str, block: Json, *, since: int) -> None:
     """Store a block under one more digest, such as that of the conversation with the model's answer. Does nothing if something
     was erased after journal entry `since`, as in `begin_turn`."""
-    body = {**block, "until": later(timestamp(store.clock()), BLOCK_SECONDS)}
+    noted = {**block, "until": later(timestamp(store.clock()), BLOCK_SECONDS)}
 
     def work(connection: AnyConnection) -> None:
         if newest_purge(connection) <= since:
-            keep(connection, _BLOCK + digest, json.dumps(body, ensure_ascii=False))
+            keep(connection, BLOCK + digest, json.dumps(noted, ensure_ascii=False))
 
     store.database.write(work)
-
-
-def receipt(store: Store, episode: str) -> Json | None:
-    """Return the receipt of an episode, or None if there is none any more."""
-    return _body(store, _RECEIPT + episode)
-
-
-def with_receipt(connection: AnyConnection, episodes: Sequence[str]) -> set[str]:
-    """Return those of the episodes that have a receipt."""
-    return set(_under(connection, _RECEIPT, episodes))
-
-
-def waiting_turn(store: Store, episode: str) -> Json | None:
-    """Return what is still to be written of an episode's turn, or None."""
-    return _body(store, _TURN + episode)
 
 
 def waiting_turns(store: Store) -> list[tuple[str, Json]]:
     """Return (episode, what is to be written of its turn) for turns that were left unwritten, as by a killed process."""
     with store.database.reading() as connection:
-        return _beginning(connection, _TURN)
+        return _beginning(connection, TURN)
 
 
 @contextmanager
@@ -241,7 +220,7 @@ def ending_turn(store: Store, episode: str) -> Iterator[Callable[[], None]]:
 
     Yields a function that ends the turn if there was nothing to write. If the turn was ended elsewhere or erased, the first write
     leaves the context, writing nothing and raising nothing."""
-    name, over = _TURN + episode, False
+    name, over = TURN + episode, False
 
     def end(connection: AnyConnection) -> None:
         nonlocal over
@@ -260,9 +239,9 @@ def ending_turn(store: Store, episode: str) -> Iterator[Callable[[], None]]:
 def forget_blocks(connection: AnyConnection, whose: Scope | None) -> None:
     """Delete all blocks, as they may quote what is erased; the provider's cache of conversations that continue no longer fits
     them. With `whose`, a scope that is erased as a whole, also deletes the turns in it that are still to be written."""
-    connection.execute(f"DELETE FROM facts_of_file WHERE {BEGINNING}", beginning(_BLOCK))
-    turns = [] if whose is None else _beginning(connection, _TURN)
+    connection.execute(f"DELETE FROM facts_of_file WHERE {BEGINNING}", beginning(BLOCK))
+    turns = [] if whose is None else _beginning(connection, TURN)
     drop(
         connection,
-        [_TURN + name for name, body in turns if whose is not None and whose.contains(Scope(*body["scope"]))],
+        [TURN + name for name, body in turns if whose is not None and whose.contains(Scope(*body["scope"]))],
     )

@@ -58,7 +58,7 @@ class Facts:
 
     def __call__(self, finished: Finished) -> Iterator[Operation]:
         facts = [fact for fact in self._found(finished) if fact.text.strip()]
-        bank = finished.bank() if finished.bank is not None and self.updates else None
+        bank = finished.bank() if facts and finished.bank is not None and self.updates else None
         if bank is None:
             yield from facts
             return
@@ -84,17 +84,16 @@ class Facts:
             yield _taking_over(fact, [item for row in rows if _is_open(item := similar[index][row], bank)])
 
     def _found(self, finished: Finished) -> list[StatedFact]:
-        # A transcript without text holds no facts, so the model is not called.
-        transcript = finished.transcript
         if self.extract is None:
             return [
                 StatedFact(OperationKind.ADD, (), claim.text, turn, speaker, claim.day)
-                for turn, message in enumerate(finished.messages or transcript)
+                for turn, message in enumerate(finished.messages or finished.transcript)
                 if (speaker := str(message.get("role", "user"))) not in ("system", "tool", "developer", "function")
                 and isinstance(text := message.get("content"), str)
                 for claim in _claims(text, message, speaker, finished.said_at)
             ]
-        messages = [{"said_at": finished.said_at, **message} for message in transcript]
+        messages = [{"said_at": finished.said_at, **message} for message in finished.transcript]
+        # A transcript without text holds no facts, so the model is not called.
         result: object = self.extract(messages) if messages else ()
         facts = None if isinstance(result, (str, bytes, Mapping)) or not isinstance(result, Iterable) else list(result)
         if facts is None or not all(isinstance(fact, (str, StatedFact)) for fact in facts):

@@ -51,6 +51,7 @@ INSERT = f"INSERT INTO items({COLUMNS}) VALUES({','.join('?' * (COLUMNS.count(',
 REPLACE = f"{INSERT} ON CONFLICT(n) DO UPDATE SET {_NEWS}"
 """For a row that may exist: as it could change a foreign key, it takes SQLite twice as long as INSERT."""
 SELECT = f"SELECT {COLUMNS.rsplit(',', 1)[0]} FROM items"
+figures = attrgetter(*(part.name for part in fields(ValueStatistics)))
 CREDIT = "UPDATE items SET shown=?, credited=?, total=?, total_squared=?, propensity_total=? WHERE n = ?"
 _KINDS = {kind.value: kind for kind in ItemKind}
 _BESIDE_VALUES = tuple(part.name for part in fields(Item) if part.name != "values")
@@ -58,7 +59,6 @@ _STATUSES = {status.value: status for status in Status}
 _texts_of_item = attrgetter(*COLUMNS.split(", ")[3:12])
 _PROVENANCE = tuple(part.name for part in fields(Provenance))
 _origin = attrgetter(*_PROVENANCE)
-_figures = attrgetter(*(part.name for part in fields(ValueStatistics)))
 
 
 class Unreadable(NotAMemoryFile):
@@ -163,7 +163,7 @@ def to_row(item: Item, scope_id: int, content: int | None, metadata: str) -> tup
         item.status.value,
         int(item.deleted),
         item.revision,
-        *_figures(item.values),
+        *figures(item.values),
         metadata,
         content,
     )
@@ -174,11 +174,6 @@ def differ_in_values_alone(before: Item, after: Item) -> bool:
     return before.values is not after.values and all(
         getattr(before, name) is getattr(after, name) for name in _BESIDE_VALUES
     )
-
-
-def to_credit(item: Item) -> tuple[Any, ...]:
-    """Return the parameters of CREDIT."""
-    return (*_figures(item.values), int(item.id[1:]))
 
 
 def to_item(row: Sequence[Any], scope: Scope) -> Item:

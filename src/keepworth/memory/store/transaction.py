@@ -47,12 +47,11 @@ class ScopeRow:
     count: int
     words: int
     total: int
-    dirty: bool = False
 
 
 @dataclass(slots=True)
 class ScopeBook:
-    """Reads each scope once, adds unknown ones, and writes changed sums back on `close`."""
+    """Reads each scope once, and adds unknown ones."""
 
     _connection: AnyConnection
     _by_scope: dict[Scope, ScopeRow] = field(default_factory=dict)
@@ -79,15 +78,6 @@ class ScopeBook:
             row = first(self._connection, f"SELECT {rows.SCOPE} FROM scopes WHERE id=?", (id,))
             scope = self._by_id[id] = rows.to_scope(row, id)
         return scope
-
-    def close(self) -> None:
-        changed = [row for row in self._by_scope.values() if row.dirty]
-        self._connection.executemany(
-            "UPDATE scopes SET count=?, words=?, total=? WHERE id=?",
-            [(row.count, row.words, row.total.to_bytes(32, "little"), row.id) for row in changed],
-        )
-        for row in changed:
-            row.dirty = False
 
 
 def tokens_of(connection: AnyConnection, scope: Scope) -> list[str] | None:
@@ -138,8 +128,10 @@ class Transaction:
         """Set by the store: `scan` looks through each text, and `encode` makes the vectors of a text that the scan changed."""
         self._items: dict[str, Item | None] = {}  # by id: items as last read or put
         self._original: dict[str, Item | None] = {}  # by id: the items put in this transaction, as they are on file
-        self._open: dict[bytes, tuple[str, ...]] = {}  # by duplicate key: ids of the items put that are open
-        self._keys: dict[str, bytes] = {}  # by id: the duplicate keys of these
+        # Of the items put in which more than the value statistics changed: their duplicate keys by id, None for one that is not
+        # open, and by duplicate key the ids of those that are open.
+        self._keys: dict[str, bytes | None] = {}
+        self._open: dict[bytes, tuple[str, ...]] = {}
         self._before: dict[str, Item | None] = {}  # by id: the items put by the present act, as they were before it
         self._events: list[tuple[Any, ...]] = []
         self._touches: list[tuple[Any, ...]] = []
@@ -153,7 +145,6 @@ class Transaction:
         self._link: bytes | None = newest[1]
         self._indexed: int = newest[2]
         self._first = self.seq
-        self._covered = blocks.covered(connection)
 
     # The `View` that operations see.
 
@@ -166,7 +157,7 @@ class Transaction:
         self._asked = rows.key_number(key)
         same = [*self._open.get(key, ())]
         for (n,) in self.connection.execute("SELECT n FROM items WHERE content = ?", (self._asked,)).fetchall():
-            if f"m{n}" not in self._original:
+            if f"m{n}" not in self._keys:
                 other = self.load(f"m{n}")
                 if other is not None and duplicate_key(other) == key:
                     same.append(other.id)
@@ -245,7 +236,8 @@ class Transaction:
                     self._touches.append((seq, n, 1, None))
                 continue
             self._touches.append((seq, n, 1, json.dumps(to_record(before), ensure_ascii=False)))
-            self._note_former(before, self._items[id])
+            if id in self._keys:
+                self._note_former(before, self._items[id])
         for id in touched:
             if id not in self._before:
                 self._touches.append((seq, int(id[1:]), 0, None))
@@ -263,10 +255,8 @@ class Transaction:
         changed, credited = list[Changed](), list[tuple[Any, ...]]()
         for id, before in self._original.items():
             after = self._items[id]
-            if before is not None and after is not None and rows.differ_in_values_alone(before, after):
-                credited.append(
-                    rows.to_credit(after)
-                )  # nothing that is indexed, embedded, counted or hashed has changed
+            if after is not None and id not in self._keys:
+                credited.append((*rows.figures(after.values), int(id[1:])))
             else:
                 changed.append((int(id[1:]), before, after))
         self._original = {}
@@ -276,12 +266,10 @@ class Transaction:
             self._write_words(changed)
             if self.set_id is not None:
                 self._write_vectors(changed)
-            if self._covered:
-                self._mark_outdated(changed)
+            self._mark_outdated(changed)
         if self.set_id is not None and self._first // blocks.CHECK_EVERY != self.seq // blocks.CHECK_EVERY:
             blocks.extend(self.connection, self.set_id, self.seq // blocks.ITEMS - self._first // blocks.ITEMS + 1)
-            self._covered, self._first = blocks.covered(self.connection), self.seq
-        self.book.close()
+            self._first = self.seq
 
     def _write(self, statement: str, values: Sequence[Row]) -> None:
         if values:  # to prepare a statement for nothing costs two microseconds
@@ -305,16 +293,16 @@ class Transaction:
         present = self.load(id)
         self._before.setdefault(id, present)
         self._original.setdefault(id, present)
-        if present is not None and present.open and (item is None or not rows.differ_in_values_alone(present, item)):
+        self._items[id] = item
+        if present is not None and item is not None and rows.differ_in_values_alone(present, item):
+            return  # nothing that is indexed, embedded, counted or hashed has changed
+        if present is not None and present.open:
             key = duplicate_key(present)
             self._open[key] = tuple(other for other in self._open.get(key, ()) if other != id)
+        self._keys[id] = None
         if item is not None and item.open:
             key = self._keys[id] = duplicate_key(item)
-            alike = self._open.get(key, ())
-            self._open[key] = alike if id in alike else (*alike, id)
-        else:
-            self._keys.pop(id, None)
-        self._items[id] = item
+            self._open[key] = (*self._open.get(key, ()), id)
 
     def _touched(self, act: Act, outcome: OperationOutcome) -> list[str]:
         """Return the items that the outcome depends on and did not change: those named, and the one a duplicate check found."""
@@ -354,24 +342,27 @@ class Transaction:
         self._events, self._touches, self._lost_contents = [], [], []
 
     def _write_items(self, changed: Sequence[Changed]) -> None:
-        fresh, rewritten = list[Row](), list[Row]()
+        fresh, rewritten, homes = list[Row](), list[Row](), dict[int, ScopeRow]()
         for _, before, after in changed:
             for item, sign in ((before, -1), (after, 1)):
                 if item is None:
                     continue
                 home, metadata = self.book.row(item.scope), metadata_text(item.metadata)
+                homes[home.id] = home
                 home.total = (home.total + sign * content_digest(item, metadata)) % HASH_MODULUS
                 if item.current:
                     home.count += sign
                     home.words += sign * term_count(item.indexed_text)
-                home.dirty = True
                 if item is after:
-                    content = rows.key_number(self._keys[item.id]) if item.open else None
+                    key = self._keys[item.id]
+                    content = None if key is None else rows.key_number(key)
                     (fresh if before is None else rewritten).append(rows.to_row(item, home.id, content, metadata))
         self._write(rows.INSERT, fresh)
         self._write(rows.REPLACE, rewritten)
         gone = [(n,) for n, _, after in changed if after is None]
         self._write("DELETE FROM items WHERE n = ?", gone)
+        sums = [(home.count, home.words, home.total.to_bytes(32, "little"), home.id) for home in homes.values()]
+        self._write("UPDATE scopes SET count=?, words=?, total=? WHERE id=?", sums)
 
     def _write_words(self, changed: Sequence[Changed]) -> None:
         deletes: list[int] = []
@@ -451,5 +442,8 @@ class Transaction:
         def searched(item: Item | None) -> str | None:
             return item.searched_text if item is not None and item.current else None
 
-        outdated = [n for n, before, after in changed if n <= self._covered and searched(before) != searched(after)]
-        blocks.mark_outdated(self.connection, outdated)
+        # No block covers an item that this transaction created.
+        outdated = [n for n, before, after in changed if n < self._first and searched(before) != searched(after)]
+        if outdated:
+            end = blocks.covered(self.connection)
+            blocks.mark_outdated(self.connection, [n for n in outdated if n <= end])

@@ -65,6 +65,10 @@ class Assignment:
     target: str
     fields: Mapping[str, Any]
 
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return (self.target,)
+
 
 @dataclass(frozen=True, slots=True)
 class Credit:
@@ -74,6 +78,10 @@ class Credit:
     items: tuple[tuple[str, float], ...]
     source: str = ""
     decision: str = ""
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return tuple(id for id, _ in self.items)
 
 
 Act = Operation | Assignment | Credit

@@ -259,20 +259,15 @@ def encoded(act: Act, draft: Draft) -> tuple[str, str]:
         body["targets"] = act.targets
     if act.text:
         body["text"] = act.text
-    # Of entries with this mark, duplicates agree in more than their words: see `operations.nothing_new`.
-    body |= _fields(draft)
-    body["compared"] = "all"
-    return act.kind.value, _json(body)
-
-
-def _fields(draft: Draft) -> dict[str, Any]:
-    """Return the fields of a draft that do not have their usual values."""
-    listed = zip(_DRAFTED, _drafted(draft), _USUAL, strict=True)
-    body = {name: value for name, value, usual in listed if value is not usual and value != usual}
+    if (drafted := _drafted(draft)) != _USUAL:
+        listed = zip(_DRAFTED, drafted, _USUAL, strict=True)
+        body |= {name: value for name, value, usual in listed if value != usual}
     if "provenance" in body:
         origin = zip(_PROVENANCE, _origin(draft.provenance), strict=True)
         body["provenance"] = {name: value for name, value in origin if value not in ("", -1)}
-    return body
+    # Of entries with this mark, duplicates agree in more than their words: see `operations.nothing_new`.
+    body["compared"] = "all"
+    return act.kind.value, _json(body)
 
 
 def decoded(kind: str, payload: str, scope: Scope) -> tuple[Act, Draft]:
@@ -291,15 +286,6 @@ def decoded(kind: str, payload: str, scope: Scope) -> tuple[Act, Draft]:
         **{name: body[name] for name in _DRAFTED if name in body and name not in ("kind", "provenance", "status")},
     )
     return Operation(OperationKind(kind), tuple(body.get("targets", ())), body.get("text", "")), draft
-
-
-def targets_of(act: Act) -> tuple[str, ...]:
-    """Return the ids that an act names."""
-    if isinstance(act, Assignment):
-        return (act.target,)
-    if isinstance(act, Credit):
-        return tuple(id for id, _ in act.items)
-    return tuple(act.targets)
 
 
 def _json(body: object) -> str:

@@ -29,7 +29,7 @@ from keepworth.memory.search.terms import term_count
 from keepworth.memory.store import blocks, rows
 from keepworth.memory.store.connection import AnyConnection, first, scalar
 from keepworth.memory.store.full_text import Row, index_rows, write_terms
-from keepworth.memory.store.rows import VECTORS, encoded, linked, targets_of
+from keepworth.memory.store.rows import VECTORS, encoded, linked
 from keepworth.memory.store.schema import CREATED
 
 PARTS = tuple(zip("tuas", ("tenant", "user", "agent", "session"), strict=True))
@@ -172,27 +172,13 @@ class Transaction:
         """Add vectors of texts for this write."""
         self._vectors = {**self._vectors, **vectors}
 
-    def perform(self, act: Act, draft: Draft, *, now: str, episode: str = "") -> OperationOutcome:
-        """Execute one act and journal it. One that changes nothing and concerns no item leaves no entry. Raises RefusedText."""
-        held = ""
-        if self.scan is not None and isinstance(act, Operation):
-            before = act
-            act, draft, held = self.scan.screened(act, draft)
-            if act is not before and self.encode is not None:
-                self.provide(self.encode([draft.key or act.text]))
-        elif self.scan is not None and isinstance(act, Assignment) and "metadata" in act.fields:
-            there = self.get(act.target)
-            released = there is not None and there.status is Status.QUARANTINED
-            act = self.scan.screened_fields(act, released and act.fields.get("status") == Status.ACTIVE.value)
-        outcome = self._performed(act, draft, now=now, episode=episode)
-        if held and outcome.applied and act.kind is OperationKind.UPDATE:  # type: ignore[union-attr]
-            there = self._items[outcome.item]
-            assert there is not None
-            fields = {"status": Status.QUARANTINED.value, "metadata": {**there.metadata, HELD_FOR: held}}
-            self._performed(Assignment(outcome.item, fields), draft, now=now, episode=episode)
-        return outcome
-
-    def _performed(self, act: Act, draft: Draft, *, now: str, episode: str) -> OperationOutcome:
+    def perform(
+        self, act: Act, draft: Draft, *, now: str, episode: str = "", scanned: bool = False
+    ) -> OperationOutcome:
+        """Execute one act and journal it. One that changes nothing and concerns no item leaves no entry. An act is scanned first,
+        if the memory has a scan, unless it is `scanned` already. Raises RefusedText."""
+        if self.scan is not None and not scanned:
+            return self._perform_scanned(self.scan, act, draft, now, episode)
         self._asked = None
         self._before = {}
         id = f"m{self.seq}"
@@ -200,13 +186,35 @@ class Transaction:
         outcome = execute(self, act, draft, new_id=id, now=now)
         if not outcome.applied and malformed(act) is not None:
             return outcome
-        touched = self._touched(act, outcome)
+        # What the outcome depends on and did not change: the items that the act names, and the one a duplicate check found.
+        named = dict.fromkeys((*act.targets, outcome.item))
+        touched = [one for one in named if one and one not in self._before and self._may_touch(one)]
         if outcome.applied or touched or isinstance(act, Credit):
             kind, payload = encoded(act, draft)
             source = draft.provenance.source or getattr(act, "source", "")
             self.write_event(
                 kind, draft.scope, payload, now=now, episode=episode, source=source, outcome=outcome, touched=touched
             )
+        return outcome
+
+    def _perform_scanned(self, scan: Scan, act: Act, draft: Draft, now: str, episode: str) -> OperationOutcome:
+        """Perform an act as the scan lets it be, and put an item into quarantine whose new wording the scan holds back."""
+        held = ""
+        if isinstance(act, Operation):
+            before = act
+            act, draft, held = scan.screened(act, draft)
+            if act is not before and self.encode is not None:
+                self.provide(self.encode([draft.key or act.text]))
+        elif isinstance(act, Assignment) and "metadata" in act.fields:
+            there = self.get(act.target)
+            released = there is not None and there.status is Status.QUARANTINED
+            act = scan.screened_fields(act, released and act.fields.get("status") == Status.ACTIVE.value)
+        outcome = self.perform(act, draft, now=now, episode=episode, scanned=True)
+        if held and outcome.applied and act.kind is OperationKind.UPDATE:  # type: ignore[union-attr]
+            there = self._items[outcome.item]
+            assert there is not None
+            fields = {"status": Status.QUARANTINED.value, "metadata": {**there.metadata, HELD_FOR: held}}
+            self.perform(Assignment(outcome.item, fields), draft, now=now, episode=episode, scanned=True)
         return outcome
 
     def write_event(
@@ -303,14 +311,6 @@ class Transaction:
         if item is not None and item.open:
             key = self._keys[id] = duplicate_key(item)
             self._open[key] = (*self._open.get(key, ()), id)
-
-    def _touched(self, act: Act, outcome: OperationOutcome) -> list[str]:
-        """Return the items that the outcome depends on and did not change: those named, and the one a duplicate check found."""
-        targets = targets_of(act)
-        if not targets and outcome.item in self._before:  # an item was added, as by most acts
-            return []
-        named = dict.fromkeys((*targets, outcome.item))
-        return [id for id in named if id and id not in self._before and self._may_touch(id)]
 
     def _may_touch(self, id: str) -> bool:
         number = rows.number_of(id)

@@ -24,9 +24,9 @@ from keepworth.memory.item import Scope
 from keepworth.memory.operations import Credit
 from keepworth.memory.store import notes
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
-from keepworth.memory.store.decision_log import IN_EPISODE, find, of_episode
+from keepworth.memory.store.decision_log import IN_EPISODE, of_episode
 from keepworth.memory.store.log import counting
-from keepworth.memory.store.rows import REWARD, inside, of_scopes
+from keepworth.memory.store.rows import REWARD, from_json, inside, of_scopes, readable
 from keepworth.memory.store.schema import OF_KIND
 
 if TYPE_CHECKING:
@@ -188,29 +188,36 @@ def begun_as(store: Store, scope: Scope, id: object) -> Begun | None:
 
 @dataclass(frozen=True, slots=True)
 class Rewarded:
-    """What a reward is about: a whole episode, or one decision. `decision` is "" for a whole episode."""
+    """What a reward is about: a whole episode, or one decision. `decision` is "" for a whole episode. `shown` are the items that
+    were shown, each with the probability with which it was."""
 
     scope: Scope
     episode: str
     decision: str
-    shown: tuple[Decision, ...]
+    shown: tuple[tuple[str, float], ...]
     person: str = ""
 
 
 def rewarded(store: Store, scope: Scope, target: str) -> Rewarded:
     """Return what the episode or the decision with the id `target` showed. Raises UnknownEpisode."""
     with store.database.reading() as connection:
-        episode = begun_as(store, scope, target)
-        if episode is not None:
-            return Rewarded(episode.scope, target, "", tuple(of_episode(connection, target)), episode.person)
-        one = find(connection, target) if isinstance(target, str) and target.isascii() else None
-        home = None if one is None else store.scope_named(connection, one[2])
-    if one is None or home is None or not scope.contains(home):
+        begun = begun_as(store, scope, target)
+        which = "id = ?" if begun is None else IN_EPISODE
+        query = f"SELECT id, chosen, propensity, scope, episode FROM decisions WHERE {which} ORDER BY n"
+        listed = select(connection, query, (target,)) if isinstance(target, str) and target.isascii() else []
+        shown: list[tuple[str, float]] = []
+        for id, chosen, propensity, *_ in listed:
+            with readable(f"decision {id!r:.40}"):
+                shown += [(item, propensity) for item in from_json(chosen)]
+        if begun is not None:
+            return Rewarded(begun.scope, target, "", tuple(shown), begun.person)
+        home = store.scope_named(connection, listed[0][3]) if listed else None
+    if home is None or not scope.contains(home):
         raise UnknownEpisode(
             f"no episode or decision {target!r:.80} in this memory: take the `id` of an episode, or the `decision` of a logged "
             "search"
         )
-    return Rewarded(home, one[1], target, (one[0],))
+    return Rewarded(home, listed[0][4], target, tuple(shown))
 
 
 def concerned_by(store: Store, id: str) -> list[tuple[str, ...]]:

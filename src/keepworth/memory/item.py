@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -69,9 +69,8 @@ class Scope:
         return (self,)
 
 
-def one_spelling(name: str) -> str:
-    """Return the NFC form of a name that Unicode can write in several ways, such as Zoë."""
-    return name if name.isascii() else unicodedata.normalize("NFC", name)
+one_spelling = partial(unicodedata.normalize, "NFC")
+"""Returns the NFC form of a name that Unicode can write in several ways, such as Zoë."""
 
 
 def checked_name(name: object, what: str) -> str:

@@ -95,11 +95,7 @@ def number_of(id: object) -> int | None:
 
 def content_number(item: Item) -> int:
     """Return 64 bits of an item's duplicate key, signed as SQLite wants them. Rows that share them are compared in full."""
-    return key_number(duplicate_key(item))
-
-
-def key_number(key: bytes) -> int:
-    return int.from_bytes(key[:8], "little", signed=True)
+    return int.from_bytes(duplicate_key(item)[:8], "little", signed=True)
 
 
 def to_scope(row: Sequence[Any] | None, id: int) -> Scope:

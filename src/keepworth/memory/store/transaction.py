@@ -128,9 +128,9 @@ class Transaction:
         """Set by the store: `scan` looks through each text, and `encode` makes the vectors of a text that the scan changed."""
         self._items: dict[str, Item | None] = {}  # by id: items as last read or put
         self._original: dict[str, Item | None] = {}  # by id: the items put in this transaction, as they are on file
-        # Of the items put in which more than the value statistics changed: their duplicate keys by id, None for one that is not
+        # Of the items put in which more than the value statistics changed: their content numbers by id, None for one that is not
         # open, and by duplicate key the ids of those that are open.
-        self._keys: dict[str, bytes | None] = {}
+        self._contents: dict[str, int | None] = {}
         self._open: dict[bytes, tuple[str, ...]] = {}
         self._before: dict[str, Item | None] = {}  # by id: the items put by the present act, as they were before it
         self._events: list[tuple[Any, ...]] = []
@@ -154,10 +154,10 @@ class Transaction:
 
     def duplicates_of(self, item: Item) -> list[str]:
         key = duplicate_key(item)
-        self._asked = rows.key_number(key)
+        self._asked = rows.content_number(item)
         same = [*self._open.get(key, ())]
         for (n,) in self.connection.execute("SELECT n FROM items WHERE content = ?", (self._asked,)).fetchall():
-            if f"m{n}" not in self._keys:
+            if f"m{n}" not in self._contents:
                 other = self.load(f"m{n}")
                 if other is not None and duplicate_key(other) == key:
                     same.append(other.id)
@@ -244,7 +244,7 @@ class Transaction:
                     self._touches.append((seq, n, 1, None))
                 continue
             self._touches.append((seq, n, 1, json.dumps(to_record(before), ensure_ascii=False)))
-            if id in self._keys:
+            if id in self._contents:
                 self._note_former(before, self._items[id])
         for id in touched:
             if id not in self._before:
@@ -263,7 +263,7 @@ class Transaction:
         changed, credited = list[Changed](), list[tuple[Any, ...]]()
         for id, before in self._original.items():
             after = self._items[id]
-            if after is not None and id not in self._keys:
+            if after is not None and id not in self._contents:
                 credited.append((*rows.figures(after.values), int(id[1:])))
             else:
                 changed.append((int(id[1:]), before, after))
@@ -307,9 +307,9 @@ class Transaction:
         if present is not None and present.open:
             key = duplicate_key(present)
             self._open[key] = tuple(other for other in self._open.get(key, ()) if other != id)
-        self._keys[id] = None
+        self._contents[id] = None
         if item is not None and item.open:
-            key = self._keys[id] = duplicate_key(item)
+            key, self._contents[id] = duplicate_key(item), rows.content_number(item)
             self._open[key] = (*self._open.get(key, ()), id)
 
     def _may_touch(self, id: str) -> bool:
@@ -354,9 +354,8 @@ class Transaction:
                     home.count += sign
                     home.words += sign * term_count(item.indexed_text)
                 if item is after:
-                    key = self._keys[item.id]
-                    content = None if key is None else rows.key_number(key)
-                    (fresh if before is None else rewritten).append(rows.to_row(item, home.id, content, metadata))
+                    row = rows.to_row(item, home.id, self._contents[item.id], metadata)
+                    (fresh if before is None else rewritten).append(row)
         self._write(rows.INSERT, fresh)
         self._write(rows.REPLACE, rewritten)
         gone = [(n,) for n, _, after in changed if after is None]

@@ -19,6 +19,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from numbers import Real
+from operator import attrgetter
 from typing import Any, Protocol
 
 from keepworth.episodes.episode import Operation, OperationKind
@@ -175,11 +176,11 @@ def checked_reward(value: object, bounds: tuple[float, float] | None = None) -> 
 
 
 _DRAFTED = tuple(part.name for part in fields(Draft) if part.name != "deduplicate")
+_drafted = attrgetter(*_DRAFTED)
 
 
 def new_item(text: str, draft: Draft, *, new_id: str, now: str) -> Item:
-    drafted = {name: getattr(draft, name) for name in _DRAFTED}
-    return Item(new_id, text, written_at=now, **drafted)
+    return Item(new_id, text, written_at=now, **dict(zip(_DRAFTED, _drafted(draft), strict=True)))
 
 
 def nothing_new(item: Item, other: Item) -> bool:

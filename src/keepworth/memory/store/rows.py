@@ -16,7 +16,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,7 +54,7 @@ SELECT = f"SELECT {COLUMNS.rsplit(',', 1)[0]} FROM items"
 figures = attrgetter(*(part.name for part in fields(ValueStatistics)))
 CREDIT = "UPDATE items SET shown=?, credited=?, total=?, total_squared=?, propensity_total=? WHERE n = ?"
 _KINDS = {kind.value: kind for kind in ItemKind}
-_BESIDE_VALUES = tuple(part.name for part in fields(Item) if part.name != "values")
+_all_but_values = attrgetter(*(part.name for part in fields(Item) if part.name != "values"))
 _STATUSES = {status.value: status for status in Status}
 _texts_of_item = attrgetter(*COLUMNS.split(", ")[3:12])
 _PROVENANCE = tuple(part.name for part in fields(Provenance))
@@ -167,9 +167,7 @@ def to_row(item: Item, scope_id: int, content: int | None, metadata: str) -> tup
 
 def differ_in_values_alone(before: Item, after: Item) -> bool:
     """Return whether only the value statistics of `after` differ from those of `before`, as after a reward."""
-    return before.values is not after.values and all(
-        getattr(before, name) is getattr(after, name) for name in _BESIDE_VALUES
-    )
+    return before.values is not after.values and all(map(is_, _all_but_values(before), _all_but_values(after)))
 
 
 def to_item(row: Sequence[Any], scope: Scope) -> Item:

@@ -97,6 +97,7 @@ def tokens_of(connection: AnyConnection, scope: Scope) -> list[str] | None:
 
 _FORMER = "ON CONFLICT(set_id, n, hash) DO UPDATE SET vector = excluded.vector"
 _NEWEST = "SELECT seq, chain, (SELECT through FROM indexed) FROM events ORDER BY seq DESC LIMIT 1"
+_image = json.JSONEncoder(ensure_ascii=False).encode
 Changed = tuple[int, Item | None, Item | None]
 """Number of an item, the item before, and the item after."""
 Vectors = Mapping[str, bytes]
@@ -243,7 +244,7 @@ class Transaction:
                 else:
                     self._touches.append((seq, n, 1, None))
                 continue
-            self._touches.append((seq, n, 1, json.dumps(to_record(before), ensure_ascii=False)))
+            self._touches.append((seq, n, 1, _image(to_record(before))))
             if id in self._contents:
                 self._note_former(before, self._items[id])
         for id in touched:

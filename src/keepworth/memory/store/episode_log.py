@@ -199,25 +199,28 @@ class Rewarded:
 
 
 def rewarded(store: Store, scope: Scope, target: str) -> Rewarded:
-    """Return what the episode or the decision with the id `target` showed. Raises UnknownEpisode."""
+    """Return what the decision or the episode with the id `target` showed. Raises UnknownEpisode."""
+    query = "SELECT id, chosen, propensity, scope, episode FROM decisions"
     with store.database.reading() as connection:
-        begun = begun_as(store, scope, target)
-        which = "id = ?" if begun is None else IN_EPISODE
-        query = f"SELECT id, chosen, propensity, scope, episode FROM decisions WHERE {which} ORDER BY n"
-        listed = select(connection, query, (target,)) if isinstance(target, str) and target.isascii() else []
+        named = isinstance(target, str) and target.isascii()
+        listed = select(connection, f"{query} WHERE id = ?", (target,)) if named else []
+        home = store.scope_named(connection, listed[0][3]) if listed else None
+        if home is not None and scope.contains(home):
+            episode, decision, person = listed[0][4], target, ""
+        else:
+            begun = begun_as(store, scope, target)
+            if begun is None:
+                raise UnknownEpisode(
+                    f"no episode or decision {target!r:.80} in this memory: take the `id` of an episode, or the `decision` of a "
+                    "logged search"
+                )
+            home, episode, decision, person = begun.scope, target, "", begun.person
+            listed = select(connection, f"{query} WHERE {IN_EPISODE} ORDER BY n", (target,))
         shown: list[tuple[str, float]] = []
         for id, chosen, propensity, *_ in listed:
             with readable(f"decision {id!r:.40}"):
                 shown += [(item, propensity) for item in from_json(chosen)]
-        if begun is not None:
-            return Rewarded(begun.scope, target, "", tuple(shown), begun.person)
-        home = store.scope_named(connection, listed[0][3]) if listed else None
-    if home is None or not scope.contains(home):
-        raise UnknownEpisode(
-            f"no episode or decision {target!r:.80} in this memory: take the `id` of an episode, or the `decision` of a logged "
-            "search"
-        )
-    return Rewarded(home, listed[0][4], target, tuple(shown))
+    return Rewarded(home, episode, decision, tuple(shown), person)
 
 
 def concerned_by(store: Store, id: str) -> list[tuple[str, ...]]:

@@ -275,7 +275,9 @@ class Transaction:
             self._write_words(changed)
             if self.set_id is not None:
                 self._write_vectors(changed)
-            self._mark_outdated(changed)
+            # No block covers an item that this transaction created.
+            if older := [one for one in changed if one[0] < self._first]:
+                self._mark_outdated(older)
         if self.set_id is not None and self._first // blocks.CHECK_EVERY != self.seq // blocks.CHECK_EVERY:
             blocks.extend(self.connection, self.set_id, self.seq // blocks.ITEMS - self._first // blocks.ITEMS + 1)
             self._first = self.seq
@@ -442,8 +444,6 @@ class Transaction:
         def searched(item: Item | None) -> str | None:
             return item.searched_text if item is not None and item.current else None
 
-        # No block covers an item that this transaction created.
-        outdated = [n for n, before, after in changed if n < self._first and searched(before) != searched(after)]
-        if outdated:
+        if outdated := [n for n, before, after in changed if searched(before) != searched(after)]:
             end = blocks.covered(self.connection)
             blocks.mark_outdated(self.connection, [n for n in outdated if n <= end])

@@ -26,7 +26,7 @@ from keepworth.memory.store import notes
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.decision_log import IN_EPISODE, of_episode
 from keepworth.memory.store.log import counting
-from keepworth.memory.store.rows import REWARD, from_json, inside, of_scopes, readable
+from keepworth.memory.store.rows import REWARD, SCOPE, from_json, inside, of_scopes, readable, to_scope
 from keepworth.memory.store.schema import OF_KIND
 
 if TYPE_CHECKING:
@@ -200,13 +200,13 @@ class Rewarded:
 
 def rewarded(store: Store, scope: Scope, target: str) -> Rewarded:
     """Return what the decision or the episode with the id `target` showed. Raises UnknownEpisode."""
-    query = "SELECT id, chosen, propensity, scope, episode FROM decisions"
+    query = f"SELECT d.id, d.chosen, d.propensity, d.episode, d.scope, {SCOPE} FROM decisions d LEFT JOIN scopes s ON s.id = d.scope"
     with store.database.reading() as connection:
         named = isinstance(target, str) and target.isascii()
-        listed = select(connection, f"{query} WHERE id = ?", (target,)) if named else []
-        home = store.scope_named(connection, listed[0][3]) if listed else None
+        listed = select(connection, f"{query} WHERE d.id = ?", (target,)) if named else []
+        home = to_scope(listed[0][5:], listed[0][4]) if listed else None
         if home is not None and scope.contains(home):
-            episode, decision, person = listed[0][4], target, ""
+            episode, decision, person = listed[0][3], target, ""
         else:
             begun = begun_as(store, scope, target)
             if begun is None:

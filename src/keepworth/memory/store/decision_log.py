@@ -141,7 +141,7 @@ def _insert(transaction: Transaction, entries: Sequence[Logged], since: int | No
         (
             entry.decision.id,
             entry.at,
-            transaction.book.row(entry.scope).id,
+            transaction.scope_row(entry.scope).id,
             entry.episode,
             entry.decision.step,
             entry.decision.kind.value,

@@ -43,7 +43,7 @@ def begin(store: Store, scope: Scope, id: str, task: str, person: str = "") -> i
         row: int = scalar(
             transaction.connection,
             "INSERT INTO episodes(id, scope, task, began, person) VALUES(?,?,?,?,?) RETURNING rowid",
-            (id, transaction.book.row(scope).id, task, store.clock(), person),
+            (id, transaction.scope_row(scope).id, task, store.clock(), person),
         )
         return row - 1
 
@@ -200,7 +200,7 @@ class Rewarded:
 
 def rewarded(store: Store, scope: Scope, target: str) -> Rewarded:
     """Return what the decision or the episode with the id `target` showed. Raises UnknownEpisode."""
-    query = f"SELECT d.id, d.chosen, d.propensity, d.episode, d.scope, {SCOPE} FROM decisions d LEFT JOIN scopes s ON s.id = d.scope"
+    query = f"SELECT d.id, chosen, propensity, episode, scope, {SCOPE} FROM decisions d LEFT JOIN scopes s ON s.id = d.scope"
     with store.database.reading() as connection:
         named = isinstance(target, str) and target.isascii()
         listed = select(connection, f"{query} WHERE d.id = ?", (target,)) if named else []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from keepworth.episodes.episode import Operation, OperationKind
@@ -47,37 +47,6 @@ class ScopeRow:
     count: int
     words: int
     total: int
-
-
-@dataclass(slots=True)
-class ScopeBook:
-    """Reads each scope once, and adds unknown ones."""
-
-    _connection: AnyConnection
-    _by_scope: dict[Scope, ScopeRow] = field(default_factory=dict)
-    _by_id: dict[int, Scope] = field(default_factory=dict)
-
-    def row(self, scope: Scope) -> ScopeRow:
-        scope_row = self._by_scope.get(scope)
-        if scope_row is None:
-            row = first(self._connection, _SCOPE, scope.parts())
-            if row is None:
-                names = [(scope.tenant, part, getattr(scope, part)) for _, part in PARTS if getattr(scope, part)]
-                put = "INSERT INTO names(tenant, part, name) VALUES(?,?,?) ON CONFLICT DO NOTHING"
-                self._connection.executemany(put, names)
-                tokens = " ".join(tokens_of(self._connection, scope) or ())
-                row = first(self._connection, _NEW_SCOPE, (*scope.parts(), tokens, bytes(32)))
-            scope_row = ScopeRow(row[0], row[1], row[2], row[3], int.from_bytes(row[4], "little"))
-            self._by_scope[scope] = scope_row
-            self._by_id[scope_row.id] = scope
-        return scope_row
-
-    def scope(self, id: int) -> Scope:
-        scope = self._by_id.get(id)
-        if scope is None:
-            row = first(self._connection, f"SELECT {rows.SCOPE} FROM scopes WHERE id=?", (id,))
-            scope = self._by_id[id] = rows.to_scope(row, id)
-        return scope
 
 
 def tokens_of(connection: AnyConnection, scope: Scope) -> list[str] | None:
@@ -121,12 +90,13 @@ class Transaction:
     ) -> None:
         self.connection = connection
         self.scope = scope
-        self.book = ScopeBook(connection)
         self.set_id = set_id
         self._vectors = vectors or {}
         self.scan: Scan | None = None
         self.encode: Callable[[Iterable[str]], Vectors] | None = None
         """Set by the store: `scan` looks through each text, and `encode` makes the vectors of a text that the scan changed."""
+        self._scope_rows: dict[Scope, ScopeRow] = {}
+        self._scopes: dict[int, Scope] = {}
         self._items: dict[str, Item | None] = {}  # by id: items as last read or put
         self._original: dict[str, Item | None] = {}  # by id: the items put in this transaction, as they are on file
         # Of the items put in which more than the value statistics changed: their content numbers by id, None for one that is not
@@ -218,6 +188,30 @@ class Transaction:
             self.perform(Assignment(outcome.item, fields), draft, now=now, episode=episode, scanned=True)
         return outcome
 
+    def scope_row(self, scope: Scope) -> ScopeRow:
+        """Return the row of a scope, which is added if it is new."""
+        scope_row = self._scope_rows.get(scope)
+        if scope_row is None:
+            row = first(self.connection, _SCOPE, scope.parts())
+            if row is None:
+                names = [(scope.tenant, part, getattr(scope, part)) for _, part in PARTS if getattr(scope, part)]
+                put = "INSERT INTO names(tenant, part, name) VALUES(?,?,?) ON CONFLICT DO NOTHING"
+                self.connection.executemany(put, names)
+                tokens = " ".join(tokens_of(self.connection, scope) or ())
+                row = first(self.connection, _NEW_SCOPE, (*scope.parts(), tokens, bytes(32)))
+            scope_row = ScopeRow(row[0], row[1], row[2], row[3], int.from_bytes(row[4], "little"))
+            self._scope_rows[scope] = scope_row
+            self._scopes[scope_row.id] = scope
+        return scope_row
+
+    def scope_of(self, id: int) -> Scope:
+        """Return the scope with an integer id."""
+        scope = self._scopes.get(id)
+        if scope is None:
+            row = first(self.connection, f"SELECT {rows.SCOPE} FROM scopes WHERE id=?", (id,))
+            scope = self._scopes[id] = rows.to_scope(row, id)
+        return scope
+
     def write_event(
         self,
         kind: str,
@@ -234,7 +228,7 @@ class Transaction:
         """Append an entry to the journal, with images of what `put` has replaced since the last one. Returns its number."""
         seq = self.seq
         applied, reason = (True, "applied") if outcome is None else (outcome.applied, outcome.reason)
-        home = self.book.row(scope).id
+        home = self.scope_row(scope).id
         how = int(applied)
         for id, before in self._before.items():
             n = int(id[1:])
@@ -295,7 +289,7 @@ class Transaction:
         if number is not None and number < self.seq:
             row = first(self.connection, f"{rows.SELECT} WHERE n = ?", (number,))
             if row is not None:
-                item = rows.to_item(row, self.book.scope(row[1]))
+                item = rows.to_item(row, self.scope_of(row[1]))
         self._items[id] = item
         return item
 
@@ -329,7 +323,7 @@ class Transaction:
         if item is not None:
             return self.scope.contains(item.scope)
         home = scalar(self.connection, "SELECT scope FROM events WHERE seq = ?", (number,))
-        return home is not None and self.scope.contains(self.book.scope(home))
+        return home is not None and self.scope.contains(self.scope_of(home))
 
     def last_image(self, number: int) -> Item | None:
         """Return the item of this number as the journal had it before its last change, or None if it has no image."""
@@ -350,7 +344,7 @@ class Transaction:
             for item, sign in ((before, -1), (after, 1)):
                 if item is None:
                     continue
-                home, metadata = self.book.row(item.scope), metadata_text(item.metadata)
+                home, metadata = self.scope_row(item.scope), metadata_text(item.metadata)
                 homes[home.id] = home
                 home.total = (home.total + sign * content_digest(item, metadata)) % HASH_MODULUS
                 if item.current:
@@ -383,7 +377,7 @@ class Transaction:
                 deletes.append(n)
             if new is not None:
                 assert after is not None
-                inserts.append((n, self.book.row(after.scope).tokens, new))
+                inserts.append((n, self.scope_row(after.scope).tokens, new))
         if deletes:
             self.connection.full_text.remove(self.connection, deletes)
         if inserts:

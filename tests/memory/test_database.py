@@ -24,8 +24,8 @@ from tests.memory.helpers import rows
 
 def test_writers_that_wait_together_share_one_commit(path):
     base, commits = Database(path, durability="power"), []
-    end = base._end
-    base._end = lambda connection: (commits.append(1), end(connection))
+    commit = base._commit
+    base._commit = lambda batch: (commits.append(1), commit(batch))
     inside, go = threading.Event(), threading.Event()
 
     def slow(connection):

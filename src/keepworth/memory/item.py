@@ -7,10 +7,10 @@ import json
 import secrets
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -69,9 +69,8 @@ class Scope:
         return (self,)
 
 
-def one_spelling(name: str) -> str:
-    """Return the NFC form of a name that Unicode can write in several ways, such as Zoë."""
-    return name if name.isascii() else unicodedata.normalize("NFC", name)
+one_spelling = partial(unicodedata.normalize, "NFC")
+"""Returns the NFC form of a name that Unicode can write in several ways, such as Zoë."""
 
 
 def checked_name(name: object, what: str) -> str:
@@ -626,13 +625,14 @@ def metadata_text(metadata: Mapping[str, Any]) -> str:
 
 def to_record(item: Item) -> dict[str, Any]:
     """Return an item as plain data without defaults: for exports, and for the journal, which stores it before a change."""
-    record = {name: value for name in _NAMES if (value := getattr(item, name)) != _DEFAULTS.get(name)}
+    listed = zip(_NAMES, _values(item), _USUAL, strict=True)
+    record = {name: value for name, value, usual in listed if value is not usual and value != usual}
     record["kind"] = item.kind.value
     if "status" in record:
         record["status"] = item.status.value
     for name in _PARTS:
         if name in record:
-            record[name] = asdict(record[name])
+            record[name] = {part.name: getattr(record[name], part.name) for part in fields(record[name])}
     if "links" in record:
         record["links"] = [[link.target, link.relation] for link in item.links]
     if "metadata" in record:
@@ -663,7 +663,6 @@ _PARTS: dict[str, type[Scope | Provenance | ValueStatistics]] = {
     "provenance": Provenance,
     "values": ValueStatistics,
 }
-_DEFAULTS: dict[str, Any] = {
-    part.name: part.default for part in fields(Item) if part.default is not MISSING and part.name != "kind"
-} | {"metadata": {}}
-"""The values that a record leaves out."""
+_values = attrgetter(*_NAMES)
+_USUAL = (None, None, None, *_values(Item("", ""))[3:])
+"""The values that a record leaves out; id, text and kind are always in it."""

@@ -476,8 +476,7 @@ class Memory(Changes):
         person = about.person if by is None else checked_name(by, "by") if by != "" else ""
         if self.learning is not None and about.scope == self.learning.scope and self.learning.keeps:
             return self.learning.finish(about, value, person, source)
-        items = tuple((id, one.propensity) for one in about.shown for id in one.chosen)
-        credit = Credit(value, items, on_word_of(person) if person else source, about.decision)
+        credit = Credit(value, about.shown, on_word_of(person) if person else source, about.decision)
         if self.learning is not None and self.learning.has(about, value, person, credit.source):
             return OperationOutcome(False, reason="it has this reward already")
         outcome, _ = self.store.perform(about.scope, [(credit, Draft(scope=about.scope))], episode=about.episode)[0]

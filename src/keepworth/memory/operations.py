@@ -19,6 +19,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from numbers import Real
+from operator import attrgetter
 from typing import Any, Protocol
 
 from keepworth.episodes.episode import Operation, OperationKind
@@ -65,6 +66,10 @@ class Assignment:
     target: str
     fields: Mapping[str, Any]
 
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return (self.target,)
+
 
 @dataclass(frozen=True, slots=True)
 class Credit:
@@ -74,6 +79,10 @@ class Credit:
     items: tuple[tuple[str, float], ...]
     source: str = ""
     decision: str = ""
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return tuple(id for id, _ in self.items)
 
 
 Act = Operation | Assignment | Credit
@@ -167,11 +176,11 @@ def checked_reward(value: object, bounds: tuple[float, float] | None = None) -> 
 
 
 _DRAFTED = tuple(part.name for part in fields(Draft) if part.name != "deduplicate")
+_drafted = attrgetter(*_DRAFTED)
 
 
 def new_item(text: str, draft: Draft, *, new_id: str, now: str) -> Item:
-    drafted = {name: getattr(draft, name) for name in _DRAFTED}
-    return Item(new_id, text, written_at=now, **drafted)
+    return Item(new_id, text, written_at=now, **dict(zip(_DRAFTED, _drafted(draft), strict=True)))
 
 
 def nothing_new(item: Item, other: Item) -> bool:

@@ -181,13 +181,14 @@ class Embedder:
     def __call__(self, texts: Sequence[str]) -> Vectors:
         """Encode texts as unit rows, shape (len(texts), dimension), float32. Distinct texts that are not cached are encoded in
         one batch."""
-        return self._recent.encode(texts, self._encode_new, lambda: self.identity.dimension)
+        return self._recent.encode(
+            texts,
+            lambda fresh: [(range(len(fresh)), unit_rows(self.encoder.encode(fresh), len(fresh), self.identity))],
+            lambda: self.identity.dimension,
+        )
 
     encode = __call__
     """An encoder itself, which encodes no recent text again."""
-
-    def _encode_new(self, texts: Sequence[str]) -> list[tuple[Sequence[int], Vectors]]:
-        return [(range(len(texts)), unit_rows(self.encoder.encode(texts), len(texts), self.identity))]
 
     def in_parts(self, texts: Sequence[str]) -> list[Vectors]:
         """Encode texts and the parts of long texts (see `keepworth.memory.search.chunks`).

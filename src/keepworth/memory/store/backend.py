@@ -78,6 +78,7 @@ class Backend(ABC):
         self._led = False  # whether a thread is carrying out the queued writes
         self._group = 0  # how many writes the last transaction carried out
         self._leader = 0  # id of the thread that is in a write transaction; 0 for none
+        self._committing = 0  # id of the thread whose COMMIT is under way, until its errors were translated; 0 for none
         # Of each thread: `reading` is its connection inside `reading()`, and `known` what `once` has read there.
         self._local = threading.local()
 
@@ -267,7 +268,8 @@ class Backend(ABC):
                     else:
                         for queued in batch:
                             self._run(connection, queued)
-                    self._end(connection)
+                    self._committing = self._leader
+                    connection.execute("COMMIT")
                 except BaseException:
                     self._roll_back(connection)
                     raise
@@ -276,6 +278,7 @@ class Backend(ABC):
         except BaseException as error:
             for queued in batch:
                 queued.error = queued.error or error
+        self._committing = 0
         for queued in batch:
             queued.done = True
 
@@ -292,9 +295,6 @@ class Backend(ABC):
             connection.execute("ROLLBACK TO one")
             connection.execute("RELEASE one")
             queued.error = error
-
-    def _end(self, connection: AnyConnection) -> None:
-        connection.execute("COMMIT")
 
     def _roll_back(self, connection: AnyConnection) -> None:
         with contextlib.suppress(*self.errors):

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from keepworth.episodes.episode import Decision, DecisionKind
 from keepworth.memory.errors import InvalidText, MemoryProblem
 from keepworth.memory.item import Scope
-from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
+from keepworth.memory.store.connection import AMONG, AnyConnection, among, scalar, select
 from keepworth.memory.store.rows import OF_SCOPE, from_json, number_of, readable
 from keepworth.memory.store.schema import OF_KIND
 from keepworth.memory.store.transaction import Transaction
@@ -81,7 +81,7 @@ class DecisionLog:
     def write(self, entries: Sequence[Logged], since: int | None = None) -> None:
         """Write decisions durably. `since` is the number of the newest purge when the first was queued, None if none was."""
         if entries:
-            self._store.change(entries[0].scope, lambda transaction: self._insert(transaction, entries, since))
+            self._store.change(entries[0].scope, lambda transaction: _insert(transaction, entries, since))
 
     def later(self, entry: Callable[[], Logged]) -> None:
         """Queue a decision, which `entry` makes just before it is committed together with others."""
@@ -117,29 +117,45 @@ class DecisionLog:
                 except Exception as error:
                     # A policy's details may be impossible to write; the other decisions are sound.
                     _LOG.warning("a decision could not be logged: %r", error)
-            if made:
-                self._written(made, since)
+            batches = [made]
+            for batch in batches:
+                try:
+                    self.write(batch, since)
+                except Exception as error:
+                    # A search that succeeded must not fail later for its log. If one decision may hold a value that cannot be
+                    # stored, the others are written one by one. Rewards for decisions that were not logged will be refused.
+                    if len(batch) == 1 or (isinstance(error, MemoryProblem) and not isinstance(error, InvalidText)):
+                        _LOG.warning("%d decisions could not be logged: %r", len(batch), error)
+                    else:
+                        batches += [[one] for one in batch]
 
-    def _written(self, entries: Sequence[Logged], since: int) -> None:
-        """Write decisions, and only warn where that fails: a search that succeeded must not fail later for its log. Rewards for
-        decisions that were not logged will be refused."""
-        try:
-            self.write(entries, since)
-        except Exception as error:
-            # One decision may hold a value that cannot be stored: the others are written one by one.
-            if len(entries) == 1 or (isinstance(error, MemoryProblem) and not isinstance(error, InvalidText)):
-                _LOG.warning("%d decisions could not be logged: %r", len(entries), error)
-            else:
-                for entry in entries:
-                    self._written([entry], since)
 
-    def _insert(self, transaction: Transaction, entries: Sequence[Logged], since: int | None) -> None:
-        newest = newest_purge(transaction.connection)
-        if newest:
-            entries = [entry for entry in entries if not is_erased(transaction.connection, entry.episode)]
-            waited = since is not None and newest > since
-            entries = [logged for entry in entries for logged in _without_erased(transaction.connection, entry, waited)]
-        transaction.connection.executemany(_INSERT, [_row(transaction, entry) for entry in entries])
+def _insert(transaction: Transaction, entries: Sequence[Logged], since: int | None) -> None:
+    """Insert decisions, without those that were erased and without what they may quote of what was."""
+    newest = newest_purge(transaction.connection)
+    if newest:
+        entries = [entry for entry in entries if not is_erased(transaction.connection, entry.episode)]
+        waited = since is not None and newest > since
+        entries = [logged for entry in entries for logged in _without_erased(transaction.connection, entry, waited)]
+    values = [
+        (
+            entry.decision.id,
+            entry.at,
+            transaction.scope_row(entry.scope).id,
+            entry.episode,
+            entry.decision.step,
+            entry.decision.kind.value,
+            entry.decision.query,
+            packed(entry.decision.candidates),
+            json.dumps(entry.decision.chosen),
+            entry.decision.propensity,
+            entry.decision.policy,
+            entry.details,
+            entry.vector,
+        )
+        for entry in entries
+    ]
+    transaction.connection.executemany(_INSERT, values)
 
 
 def shorten(connection: AnyConnection, through: int) -> None:
@@ -169,12 +185,6 @@ def _without_erased(connection: AnyConnection, entry: Logged, waited: bool) -> l
         waited = scalar(connection, f"SELECT 1 FROM tombstones WHERE n {AMONG} LIMIT 1", (considered,)) is not None
     erased = replace(entry, decision=replace(entry.decision, query=""), details="", vector=None)
     return [erased] if waited else [entry]
-
-
-def find(connection: AnyConnection, id: str) -> tuple[Decision, str, int] | None:
-    """Return (decision, episode, scope id) by the decision's id, or None."""
-    row = first(connection, f"{SELECT}, episode, scope FROM decisions WHERE id = ?", (id,))
-    return None if row is None else (decision(row), row[8], row[9])
 
 
 def of_episode(connection: AnyConnection, episode: str) -> list[Decision]:
@@ -231,25 +241,6 @@ def _plain(listed: str | bytes) -> str | bytes:
 def as_json(pairs: Pairs) -> str:
     """Return pairs as JSON, which is for exports and for what cannot be packed."""
     return json.dumps([[id, round(score, DIGITS)] for id, score in pairs])
-
-
-def _row(transaction: Transaction, entry: Logged) -> tuple[Any, ...]:
-    decision = entry.decision
-    return (
-        decision.id,
-        entry.at,
-        transaction.book.row(entry.scope).id,
-        entry.episode,
-        decision.step,
-        decision.kind.value,
-        decision.query,
-        packed(decision.candidates),
-        json.dumps(decision.chosen),
-        decision.propensity,
-        decision.policy,
-        entry.details,
-        entry.vector,
-    )
 
 
 _OPEN: weakref.WeakSet[DecisionLog] = weakref.WeakSet()

@@ -24,9 +24,9 @@ from keepworth.memory.item import Scope
 from keepworth.memory.operations import Credit
 from keepworth.memory.store import notes
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
-from keepworth.memory.store.decision_log import IN_EPISODE, find, of_episode
+from keepworth.memory.store.decision_log import IN_EPISODE, of_episode
 from keepworth.memory.store.log import counting
-from keepworth.memory.store.rows import REWARD, inside, of_scopes
+from keepworth.memory.store.rows import REWARD, SCOPE, from_json, inside, of_scopes, readable, to_scope
 from keepworth.memory.store.schema import OF_KIND
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def begin(store: Store, scope: Scope, id: str, task: str, person: str = "") -> i
         row: int = scalar(
             transaction.connection,
             "INSERT INTO episodes(id, scope, task, began, person) VALUES(?,?,?,?,?) RETURNING rowid",
-            (id, transaction.book.row(scope).id, task, store.clock(), person),
+            (id, transaction.scope_row(scope).id, task, store.clock(), person),
         )
         return row - 1
 
@@ -186,29 +186,39 @@ def begun_as(store: Store, scope: Scope, id: object) -> Begun | None:
 
 @dataclass(frozen=True, slots=True)
 class Rewarded:
-    """What a reward is about: a whole episode, or one decision. `decision` is "" for a whole episode."""
+    """What a reward is about: a whole episode, or one decision. `decision` is "" for a whole episode. `shown` are the items that
+    were shown, each with the probability with which it was."""
 
     scope: Scope
     episode: str
     decision: str
-    shown: tuple[Decision, ...]
+    shown: tuple[tuple[str, float], ...]
     person: str = ""
 
 
 def rewarded(store: Store, scope: Scope, target: str) -> Rewarded:
-    """Return what the episode or the decision with the id `target` showed. Raises UnknownEpisode."""
+    """Return what the decision or the episode with the id `target` showed. Raises UnknownEpisode."""
+    query = f"SELECT d.id, chosen, propensity, episode, scope, {SCOPE} FROM decisions d LEFT JOIN scopes s ON s.id = d.scope"
     with store.database.reading() as connection:
-        episode = begun_as(store, scope, target)
-        if episode is not None:
-            return Rewarded(episode.scope, target, "", tuple(of_episode(connection, target)), episode.person)
-        one = find(connection, target) if isinstance(target, str) and target.isascii() else None
-        home = None if one is None else store.scope_named(connection, one[2])
-    if one is None or home is None or not scope.contains(home):
-        raise UnknownEpisode(
-            f"no episode or decision {target!r:.80} in this memory: take the `id` of an episode, or the `decision` of a logged "
-            "search"
-        )
-    return Rewarded(home, one[1], target, (one[0],))
+        named = isinstance(target, str) and target.isascii()
+        listed = select(connection, f"{query} WHERE d.id = ?", (target,)) if named else []
+        home = to_scope(listed[0][5:], listed[0][4]) if listed else None
+        if home is not None and scope.contains(home):
+            episode, decision, person = listed[0][3], target, ""
+        else:
+            begun = begun_as(store, scope, target)
+            if begun is None:
+                raise UnknownEpisode(
+                    f"no episode or decision {target!r:.80} in this memory: take the `id` of an episode, or the `decision` of a "
+                    "logged search"
+                )
+            home, episode, decision, person = begun.scope, target, "", begun.person
+            listed = select(connection, f"{query} WHERE {IN_EPISODE} ORDER BY n", (target,))
+        shown: list[tuple[str, float]] = []
+        for id, chosen, propensity, *_ in listed:
+            with readable(f"decision {id!r:.40}"):
+                shown += [(item, propensity) for item in from_json(chosen)]
+    return Rewarded(home, episode, decision, tuple(shown), person)
 
 
 def concerned_by(store: Store, id: str) -> list[tuple[str, ...]]:

@@ -120,7 +120,7 @@ def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) ->
     gone.numbers |= _repeats(connection, gone.numbers)
     numbers = among(sorted(gone.numbers))
     homes_of = _homes_and_wordings(transaction, gone)
-    homes = {transaction.book.scope(id) for id in {*homes_of.values(), *gone.homes}}
+    homes = {transaction.scope_of(id) for id in {*homes_of.values(), *gone.homes}}
     entries = _forget_events(connection, gone, transaction.seq)
     for n in sorted(gone.numbers):
         if transaction.load(f"m{n}") is not None:
@@ -186,7 +186,7 @@ def _homes_and_wordings(transaction: Transaction, gone: _Gone) -> dict[int, int]
         for item in states:
             if item is not None:
                 gone.texts.update(text for text in (item.text, item.key) if text)
-                homes[n] = transaction.book.row(item.scope).id
+                homes[n] = transaction.scope_row(item.scope).id
     return homes
 
 

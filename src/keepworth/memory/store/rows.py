@@ -16,7 +16,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,14 +51,14 @@ INSERT = f"INSERT INTO items({COLUMNS}) VALUES({','.join('?' * (COLUMNS.count(',
 REPLACE = f"{INSERT} ON CONFLICT(n) DO UPDATE SET {_NEWS}"
 """For a row that may exist: as it could change a foreign key, it takes SQLite twice as long as INSERT."""
 SELECT = f"SELECT {COLUMNS.rsplit(',', 1)[0]} FROM items"
+figures = attrgetter(*(part.name for part in fields(ValueStatistics)))
 CREDIT = "UPDATE items SET shown=?, credited=?, total=?, total_squared=?, propensity_total=? WHERE n = ?"
 _KINDS = {kind.value: kind for kind in ItemKind}
-_BESIDE_VALUES = tuple(part.name for part in fields(Item) if part.name != "values")
+_all_but_values = attrgetter(*(part.name for part in fields(Item) if part.name != "values"))
 _STATUSES = {status.value: status for status in Status}
 _texts_of_item = attrgetter(*COLUMNS.split(", ")[3:12])
 _PROVENANCE = tuple(part.name for part in fields(Provenance))
 _origin = attrgetter(*_PROVENANCE)
-_figures = attrgetter(*(part.name for part in fields(ValueStatistics)))
 
 
 class Unreadable(NotAMemoryFile):
@@ -95,11 +95,7 @@ def number_of(id: object) -> int | None:
 
 def content_number(item: Item) -> int:
     """Return 64 bits of an item's duplicate key, signed as SQLite wants them. Rows that share them are compared in full."""
-    return key_number(duplicate_key(item))
-
-
-def key_number(key: bytes) -> int:
-    return int.from_bytes(key[:8], "little", signed=True)
+    return int.from_bytes(duplicate_key(item)[:8], "little", signed=True)
 
 
 def to_scope(row: Sequence[Any] | None, id: int) -> Scope:
@@ -163,7 +159,7 @@ def to_row(item: Item, scope_id: int, content: int | None, metadata: str) -> tup
         item.status.value,
         int(item.deleted),
         item.revision,
-        *_figures(item.values),
+        *figures(item.values),
         metadata,
         content,
     )
@@ -171,14 +167,7 @@ def to_row(item: Item, scope_id: int, content: int | None, metadata: str) -> tup
 
 def differ_in_values_alone(before: Item, after: Item) -> bool:
     """Return whether only the value statistics of `after` differ from those of `before`, as after a reward."""
-    return before.values is not after.values and all(
-        getattr(before, name) is getattr(after, name) for name in _BESIDE_VALUES
-    )
-
-
-def to_credit(item: Item) -> tuple[Any, ...]:
-    """Return the parameters of CREDIT."""
-    return (*_figures(item.values), int(item.id[1:]))
+    return before.values is not after.values and all(map(is_, _all_but_values(before), _all_but_values(after)))
 
 
 def to_item(row: Sequence[Any], scope: Scope) -> Item:
@@ -264,20 +253,15 @@ def encoded(act: Act, draft: Draft) -> tuple[str, str]:
         body["targets"] = act.targets
     if act.text:
         body["text"] = act.text
-    # Of entries with this mark, duplicates agree in more than their words: see `operations.nothing_new`.
-    body |= _fields(draft)
-    body["compared"] = "all"
-    return act.kind.value, _json(body)
-
-
-def _fields(draft: Draft) -> dict[str, Any]:
-    """Return the fields of a draft that do not have their usual values."""
-    listed = zip(_DRAFTED, _drafted(draft), _USUAL, strict=True)
-    body = {name: value for name, value, usual in listed if value is not usual and value != usual}
+    if (drafted := _drafted(draft)) != _USUAL:
+        listed = zip(_DRAFTED, drafted, _USUAL, strict=True)
+        body |= {name: value for name, value, usual in listed if value != usual}
     if "provenance" in body:
         origin = zip(_PROVENANCE, _origin(draft.provenance), strict=True)
         body["provenance"] = {name: value for name, value in origin if value not in ("", -1)}
-    return body
+    # Of entries with this mark, duplicates agree in more than their words: see `operations.nothing_new`.
+    body["compared"] = "all"
+    return act.kind.value, _json(body)
 
 
 def decoded(kind: str, payload: str, scope: Scope) -> tuple[Act, Draft]:
@@ -296,15 +280,6 @@ def decoded(kind: str, payload: str, scope: Scope) -> tuple[Act, Draft]:
         **{name: body[name] for name in _DRAFTED if name in body and name not in ("kind", "provenance", "status")},
     )
     return Operation(OperationKind(kind), tuple(body.get("targets", ())), body.get("text", "")), draft
-
-
-def targets_of(act: Act) -> tuple[str, ...]:
-    """Return the ids that an act names."""
-    if isinstance(act, Assignment):
-        return (act.target,)
-    if isinstance(act, Credit):
-        return tuple(id for id, _ in act.items)
-    return tuple(act.targets)
 
 
 def _json(body: object) -> str:

@@ -235,7 +235,7 @@ class Store:
         def work(transaction: Transaction) -> list[tuple[OperationOutcome, Item | None]]:
             time = self.clock()
             outcomes = [transaction.perform(act, draft, now=time, episode=episode) for act, draft in acts]
-            return [(outcome, transaction.get(outcome.item) if outcome.item else None) for outcome in outcomes]
+            return [(outcome, transaction.load(outcome.item) if outcome.item else None) for outcome in outcomes]
 
         return self.change(scope, work, vectors)
 

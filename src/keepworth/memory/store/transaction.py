@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from keepworth.episodes.episode import Operation, OperationKind
@@ -29,7 +29,7 @@ from keepworth.memory.search.terms import term_count
 from keepworth.memory.store import blocks, rows
 from keepworth.memory.store.connection import AnyConnection, first, scalar
 from keepworth.memory.store.full_text import Row, index_rows, write_terms
-from keepworth.memory.store.rows import VECTORS, encoded, linked, targets_of
+from keepworth.memory.store.rows import VECTORS, encoded, linked
 from keepworth.memory.store.schema import CREATED
 
 PARTS = tuple(zip("tuas", ("tenant", "user", "agent", "session"), strict=True))
@@ -47,47 +47,6 @@ class ScopeRow:
     count: int
     words: int
     total: int
-    dirty: bool = False
-
-
-@dataclass(slots=True)
-class ScopeBook:
-    """Reads each scope once, adds unknown ones, and writes changed sums back on `close`."""
-
-    _connection: AnyConnection
-    _by_scope: dict[Scope, ScopeRow] = field(default_factory=dict)
-    _by_id: dict[int, Scope] = field(default_factory=dict)
-
-    def row(self, scope: Scope) -> ScopeRow:
-        scope_row = self._by_scope.get(scope)
-        if scope_row is None:
-            row = first(self._connection, _SCOPE, scope.parts())
-            if row is None:
-                names = [(scope.tenant, part, getattr(scope, part)) for _, part in PARTS if getattr(scope, part)]
-                put = "INSERT INTO names(tenant, part, name) VALUES(?,?,?) ON CONFLICT DO NOTHING"
-                self._connection.executemany(put, names)
-                tokens = " ".join(tokens_of(self._connection, scope) or ())
-                row = first(self._connection, _NEW_SCOPE, (*scope.parts(), tokens, bytes(32)))
-            scope_row = ScopeRow(row[0], row[1], row[2], row[3], int.from_bytes(row[4], "little"))
-            self._by_scope[scope] = scope_row
-            self._by_id[scope_row.id] = scope
-        return scope_row
-
-    def scope(self, id: int) -> Scope:
-        scope = self._by_id.get(id)
-        if scope is None:
-            row = first(self._connection, f"SELECT {rows.SCOPE} FROM scopes WHERE id=?", (id,))
-            scope = self._by_id[id] = rows.to_scope(row, id)
-        return scope
-
-    def close(self) -> None:
-        changed = [row for row in self._by_scope.values() if row.dirty]
-        self._connection.executemany(
-            "UPDATE scopes SET count=?, words=?, total=? WHERE id=?",
-            [(row.count, row.words, row.total.to_bytes(32, "little"), row.id) for row in changed],
-        )
-        for row in changed:
-            row.dirty = False
 
 
 def tokens_of(connection: AnyConnection, scope: Scope) -> list[str] | None:
@@ -107,6 +66,7 @@ def tokens_of(connection: AnyConnection, scope: Scope) -> list[str] | None:
 
 _FORMER = "ON CONFLICT(set_id, n, hash) DO UPDATE SET vector = excluded.vector"
 _NEWEST = "SELECT seq, chain, (SELECT through FROM indexed) FROM events ORDER BY seq DESC LIMIT 1"
+_image = json.JSONEncoder(ensure_ascii=False).encode
 Changed = tuple[int, Item | None, Item | None]
 """Number of an item, the item before, and the item after."""
 Vectors = Mapping[str, bytes]
@@ -130,16 +90,19 @@ class Transaction:
     ) -> None:
         self.connection = connection
         self.scope = scope
-        self.book = ScopeBook(connection)
         self.set_id = set_id
         self._vectors = vectors or {}
         self.scan: Scan | None = None
         self.encode: Callable[[Iterable[str]], Vectors] | None = None
         """Set by the store: `scan` looks through each text, and `encode` makes the vectors of a text that the scan changed."""
+        self._scope_rows: dict[Scope, ScopeRow] = {}
+        self._scopes: dict[int, Scope] = {}
         self._items: dict[str, Item | None] = {}  # by id: items as last read or put
         self._original: dict[str, Item | None] = {}  # by id: the items put in this transaction, as they are on file
-        self._open: dict[bytes, tuple[str, ...]] = {}  # by duplicate key: ids of the items put that are open
-        self._keys: dict[str, bytes] = {}  # by id: the duplicate keys of these
+        # Of the items put in which more than the value statistics changed: their content numbers by id, None for one that is not
+        # open, and by duplicate key the ids of those that are open.
+        self._contents: dict[str, int | None] = {}
+        self._open: dict[bytes, tuple[str, ...]] = {}
         self._before: dict[str, Item | None] = {}  # by id: the items put by the present act, as they were before it
         self._events: list[tuple[Any, ...]] = []
         self._touches: list[tuple[Any, ...]] = []
@@ -153,7 +116,6 @@ class Transaction:
         self._link: bytes | None = newest[1]
         self._indexed: int = newest[2]
         self._first = self.seq
-        self._covered = blocks.covered(connection)
 
     # The `View` that operations see.
 
@@ -163,10 +125,10 @@ class Transaction:
 
     def duplicates_of(self, item: Item) -> list[str]:
         key = duplicate_key(item)
-        self._asked = rows.key_number(key)
+        self._asked = rows.content_number(item)
         same = [*self._open.get(key, ())]
         for (n,) in self.connection.execute("SELECT n FROM items WHERE content = ?", (self._asked,)).fetchall():
-            if f"m{n}" not in self._original:
+            if f"m{n}" not in self._contents:
                 other = self.load(f"m{n}")
                 if other is not None and duplicate_key(other) == key:
                     same.append(other.id)
@@ -181,27 +143,13 @@ class Transaction:
         """Add vectors of texts for this write."""
         self._vectors = {**self._vectors, **vectors}
 
-    def perform(self, act: Act, draft: Draft, *, now: str, episode: str = "") -> OperationOutcome:
-        """Execute one act and journal it. One that changes nothing and concerns no item leaves no entry. Raises RefusedText."""
-        held = ""
-        if self.scan is not None and isinstance(act, Operation):
-            before = act
-            act, draft, held = self.scan.screened(act, draft)
-            if act is not before and self.encode is not None:
-                self.provide(self.encode([draft.key or act.text]))
-        elif self.scan is not None and isinstance(act, Assignment) and "metadata" in act.fields:
-            there = self.get(act.target)
-            released = there is not None and there.status is Status.QUARANTINED
-            act = self.scan.screened_fields(act, released and act.fields.get("status") == Status.ACTIVE.value)
-        outcome = self._performed(act, draft, now=now, episode=episode)
-        if held and outcome.applied and act.kind is OperationKind.UPDATE:  # type: ignore[union-attr]
-            there = self._items[outcome.item]
-            assert there is not None
-            fields = {"status": Status.QUARANTINED.value, "metadata": {**there.metadata, HELD_FOR: held}}
-            self._performed(Assignment(outcome.item, fields), draft, now=now, episode=episode)
-        return outcome
-
-    def _performed(self, act: Act, draft: Draft, *, now: str, episode: str) -> OperationOutcome:
+    def perform(
+        self, act: Act, draft: Draft, *, now: str, episode: str = "", scanned: bool = False
+    ) -> OperationOutcome:
+        """Execute one act and journal it. One that changes nothing and concerns no item leaves no entry. An act is scanned first,
+        if the memory has a scan, unless it is `scanned` already. Raises RefusedText."""
+        if self.scan is not None and not scanned:
+            return self._perform_scanned(self.scan, act, draft, now, episode)
         self._asked = None
         self._before = {}
         id = f"m{self.seq}"
@@ -209,7 +157,9 @@ class Transaction:
         outcome = execute(self, act, draft, new_id=id, now=now)
         if not outcome.applied and malformed(act) is not None:
             return outcome
-        touched = self._touched(act, outcome)
+        # What the outcome depends on and did not change: the items that the act names, and the one a duplicate check found.
+        named = dict.fromkeys((*act.targets, outcome.item))
+        touched = [one for one in named if one and one not in self._before and self._may_touch(one)]
         if outcome.applied or touched or isinstance(act, Credit):
             kind, payload = encoded(act, draft)
             source = draft.provenance.source or getattr(act, "source", "")
@@ -217,6 +167,50 @@ class Transaction:
                 kind, draft.scope, payload, now=now, episode=episode, source=source, outcome=outcome, touched=touched
             )
         return outcome
+
+    def _perform_scanned(self, scan: Scan, act: Act, draft: Draft, now: str, episode: str) -> OperationOutcome:
+        """Perform an act as the scan lets it be, and put an item into quarantine whose new wording the scan holds back."""
+        held = ""
+        if isinstance(act, Operation):
+            before = act
+            act, draft, held = scan.screened(act, draft)
+            if act is not before and self.encode is not None:
+                self.provide(self.encode([draft.key or act.text]))
+        elif isinstance(act, Assignment) and "metadata" in act.fields:
+            there = self.get(act.target)
+            released = there is not None and there.status is Status.QUARANTINED
+            act = scan.screened_fields(act, released and act.fields.get("status") == Status.ACTIVE.value)
+        outcome = self.perform(act, draft, now=now, episode=episode, scanned=True)
+        if held and outcome.applied and act.kind is OperationKind.UPDATE:  # type: ignore[union-attr]
+            there = self._items[outcome.item]
+            assert there is not None
+            fields = {"status": Status.QUARANTINED.value, "metadata": {**there.metadata, HELD_FOR: held}}
+            self.perform(Assignment(outcome.item, fields), draft, now=now, episode=episode, scanned=True)
+        return outcome
+
+    def scope_row(self, scope: Scope) -> ScopeRow:
+        """Return the row of a scope, which is added if it is new."""
+        scope_row = self._scope_rows.get(scope)
+        if scope_row is None:
+            row = first(self.connection, _SCOPE, scope.parts())
+            if row is None:
+                names = [(scope.tenant, part, getattr(scope, part)) for _, part in PARTS if getattr(scope, part)]
+                put = "INSERT INTO names(tenant, part, name) VALUES(?,?,?) ON CONFLICT DO NOTHING"
+                self.connection.executemany(put, names)
+                tokens = " ".join(tokens_of(self.connection, scope) or ())
+                row = first(self.connection, _NEW_SCOPE, (*scope.parts(), tokens, bytes(32)))
+            scope_row = ScopeRow(row[0], row[1], row[2], row[3], int.from_bytes(row[4], "little"))
+            self._scope_rows[scope] = scope_row
+            self._scopes[scope_row.id] = scope
+        return scope_row
+
+    def scope_of(self, id: int) -> Scope:
+        """Return the scope with an integer id."""
+        scope = self._scopes.get(id)
+        if scope is None:
+            row = first(self.connection, f"SELECT {rows.SCOPE} FROM scopes WHERE id=?", (id,))
+            scope = self._scopes[id] = rows.to_scope(row, id)
+        return scope
 
     def write_event(
         self,
@@ -234,7 +228,7 @@ class Transaction:
         """Append an entry to the journal, with images of what `put` has replaced since the last one. Returns its number."""
         seq = self.seq
         applied, reason = (True, "applied") if outcome is None else (outcome.applied, outcome.reason)
-        home = self.book.row(scope).id
+        home = self.scope_row(scope).id
         how = int(applied)
         for id, before in self._before.items():
             n = int(id[1:])
@@ -244,8 +238,9 @@ class Transaction:
                 else:
                     self._touches.append((seq, n, 1, None))
                 continue
-            self._touches.append((seq, n, 1, json.dumps(to_record(before), ensure_ascii=False)))
-            self._note_former(before, self._items[id])
+            self._touches.append((seq, n, 1, _image(to_record(before))))
+            if id in self._contents:
+                self._note_former(before, self._items[id])
         for id in touched:
             if id not in self._before:
                 self._touches.append((seq, int(id[1:]), 0, None))
@@ -263,10 +258,8 @@ class Transaction:
         changed, credited = list[Changed](), list[tuple[Any, ...]]()
         for id, before in self._original.items():
             after = self._items[id]
-            if before is not None and after is not None and rows.differ_in_values_alone(before, after):
-                credited.append(
-                    rows.to_credit(after)
-                )  # nothing that is indexed, embedded, counted or hashed has changed
+            if after is not None and id not in self._contents:
+                credited.append((*rows.figures(after.values), int(id[1:])))
             else:
                 changed.append((int(id[1:]), before, after))
         self._original = {}
@@ -276,12 +269,12 @@ class Transaction:
             self._write_words(changed)
             if self.set_id is not None:
                 self._write_vectors(changed)
-            if self._covered:
-                self._mark_outdated(changed)
+            # No block covers an item that this transaction created.
+            if older := [one for one in changed if one[0] < self._first]:
+                self._mark_outdated(older)
         if self.set_id is not None and self._first // blocks.CHECK_EVERY != self.seq // blocks.CHECK_EVERY:
             blocks.extend(self.connection, self.set_id, self.seq // blocks.ITEMS - self._first // blocks.ITEMS + 1)
-            self._covered, self._first = blocks.covered(self.connection), self.seq
-        self.book.close()
+            self._first = self.seq
 
     def _write(self, statement: str, values: Sequence[Row]) -> None:
         if values:  # to prepare a statement for nothing costs two microseconds
@@ -296,7 +289,7 @@ class Transaction:
         if number is not None and number < self.seq:
             row = first(self.connection, f"{rows.SELECT} WHERE n = ?", (number,))
             if row is not None:
-                item = rows.to_item(row, self.book.scope(row[1]))
+                item = rows.to_item(row, self.scope_of(row[1]))
         self._items[id] = item
         return item
 
@@ -305,24 +298,16 @@ class Transaction:
         present = self.load(id)
         self._before.setdefault(id, present)
         self._original.setdefault(id, present)
-        if present is not None and present.open and (item is None or not rows.differ_in_values_alone(present, item)):
+        self._items[id] = item
+        if present is not None and item is not None and rows.differ_in_values_alone(present, item):
+            return  # nothing that is indexed, embedded, counted or hashed has changed
+        if present is not None and present.open:
             key = duplicate_key(present)
             self._open[key] = tuple(other for other in self._open.get(key, ()) if other != id)
+        self._contents[id] = None
         if item is not None and item.open:
-            key = self._keys[id] = duplicate_key(item)
-            alike = self._open.get(key, ())
-            self._open[key] = alike if id in alike else (*alike, id)
-        else:
-            self._keys.pop(id, None)
-        self._items[id] = item
-
-    def _touched(self, act: Act, outcome: OperationOutcome) -> list[str]:
-        """Return the items that the outcome depends on and did not change: those named, and the one a duplicate check found."""
-        targets = targets_of(act)
-        if not targets and outcome.item in self._before:  # an item was added, as by most acts
-            return []
-        named = dict.fromkeys((*targets, outcome.item))
-        return [id for id in named if id and id not in self._before and self._may_touch(id)]
+            key, self._contents[id] = duplicate_key(item), rows.content_number(item)
+            self._open[key] = (*self._open.get(key, ()), id)
 
     def _may_touch(self, id: str) -> bool:
         number = rows.number_of(id)
@@ -338,7 +323,7 @@ class Transaction:
         if item is not None:
             return self.scope.contains(item.scope)
         home = scalar(self.connection, "SELECT scope FROM events WHERE seq = ?", (number,))
-        return home is not None and self.scope.contains(self.book.scope(home))
+        return home is not None and self.scope.contains(self.scope_of(home))
 
     def last_image(self, number: int) -> Item | None:
         """Return the item of this number as the journal had it before its last change, or None if it has no image."""
@@ -354,24 +339,26 @@ class Transaction:
         self._events, self._touches, self._lost_contents = [], [], []
 
     def _write_items(self, changed: Sequence[Changed]) -> None:
-        fresh, rewritten = list[Row](), list[Row]()
+        fresh, rewritten, homes = list[Row](), list[Row](), dict[int, ScopeRow]()
         for _, before, after in changed:
             for item, sign in ((before, -1), (after, 1)):
                 if item is None:
                     continue
-                home, metadata = self.book.row(item.scope), metadata_text(item.metadata)
+                home, metadata = self.scope_row(item.scope), metadata_text(item.metadata)
+                homes[home.id] = home
                 home.total = (home.total + sign * content_digest(item, metadata)) % HASH_MODULUS
                 if item.current:
                     home.count += sign
                     home.words += sign * term_count(item.indexed_text)
-                home.dirty = True
                 if item is after:
-                    content = rows.key_number(self._keys[item.id]) if item.open else None
-                    (fresh if before is None else rewritten).append(rows.to_row(item, home.id, content, metadata))
+                    row = rows.to_row(item, home.id, self._contents[item.id], metadata)
+                    (fresh if before is None else rewritten).append(row)
         self._write(rows.INSERT, fresh)
         self._write(rows.REPLACE, rewritten)
         gone = [(n,) for n, _, after in changed if after is None]
         self._write("DELETE FROM items WHERE n = ?", gone)
+        sums = [(home.count, home.words, home.total.to_bytes(32, "little"), home.id) for home in homes.values()]
+        self._write("UPDATE scopes SET count=?, words=?, total=? WHERE id=?", sums)
 
     def _write_words(self, changed: Sequence[Changed]) -> None:
         deletes: list[int] = []
@@ -390,7 +377,7 @@ class Transaction:
                 deletes.append(n)
             if new is not None:
                 assert after is not None
-                inserts.append((n, self.book.row(after.scope).tokens, new))
+                inserts.append((n, self.scope_row(after.scope).tokens, new))
         if deletes:
             self.connection.full_text.remove(self.connection, deletes)
         if inserts:
@@ -451,5 +438,6 @@ class Transaction:
         def searched(item: Item | None) -> str | None:
             return item.searched_text if item is not None and item.current else None
 
-        outdated = [n for n, before, after in changed if n <= self._covered and searched(before) != searched(after)]
-        blocks.mark_outdated(self.connection, outdated)
+        if outdated := [n for n, before, after in changed if searched(before) != searched(after)]:
+            end = blocks.covered(self.connection)
+            blocks.mark_outdated(self.connection, [n for n in outdated if n <= end])

@@ -161,7 +161,7 @@ def _parsed(lines: Iterable[str]) -> tuple[dict[str, Any], list[tuple[int, str, 
 def _insert(transaction: Transaction, name: str, value: Any, scopes: dict[int, int]) -> None:
     """Write what a line holds to the file. `scopes` maps scope ids of the export to those of this file."""
     if name == "scope":
-        scopes[value[0]] = transaction.book.row(Scope(*value[1:])).id
+        scopes[value[0]] = transaction.scope_row(Scope(*value[1:])).id
         return
     if name == "item":
         transaction.put(value)

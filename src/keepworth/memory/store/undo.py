@@ -169,7 +169,7 @@ def rollback(
             where, value = "kind = 'ROLLBACK' AND seq = ?", again
         elif target:
             row = first(connection, "SELECT scope FROM episodes WHERE id = ?", (target,))
-            if row is None or not scope.contains(transaction.book.scope(row[0])):
+            if row is None or not scope.contains(transaction.scope_of(row[0])):
                 raise UnknownEpisode(_unknown(store, "episode or rollback", target))
             where, value = "episode = ? AND episode <> ''", target
         elif entry:
@@ -179,7 +179,7 @@ def rollback(
         else:
             where, value = "seq > ?", position
         matching = select(connection, f"SELECT seq, scope FROM events WHERE {where}", (value,))
-        inside = [seq for seq, home in matching if scope.contains(transaction.book.scope(home))]
+        inside = [seq for seq, home in matching if scope.contains(transaction.scope_of(home))]
         if not inside and (again is not None or entry):
             raise UnknownEpisode(_unknown(store, "entry" if entry else "rollback", str(entry) if entry else target))
         reason = target or (f"entry {entry}" if entry else "") or (f"source {source}" if source else f"since {since}")
@@ -265,7 +265,7 @@ def _replayed_closure(
             contents,
         )
         chosen = {seq for seq in chosen | members if not within(seq, cancelled)}
-        listed = entries(connection, transaction.book.scope, f"seq {AMONG}", (among(sorted(chosen)),))
+        listed = entries(connection, transaction.scope_of, f"seq {AMONG}", (among(sorted(chosen)),))
         view, no_ops = replay(listed, members)
         expanding = [entry.seq for entry in listed if entry.kind != rows.REWARD and entry.act() is not None]
         wider = members | _numbers(connection, f"SELECT DISTINCT n FROM changes WHERE seq {AMONG}", expanding)
@@ -283,7 +283,7 @@ def _replayed_closure(
     if first(connection, shaped, (among(sorted(members)),)) is None:
         return view, members, no_ops
     # What is left of an erased item has no content number, so all entries are replayed to find what depends on it.
-    everything = entries(connection, transaction.book.scope, "true", ())
+    everything = entries(connection, transaction.scope_of, "true", ())
     concerned = {entry.seq for entry in listed}
     view, all_no_ops = replay(entry for entry in everything if not within(entry.seq, cancelled))
     no_ops = [(seq, reason) for seq, reason in all_no_ops if seq in concerned]

@@ -32,7 +32,7 @@ from keepworth.memory.errors import (
     StorageFull,
 )
 from keepworth.memory.place import address
-from keepworth.memory.store.backend import Backend, QueuedWrite
+from keepworth.memory.store.backend import Backend
 from keepworth.memory.store.connection import AMONG, AnyConnection, Cursor, FullText, scalar, select
 from keepworth.memory.store.postgres import schema as tables
 from keepworth.memory.store.postgres.adapting import adapt
@@ -129,7 +129,6 @@ class PostgresDatabase(Backend):
         self.path, self._conninfo, self.schema = parts.shown, parts.conninfo, parts.schema
         digest = hashlib.blake2b(f"keepworth {self.schema}".encode(), digest_size=8).digest()
         self._lock_number = int.from_bytes(digest, "little", signed=True)
-        self._committing = 0
         self._writer: ServerConnection | None = None
         self._idle: list[ServerConnection] = []
         self._free = threading.BoundedSemaphore(MOST)
@@ -255,16 +254,6 @@ class PostgresDatabase(Backend):
             self._writer = self._connect()
             self._writer.gathers = True
         return self._writer
-
-    def _end(self, connection: AnyConnection) -> None:
-        self._committing = threading.get_ident()
-        super()._end(connection)
-
-    def _commit(self, batch: Sequence[QueuedWrite]) -> None:
-        try:
-            super()._commit(batch)
-        finally:
-            self._committing = 0
 
     # What each database implements itself.
 

@@ -299,7 +299,7 @@ QUESTIONS = [
 def test_the_usual_background_is_that_of_the_default_encoder():
     assert measured(Embedder(encoder("minilm"))).unrelated == pytest.approx(USUAL.unrelated, abs=1e-4)
     assert Embedder(encoder("minilm")).background is USUAL
-    assert USUAL.usual(0.3) == 0.3
+    assert USUAL.usual([("a", 0.3)]) == {"a": 0.3}
     assert part_length(USUAL) == PART
 
 
@@ -341,7 +341,7 @@ def test_it_is_measured_once_and_only_where_words_and_meaning_are_added_up():
 def test_parts_count_as_they_do_by_the_default_encoder(path: Path):
     """Of an encoder that finds everything alike, a vector of three quarters would be farther than any whole text."""
     narrow = Background(0.75)
-    assert narrow.usual(part_length(narrow) * narrow.native(0.5)) == pytest.approx(PART * 0.5)
+    assert narrow.usual([("a", part_length(narrow) * narrow.native(0.5))])["a"] == pytest.approx(PART * 0.5)
     long = " ".join(f"Room {number} is for storage of chairs." for number in range(60))
     long += "\n\nThe spare key is under the blue pot."
     with Memory(path, encoder=Narrow(encoder("minilm"), 0.7), policy=None) as memory:

@@ -11,7 +11,6 @@ from functools import partial
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
-from keepworth.episodes.episode import Decision, DecisionKind
 from keepworth.episodes.text import as_line, entry
 from keepworth.memory.errors import InvalidFilter, InvalidText, MemoryProblem, unknown_option
 from keepworth.memory.item import Item, ItemKind, Status, Timestamp, checked_label, compact_json, member, timestamp
@@ -253,20 +252,6 @@ class Chosen:
     details: Callable[[], str]
     vector: Callable[[], bytes] | None = None
 
-    def decision(self, ask: Ask) -> Decision:
-        """Return the decision to log, under the id that its hits have."""
-        hits = self.hits
-        return Decision(
-            id=hits.decision,
-            kind=DecisionKind.SEARCH,
-            query=ask.text[:10_000],
-            candidates=self.candidates,
-            chosen=tuple(hit.item.id for hit in hits),
-            propensity=hits.propensity,
-            policy=hits.policy,
-            step=ask.step,
-        )
-
 
 HitFilter = Callable[[Sequence[Hit]], Sequence[Hit]]
 """Hits, best first -> those of them that there is room for."""
@@ -303,17 +288,7 @@ def fuse(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> Ranked:
     plus half the share of what the words of the question could tell. Cosines of other encoders than all-MiniLM-L6-v2 are put on
     its scale first (`search.background`). Ties keep the order of the lists.
     """
-    sums, confidence = evidence(lexical, dense, scale)
-    best = max(sums.values(), default=0.0)
-    scores = {id: confidence * max(0.0, total) / best if best > 0 else 0.0 for id, total in sums.items()}
-    return sorted(scores.items(), key=lambda pair: (-pair[1], -sums[pair[0]]))
-
-
-def evidence(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> tuple[dict[str, float], float]:
-    """Return the summed evidence of each candidate, and the probability that the memory knows the answer."""
-    words, meaning = dict(lexical), dict(dense)
-    if scale.background != USUAL:
-        meaning = {id: scale.background.usual(cosine) for id, cosine in dense}
+    words, meaning = dict(lexical), scale.background.usual(dense)
     # What a full list leaves out may have as much as its last; what a list that is not full leaves out has nothing.
     fewest, farthest = lexical[-1][1] if len(lexical) >= scale.pool else 0.0, meaning[dense[-1][0]] if dense else 0.0
     unit = _word(lexical, meaning[dense[0][0]] if dense else 0.0, scale) / math.log1p(max(1, scale.items))
@@ -324,7 +299,9 @@ def evidence(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> tuple[dict[st
         cosine, score = meaning.get(id, farthest), words.get(id, fewest)
         sums[id] = cosine + unit * score
         nearest = max(nearest, cosine + tells * score)
-    return sums, 1.0 / (1.0 + math.exp((KNOWN - nearest) / SPREAD))
+    confidence, best = 1.0 / (1.0 + math.exp((KNOWN - nearest) / SPREAD)), max(sums.values(), default=0.0)
+    scores = {id: confidence * max(0.0, total) / best if best > 0 else 0.0 for id, total in sums.items()}
+    return sorted(scores.items(), key=lambda pair: (-pair[1], -sums[pair[0]]))
 
 
 def _word(lexical: Ranked, nearest: float, scale: ScoreScale) -> float:
@@ -416,12 +393,6 @@ class Request:
         if self.mode == "hybrid" or self.reranker is not None or self.half_life:
             return max(POOL, 5 * self.k)
         return self.k + self.beyond
-
-    @property
-    def timed(self) -> bool:
-        """Return whether newer facts go before older ones that they contradict: not with a reranker, whose order wins, nor by
-        cosine alone."""
-        return self.mode != "dense" and self.reranker is None
 
     @property
     def of_others(self) -> bool:
@@ -623,14 +594,15 @@ class Search:
         request, out = self.request, []
         listed = self._candidates(queries)
         self.vectors = [asked.vector for asked in listed]
-        # Time looks at more than are asked for.
-        most = max(request.k + request.beyond, COMPARED if request.timed else 0)
+        # Newer facts go before older ones that they contradict: not with a reranker, whose order wins, nor by cosine alone.
+        timed = request.mode != "dense" and request.reranker is None
+        most = max(request.k + request.beyond, COMPARED if timed else 0)
         for asked in listed:
             ranked = asked.lexical or asked.dense
             if request.mode == "hybrid":
                 ranked = fuse(asked.lexical, asked.dense, asked.scale)
             hits = self._as_hits(asked, ranked, most)
-            if request.timed:  # hits beyond those that are compared do not change them
+            if timed:  # hits beyond those that are compared do not change them
                 near = max(request.k, COMPARED)
                 hits = [*newer_first(hits[:near], asked.terms, asked.query), *hits[near:]][: request.k + request.beyond]
             if request.mode != "lexical":

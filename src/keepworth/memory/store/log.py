@@ -13,7 +13,7 @@ from keepworth.episodes.errors import UnknownName
 from keepworth.memory.errors import InvalidFilter
 from keepworth.memory.item import Scope, whose
 from keepworth.memory.store import undo
-from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
+from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, select
 from keepworth.memory.store.decision_log import IN_EPISODE, SELECT, decision
 from keepworth.memory.store.rows import PARAMETERS, REWARD, SCOPE, from_json, inside, of_scopes, readable
 from keepworth.memory.store.schema import CREATED, OF_KIND
@@ -70,17 +70,13 @@ class News:
     items: int = -1
 
 
-def news_since(connection: AnyConnection, since: int) -> tuple[int, bool]:
-    """Return the number of the newest journal entry, and whether any entry after `since` concerns what is learned."""
-    query = f"SELECT (SELECT max(seq) FROM events), EXISTS(SELECT 1 FROM events WHERE {OF_KIND} AND seq > ?)"
-    newest, any_ = first(connection, query, (since,))
-    return newest or 0, bool(any_)
-
-
-def turned_back(connection: AnyConnection, since: int) -> bool:
-    """Return whether something was rolled back or erased after journal entry `since`."""
-    query = f"SELECT 1 FROM events WHERE {OF_KIND} AND kind IN ('ROLLBACK', 'PURGE') AND seq > ? LIMIT 1"
-    return scalar(connection, query, (since,)) is not None
+def news_since(connection: AnyConnection, since: int) -> tuple[int, bool, bool]:
+    """Return the number of the newest journal entry, whether any entry after `since` concerns what is learned, and whether one of
+    them rolled something back or erased it."""
+    after = f"EXISTS(SELECT 1 FROM events WHERE {OF_KIND} AND seq > ?"
+    query = f"SELECT (SELECT max(seq) FROM events), {after}), {after} AND kind IN ('ROLLBACK', 'PURGE'))"
+    newest, taught, turned_back = first(connection, query, (since, since))
+    return newest or 0, bool(taught), bool(turned_back)
 
 
 def news(

@@ -18,7 +18,7 @@ from keepworth.episodes import Operation, OperationKind
 from keepworth.memory.errors import InvalidText, Purged
 from keepworth.memory.memory import Memory
 from keepworth.memory.search import scope_words
-from keepworth.memory.search.index import CorpusStatistics, term_score
+from keepworth.memory.search.index import K1, B, CorpusStatistics
 from keepworth.memory.search.scope_words import ScopeWords
 from keepworth.memory.search.terms import (
     asked_terms,
@@ -171,7 +171,7 @@ def plainly(texts, asked, statistics):
         listed, score = terms(text), 0.0
         for term, count in Counter(listed).items():
             if term in weights:
-                score += term_score(count, len(listed), weights[term], mean)
+                score += weights[term] * count * (K1 + 1.0) / (count + K1 * (1.0 - B + B * len(listed) / mean))
         out.append((n, score))
     return out
 

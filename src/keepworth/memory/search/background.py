@@ -55,7 +55,7 @@ class Background:
     unrelated: float
 
     def usual(self, cosines: Iterable[tuple[str, float]]) -> dict[str, float]:
-        """Map cosines of this encoder, by id, to the scale of all-MiniLM-L6-v2, for which the thresholds of searches were chosen."""
+        """Map cosines by id to the scale of all-MiniLM-L6-v2, for which the thresholds of searches were chosen."""
         stretch = self.stretch
         return dict(cosines) if self == USUAL else {id: 1.0 - (1.0 - cosine) * stretch for id, cosine in cosines}
 

@@ -66,12 +66,14 @@ def total(one: CorpusStatistics, other: CorpusStatistics) -> CorpusStatistics:
     return CorpusStatistics(one.documents + other.documents, one.words + other.words, frequency)
 
 
-def term_score(count: int, length: int, weight: float, mean_length: float) -> float:
-    """Return one term's share of a document's BM25 score. `length` counts the words of the document, `weight` is the term's
-    inverse document frequency."""
-    if count == 0:
-        return 0.0
-    return weight * count * (K1 + 1.0) / (count + K1 * (1.0 - B + B * length / mean_length))
+def term_scores(words: Sequence[str], weights: Mapping[str, float], mean_length: float) -> dict[str, float]:
+    """Return what each term of a query that a document has adds to its BM25 score. `words` are the terms of the document,
+    `weights` the inverse document frequencies of the query's."""
+    counts: dict[str, int] = {}
+    for term in filter(weights.__contains__, words):
+        counts[term] = counts.get(term, 0) + 1
+    norm = K1 * (1.0 - B + B * len(words) / mean_length)
+    return {term: weights[term] * count * (K1 + 1.0) / (count + norm) for term, count in counts.items()}
 
 
 class InvertedIndex:

@@ -145,8 +145,8 @@ def _may_mean_one(one: str, other: str, values: tuple[list[str], list[str]], ask
     """Return whether a question may mean the value of one of two contradicting texts. None means that it names one of the values,
     or asks for something that neither text is about."""
     wanted = [group for group in asked.groups if min(map(weight, group)) == 1.0 and ASKING.isdisjoint(group)]
-    language = only_latin(terms_and_languages(one)[1])
-    first, second = set(terms(one, language)), set(terms(other, language))
+    listed, languages = terms_and_languages(one)
+    first, second = set(listed), set(terms(other, only_latin(languages)))
     both, either = first & second, first ^ second
     lacking = [group for group in wanted if both.isdisjoint(group)]
     if len(lacking) == len(wanted) or any(

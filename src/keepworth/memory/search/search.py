@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
@@ -16,7 +15,7 @@ from keepworth.memory.errors import InvalidFilter, InvalidText, MemoryProblem, u
 from keepworth.memory.item import Item, ItemKind, Status, Timestamp, checked_label, compact_json, member, timestamp
 from keepworth.memory.search.background import USUAL, Background
 from keepworth.memory.search.chunks import SHORT, spans
-from keepworth.memory.search.index import K1, CorpusStatistics, Embedder, term_score
+from keepworth.memory.search.index import K1, CorpusStatistics, Embedder, term_scores
 from keepworth.memory.search.newer import newer_first
 from keepworth.memory.search.terms import QueryTerms, asked_terms, weight
 from keepworth.memory.search.terms import terms as terms_of
@@ -750,13 +749,8 @@ class Search:
         )
         out = []
         for hit in hits:
-            words = terms_of(hit.item.indexed_text)
-            counts = Counter(words)
-            parts = {
-                term: term_score(counts[term], len(words), weights[term], mean_length)
-                for term in asked.terms
-                if term in counts
-            }
+            scores = term_scores(terms_of(hit.item.indexed_text), weights, mean_length)
+            parts = {term: scores[term] for term in asked.terms if term in scores}
             out.append(replace(hit, why=Explanation(by_words.get(hit.id), by_meaning.get(hit.id), parts)))
         return out
 

@@ -217,7 +217,7 @@ def telling(term: str) -> bool:
 def words(text: str) -> list[str]:
     """Return the stems of all words as if they were English, in order; single characters in scripts without spaces."""
     if text.isascii():
-        return terms(text, _PLAIN)
+        return list(map(_stems(_PLAIN).__getitem__, latin_words(text)))
     return [
         word
         for run, script in _runs(text)

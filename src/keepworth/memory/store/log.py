@@ -195,13 +195,6 @@ class _OnFile:
         return Record(id, home, task, person, acted, tuple(rewards))
 
 
-def credited(choices: Sequence[Choice], value: float) -> list[tuple[Choice, float, float]]:
-    """Return (choice, reward, weight) for each choice: its own reward with weight 1, or `value` with weight 1 over the number of
-    choices that share it."""
-    shared = sum(not math.isfinite(choice.reward) for choice in choices)
-    return [(c, c.reward, 1.0) if math.isfinite(c.reward) else (c, value, 1.0 / shared) for c in choices]
-
-
 def single(connection: AnyConnection, decision: str) -> Choice | None:
     """Return a decision by its id, inside an episode or outside, or None."""
     row = first(connection, f"{_CHOICE} FROM decisions WHERE id = ?", (decision,))

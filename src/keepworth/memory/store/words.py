@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.memory.search.index import CorpusStatistics, term_score
+from keepworth.memory.search.index import CorpusStatistics, term_scores
 from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.search.terms import terms_of_many
 from keepworth.memory.store.connection import AnyConnection
@@ -185,12 +185,8 @@ class RankedTexts:
         weights, mean = statistics.weights(terms)
         out = []
         for n, text in texts.items():
-            listed = terms_in[text]
-            length, score = len(listed), 0.0
-            counts: dict[str, int] = {}
-            for term in filter(weights.__contains__, listed):
-                counts[term] = counts.get(term, 0) + 1
-            for term, count in counts.items():
-                score += term_score(count, length, weights[term], mean)
+            score = 0.0
+            for part in term_scores(terms_in[text], weights, mean).values():
+                score += part
             out.append((n, score))
         return out

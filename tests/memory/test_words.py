@@ -17,7 +17,7 @@ from benchmarks.memory.engine import lexical_overlap
 from keepworth.episodes import Operation, OperationKind
 from keepworth.memory.errors import InvalidText, Purged
 from keepworth.memory.memory import Memory
-from keepworth.memory.search import scope_words
+from keepworth.memory.search import index, scope_words
 from keepworth.memory.search.index import K1, B, CorpusStatistics
 from keepworth.memory.search.scope_words import ScopeWords
 from keepworth.memory.search.terms import (
@@ -183,10 +183,10 @@ def plainly(texts, asked, statistics):
     st.integers(1, 3),
 )
 def test_terms_that_are_remembered_or_of_one_language_give_the_same_scores(stored, questions, held):
-    ranked = words.RankedTexts()
+    ranked = index.RankedTexts()
     texts = dict(enumerate(stored, start=1))
     languages = frozenset().union(*(terms_and_languages(text)[1] for text in stored))
-    before, words.HELD = words.HELD, held
+    before, index.HELD = index.HELD, held
     try:
         for question in [*questions, *questions]:
             asked = asked_terms(question, languages)
@@ -195,7 +195,7 @@ def test_terms_that_are_remembered_or_of_one_language_give_the_same_scores(store
             found = ranked.scores(texts, asked, known, only_latin(languages))
             assert found == plainly(texts, asked, known)
     finally:
-        words.HELD = before
+        index.HELD = before
 
 
 @pytest.mark.parametrize("language", ["english", "german"])
@@ -205,7 +205,7 @@ def test_where_texts_are_of_one_language_nobody_asks_which(language, m: Memory, 
     m.add_many(one)
     hits = m.search(" ".join(one), top_k=20, mode="lexical")
     assert len(hits) == len(one)
-    m.store.derived.ranked_texts = words.RankedTexts()
+    m.store.derived.ranked_texts = index.RankedTexts()
     monkeypatch.setattr("keepworth.memory.search.terms.classify", None)  # would fail
     again = m.search(" ".join(one), top_k=20, mode="lexical")
     assert [(hit.id, hit.score) for hit in again] == [(hit.id, hit.score) for hit in hits]

@@ -41,8 +41,7 @@ from keepworth.memory.item import (
     timestamp,
 )
 from keepworth.memory.operations import Act, Draft, OperationOutcome, execute, renamed_act
-from keepworth.memory.search.index import CorpusStatistics, Embedder, InvertedIndex, total
-from keepworth.memory.search.scan import best, cosines
+from keepworth.memory.search.index import CorpusStatistics, Embedder, InvertedIndex, best, cosines, total
 from keepworth.memory.search.search import Hit, Ranked, Request, Search, SearchOptions, checked_query, requested
 from keepworth.memory.search.where import Filter
 

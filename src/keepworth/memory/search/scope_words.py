@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.memory.search.index import CorpusStatistics, InvertedIndex
-from keepworth.memory.search.scan import in_mask
+from keepworth.memory.search.index import CorpusStatistics, InvertedIndex, in_mask
 
 if TYPE_CHECKING:
     from keepworth.memory.search.columns import Mask

@@ -19,7 +19,7 @@ import numpy as np
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import Scope
 from keepworth.memory.search.columns import MetadataColumns, corrected
-from keepworth.memory.search.index import Block, DenseIndex
+from keepworth.memory.search.index import Block, DenseIndex, RankedTexts
 from keepworth.memory.search.scope_words import LARGEST, ScopeWords
 from keepworth.memory.search.terms import only_latin, terms_and_languages
 from keepworth.memory.search.where import ITEM, MISSING, Field, Filter, with_facts
@@ -28,7 +28,7 @@ from keepworth.memory.store.connection import AMONG, AnyConnection, among, first
 from keepworth.memory.store.decision_log import newest_purge
 from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
 from keepworth.memory.store.rows import NAMED, VECTORS
-from keepworth.memory.store.words import RankedTexts, WordStatistics
+from keepworth.memory.store.words import WordStatistics
 
 if TYPE_CHECKING:
     from keepworth.episodes.arrays import Numbers, Vectors

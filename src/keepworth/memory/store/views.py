@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keepworth.memory.item import EVERYWHERE, HASH_MODULUS, Item, Scope, content_digest, duplicate_key
-from keepworth.memory.search.index import CorpusStatistics, InvertedIndex
-from keepworth.memory.search.scan import best
+from keepworth.memory.search.index import CorpusStatistics, InvertedIndex, best
 from keepworth.memory.search.search import Ranked
 from keepworth.memory.search.terms import only_latin
 from keepworth.memory.search.where import Filter

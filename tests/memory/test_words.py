@@ -27,7 +27,6 @@ from keepworth.memory.search.terms import (
     term_count,
     terms,
     terms_and_languages,
-    weight,
 )
 from keepworth.memory.store import decision_log, fts5, log, transaction, words
 from keepworth.memory.store.connection import select
@@ -238,9 +237,11 @@ def test_a_scope_most_of_whose_rows_count_no_more_is_read_anew() -> None:
     held.change(1, 2, None)
     for number in (3, 4, 5):
         held.change(1, number, f"tea n{number}")
-    found = held.scores([1], ["tea", "rain"], CorpusStatistics(4, 8, {"tea": 4}), 3)
+    found = held.scores([1], asked_terms("tea rain", ()), CorpusStatistics(4, 8, {"tea": 4}), 3)
     assert [number for number, _ in found or []] == [1, 3, 4]
-    assert held.scores([1, 2], ["tea"], CorpusStatistics(4, 8, {"tea": 4}), 3) is None  # the second is not held
+    assert (
+        held.scores([1, 2], asked_terms("tea", ()), CorpusStatistics(4, 8, {"tea": 4}), 3) is None
+    )  # the second is not held
     for _ in range(80):
         held.change(1, 3, "tea")
     assert held.missing([1]) == [1]
@@ -413,8 +414,7 @@ def test_english_forms() -> None:
     assert terms("allergies") == terms("allergic") == ["allerg"]
     assert terms("She went home") == terms("she goes home")
     assert terms("running ran runs") == ["run"] * 3
-    assert weight("the") == 0.2
-    assert weight("dog") == 1.0
+    assert asked_terms("the dog", ()).weights == {"the": 0.2, "dog": 1.0}
 
 
 def test_pairs_of_characters() -> None:

@@ -24,7 +24,7 @@ from keepworth.episodes.vectors import RecentVectors
 from keepworth.memory.errors import InvalidVector
 from keepworth.memory.search.background import Background, background
 from keepworth.memory.search.chunks import part_length, parts
-from keepworth.memory.search.terms import QueryTerms, terms_and_languages, terms_of_many, weight
+from keepworth.memory.search.terms import QueryTerms, terms_and_languages, terms_of_many
 from keepworth.memory.search.terms import terms as terms_of
 
 if TYPE_CHECKING:
@@ -50,15 +50,15 @@ class CorpusStatistics:
     words: int
     frequency: Mapping[str, int]
 
-    def weights(self, terms: Sequence[str]) -> tuple[dict[str, float], float]:
+    def weights(self, terms: QueryTerms) -> tuple[dict[str, float], float]:
         """Return the weight of each term and the mean length of a document (1 for an empty collection). The weight is the inverse
-        document frequency of the term's group, multiplied by `FUNCTION_WORD` for function words."""
+        document frequency of the term's group, multiplied by what the term counts in the query."""
         count = self.documents
         weights: dict[str, float] = {}
-        for group in terms.groups if isinstance(terms, QueryTerms) else ((term,) for term in terms):
+        for group in terms.groups:
             n = min(count, sum(self.frequency.get(term, 0) for term in group))
             rarity = math.log(1.0 + (count - n + 0.5) / (n + 0.5))
-            weights.update((term, rarity * weight(term)) for term in group)
+            weights.update((term, rarity * terms.weights[term]) for term in group)
         return weights, (self.words / count if count else 0.0) or 1.0
 
 
@@ -143,7 +143,7 @@ class InvertedIndex:
         hidden_words = sum(self.lengths[row] for row in hidden)
         return CorpusStatistics(len(self.lengths) - len(hidden), self.words - hidden_words, frequency)
 
-    def scores(self, terms: Sequence[str], statistics: CorpusStatistics) -> Floats:
+    def scores(self, terms: QueryTerms, statistics: CorpusStatistics) -> Floats:
         """Return the BM25 score of every row, hidden ones included; 0 for rows without a query term. Shape (rows,)."""
         out = np.zeros(len(self.lengths))
         if not statistics.documents or not self.lengths:
@@ -174,7 +174,7 @@ class RankedTexts:
         self._terms: dict[str, tuple[str, ...]] = {}
 
     def scores(
-        self, texts: Mapping[int, str], terms: Sequence[str], statistics: CorpusStatistics, latin: str | None
+        self, texts: Mapping[int, str], terms: QueryTerms, statistics: CorpusStatistics, latin: str | None
     ) -> list[tuple[int, float]]:
         """Return (number, BM25) of each text, scored as by `InvertedIndex.scores`. For `latin`, see `terms.terms`."""
         terms_in = {text: cached for text in texts.values() if (cached := self._terms.get(text)) is not None}

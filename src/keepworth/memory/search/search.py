@@ -17,7 +17,7 @@ from keepworth.memory.search.background import USUAL, Background
 from keepworth.memory.search.chunks import SHORT, spans
 from keepworth.memory.search.index import K1, CorpusStatistics, Embedder, term_scores
 from keepworth.memory.search.newer import newer_first
-from keepworth.memory.search.terms import QueryTerms, asked_terms, weight
+from keepworth.memory.search.terms import QueryTerms, asked_terms
 from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.search.where import Filter, Where, narrowed, parsed
 
@@ -274,7 +274,7 @@ class ScoreScale:
     def of(cls, statistics: CorpusStatistics, terms: QueryTerms, pool: int, background: Background) -> ScoreScale:
         weights, _ = statistics.weights(terms)
         most = (K1 + 1.0) * sum(weights[group[0]] for group in terms.groups)
-        words = sum(weight(group[0]) == 1.0 for group in terms.groups)
+        words = sum(terms.weights[group[0]] == 1.0 for group in terms.groups)
         return cls(statistics.documents, most, pool, words, background)
 
 
@@ -537,7 +537,7 @@ class Corpus(Protocol):
 
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics: ...
     def by_words(
-        self, terms: Sequence[str], count: int, statistics: CorpusStatistics, where: Filter | None = None
+        self, terms: QueryTerms, count: int, statistics: CorpusStatistics, where: Filter | None = None
     ) -> Ranked:
         """Return the `count` best items by BM25 with these statistics of all that is ranked together. Items without a query term
         are left out."""

@@ -92,17 +92,16 @@ def languages() -> frozenset[str]:
 
 
 class QueryTerms(list[str]):
-    """The terms of a question.
+    """The terms of a question. groups: for each word of the question the terms that stand for it; weights: what each term counts,
+    less than 1 for function words and question words."""
 
-    Args:
-        groups: For each word of the question the terms that stand for it.
-    """
-
-    __slots__ = ("groups",)
+    __slots__ = ("groups", "weights")
 
     def __init__(self, groups: Iterable[Sequence[str]]) -> None:
         self.groups = tuple(dict.fromkeys(map(tuple, groups)))
         super().__init__(dict.fromkeys(term for group in self.groups for term in group))
+        light = _light_terms()
+        self.weights = {term: FUNCTION_WORD if term in light else 1.0 for term in self}
 
 
 def terms(text: str, latin: str | None = None) -> list[str]:
@@ -202,11 +201,6 @@ ASKING = (
 @cache
 def _light_terms() -> frozenset[str]:
     return _function_terms().union(stem for word in ASKING.split() for stem in _stemmed(_PLAIN, word))
-
-
-def weight(term: str) -> float:
-    """Return the weight of a term: less than 1 for function words and question words."""
-    return FUNCTION_WORD if term in _light_terms() else 1.0
 
 
 def telling(term: str) -> bool:

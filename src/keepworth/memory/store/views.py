@@ -11,7 +11,7 @@ import numpy as np
 from keepworth.memory.item import EVERYWHERE, HASH_MODULUS, Item, Scope, content_digest, duplicate_key
 from keepworth.memory.search.index import CorpusStatistics, InvertedIndex, best
 from keepworth.memory.search.search import Ranked
-from keepworth.memory.search.terms import only_latin
+from keepworth.memory.search.terms import QueryTerms, only_latin
 from keepworth.memory.search.where import Filter
 from keepworth.memory.store import rows
 from keepworth.memory.store.connection import AMONG, among, select
@@ -79,7 +79,7 @@ class ScopeView:
 
     def by_words(
         self,
-        terms: Sequence[str],
+        terms: QueryTerms,
         count: int,
         statistics: CorpusStatistics,
         where: Filter | None = None,
@@ -209,7 +209,7 @@ class Snapshot:
 
     def by_words(
         self,
-        terms: Sequence[str],
+        terms: QueryTerms,
         count: int,
         statistics: CorpusStatistics,
         where: Filter | None,
@@ -278,6 +278,6 @@ class _Drift:
             {term: count for term, count in frequency.items() if count > 0},
         )
 
-    def lexical(self, terms: Sequence[str], statistics: CorpusStatistics) -> Ranked:
+    def lexical(self, terms: QueryTerms, statistics: CorpusStatistics) -> Ranked:
         scores = self.index.scores(terms, statistics)
         return [(self.current[row].id, float(scores[row])) for row in best(scores, len(self.current))]

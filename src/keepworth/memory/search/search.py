@@ -548,15 +548,13 @@ class Corpus(Protocol):
 
 @dataclass(slots=True)
 class Asked:
-    """The state of one query during a search: its rankings by words and by meaning, the scale of its BM25 scores, and its unit
-    vector, if one was needed."""
+    """The state of one query during a search: its rankings by words and by meaning, and its unit vector, if one was needed."""
 
     query: str
     terms: QueryTerms
     statistics: CorpusStatistics = field(default_factory=lambda: CorpusStatistics(0, 0, {}))
     lexical: Ranked = field(default_factory=list)
     dense: Ranked = field(default_factory=list)
-    scale: ScoreScale = ScoreScale(0, 0, 0)
     vector: Vectors | None = None
 
 
@@ -599,7 +597,9 @@ class Search:
         for asked in listed:
             ranked = asked.lexical or asked.dense
             if request.mode == "hybrid":
-                ranked = fuse(asked.lexical, asked.dense, asked.scale)
+                background = self.embedder.background if self.embedder is not None and asked.dense else USUAL
+                scale = ScoreScale.of(asked.statistics, asked.terms, request.pool, background)
+                ranked = fuse(asked.lexical, asked.dense, scale)
             hits = self._as_hits(asked, ranked, most)
             if timed:  # hits beyond those that are compared do not change them
                 near = max(request.k, COMPARED)
@@ -664,11 +664,6 @@ class Search:
                 deeper = partial(ranked.by_meaning, encoded[index : index + 1], where=where)
                 listed[index].vector = encoded[index]
                 listed[index].dense = self._admit(lambda reach, deeper=deeper: deeper(reach)[0], reach, first)  # type: ignore[misc]
-        if embedder is not None and request.mode == "hybrid":
-            measured = any(asked.dense for asked in listed)
-            background = embedder.background if measured else USUAL
-            for asked in listed:
-                asked.scale = ScoreScale.of(asked.statistics, asked.terms, request.pool, background)
         return listed
 
     def _admit(self, rank: Callable[[int], Ranked], reach: int, first: Ranked | None = None) -> Ranked:

@@ -56,7 +56,7 @@ class CorpusState:
 
 # Subqueries, so that there is one row even without an event or a vector set.
 _STATE = (
-    "SELECT e.seq, e.chain, (SELECT through FROM indexed), (SELECT made FROM vector_sets WHERE id = ?) FROM (SELECT 1) AS one "
+    f"SELECT e.seq, {NAMED}, (SELECT through FROM indexed), (SELECT made FROM vector_sets WHERE id = ?) FROM (SELECT 1) AS one "
     "LEFT JOIN (SELECT seq, chain FROM events ORDER BY seq DESC LIMIT 1) AS e ON true"
 )
 
@@ -191,7 +191,7 @@ class Derived:
         before = self._corpus  # read once, as another thread may replace it meanwhile
         if before is not None and before.state == state:
             return before
-        seq, name = state[0] or 0, rows.named(state[1]).hex()
+        seq, name = state[0] or 0, state[1]
         documents, words = self._scope_sums.at(connection, seq, name)
         read, tail = before.tail if before is not None else {}, {}
         languages = {str(name) for (name,) in select(connection, "SELECT name FROM languages")}

@@ -130,25 +130,26 @@ class _OnFile:
     """The rows of some episodes and decisions."""
 
     def __init__(self, connection: AnyConnection, episodes: Collection[str], decisions: Collection[str]) -> None:
-        def read(query: str, ids: Collection[str]) -> list[tuple[Any, ...]]:
-            return select(connection, query.format(AMONG), (among(ids),)) if ids else []
-
-        episodes = [id for id in episodes if id]
-        begun = read("SELECT id, scope, task, person FROM episodes WHERE id {} AND outcome <> 'erased'", episodes)
-        self._episodes: dict[str, tuple[int, str, str]] = {id: (home, task, person) for id, home, task, person in begun}
+        self._episodes: dict[str, tuple[int, str, str]] = {}
         self._choices: dict[str, list[tuple[Any, ...]]] = {}
-        of_episode = f"{_CHOICE}, episode FROM decisions WHERE episode {{}} AND episode <> '' ORDER BY n"
-        for *row, episode in read(of_episode, self._episodes):
-            self._choices.setdefault(episode, []).append(tuple(row))
         self._entries: dict[str, list[tuple[int, str, str | None]]] = {}
-        written = (
-            "SELECT episode, seq, kind, payload FROM events WHERE episode {} AND episode <> '' AND "
-            f"(kind = '{REWARD}' OR (kind = '{PARAMETERS}' AND payload IS NOT NULL)) ORDER BY seq"
-        )
-        for episode, seq, kind, payload in read(written, self._episodes):
-            self._entries.setdefault(episode, []).append((seq, kind, payload))
-        alone = read(f"{_CHOICE} FROM decisions WHERE id {{}}", [id for id in decisions if id])
-        self._alone: dict[str, tuple[Any, ...]] = {row[0]: row for row in alone}
+        self._alone: dict[str, tuple[Any, ...]] = {}
+        if single := [id for id in decisions if id]:
+            alone = select(connection, f"{_CHOICE} FROM decisions WHERE id {AMONG}", (among(single),))
+            self._alone = {row[0]: row for row in alone}
+        if begun := [id for id in episodes if id]:
+            query = f"SELECT id, scope, task, person FROM episodes WHERE id {AMONG} AND outcome <> 'erased'"
+            self._episodes = {id: tuple(row) for id, *row in select(connection, query, (among(begun),))}
+            there = (among(self._episodes),)
+            query = f"{_CHOICE}, episode FROM decisions WHERE episode {AMONG} AND episode <> '' ORDER BY n"
+            for *row, episode in select(connection, query, there):
+                self._choices.setdefault(episode, []).append(tuple(row))
+            query = (
+                f"SELECT episode, seq, kind, payload FROM events WHERE episode {AMONG} AND episode <> '' AND "
+                f"(kind = '{REWARD}' OR (kind = '{PARAMETERS}' AND payload IS NOT NULL)) ORDER BY seq"
+            )
+            for episode, seq, kind, payload in select(connection, query, there):
+                self._entries.setdefault(episode, []).append((seq, kind, payload))
 
     def about(self, reward: News, gone: undo.Ranges) -> About:
         items = -1 if reward.decision else reward.items

@@ -213,11 +213,11 @@ class Derived:
 
     def near(
         self, vectors: Vectors, count: int, scope: Scope, nobody: bool = False, where: Filter | None = None
-    ) -> list[list[tuple[int, float]]] | None:
-        """Return, for each query, the `count` best current items as (item number, cosine); None if there are no vectors."""
+    ) -> list[list[tuple[int, float]]]:
+        """Return, for each query, the `count` best current items as (item number, cosine)."""
         with self.database.reading() as connection:
             if self._store.set_id is None and not self._store.find_set(connection):
-                return None
+                return [[] for _ in vectors]
             inside, mask = self._store.scope_ids(connection, scope, nobody), self.mask(connection, where)
             asked, self._asked = self._asked, True
             result = None if asked else self._once(connection, vectors, count, inside, mask)

@@ -121,8 +121,6 @@ class ScopeView:
         self, vectors: Vectors, count: int, where: Filter | None = None, hidden: Collection[str] = ()
     ) -> list[Ranked]:
         ranked = self.store.derived.near(vectors, count + len(hidden), self.scope, self.nobody, where)
-        if ranked is None:
-            return [[] for _ in vectors]
         return [[(f"m{n}", score) for n, score in line if f"m{n}" not in hidden][:count] for line in ranked]
 
 

@@ -318,11 +318,8 @@ class RewardRecord:
         """
         shown = [intern(id) for id in shown]  # many rows name the same items
         roles = roles if self.roles and action and roles is not None else ()
-        decision, unit, earned = (
-            trial.decision,
-            trial.unit or trial.decision,
-            min(max(reward, self.bounds[0]), self.bounds[1]),
-        )
+        decision, unit = trial.decision, trial.unit or trial.decision
+        earned = min(max(reward, self.bounds[0]), self.bounds[1])
         self.ledger.add(unit, decision, earned, weight, shown, trial.odds, trial.expected, self._total, self.bounds, by)
         reward = self._scaled(earned)
         again = bool(decision) and self._places.get(decision, -1) >= self._first
@@ -877,10 +874,6 @@ class RewardRecord:
 
     # The ledger.
 
-    def account(self, item: str) -> Account | None:
-        """Return the ledger's account of an item, or None if chance never decided about it."""
-        return self.ledger.account(item, self.span, since=self._since)
-
     @property
     def span(self) -> float:
         return self.bounds[1] - self.bounds[0]
@@ -904,7 +897,8 @@ class RewardRecord:
             number = self._numbered.get(id, 0)
             seen, earned = self._sums[number, 6:].tolist() if number else (0.0, 0.0)
             success = self.in_rewards(earned / seen) if seen else math.nan
-            measured = self.account(id) or account(id, *(_NOTHING,) * 4, self.span)
+            measured = self.ledger.account(id, self.span, since=self._since)
+            measured = measured or account(id, *(_NOTHING,) * 4, self.span)
             result.append(replace(measured, success=success, usual=usual, seen=seen))
         return result
 

@@ -16,7 +16,7 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
 from keepworth.memory.overlay import Bank
 from keepworth.memory.search.background import SENTENCES
-from keepworth.memory.search.scan import best
+from keepworth.memory.search.index import best
 from keepworth.memory.search.search import ScoreScale, fuse
 from tests.memory.helpers import WordEncoder
 

@@ -302,5 +302,5 @@ def test_the_chain_survives_what_is_erased_and_proves_no_guess_of_it(path: Path)
         assert check(m.store) == []
     after = chains(path)
     assert after[0] == before[0]
-    assert after[1] == rows.named(before[1])  # no salt, so no guess can be tried
+    assert after[1] == before[1][: rows.DIGEST]  # no salt, so no guess can be tried
     assert after[2] == before[2]

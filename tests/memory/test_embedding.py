@@ -22,13 +22,11 @@ from keepworth.episodes import EncoderIdentity
 from keepworth.memory.by_name import encoder
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.search import scan
+from keepworth.memory.search import index
 from keepworth.memory.search.background import SENTENCES, USUAL, Background, measured
 from keepworth.memory.search.chunks import CHUNK, LONG, PART, WIDE, part_length, parts, spans
-from keepworth.memory.search.index import DenseIndex, Embedder
-from keepworth.memory.search.scan import CACHED, MANY, cosines
+from keepworth.memory.search.index import CACHED, MANY, DenseIndex, Embedder, RankedTexts, cosines
 from keepworth.memory.store.maintenance import check
-from keepworth.memory.store.words import RankedTexts
 from tests.memory.helpers import WordEncoder, finds, rows
 from tests.memory.test_fork import forked
 
@@ -81,9 +79,9 @@ def test_a_hybrid_search_reads_words_while_the_query_is_encoded(path, monkeypatc
 AT_EXIT = """
 import atexit, sys
 from keepworth import Memory
-from keepworth.memory.search import scan
+from keepworth.memory.search import index
 
-scan.SHARE = 4
+index.SHARE = 4
 m = Memory(encoder="hashing:16", policy=None)
 m.add_many([f"note {n}" for n in range(20)])
 atexit.register(lambda: print(m.search("note 7", mode=sys.argv[1], top_k=1)[0].text))
@@ -101,8 +99,8 @@ def test_a_process_that_may_have_no_more_threads_searches_and_learns(mode, monke
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    scan.threads.cache_clear()
-    monkeypatch.setattr(scan, "SHARE", 4)
+    index.threads.cache_clear()
+    monkeypatch.setattr(index, "SHARE", 4)
     with Memory(encoder=WordEncoder()) as m:
         m.add_many([f"note {n}" for n in range(20)])
         monkeypatch.setattr(threading.Thread, "start", refuse)
@@ -299,7 +297,7 @@ QUESTIONS = [
 def test_the_usual_background_is_that_of_the_default_encoder():
     assert measured(Embedder(encoder("minilm"))).unrelated == pytest.approx(USUAL.unrelated, abs=1e-4)
     assert Embedder(encoder("minilm")).background is USUAL
-    assert USUAL.usual(0.3) == 0.3
+    assert USUAL.usual([("a", 0.3)]) == {"a": 0.3}
     assert part_length(USUAL) == PART
 
 
@@ -341,7 +339,7 @@ def test_it_is_measured_once_and_only_where_words_and_meaning_are_added_up():
 def test_parts_count_as_they_do_by_the_default_encoder(path: Path):
     """Of an encoder that finds everything alike, a vector of three quarters would be farther than any whole text."""
     narrow = Background(0.75)
-    assert narrow.usual(part_length(narrow) * narrow.native(0.5)) == pytest.approx(PART * 0.5)
+    assert narrow.usual([("a", part_length(narrow) * narrow.native(0.5))])["a"] == pytest.approx(PART * 0.5)
     long = " ".join(f"Room {number} is for storage of chairs." for number in range(60))
     long += "\n\nThe spare key is under the blue pot."
     with Memory(path, encoder=Narrow(encoder("minilm"), 0.7), policy=None) as memory:
@@ -370,8 +368,8 @@ def test_they_are_those_of_a_matrix_product(rows, queries, dimension, share, see
     asked = draw.integers(-16, 17, (queries, dimension)).astype(np.float32) / 16
     exact = asked.astype(np.float64) @ matrix.T.astype(np.float64)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scan, "SHARE", share)
-        patch.setattr(scan, "READERS", 4)
+        patch.setattr(index, "SHARE", share)
+        patch.setattr(index, "READERS", 4)
         found = cosines(asked, matrix)
     assert found.dtype == np.float32
     assert np.array_equal(found, exact)
@@ -413,9 +411,9 @@ def test_the_same_items_are_found_ties_in_order_of_arrival(count, queries, kept,
 @pytest.mark.parametrize("readers", [1, 3])
 @pytest.mark.parametrize("queries", [1, 3])
 def test_equal_rows_have_equal_scores_wherever_they_stand(queries, readers, monkeypatch):
-    monkeypatch.setattr(scan, "CACHED", 7)
-    monkeypatch.setattr(scan, "SHARE", 20)
-    monkeypatch.setattr(scan, "READERS", readers)
+    monkeypatch.setattr(index, "CACHED", 7)
+    monkeypatch.setattr(index, "SHARE", 20)
+    monkeypatch.setattr(index, "READERS", readers)
     draw = np.random.default_rng(0)
     row = draw.standard_normal(385).astype(np.float32)
     asked = draw.standard_normal((queries, 385)).astype(np.float32)

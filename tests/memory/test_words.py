@@ -17,8 +17,8 @@ from benchmarks.memory.engine import lexical_overlap
 from keepworth.episodes import Operation, OperationKind
 from keepworth.memory.errors import InvalidText, Purged
 from keepworth.memory.memory import Memory
-from keepworth.memory.search import scope_words
-from keepworth.memory.search.index import CorpusStatistics, term_score
+from keepworth.memory.search import index, scope_words
+from keepworth.memory.search.index import K1, B, CorpusStatistics
 from keepworth.memory.search.scope_words import ScopeWords
 from keepworth.memory.search.terms import (
     asked_terms,
@@ -27,7 +27,6 @@ from keepworth.memory.search.terms import (
     term_count,
     terms,
     terms_and_languages,
-    weight,
 )
 from keepworth.memory.store import decision_log, fts5, log, transaction, words
 from keepworth.memory.store.connection import select
@@ -171,7 +170,7 @@ def plainly(texts, asked, statistics):
         listed, score = terms(text), 0.0
         for term, count in Counter(listed).items():
             if term in weights:
-                score += term_score(count, len(listed), weights[term], mean)
+                score += weights[term] * count * (K1 + 1.0) / (count + K1 * (1.0 - B + B * len(listed) / mean))
         out.append((n, score))
     return out
 
@@ -183,10 +182,10 @@ def plainly(texts, asked, statistics):
     st.integers(1, 3),
 )
 def test_terms_that_are_remembered_or_of_one_language_give_the_same_scores(stored, questions, held):
-    ranked = words.RankedTexts()
+    ranked = index.RankedTexts()
     texts = dict(enumerate(stored, start=1))
     languages = frozenset().union(*(terms_and_languages(text)[1] for text in stored))
-    before, words.HELD = words.HELD, held
+    before, index.HELD = index.HELD, held
     try:
         for question in [*questions, *questions]:
             asked = asked_terms(question, languages)
@@ -195,7 +194,7 @@ def test_terms_that_are_remembered_or_of_one_language_give_the_same_scores(store
             found = ranked.scores(texts, asked, known, only_latin(languages))
             assert found == plainly(texts, asked, known)
     finally:
-        words.HELD = before
+        index.HELD = before
 
 
 @pytest.mark.parametrize("language", ["english", "german"])
@@ -205,7 +204,7 @@ def test_where_texts_are_of_one_language_nobody_asks_which(language, m: Memory, 
     m.add_many(one)
     hits = m.search(" ".join(one), top_k=20, mode="lexical")
     assert len(hits) == len(one)
-    m.store.derived.ranked_texts = words.RankedTexts()
+    m.store.derived.ranked_texts = index.RankedTexts()
     monkeypatch.setattr("keepworth.memory.search.terms.classify", None)  # would fail
     again = m.search(" ".join(one), top_k=20, mode="lexical")
     assert [(hit.id, hit.score) for hit in again] == [(hit.id, hit.score) for hit in hits]
@@ -238,9 +237,11 @@ def test_a_scope_most_of_whose_rows_count_no_more_is_read_anew() -> None:
     held.change(1, 2, None)
     for number in (3, 4, 5):
         held.change(1, number, f"tea n{number}")
-    found = held.scores([1], ["tea", "rain"], CorpusStatistics(4, 8, {"tea": 4}), 3)
+    found = held.scores([1], asked_terms("tea rain", ()), CorpusStatistics(4, 8, {"tea": 4}), 3)
     assert [number for number, _ in found or []] == [1, 3, 4]
-    assert held.scores([1, 2], ["tea"], CorpusStatistics(4, 8, {"tea": 4}), 3) is None  # the second is not held
+    assert (
+        held.scores([1, 2], asked_terms("tea", ()), CorpusStatistics(4, 8, {"tea": 4}), 3) is None
+    )  # the second is not held
     for _ in range(80):
         held.change(1, 3, "tea")
     assert held.missing([1]) == [1]
@@ -413,8 +414,7 @@ def test_english_forms() -> None:
     assert terms("allergies") == terms("allergic") == ["allerg"]
     assert terms("She went home") == terms("she goes home")
     assert terms("running ran runs") == ["run"] * 3
-    assert weight("the") == 0.2
-    assert weight("dog") == 1.0
+    assert asked_terms("the dog", ()).weights == {"the": 0.2, "dog": 1.0}
 
 
 def test_pairs_of_characters() -> None:

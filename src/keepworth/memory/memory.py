@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakValueDictionary
 
-from keepworth.episodes.episode import Episode
+from keepworth.episodes.episode import Decision, DecisionKind, Episode
 from keepworth.episodes.model import Encoder
 from keepworth.memory import by_name
 from keepworth.memory.changing import Changes
@@ -328,30 +328,44 @@ class Memory(Changes):
         request = requested(top_k, usual, given, 0 if learning is None else NEARBY)
         if self.store.scan is not None:  # the log of queries holds no secrets either
             ask = ask.without_secrets(self.store.scan.redacted)
-        if learning is not None:
-            chosen = self._chosen_by_policy(learning, ask, seen, request, given.get("mode"))
+        mode = given.get("mode")
+        if learning is not None and not learning.searches:
+            chosen = self._retrieved(learning, ask, seen, request, mode)
         else:
-            hits = self._find(ask, seen, request)[0]
+            hits, vector, head = self._find(ask, seen, request)
             listed = tuple((hit.item.id, hit.score) for hit in hits)
-            chosen = Chosen(Hits(hits[:top_k], policy=f"static:{request.mode}"), listed, partial(asked, ask, top_k))
+            if learning is not None:
+                chosen = learning.among(ask, hits, listed, top_k, vector, head, by_words=mode == "lexical")
+            else:
+                chosen = Chosen(Hits(hits[:top_k], policy=f"static:{request.mode}"), listed, partial(asked, ask, top_k))
         scope = self.scopes.asking(options.get("agent_id", ""), options.get("session_id", ""), seen=seen)
         live = self._live.get(episode) if episode else None
         if live is not None and scope.contains(live.scope):
             scope = live.scope
-        if not self.read_only and (episode or self._logs):
-            chosen.hits.decision = new_id("d")
-            at, decision, vector = self._clock(), chosen.decision(ask), chosen.vector
+        shown = chosen.hits
+        if (episode or self._logs) and not self.store.database.read_only:
+            shown.decision, at, packed = new_id("d"), self._clock(), chosen.vector
+            decision = Decision(
+                id=shown.decision,
+                kind=DecisionKind.SEARCH,
+                query=ask.text[:10_000],
+                candidates=chosen.candidates,
+                chosen=tuple(hit.item.id for hit in shown),
+                propensity=shown.propensity,
+                policy=shown.policy,
+                step=ask.step,
+            )
 
             def entry() -> Logged:
-                return Logged(at, scope, episode, decision, chosen.details(), vector() if vector else None)
+                return Logged(at, scope, episode, decision, chosen.details(), packed() if packed else None)
 
             if episode:
                 self._decisions.write([entry()])
             else:
                 self._decisions.later(entry)
-        if live is not None and chosen.hits.decision:
-            live._waiting.append(chosen.hits.decision)
-        return chosen.hits
+        if live is not None and shown.decision:
+            live._waiting.append(shown.decision)
+        return shown
 
     def _find(
         self, ask: Ask, seen: Scope, request: Request, candidates: Ranked | None = None
@@ -372,13 +386,8 @@ class Memory(Changes):
             hits = search.hits([ask.text])[0]
             return hits, search.vectors[0], self.store.derived.corpus(connection).seq
 
-    def _chosen_by_policy(
-        self, learning: Learning, ask: Ask, seen: Scope, request: Request, mode: str | None
-    ) -> Chosen:
-        """Let the policy choose among the hits of this memory's search, or among those that the policy retrieves itself."""
-        if learning.searches:
-            hits, vector, head = self._find(ask, seen, request)
-            return learning.among(ask, hits, request.k, vector, head, by_words=mode == "lexical")
+    def _retrieved(self, learning: Learning, ask: Ask, seen: Scope, request: Request, mode: str | None) -> Chosen:
+        """Let a policy choose among what it retrieves itself."""
         if mode is None and request.statuses != CURRENT:
             raise InvalidFilter(
                 f"policy {self.policy!r} retrieves items that are active, so statuses= has no effect: leave it out, or give a "

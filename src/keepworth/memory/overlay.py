@@ -41,9 +41,9 @@ from keepworth.memory.item import (
     timestamp,
 )
 from keepworth.memory.operations import Act, Draft, OperationOutcome, execute, renamed_act
-from keepworth.memory.search.index import CorpusStatistics, Embedder, InvertedIndex, total
-from keepworth.memory.search.scan import best, cosines
+from keepworth.memory.search.index import CorpusStatistics, Embedder, InvertedIndex, best, cosines, total
 from keepworth.memory.search.search import Hit, Ranked, Request, Search, SearchOptions, checked_query, requested
+from keepworth.memory.search.terms import QueryTerms
 from keepworth.memory.search.where import Filter
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ class Overlay:
         return above if self.base is None else total(above, self.base.statistics(terms))
 
     def by_words(
-        self, terms: Sequence[str], count: int, statistics: CorpusStatistics, where: Filter | None = None
+        self, terms: QueryTerms, count: int, statistics: CorpusStatistics, where: Filter | None = None
     ) -> Ranked:
         """Return the `count` best items by BM25; zero scores are left out."""
         under: Ranked = []

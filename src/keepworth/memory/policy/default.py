@@ -213,10 +213,6 @@ class Judgement(Values):
     sure: float = 0.0
     bounds: tuple[float, float] = (0.0, 1.0)  # the range of rewards
 
-    def clear(self, index: int) -> bool:
-        """Return whether a candidate's gain near the question stands clear of chance."""
-        return _is_clear(float(self.near[index]), float(self.times[index]))
-
     def worth(self, index: int, overall: Account | None) -> Worth:
         """Return what is known about a candidate. overall: the ledger's account of it, if there is one."""
         if self.without is None:
@@ -224,7 +220,8 @@ class Judgement(Values):
         low, span, other = self.bounds[0], self.bounds[1] - self.bounds[0], float(self.without[index])
         with_it, without = (low + span * min(max(p, 0.0), 1.0) for p in (other + float(self.means[index]), other))
         times, earned, seen = (float(column[index]) for column in (self.times, self.earned, self.seen))
-        return Worth(with_it, without, times, earned, self.sure, seen, self.clear(index), overall)
+        clear = _is_clear(float(self.near[index]), times)
+        return Worth(with_it, without, times, earned, self.sure, seen, clear, overall)
 
 
 class RewardRecord:
@@ -321,16 +318,17 @@ class RewardRecord:
         """
         shown = [intern(id) for id in shown]  # many rows name the same items
         roles = roles if self.roles and action and roles is not None else ()
-        decision, unit, earned = trial.decision, trial.unit or trial.decision, self._bounded(reward)
+        decision, unit = trial.decision, trial.unit or trial.decision
+        earned = min(max(reward, self.bounds[0]), self.bounds[1])
         self.ledger.add(unit, decision, earned, weight, shown, trial.odds, trial.expected, self._total, self.bounds, by)
-        reward = self._scaled(reward)
+        reward = self._scaled(earned)
         again = bool(decision) and self._places.get(decision, -1) >= self._first
         if trust is None:
             trust = self._trust.believed(by)
             if not stale and not again and len(self):
                 chance = self._predictions(vector, shown, action, roles)
                 usual = min(max(self._sum / max(self._number, 1e-9), SURE), 1.0 - SURE)
-                trust = self._trust.judge(by, float(self.weights @ chance), reward, usual)
+                trust = self._trust.judge(by, float(self._weigh().all @ chance), reward, usual)
                 loglik = reward * np.log(chance) + (1.0 - reward) * np.log(1.0 - chance)
                 self._likelihood = DISCOUNT * self._likelihood + weight * trust * loglik
         self.trusts.append(trust)
@@ -500,12 +498,7 @@ class RewardRecord:
         rows: Rows = (self._action[self._first : self._count] == number).nonzero()[0] + self._first
         return rows
 
-    @property
-    def weights(self) -> Floats:
-        """Return the weight of each estimate: the two without arms, then the models of each way of giving credit."""
-        return self._weigh(1 + NAMED).all
-
-    def _weigh(self, ways: int) -> _Weights:
+    def _weigh(self, ways: int = 1 + NAMED) -> _Weights:
         """Return the weights with only the first `ways` ways of giving credit."""
         if ways not in self._weights:
             taken, roles = self._action[: self._count], self._roles[: self._count]
@@ -863,7 +856,7 @@ class RewardRecord:
         is still shown, further down.
         """
         mean = (self._sum + 2.0) / (self._number + 4.0)
-        blind = min(BLIND, 2.0 * mean) * float(self.weights[:2].sum())
+        blind = min(BLIND, 2.0 * mean) * float(self._weigh().all[:2].sum())
         if self.all_same:
             blind = SAME / (SAME + (1.0 - SAME) * math.exp(-self._surprise) * 0.5 ** len(self._numbers))
         return min(1.0, max(expected, 0.5 * blind if shown else blind))
@@ -880,10 +873,6 @@ class RewardRecord:
         return self._number * self._squares - self._sum * self._sum <= 1e-9 * self._number * self._number
 
     # The ledger.
-
-    def account(self, item: str) -> Account | None:
-        """Return the ledger's account of an item, or None if chance never decided about it."""
-        return self.ledger.account(item, self.span, since=self._since)
 
     @property
     def span(self) -> float:
@@ -908,7 +897,8 @@ class RewardRecord:
             number = self._numbered.get(id, 0)
             seen, earned = self._sums[number, 6:].tolist() if number else (0.0, 0.0)
             success = self.in_rewards(earned / seen) if seen else math.nan
-            measured = self.account(id) or account(id, *(_NOTHING,) * 4, self.span)
+            measured = self.ledger.account(id, self.span, since=self._since)
+            measured = measured or account(id, *(_NOTHING,) * 4, self.span)
             result.append(replace(measured, success=success, usual=usual, seen=seen))
         return result
 
@@ -917,12 +907,10 @@ class RewardRecord:
         """Return the running number of the oldest choice that counts."""
         return self._total - len(self)
 
-    def _bounded(self, reward: float) -> float:
-        low, high = self.bounds
-        return min(max(reward, low), high)
-
     def _scaled(self, reward: float) -> float:
-        return (self._bounded(reward) - self.bounds[0]) / self.span
+        """Map a reward to the scale 0 to 1; beyond the bounds it counts as the bound."""
+        low, high = self.bounds
+        return (min(max(reward, low), high) - low) / (high - low)
 
     def in_rewards(self, scaled: float) -> float:
         """Map a reward from the scale 0 to 1 to the scale on which it was given."""
@@ -1014,16 +1002,11 @@ class Ranked:
         up = list[tuple[int, float]]()
         for index in tested:
             if index in order[:most] and len(up) < self.together + drawn:
-                p = self.rate(accounts.get(index))
-                if p > 0.0:
-                    up.append((index, p))
+                measured = accounts.get(index)
+                if measured is None or not measured.over:
+                    cost = EXPECTED if measured is None else measured.withholding_costs
+                    up.append((index, rate(self.withhold, cost, self.budget)))
         return Independent(order, most, tuple(up), self.together, challengers=challengers)
-
-    def rate(self, tested: Account | None) -> float:
-        """Return the probability with which an item is withheld. tested: the ledger's account of the item, if there is one."""
-        if tested is None:
-            return rate(self.withhold, EXPECTED, self.budget)
-        return 0.0 if tested.over else rate(self.withhold, tested.withholding_costs, self.budget)
 
 
 def explained(
@@ -1038,7 +1021,7 @@ def explained(
             reason = f"tried here by chance, with probability {trials[index]:.2f}"
         elif index == slate[0] and index and times[index] < 0.5 <= times[0]:
             reason = "more is expected of it here than of what the search puts first"
-        if values.clear(index):
+        if _is_clear(float(values.near[index]), times[index]):
             moved = "up" if position < index else "down" if position > index else ""
         if moved or reason or (values.seen[index] and (times[index] >= 0.5 or hit.why is not UNEXPLAINED)):
             worth = values.worth(index, record.accounts([hit.id])[0] if index in values.accounts else None)

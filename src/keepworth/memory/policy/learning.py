@@ -103,21 +103,22 @@ class Learning:
         self,
         ask: Ask,
         hits: Sequence[Hit],
+        listed: tuple[tuple[str, float], ...],
         top_k: int,
-        vector: Vectors | None = None,
-        head: int = -1,
+        vector: Vectors | None,
+        head: int,
         *,
-        by_words: bool = False,
+        by_words: bool,
     ) -> Chosen:
-        """Choose at most `top_k` of the hits of a search, best first. `vector` is that of the query, if the search needed one,
-        `head` the journal entry up to which it looked; `by_words` says that it searched by words alone."""
+        """Choose at most `top_k` of the hits of a search, best first, which are `listed` by id and score. `vector` is that of the
+        query, if the search needed one, `head` the journal entry up to which it looked; `by_words` says that it searched by words
+        alone."""
         with self._lock:
             current = head == self._seq and self._embedder is self.store.embedder
             experience = self._experience if current else self._now()
             policy = experience.policy
-            listed = tuple((hit.item.id, hit.score) for hit in hits)
-            text = policy.keyer(ask.goal, ask.observation)
             usual = policy.keyer is situation
+            text = ask.text if usual else policy.keyer(ask.goal, ask.observation)
             details: dict[str, Any] = {}
             record, selector = policy.valuer, policy.selector
             assert isinstance(record, RewardRecord)
@@ -126,7 +127,7 @@ class Learning:
                 packed = None
                 if not by_words:
                     if vector is None or not usual:
-                        vector = experience.encoder.encode([ask.text if usual else text])[0]
+                        vector = experience.encoder.encode([text])[0]
                     packed = self._packing(vector)
                 first = hits[:top_k]
                 advising = (hit for hit in first if "do" in hit.item.metadata)
@@ -170,9 +171,9 @@ class Learning:
             best = [hits[index] for index in slate]
             if isinstance(choice, Independent):
                 if odds := choice.odds:
-                    details["odds"] = {hits[index].id: p for index, p in odds.items()}
+                    details["odds"] = {listed[index][0]: p for index, p in odds.items()}
                     main = choice.order[: choice.k]
-                    if withheld := [hits[index].id for index in odds if index in main and index not in slate]:
+                    if withheld := [listed[index][0] for index in odds if index in main and index not in slate]:
                         details["withheld"] = withheld
                     details["expected"] = round(record.in_rewards(values.expected), 6)
                 best = explained(hits, values, choice, slate, record)
@@ -299,8 +300,7 @@ class Learning:
             def work(transaction: Transaction) -> OperationOutcome:
                 nonlocal before
                 connection, now = transaction.connection, self.store.clock()
-                with self.store.database.reading() as reading:
-                    experience = self._now(reading)
+                experience = self._now()
                 before = self._seq
                 task, person, choices = rewarded_choices(connection, about, value)
                 repeated = about.decision and experience.has(about.decision, self._scaled(value), by)
@@ -405,23 +405,21 @@ class Learning:
 
     # Keeping up with the file.
 
-    def _now(self, connection: AnyConnection | None = None) -> Experience:
+    def _now(self) -> Experience:
         """Return what is learned, after catching up with the file."""
-        if connection is None:
-            with self.store.database.reading() as reading:
-                return self._now(reading)
-        since = self._seq if self._embedder is self.store.embedder else -1
-        head, taught = log.news_since(connection, since)
-        if 0 <= since < head and self.searches and not taught:
-            self._seq = head  # items alone, which the search finds
-        elif since != head or since < 0:
-            self._seq = -1  # what fails half way is read again from the start
-            if since < 0 or log.turned_back(connection, since):
-                self._build(connection, head)
-            else:
-                self._follow(connection, since)
-            self._seq = head
-        return self._experience
+        with self.store.database.reading() as connection:
+            since = self._seq if self._embedder is self.store.embedder else -1
+            head, taught, turned_back = log.news_since(connection, since)
+            if 0 <= since < head and self.searches and not taught:
+                self._seq = head  # items alone, which the search finds
+            elif since != head or since < 0:
+                self._seq = -1  # what fails half way is read again from the start
+                if since < 0 or turned_back:
+                    self._build(connection, head)
+                else:
+                    self._follow(connection, since)
+                self._seq = head
+            return self._experience
 
     def _fresh(self) -> Policy:
         """Make a fresh policy that knows the range of rewards. Raises InvalidPolicy."""

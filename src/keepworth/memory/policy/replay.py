@@ -49,12 +49,12 @@ class Replay:
         if self.experience.policy.retriever is None:
             self.mirror.rows_of([as_pooled(item) for item in self._listed(choices)])
         pairs, steps = [], []
-        for choice, credited, weight in log.credited(choices, reward):
+        for choice, earned, weight in credited(choices, reward):
             use = self.use(task, person, choice, episode)
             if use is not None:
                 use.weight = weight
                 pairs.append((use, choice.action))
-                steps.append(scaled(credited))
+                steps.append(scaled(earned))
         return pairs, steps if any(math.isfinite(choice.reward) for choice in choices) else None
 
     def teach(
@@ -72,7 +72,7 @@ class Replay:
         judged, encoder = iter(trusts or ()), self.experience.encoder
         # What was done before the same was asked again led nowhere. What was done last led to the end.
         last = {choice.decision.query: choice.decision.id for choice in choices}
-        for choice, reward, weight in log.credited(choices, news.value):
+        for choice, reward, weight in credited(choices, news.value):
             named = choice.details.get("named")
             decision, vector = choice.decision, self.vector(choice)
             if vector is None:
@@ -169,6 +169,13 @@ class Replay:
         if len(packed) != 2 + width or exact:
             return None
         return of_eight_bits(np.frombuffer(packed, np.int8, offset=2))
+
+
+def credited(choices: Sequence[Choice], value: float) -> list[tuple[Choice, float, float]]:
+    """Return (choice, reward, weight) for each choice: its own reward with weight 1, or `value` with weight 1 over the number of
+    choices that share it."""
+    shared = sum(not math.isfinite(choice.reward) for choice in choices)
+    return [(c, c.reward, 1.0) if math.isfinite(c.reward) else (c, value, 1.0 / shared) for c in choices]
 
 
 def details_of(use: Use, k: int) -> str:

@@ -9,7 +9,7 @@ different things, and 1, of a text with itself.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -54,9 +54,10 @@ class Background:
 
     unrelated: float
 
-    def usual(self, cosine: float) -> float:
-        """Map a cosine of this encoder to the scale of all-MiniLM-L6-v2, for which the thresholds of searches were chosen."""
-        return cosine if self == USUAL else 1.0 - (1.0 - cosine) * self.stretch
+    def usual(self, cosines: Iterable[tuple[str, float]]) -> dict[str, float]:
+        """Map cosines by id to the scale of all-MiniLM-L6-v2, for which the thresholds of searches were chosen."""
+        stretch = self.stretch
+        return dict(cosines) if self == USUAL else {id: 1.0 - (1.0 - cosine) * stretch for id, cosine in cosines}
 
     def native(self, cosine: float) -> float:
         """Map a cosine on the scale of all-MiniLM-L6-v2 back to this encoder's."""

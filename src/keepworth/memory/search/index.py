@@ -8,12 +8,13 @@ of vectors is a cache of the table of vectors in the file, and follows the journ
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import accumulate
+from functools import cache, partial
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,10 +24,12 @@ from keepworth.episodes.vectors import RecentVectors
 from keepworth.memory.errors import InvalidVector
 from keepworth.memory.search.background import Background, background
 from keepworth.memory.search.chunks import part_length, parts
-from keepworth.memory.search.scan import begin, best, cosines, in_mask
-from keepworth.memory.search.terms import QueryTerms, terms_and_languages, weight
+from keepworth.memory.search.terms import QueryTerms, terms_and_languages, terms_of_many
+from keepworth.memory.search.terms import terms as terms_of
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     import numpy.typing as npt
 
     from keepworth.episodes.arrays import Bools, Floats, Numbers, Rows, Vectors
@@ -47,15 +50,15 @@ class CorpusStatistics:
     words: int
     frequency: Mapping[str, int]
 
-    def weights(self, terms: Sequence[str]) -> tuple[dict[str, float], float]:
+    def weights(self, terms: QueryTerms) -> tuple[dict[str, float], float]:
         """Return the weight of each term and the mean length of a document (1 for an empty collection). The weight is the inverse
-        document frequency of the term's group, multiplied by `FUNCTION_WORD` for function words."""
+        document frequency of the term's group, multiplied by what the term counts in the query."""
         count = self.documents
         weights: dict[str, float] = {}
-        for group in terms.groups if isinstance(terms, QueryTerms) else ((term,) for term in terms):
+        for group in terms.groups:
             n = min(count, sum(self.frequency.get(term, 0) for term in group))
             rarity = math.log(1.0 + (count - n + 0.5) / (n + 0.5))
-            weights.update((term, rarity * weight(term)) for term in group)
+            weights.update((term, rarity * terms.weights[term]) for term in group)
         return weights, (self.words / count if count else 0.0) or 1.0
 
 
@@ -66,12 +69,14 @@ def total(one: CorpusStatistics, other: CorpusStatistics) -> CorpusStatistics:
     return CorpusStatistics(one.documents + other.documents, one.words + other.words, frequency)
 
 
-def term_score(count: int, length: int, weight: float, mean_length: float) -> float:
-    """Return one term's share of a document's BM25 score. `length` counts the words of the document, `weight` is the term's
-    inverse document frequency."""
-    if count == 0:
-        return 0.0
-    return weight * count * (K1 + 1.0) / (count + K1 * (1.0 - B + B * length / mean_length))
+def term_scores(words: Sequence[str], weights: Mapping[str, float], mean_length: float) -> dict[str, float]:
+    """Return what each term of a query that a document has adds to its BM25 score. `words` are the terms of the document,
+    `weights` the inverse document frequencies of the query's."""
+    counts: dict[str, int] = {}
+    for term in filter(weights.__contains__, words):
+        counts[term] = counts.get(term, 0) + 1
+    norm = K1 * (1.0 - B + B * len(words) / mean_length)
+    return {term: weights[term] * count * (K1 + 1.0) / (count + norm) for term, count in counts.items()}
 
 
 class InvertedIndex:
@@ -138,7 +143,7 @@ class InvertedIndex:
         hidden_words = sum(self.lengths[row] for row in hidden)
         return CorpusStatistics(len(self.lengths) - len(hidden), self.words - hidden_words, frequency)
 
-    def scores(self, terms: Sequence[str], statistics: CorpusStatistics) -> Floats:
+    def scores(self, terms: QueryTerms, statistics: CorpusStatistics) -> Floats:
         """Return the BM25 score of every row, hidden ones included; 0 for rows without a query term. Shape (rows,)."""
         out = np.zeros(len(self.lengths))
         if not statistics.documents or not self.lengths:
@@ -153,6 +158,42 @@ class InvertedIndex:
                 rows, counts = posting
                 norm = K1 * (1.0 - B + B * lengths[rows] / mean_length)
                 out[rows] += weights[term] * counts * (K1 + 1.0) / (counts + norm)
+        return out
+
+
+HELD = 16_384
+"""Most texts whose terms are cached."""
+LONGEST_HELD = 2000
+"""Most characters of such a text."""
+
+
+class RankedTexts:
+    """A cache of the terms of ranked texts, as finding stems takes longer than the rest of ranking. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._terms: dict[str, tuple[str, ...]] = {}
+
+    def scores(
+        self, texts: Mapping[int, str], terms: QueryTerms, statistics: CorpusStatistics, latin: str | None
+    ) -> list[tuple[int, float]]:
+        """Return (number, BM25) of each text, scored as by `InvertedIndex.scores`. For `latin`, see `terms.terms`."""
+        terms_in = {text: cached for text in texts.values() if (cached := self._terms.get(text)) is not None}
+        unknown = [text for text in dict.fromkeys(texts.values()) if text not in terms_in]
+        if unknown:
+            fresh = terms_of_many(unknown)[0] if latin is None else [terms_of(text, latin) for text in unknown]
+            if len(self._terms) + len(unknown) > HELD:
+                self._terms = {}
+            for text, listed in zip(unknown, map(tuple, fresh), strict=True):
+                terms_in[text] = listed
+                if len(text) <= LONGEST_HELD:
+                    self._terms[text] = listed
+        weights, mean = statistics.weights(terms)
+        out = []
+        for n, text in texts.items():
+            score = 0.0
+            for part in term_scores(terms_in[text], weights, mean).values():
+                score += part
+            out.append((n, score))
         return out
 
 
@@ -254,6 +295,14 @@ def unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
 
 SCAN_SHARE = 0.3
 """Above this share of all rows, reading everything is faster than gathering."""
+MANY = 8
+"""Queries from which on one matrix product is faster than a dot product for each row."""
+CACHED = 256
+"""Rows that stay in the cache of a processor while several queries go over them: 384 kB at 384 numbers each."""
+SHARE = 16384
+"""Rows from which on another thread takes a share: 25 MB at 384 numbers each, which are read in about 2 ms."""
+READERS = min(4, os.cpu_count() or 1)
+"""Threads that read at once: more are not faster than memory."""
 
 
 class Block:
@@ -405,3 +454,80 @@ def _best_items(scores: Floats, numbers: Numbers, count: int, several: bool) -> 
         if not several or len(out) >= count or len(rows) < reach:
             return list(out.items())[:count]
         reach *= 4
+
+
+@cache
+def threads(name: str, process: int) -> ThreadPoolExecutor:
+    """Return a pool of four threads that outlive one search. Some libraries start a team of threads for every thread that calls
+    them, so the threads are reused; in the process with this id, because threads do not survive a fork."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(4, f"keepworth-{name}")
+
+
+def begin(name: str, work: Callable[[], Vectors]) -> Callable[[], Vectors]:
+    """Start work on another thread, and return a function that waits for its result. If no thread can start, because the process
+    is ending or may have no more, that function does the work itself."""
+    try:
+        return threads(name, os.getpid()).submit(work).result
+    except RuntimeError:
+        return work
+
+
+def cosines(queries: Vectors, matrix: Vectors) -> Vectors:
+    """Compute the cosine of each query with each row. Shape (queries, rows).
+
+    A few queries go row by row, which reads the matrix at the speed of memory; the matrix product of some libraries takes twice
+    as long. It also gives equal rows equal scores, wherever they stand and whatever the number of threads. From `MANY` queries on
+    a matrix product is faster.
+    """
+    if len(queries) >= MANY:
+        product: Vectors = queries @ matrix.T
+        return product
+    count = min(READERS, 1 + len(matrix) // SHARE)
+    ends = [len(matrix) * share // count for share in range(count + 1)]
+    shares = [partial(_by_rows, queries, matrix[start:end]) for start, end in pairwise(ends)]
+    others = [begin("scan", share) for share in shares[1:]]
+    return np.concatenate([shares[0](), *(other() for other in others)], axis=1)
+
+
+def _by_rows(queries: Vectors, matrix: Vectors) -> Vectors:
+    """Compute the cosines of the queries with these rows. Several queries share a chunk of rows while it is in the processor's
+    cache."""
+    out = np.empty((len(queries), len(matrix)), np.float32)
+    step = CACHED if len(queries) > 1 else max(1, len(matrix))
+    for start in range(0, len(matrix), step):
+        part = matrix[start : start + step]
+        for query, line in zip(queries, out, strict=True):
+            np.vecdot(part, query, out=line[start : start + step])
+    return out
+
+
+def best(scores: npt.NDArray[np.floating], count: int) -> Rows:
+    """Return the indices of the `count` largest scores, best first, ties in order of index. Shape (min(count, n),)."""
+    n = len(scores)
+    if count >= n or n <= 128:
+        return np.argsort(-scores, kind="stable")[:count]
+    groups = max(256, 4 * count)
+    if n >= 8 * groups:
+        # The best of each of many groups: the count-th largest of those is no more than the count-th largest of all, and
+        # what lies below it is out. One fast pass instead of a partition of everything.
+        peaks = scores[: n // groups * groups].reshape(-1, groups).max(axis=0)
+        candidates = np.flatnonzero(scores >= np.partition(peaks, groups - count)[groups - count])
+        if len(candidates) <= n // 4:
+            rows: Rows = candidates[best(scores[candidates], count)]
+            return rows
+    threshold = np.partition(scores, n - count)[n - count]
+    above = np.flatnonzero(scores > threshold)
+    tied = np.flatnonzero(scores == threshold)[: count - len(above)]
+    chosen = np.concatenate([above, tied])
+    chosen.sort()
+    return chosen[np.argsort(-scores[chosen], kind="stable")]
+
+
+def in_mask(mask: Bools, numbers: npt.NDArray[np.signedinteger]) -> Bools:
+    """Return which of `numbers` the mask keeps. Numbers beyond its end are not kept."""
+    if not len(mask):
+        return np.zeros(len(numbers), bool)
+    out: Bools = mask[np.minimum(numbers, len(mask) - 1)] & (numbers < len(mask))
+    return out

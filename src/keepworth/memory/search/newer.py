@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from keepworth.memory.errors import InvalidTime
 from keepworth.memory.item import Item, timestamp
-from keepworth.memory.search.terms import QueryTerms, latin_words, only_latin, terms, terms_and_languages, weight, words
+from keepworth.memory.search.terms import QueryTerms, latin_words, only_latin, terms, terms_and_languages, words
 
 if TYPE_CHECKING:
     from keepworth.memory.search.search import Hit
@@ -144,9 +144,10 @@ def _without_negation(listed: list[str]) -> tuple[list[str], list[str]]:
 def _may_mean_one(one: str, other: str, values: tuple[list[str], list[str]], asked: QueryTerms) -> bool | None:
     """Return whether a question may mean the value of one of two contradicting texts. None means that it names one of the values,
     or asks for something that neither text is about."""
-    wanted = [group for group in asked.groups if min(map(weight, group)) == 1.0 and ASKING.isdisjoint(group)]
-    language = only_latin(terms_and_languages(one)[1])
-    first, second = set(terms(one, language)), set(terms(other, language))
+    light = ASKING.union(term for term, weight in asked.weights.items() if weight < 1.0)
+    wanted = [group for group in asked.groups if light.isdisjoint(group)]
+    listed, languages = terms_and_languages(one)
+    first, second = set(listed), set(terms(other, only_latin(languages)))
     both, either = first & second, first ^ second
     lacking = [group for group in wanted if both.isdisjoint(group)]
     if len(lacking) == len(wanted) or any(

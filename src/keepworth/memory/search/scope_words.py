@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.memory.search.index import CorpusStatistics, InvertedIndex
-from keepworth.memory.search.scan import in_mask
+from keepworth.memory.search.index import CorpusStatistics, InvertedIndex, in_mask
+from keepworth.memory.search.terms import QueryTerms
 
 if TYPE_CHECKING:
     from keepworth.memory.search.columns import Mask
@@ -101,7 +101,7 @@ class ScopeWords:
     def scores(
         self,
         ids: Sequence[int],
-        terms: Sequence[str],
+        terms: QueryTerms,
         statistics: CorpusStatistics,
         count: int,
         mask: Mask | None = None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
@@ -11,15 +10,14 @@ from functools import partial
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
-from keepworth.episodes.episode import Decision, DecisionKind
 from keepworth.episodes.text import as_line, entry
 from keepworth.memory.errors import InvalidFilter, InvalidText, MemoryProblem, unknown_option
 from keepworth.memory.item import Item, ItemKind, Status, Timestamp, checked_label, compact_json, member, timestamp
 from keepworth.memory.search.background import USUAL, Background
 from keepworth.memory.search.chunks import SHORT, spans
-from keepworth.memory.search.index import K1, CorpusStatistics, Embedder, term_score
+from keepworth.memory.search.index import K1, CorpusStatistics, Embedder, term_scores
 from keepworth.memory.search.newer import newer_first
-from keepworth.memory.search.terms import QueryTerms, asked_terms, weight
+from keepworth.memory.search.terms import QueryTerms, asked_terms
 from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.search.where import Filter, Where, narrowed, parsed
 
@@ -253,20 +251,6 @@ class Chosen:
     details: Callable[[], str]
     vector: Callable[[], bytes] | None = None
 
-    def decision(self, ask: Ask) -> Decision:
-        """Return the decision to log, under the id that its hits have."""
-        hits = self.hits
-        return Decision(
-            id=hits.decision,
-            kind=DecisionKind.SEARCH,
-            query=ask.text[:10_000],
-            candidates=self.candidates,
-            chosen=tuple(hit.item.id for hit in hits),
-            propensity=hits.propensity,
-            policy=hits.policy,
-            step=ask.step,
-        )
-
 
 HitFilter = Callable[[Sequence[Hit]], Sequence[Hit]]
 """Hits, best first -> those of them that there is room for."""
@@ -290,7 +274,7 @@ class ScoreScale:
     def of(cls, statistics: CorpusStatistics, terms: QueryTerms, pool: int, background: Background) -> ScoreScale:
         weights, _ = statistics.weights(terms)
         most = (K1 + 1.0) * sum(weights[group[0]] for group in terms.groups)
-        words = sum(weight(group[0]) == 1.0 for group in terms.groups)
+        words = sum(terms.weights[group[0]] == 1.0 for group in terms.groups)
         return cls(statistics.documents, most, pool, words, background)
 
 
@@ -303,17 +287,7 @@ def fuse(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> Ranked:
     plus half the share of what the words of the question could tell. Cosines of other encoders than all-MiniLM-L6-v2 are put on
     its scale first (`search.background`). Ties keep the order of the lists.
     """
-    sums, confidence = evidence(lexical, dense, scale)
-    best = max(sums.values(), default=0.0)
-    scores = {id: confidence * max(0.0, total) / best if best > 0 else 0.0 for id, total in sums.items()}
-    return sorted(scores.items(), key=lambda pair: (-pair[1], -sums[pair[0]]))
-
-
-def evidence(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> tuple[dict[str, float], float]:
-    """Return the summed evidence of each candidate, and the probability that the memory knows the answer."""
-    words, meaning = dict(lexical), dict(dense)
-    if scale.background != USUAL:
-        meaning = {id: scale.background.usual(cosine) for id, cosine in dense}
+    words, meaning = dict(lexical), scale.background.usual(dense)
     # What a full list leaves out may have as much as its last; what a list that is not full leaves out has nothing.
     fewest, farthest = lexical[-1][1] if len(lexical) >= scale.pool else 0.0, meaning[dense[-1][0]] if dense else 0.0
     unit = _word(lexical, meaning[dense[0][0]] if dense else 0.0, scale) / math.log1p(max(1, scale.items))
@@ -324,7 +298,9 @@ def evidence(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> tuple[dict[st
         cosine, score = meaning.get(id, farthest), words.get(id, fewest)
         sums[id] = cosine + unit * score
         nearest = max(nearest, cosine + tells * score)
-    return sums, 1.0 / (1.0 + math.exp((KNOWN - nearest) / SPREAD))
+    confidence, best = 1.0 / (1.0 + math.exp((KNOWN - nearest) / SPREAD)), max(sums.values(), default=0.0)
+    scores = {id: confidence * max(0.0, total) / best if best > 0 else 0.0 for id, total in sums.items()}
+    return sorted(scores.items(), key=lambda pair: (-pair[1], -sums[pair[0]]))
 
 
 def _word(lexical: Ranked, nearest: float, scale: ScoreScale) -> float:
@@ -416,12 +392,6 @@ class Request:
         if self.mode == "hybrid" or self.reranker is not None or self.half_life:
             return max(POOL, 5 * self.k)
         return self.k + self.beyond
-
-    @property
-    def timed(self) -> bool:
-        """Return whether newer facts go before older ones that they contradict: not with a reranker, whose order wins, nor by
-        cosine alone."""
-        return self.mode != "dense" and self.reranker is None
 
     @property
     def of_others(self) -> bool:
@@ -567,7 +537,7 @@ class Corpus(Protocol):
 
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics: ...
     def by_words(
-        self, terms: Sequence[str], count: int, statistics: CorpusStatistics, where: Filter | None = None
+        self, terms: QueryTerms, count: int, statistics: CorpusStatistics, where: Filter | None = None
     ) -> Ranked:
         """Return the `count` best items by BM25 with these statistics of all that is ranked together. Items without a query term
         are left out."""
@@ -578,15 +548,13 @@ class Corpus(Protocol):
 
 @dataclass(slots=True)
 class Asked:
-    """The state of one query during a search: its rankings by words and by meaning, the scale of its BM25 scores, and its unit
-    vector, if one was needed."""
+    """The state of one query during a search: its rankings by words and by meaning, and its unit vector, if one was needed."""
 
     query: str
     terms: QueryTerms
     statistics: CorpusStatistics = field(default_factory=lambda: CorpusStatistics(0, 0, {}))
     lexical: Ranked = field(default_factory=list)
     dense: Ranked = field(default_factory=list)
-    scale: ScoreScale = ScoreScale(0, 0, 0)
     vector: Vectors | None = None
 
 
@@ -623,14 +591,17 @@ class Search:
         request, out = self.request, []
         listed = self._candidates(queries)
         self.vectors = [asked.vector for asked in listed]
-        # Time looks at more than are asked for.
-        most = max(request.k + request.beyond, COMPARED if request.timed else 0)
+        # Newer facts go before older ones that they contradict: not with a reranker, whose order wins, nor by cosine alone.
+        timed = request.mode != "dense" and request.reranker is None
+        most = max(request.k + request.beyond, COMPARED if timed else 0)
         for asked in listed:
             ranked = asked.lexical or asked.dense
             if request.mode == "hybrid":
-                ranked = fuse(asked.lexical, asked.dense, asked.scale)
+                background = self.embedder.background if self.embedder is not None and asked.dense else USUAL
+                scale = ScoreScale.of(asked.statistics, asked.terms, request.pool, background)
+                ranked = fuse(asked.lexical, asked.dense, scale)
             hits = self._as_hits(asked, ranked, most)
-            if request.timed:  # hits beyond those that are compared do not change them
+            if timed:  # hits beyond those that are compared do not change them
                 near = max(request.k, COMPARED)
                 hits = [*newer_first(hits[:near], asked.terms, asked.query), *hits[near:]][: request.k + request.beyond]
             if request.mode != "lexical":
@@ -693,11 +664,6 @@ class Search:
                 deeper = partial(ranked.by_meaning, encoded[index : index + 1], where=where)
                 listed[index].vector = encoded[index]
                 listed[index].dense = self._admit(lambda reach, deeper=deeper: deeper(reach)[0], reach, first)  # type: ignore[misc]
-        if embedder is not None and request.mode == "hybrid":
-            measured = any(asked.dense for asked in listed)
-            background = embedder.background if measured else USUAL
-            for asked in listed:
-                asked.scale = ScoreScale.of(asked.statistics, asked.terms, request.pool, background)
         return listed
 
     def _admit(self, rank: Callable[[int], Ranked], reach: int, first: Ranked | None = None) -> Ranked:
@@ -778,13 +744,8 @@ class Search:
         )
         out = []
         for hit in hits:
-            words = terms_of(hit.item.indexed_text)
-            counts = Counter(words)
-            parts = {
-                term: term_score(counts[term], len(words), weights[term], mean_length)
-                for term in asked.terms
-                if term in counts
-            }
+            scores = term_scores(terms_of(hit.item.indexed_text), weights, mean_length)
+            parts = {term: scores[term] for term in asked.terms if term in scores}
             out.append(replace(hit, why=Explanation(by_words.get(hit.id), by_meaning.get(hit.id), parts)))
         return out
 

@@ -92,17 +92,16 @@ def languages() -> frozenset[str]:
 
 
 class QueryTerms(list[str]):
-    """The terms of a question.
+    """The terms of a question. groups: for each word of the question the terms that stand for it; weights: what each term counts,
+    less than 1 for function words and question words."""
 
-    Args:
-        groups: For each word of the question the terms that stand for it.
-    """
-
-    __slots__ = ("groups",)
+    __slots__ = ("groups", "weights")
 
     def __init__(self, groups: Iterable[Sequence[str]]) -> None:
         self.groups = tuple(dict.fromkeys(map(tuple, groups)))
         super().__init__(dict.fromkeys(term for group in self.groups for term in group))
+        light = _light_terms()
+        self.weights = {term: FUNCTION_WORD if term in light else 1.0 for term in self}
 
 
 def terms(text: str, latin: str | None = None) -> list[str]:
@@ -204,11 +203,6 @@ def _light_terms() -> frozenset[str]:
     return _function_terms().union(stem for word in ASKING.split() for stem in _stemmed(_PLAIN, word))
 
 
-def weight(term: str) -> float:
-    """Return the weight of a term: less than 1 for function words and question words."""
-    return FUNCTION_WORD if term in _light_terms() else 1.0
-
-
 def telling(term: str) -> bool:
     """Return whether a term is more than a function word. Question words are."""
     return term not in _function_terms()
@@ -217,7 +211,7 @@ def telling(term: str) -> bool:
 def words(text: str) -> list[str]:
     """Return the stems of all words as if they were English, in order; single characters in scripts without spaces."""
     if text.isascii():
-        return terms(text, _PLAIN)
+        return list(map(_stems(_PLAIN).__getitem__, latin_words(text)))
     return [
         word
         for run, script in _runs(text)

@@ -25,7 +25,7 @@ import apsw
 
 from keepworth.memory.durable_file import appearing
 from keepworth.memory.errors import Busy, Forked, NotAMemoryFile, ReadOnly, StorageFailed, StorageFull
-from keepworth.memory.search.scan import threads
+from keepworth.memory.search.index import threads
 from keepworth.memory.store import schema
 from keepworth.memory.store.backend import FORKED, Backend
 from keepworth.memory.store.connection import scalar, select

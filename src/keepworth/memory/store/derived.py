@@ -19,7 +19,7 @@ import numpy as np
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import Scope
 from keepworth.memory.search.columns import MetadataColumns, corrected
-from keepworth.memory.search.index import Block, DenseIndex
+from keepworth.memory.search.index import Block, DenseIndex, RankedTexts
 from keepworth.memory.search.scope_words import LARGEST, ScopeWords
 from keepworth.memory.search.terms import only_latin, terms_and_languages
 from keepworth.memory.search.where import ITEM, MISSING, Field, Filter, with_facts
@@ -28,7 +28,7 @@ from keepworth.memory.store.connection import AMONG, AnyConnection, among, first
 from keepworth.memory.store.decision_log import newest_purge
 from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
 from keepworth.memory.store.rows import NAMED, VECTORS
-from keepworth.memory.store.words import RankedTexts, WordStatistics
+from keepworth.memory.store.words import WordStatistics
 
 if TYPE_CHECKING:
     from keepworth.episodes.arrays import Numbers, Vectors
@@ -56,7 +56,7 @@ class CorpusState:
 
 # Subqueries, so that there is one row even without an event or a vector set.
 _STATE = (
-    "SELECT e.seq, e.chain, (SELECT through FROM indexed), (SELECT made FROM vector_sets WHERE id = ?) FROM (SELECT 1) AS one "
+    f"SELECT e.seq, {NAMED}, (SELECT through FROM indexed), (SELECT made FROM vector_sets WHERE id = ?) FROM (SELECT 1) AS one "
     "LEFT JOIN (SELECT seq, chain FROM events ORDER BY seq DESC LIMIT 1) AS e ON true"
 )
 
@@ -191,7 +191,7 @@ class Derived:
         before = self._corpus  # read once, as another thread may replace it meanwhile
         if before is not None and before.state == state:
             return before
-        seq, name = state[0] or 0, rows.named(state[1]).hex()
+        seq, name = state[0] or 0, state[1]
         documents, words = self._scope_sums.at(connection, seq, name)
         read, tail = before.tail if before is not None else {}, {}
         languages = {str(name) for (name,) in select(connection, "SELECT name FROM languages")}
@@ -213,11 +213,11 @@ class Derived:
 
     def near(
         self, vectors: Vectors, count: int, scope: Scope, nobody: bool = False, where: Filter | None = None
-    ) -> list[list[tuple[int, float]]] | None:
-        """Return, for each query, the `count` best current items as (item number, cosine); None if there are no vectors."""
+    ) -> list[list[tuple[int, float]]]:
+        """Return, for each query, the `count` best current items as (item number, cosine)."""
         with self.database.reading() as connection:
             if self._store.set_id is None and not self._store.find_set(connection):
-                return None
+                return [[] for _ in vectors]
             inside, mask = self._store.scope_ids(connection, scope, nobody), self.mask(connection, where)
             asked, self._asked = self._asked, True
             result = None if asked else self._once(connection, vectors, count, inside, mask)

@@ -13,7 +13,7 @@ from keepworth.episodes.errors import UnknownName
 from keepworth.memory.errors import InvalidFilter
 from keepworth.memory.item import Scope, whose
 from keepworth.memory.store import undo
-from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
+from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, select
 from keepworth.memory.store.decision_log import IN_EPISODE, SELECT, decision
 from keepworth.memory.store.rows import PARAMETERS, REWARD, SCOPE, from_json, inside, of_scopes, readable
 from keepworth.memory.store.schema import CREATED, OF_KIND
@@ -70,17 +70,13 @@ class News:
     items: int = -1
 
 
-def news_since(connection: AnyConnection, since: int) -> tuple[int, bool]:
-    """Return the number of the newest journal entry, and whether any entry after `since` concerns what is learned."""
-    query = f"SELECT (SELECT max(seq) FROM events), EXISTS(SELECT 1 FROM events WHERE {OF_KIND} AND seq > ?)"
-    newest, any_ = first(connection, query, (since,))
-    return newest or 0, bool(any_)
-
-
-def turned_back(connection: AnyConnection, since: int) -> bool:
-    """Return whether something was rolled back or erased after journal entry `since`."""
-    query = f"SELECT 1 FROM events WHERE {OF_KIND} AND kind IN ('ROLLBACK', 'PURGE') AND seq > ? LIMIT 1"
-    return scalar(connection, query, (since,)) is not None
+def news_since(connection: AnyConnection, since: int) -> tuple[int, bool, bool]:
+    """Return the number of the newest journal entry, whether any entry after `since` concerns what is learned, and whether one of
+    them rolled something back or erased it."""
+    after = f"EXISTS(SELECT 1 FROM events WHERE {OF_KIND} AND seq > ?"
+    query = f"SELECT (SELECT max(seq) FROM events), {after}), {after} AND kind IN ('ROLLBACK', 'PURGE'))"
+    newest, taught, turned_back = first(connection, query, (since, since))
+    return newest or 0, bool(taught), bool(turned_back)
 
 
 def news(
@@ -134,25 +130,26 @@ class _OnFile:
     """The rows of some episodes and decisions."""
 
     def __init__(self, connection: AnyConnection, episodes: Collection[str], decisions: Collection[str]) -> None:
-        def read(query: str, ids: Collection[str]) -> list[tuple[Any, ...]]:
-            return select(connection, query.format(AMONG), (among(ids),)) if ids else []
-
-        episodes = [id for id in episodes if id]
-        begun = read("SELECT id, scope, task, person FROM episodes WHERE id {} AND outcome <> 'erased'", episodes)
-        self._episodes: dict[str, tuple[int, str, str]] = {id: (home, task, person) for id, home, task, person in begun}
+        self._episodes: dict[str, tuple[int, str, str]] = {}
         self._choices: dict[str, list[tuple[Any, ...]]] = {}
-        of_episode = f"{_CHOICE}, episode FROM decisions WHERE episode {{}} AND episode <> '' ORDER BY n"
-        for *row, episode in read(of_episode, self._episodes):
-            self._choices.setdefault(episode, []).append(tuple(row))
         self._entries: dict[str, list[tuple[int, str, str | None]]] = {}
-        written = (
-            "SELECT episode, seq, kind, payload FROM events WHERE episode {} AND episode <> '' AND "
-            f"(kind = '{REWARD}' OR (kind = '{PARAMETERS}' AND payload IS NOT NULL)) ORDER BY seq"
-        )
-        for episode, seq, kind, payload in read(written, self._episodes):
-            self._entries.setdefault(episode, []).append((seq, kind, payload))
-        alone = read(f"{_CHOICE} FROM decisions WHERE id {{}}", [id for id in decisions if id])
-        self._alone: dict[str, tuple[Any, ...]] = {row[0]: row for row in alone}
+        self._alone: dict[str, tuple[Any, ...]] = {}
+        if single := [id for id in decisions if id]:
+            alone = select(connection, f"{_CHOICE} FROM decisions WHERE id {AMONG}", (among(single),))
+            self._alone = {row[0]: row for row in alone}
+        if begun := [id for id in episodes if id]:
+            query = f"SELECT id, scope, task, person FROM episodes WHERE id {AMONG} AND outcome <> 'erased'"
+            self._episodes = {id: tuple(row) for id, *row in select(connection, query, (among(begun),))}
+            there = (among(self._episodes),)
+            query = f"{_CHOICE}, episode FROM decisions WHERE episode {AMONG} AND episode <> '' ORDER BY n"
+            for *row, episode in select(connection, query, there):
+                self._choices.setdefault(episode, []).append(tuple(row))
+            query = (
+                f"SELECT episode, seq, kind, payload FROM events WHERE episode {AMONG} AND episode <> '' AND "
+                f"(kind = '{REWARD}' OR (kind = '{PARAMETERS}' AND payload IS NOT NULL)) ORDER BY seq"
+            )
+            for episode, seq, kind, payload in select(connection, query, there):
+                self._entries.setdefault(episode, []).append((seq, kind, payload))
 
     def about(self, reward: News, gone: undo.Ranges) -> About:
         items = -1 if reward.decision else reward.items
@@ -197,13 +194,6 @@ class _OnFile:
             for name, choice in choices.items()
         )
         return Record(id, home, task, person, acted, tuple(rewards))
-
-
-def credited(choices: Sequence[Choice], value: float) -> list[tuple[Choice, float, float]]:
-    """Return (choice, reward, weight) for each choice: its own reward with weight 1, or `value` with weight 1 over the number of
-    choices that share it."""
-    shared = sum(not math.isfinite(choice.reward) for choice in choices)
-    return [(c, c.reward, 1.0) if math.isfinite(c.reward) else (c, value, 1.0 / shared) for c in choices]
 
 
 def single(connection: AnyConnection, decision: str) -> Choice | None:

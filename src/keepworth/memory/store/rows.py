@@ -320,11 +320,6 @@ def linked(before: bytes | None, event: Fields, salt: bytes | None = None) -> by
     return digest.digest() + salt
 
 
-def named(chain: bytes | None) -> bytes:
-    """Return the part of a chain value that stays when the event is erased: the name of the state."""
-    return (chain or b"")[:DIGEST]
-
-
 def holds(before: bytes | None, event: Fields, chain: bytes | None) -> bool:
     """Return whether `chain` is the chain value of `event`. Also True where that cannot be told: for an imported event, or an
     erased one."""

@@ -9,7 +9,7 @@ from array import array
 from dataclasses import dataclass
 
 from keepworth.memory.store.connection import AnyConnection, scalar
-from keepworth.memory.store.log import turned_back
+from keepworth.memory.store.log import news_since
 from keepworth.memory.store.notes import BEGINNING, beginning, fact, keep
 from keepworth.memory.store.rows import NAMED
 
@@ -51,7 +51,8 @@ def saved(connection: AnyConnection, name: str) -> Saved | None:
     if zlib.crc32(json.dumps(body).encode()) != checksum:
         return None
     seq, chain, likelihood, doubts, seqs, trusts = body
-    if turned_back(connection, seq) or scalar(connection, f"SELECT {NAMED} FROM events WHERE seq = ?", (seq,)) != chain:
+    *_, turned_back = news_since(connection, seq)
+    if turned_back or scalar(connection, f"SELECT {NAMED} FROM events WHERE seq = ?", (seq,)) != chain:
         return None
     state = Saved(seq, likelihood, doubts, {})
     for number, trust in zip(array("q", base64.b64decode(seqs)), array("d", base64.b64decode(trusts)), strict=True):

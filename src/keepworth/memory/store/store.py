@@ -279,10 +279,10 @@ class Store:
         if not numbers:
             return out
         with self.database.reading() as connection:
-            for row in select(connection, f"{rows.SELECT} WHERE n {AMONG}", (among(numbers),)):
-                home = self.scope_named(connection, row[1])
-                if scope.contains(home):
-                    out[f"m{row[0]}"] = rows.to_item(row, home)
+            listed = select(connection, f"{rows.SELECT} WHERE n {AMONG}", (among(numbers),))
+            homes = {id: self.scope_named(connection, id) for id in {row[1] for row in listed}}
+            inside = {id for id, home in homes.items() if scope.contains(home)}
+            out.update((f"m{row[0]}", rows.to_item(row, homes[row[1]])) for row in listed if row[1] in inside)
         return out
 
     def changed_at(self, ids: Sequence[str]) -> dict[str, str]:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keepworth.memory.item import EVERYWHERE, HASH_MODULUS, Item, Scope, content_digest, duplicate_key
-from keepworth.memory.search.index import CorpusStatistics, InvertedIndex
-from keepworth.memory.search.scan import best
+from keepworth.memory.search.index import CorpusStatistics, InvertedIndex, best
 from keepworth.memory.search.search import Ranked
-from keepworth.memory.search.terms import only_latin
+from keepworth.memory.search.terms import QueryTerms, only_latin
 from keepworth.memory.search.where import Filter
 from keepworth.memory.store import rows
 from keepworth.memory.store.connection import AMONG, among, select
@@ -80,7 +79,7 @@ class ScopeView:
 
     def by_words(
         self,
-        terms: Sequence[str],
+        terms: QueryTerms,
         count: int,
         statistics: CorpusStatistics,
         where: Filter | None = None,
@@ -122,8 +121,6 @@ class ScopeView:
         self, vectors: Vectors, count: int, where: Filter | None = None, hidden: Collection[str] = ()
     ) -> list[Ranked]:
         ranked = self.store.derived.near(vectors, count + len(hidden), self.scope, self.nobody, where)
-        if ranked is None:
-            return [[] for _ in vectors]
         return [[(f"m{n}", score) for n, score in line if f"m{n}" not in hidden][:count] for line in ranked]
 
 
@@ -210,7 +207,7 @@ class Snapshot:
 
     def by_words(
         self,
-        terms: Sequence[str],
+        terms: QueryTerms,
         count: int,
         statistics: CorpusStatistics,
         where: Filter | None,
@@ -279,6 +276,6 @@ class _Drift:
             {term: count for term, count in frequency.items() if count > 0},
         )
 
-    def lexical(self, terms: Sequence[str], statistics: CorpusStatistics) -> Ranked:
+    def lexical(self, terms: QueryTerms, statistics: CorpusStatistics) -> Ranked:
         scores = self.index.scores(terms, statistics)
         return [(self.current[row].id, float(scores[row])) for row in best(scores, len(self.current))]

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.memory.search.index import CorpusStatistics, term_score
-from keepworth.memory.search.terms import terms as terms_of
-from keepworth.memory.search.terms import terms_of_many
+from keepworth.memory.search.index import CorpusStatistics
 from keepworth.memory.store.connection import AnyConnection
 
 if TYPE_CHECKING:
@@ -154,43 +152,3 @@ def joint_proposal(statistics: CorpusStatistics, share: float, postings: int = J
         expected *= statistics.frequency[term] / max(1, statistics.documents)
     price = RANKED * expected + PASSED * sum(statistics.frequency[term] for term in rarest)
     return rarest, min(1.0, postings / max(1.0, min(1.0, share + SKIPPING) * price))
-
-
-HELD = 16_384
-"""Most texts whose terms are cached."""
-LONGEST_HELD = 2000
-"""Most characters of such a text."""
-
-
-class RankedTexts:
-    """A cache of the terms of ranked texts, as finding stems takes longer than the rest of ranking. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._terms: dict[str, tuple[str, ...]] = {}
-
-    def scores(
-        self, texts: Mapping[int, str], terms: Sequence[str], statistics: CorpusStatistics, latin: str | None
-    ) -> list[tuple[int, float]]:
-        """Return (number, BM25) of each text, scored as by `InvertedIndex.scores`. For `latin`, see `search.terms.terms`."""
-        terms_in = {text: cached for text in texts.values() if (cached := self._terms.get(text)) is not None}
-        unknown = [text for text in dict.fromkeys(texts.values()) if text not in terms_in]
-        if unknown:
-            fresh = terms_of_many(unknown)[0] if latin is None else [terms_of(text, latin) for text in unknown]
-            if len(self._terms) + len(unknown) > HELD:
-                self._terms = {}
-            for text, listed in zip(unknown, map(tuple, fresh), strict=True):
-                terms_in[text] = listed
-                if len(text) <= LONGEST_HELD:
-                    self._terms[text] = listed
-        weights, mean = statistics.weights(terms)
-        out = []
-        for n, text in texts.items():
-            listed = terms_in[text]
-            length, score = len(listed), 0.0
-            counts: dict[str, int] = {}
-            for term in filter(weights.__contains__, listed):
-                counts[term] = counts.get(term, 0) + 1
-            for term, count in counts.items():
-                score += term_score(count, length, weights[term], mean)
-            out.append((n, score))
-        return out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes import arithmetic, memory_r1
 from keepworth.recipes import training
-from keepworth.recipes.system import Playing
+from keepworth.recipes.system import Playing, System
 from tests.recipes.tiny_runs import run_of, same, weights_of
 
 SCORES = (0.9, 0.2, 0.5, 0.3, 0.5, 0.4, 0.6, 0.1)
@@ -37,18 +38,18 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
         return []
 
     monkeypatch.setattr(Playing, "_measure", measured)
-    monkeypatch.setattr(Playing, "rollout", rewarded(Playing.rollout))
+    monkeypatch.setattr(System, "rollout", rewarded(System.rollout))
 
 
 def rewarded(rollout: Any) -> Any:
     """A tiny model is never right: paid is what it says, so that every step moves its weights."""
 
-    async def paying(self: Playing, task: Any, context: Any) -> Any:
-        episode = await rollout(self, task, context)
+    async def paying(play: Any, task: Any, context: Any) -> Any:
+        episode = await play(task, context)
         value = sum(episode.segments[0].ids) % 7 / 7
         return replace(episode, rewards=tuple(replace(reward, value=value) for reward in episode.rewards))
 
-    return paying
+    return lambda *given: partial(paying, rollout(*given))
 
 
 class Killed(BaseException):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from keepworth.episodes.needs import needs_llm
 
@@ -27,6 +28,7 @@ class _Drafts:
 
 _AT_ONCE = 2
 """The most decodes at a time: each reads all weights for its tokens."""
+_order = attrgetter("group", "stream")
 
 
 class DraftBatch:
@@ -88,18 +90,19 @@ class DraftBatch:
     def step(self) -> list[PartialSample]:
         """Draws one token for every running draft, or without slots all waiting drafts to their ends. Returns the drafts that
         ended."""
-        if self.slots is None:
-            drafts, self.waiting = sorted(self.waiting, key=_order), []
-            for begun in self._begin(drafts):
-                while not begun.drawing.over:
-                    self._step(begun)
-            return drafts
-        self._drawings = [drawing for drawing in self._drawings if not drawing.drawing.over]
-        if self.waiting and len(self._drawings) < _AT_ONCE and (free := self.slots - len(self.live)) > 0:
-            self.waiting.sort(key=_order)
-            chosen, self.waiting = self.waiting[:free], self.waiting[free:]
-            self._drawings += self._begin(chosen)
-        return [draft for drawing in self._drawings for draft in self._step(drawing)]
+        with float32_products(self.model.dtype):
+            if self.slots is None:
+                drafts, self.waiting = sorted(self.waiting, key=_order), []
+                for begun in self._begin(drafts):
+                    while not begun.drawing.over:
+                        self._step(begun)
+                return drafts
+            self._drawings = [drawing for drawing in self._drawings if not drawing.drawing.over]
+            if self.waiting and len(self._drawings) < _AT_ONCE and (free := self.slots - len(self.live)) > 0:
+                self.waiting.sort(key=_order)
+                chosen, self.waiting = self.waiting[:free], self.waiting[free:]
+                self._drawings += self._begin(chosen)
+            return [draft for drawing in self._drawings for draft in self._step(drawing)]
 
     def _begin(self, drafts: Sequence[PartialSample]) -> Iterator[_Drafts]:
         """Starts the drafts in as few decodes as their settings allow. A prompt that a group shares is read and stored once."""
@@ -112,31 +115,26 @@ class DraftBatch:
         for (alike, _, prompt), members in by_prompt.items():
             batches.setdefault((alike, len(members)), []).append((prompt, members))
         for (alike, copies), entries in batches.items():
-            limits = [[len(member.draws()) for member in members] for _, members in entries]
-            params = replace(alike, n=copies, max_tokens=max(map(max, limits)))
+            limits = torch.tensor([[draft.params.max_tokens - len(draft.ids) for draft in drafts] for _, drafts in entries])
+            params = replace(alike, n=copies, max_tokens=int(limits.max()))
             draws = np.zeros((len(entries), copies, params.max_tokens))
             for row, (_, members) in enumerate(entries):
                 for column, draft in enumerate(members):
-                    draws[row, column, : limits[row][column]] = draft.draws()
+                    draws[row, column, : limits[row, column]] = draft.draws()
             uniform = None if params.temperature == 0 else torch.from_numpy(draws)
             for rows, first, drawing in self.model.drawings([prompt for prompt, _ in entries], params, uniform):
                 members = [entry for row in rows for entry in entries[row][1][first : first + drawing.group]]
-                drawing.limits = torch.tensor([len(member.draws()) for member in members])
+                drawing.limits = limits[rows, first : first + drawing.group].flatten()
                 self.read += sum(len(entries[row][0]) for row in rows)
                 yield _Drafts(drawing, members)
 
     def _step(self, drawn: _Drafts) -> list[PartialSample]:
-        with float32_products(self.model.dtype):
-            ended = drawn.drawing.step()
+        ended = drawn.drawing.step()
         self.steps += 1
         self.drawn += drawn.drawing.tokens
         for branch in ended:
             drawn.drafts[branch].append(drawn.drawing.sample(branch))
         return [drawn.drafts[branch] for branch in ended]
-
-
-def _order(draft: PartialSample) -> tuple[int, tuple[int, ...]]:
-    return draft.group, draft.stream
 
 
 def _going(drawing: Drawing) -> list[int]:

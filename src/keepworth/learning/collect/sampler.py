@@ -114,7 +114,7 @@ class LocalSampler(Sampler):
         super().__init__()
         self._may_draw, self._settle, self._changed = may_draw, settle, changed
         self._replica: Replica | None = None
-        if not settings.serial:
+        if settings.mode != "serial":
             self._replica = Replica(learner.model, learner.master_weights.named)
         model, slots = (learner.model, None) if self._replica is None else (self._replica.model, settings.width)
         self.batch = DraftBatch(model, slots=slots)

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from keepworth.episodes.episode import Episode, episode_from_json, episode_to_json
+from keepworth.episodes.episode import Episode, episode_from_json, fields_of
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.episodes.line_file import append_lines, no_line, read_lines, to_line
 from keepworth.memory.durable_file import ORDINARY, replacing
@@ -477,7 +477,7 @@ class RunFolder:
                 gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed,
             ):
                 for episode in episodes:
-                    packed.write(to_line(episode_to_json(episode)))
+                    packed.write(to_line(episode, fields_of))
         return path
 
     def episodes(

@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
-from keepworth.models.attention import Prompts, Standing, micro_batches, round_up, with_prompts
+from keepworth.models.attention import PROMPTS, Prompts, Standing, micro_batches, round_up
 from keepworth.models.decoding_step import DecodingStep
 
 if TYPE_CHECKING:
@@ -87,9 +87,7 @@ class Drawing:
             self._cache.keep(left)
             self._rows, token = self._rows[left], token[left]
         positions = self._lengths[self._rows] + self._steps - 1
-        hidden = self.model.hidden_states(token[:, None], positions[:, None], None, self._cache)[:, 0]
-        step = self._cache.step
-        self._logits = self.model.head(hidden) if step is None else step.head(hidden)
+        self._logits = self.model.next_logits(token, positions, self._cache)
 
     def sample(self, branch: int) -> Sample:
         """Returns the tokens drawn in a branch so far; ABORTED where it has not ended."""
@@ -270,7 +268,7 @@ class GroupCache:
         self.step: DecodingStep | None = None
         self.asked = False
         self._lengths, self._prompt_of = lengths, prompt_of
-        standing = Standing.of(lengths, prompt_of)
+        standing = Standing(lengths, prompt_of)
         self.layers = Cache(layers=[GroupLayer(layer, standing, len(prompt_of), capacity) for layer in read.layers])
 
     def keep(self, left: torch.Tensor) -> None:
@@ -280,7 +278,7 @@ class GroupCache:
         if dropped is not None:
             self._lengths = self._lengths[dropped]
         self._prompt_of = prompt_of
-        standing = Standing.of(self._lengths, prompt_of)
+        standing = Standing(self._lengths, prompt_of)
         for layer in self.layers.layers:
             layer.keep(left.to(self._lengths.device), dropped, standing)
 
@@ -321,7 +319,9 @@ class GroupLayer(BufferLayer):
         self.keys[:, :, self.filled] = key_states[:, :, 0]
         self.values[:, :, self.filled] = value_states[:, :, 0]
         self.filled += 1
-        return with_prompts(self.keys, replace(self.prompts, tokens=self.filled)), self.values
+        self.prompts = replace(self.prompts, tokens=self.filled)
+        setattr(self.keys, PROMPTS, self.prompts)  # for `tree_attention`, which a network calls with the keys alone
+        return self.keys, self.values
 
     def keep(self, left: torch.Tensor, staying: torch.Tensor | None, standing: Standing) -> None:
         """Continues with the rows `left`. `staying` are the prompts that stay; None for all."""

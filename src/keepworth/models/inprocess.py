@@ -97,12 +97,6 @@ class InProcessModel(TextSide):
                 f"A text of {longest} tokens is past the {self.context_limit} that {self.name} reads.",
                 "Show fewer or shorter memories.",
             )
-        if isinstance(cache, GroupCache):
-            if not cache.asked or (cache.step is not None and not cache.step.current()):
-                cache.asked, cache.step = True, self._step()  # anew, because weights may change in the middle of a text
-            if cache.step is not None:
-                return cache.step(ids[:, 0], positions[:, 0], cache.layers)[:, None]
-            cache = cache.layers
         decoder, device = decoder_of(self._causal_model()), self.device
         return decoder(
             input_ids=ids.to(device),
@@ -112,6 +106,15 @@ class InProcessModel(TextSide):
             use_cache=cache is not None,
             **attention,
         ).last_hidden_state
+
+    def next_logits(self, token: torch.Tensor, positions: torch.Tensor, cache: GroupCache) -> torch.Tensor:
+        """Returns the logits [R, V] after a token of each row, [R], at `positions` [R], and adds its keys and values to the
+        cache. It is computed without the network's modules where the network allows that (see `DecodingStep`)."""
+        if not cache.asked or (cache.step is not None and not cache.step.current()):
+            cache.asked, cache.step = True, self._step()  # anew, because weights may change in the middle of a text
+        if cache.step is not None:
+            return cache.step(token, positions, cache.layers)
+        return self.head(self.hidden_states(token[:, None], positions[:, None], None, cache.layers)[:, 0])
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self._causal_model().get_output_embeddings()(hidden)

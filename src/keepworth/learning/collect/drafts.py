@@ -115,7 +115,9 @@ class DraftBatch:
         for (alike, _, prompt), members in by_prompt.items():
             batches.setdefault((alike, len(members)), []).append((prompt, members))
         for (alike, copies), entries in batches.items():
-            limits = torch.tensor([[draft.params.max_tokens - len(draft.ids) for draft in drafts] for _, drafts in entries])
+            limits = torch.tensor(
+                [[draft.params.max_tokens - len(draft.ids) for draft in drafts] for _, drafts in entries]
+            )
             params = replace(alike, n=copies, max_tokens=int(limits.max()))
             draws = np.zeros((len(entries), copies, params.max_tokens))
             for row, (_, members) in enumerate(entries):

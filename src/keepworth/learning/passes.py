@@ -135,9 +135,12 @@ class Passes:
                 yield number, part
 
     @torch.no_grad()
-    def scores(self, rows: Rows, parts: Sequence[MicroBatch], temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns log-probabilities and entropies, [B, T], of the rows in the parts under the current weights, joined over all
-        learners."""
+    def scores(
+        self, rows: Rows, temperature: float, chosen: Iterable[int] | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns log-probabilities and entropies, [B, T], of the chosen rows, by default of all, under the current weights,
+        joined over all learners."""
+        parts = self.split(rows, range(rows.batch.shape[0]) if chosen is None else chosen)
         wide = torch.promote_types(self.model.dtype, torch.float32)
         scores, entropies = (torch.zeros(rows.batch.shape, dtype=wide) for _ in range(2))
         for _, part in self.pick(rows, parts):
@@ -178,6 +181,9 @@ class _Part:
 def _parts(prompt: int, lengths: Mapping[int, int], room: PassRoom) -> list[_Part]:
     """Divides the rows of one prompt into the plain or recomputed passes that cost least time. `prompt` is the length of the
     prompt, `lengths` those of the answers, by row."""
+    whole = padded(prompt, sum(lengths.values()))
+    if room.checkpointing != "on" and room.fits(1, *whole, False):
+        return [_Part(tuple(lengths), *whole, False)]
     ways: list[list[_Part]] = []
     if room.checkpointing != "on":
         short = {row: length for row, length in lengths.items() if room.fits(1, prompt, length, False)}

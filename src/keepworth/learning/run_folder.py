@@ -433,7 +433,8 @@ class RunFolder:
     def append_metrics(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Appends the line of one training step. Names with a slash form families: `reward/f1`, `seconds/sample`."""
         row = {"step": step, "time": round(self._clock(), 3), **metrics}
-        self._append("metrics.jsonl", row)
+        with disk(self.path):
+            append_lines(self.path / "metrics.jsonl", [row])
         if self.track is not None:
             finite = {name: float(of) for name, of in row.items() if isinstance(of, int | float) and math.isfinite(of)}
             self.track(int(finite.pop("step")), finite)
@@ -453,7 +454,8 @@ class RunFolder:
         """Appends one measurement of one arm: the mean over `n` questions with its 95 % interval. `more`: role, split, seed. low
         and high are None for what was counted and not estimated, such as the share of lines that could not be read."""
         row = {"step": step, "arm": arm, "metric": metric, "mean": mean, "low": low, "high": high, "n": n}
-        self._append("evals.jsonl", {**row, **more, "time": round(self._clock(), 3)})
+        with disk(self.path):
+            append_lines(self.path / "evals.jsonl", [{**row, **more, "time": round(self._clock(), 3)}])
 
     def metrics(self) -> list[Row]:
         return list(read_rows(self.path / "metrics.jsonl"))
@@ -567,10 +569,6 @@ class RunFolder:
         return read_json(path, fix) if path.is_file() else None
 
     # -- inside --------------------------------------------------------------------------------------------------------
-
-    def _append(self, file: str, row: Mapping[str, Any]) -> None:
-        with disk(self.path):
-            append_lines(self.path / file, [row])
 
     def _has_begun(self) -> bool:
         """Whether the run has trained, measured or finished something that deletion would lose."""

@@ -160,7 +160,8 @@ def draw(
         token = logprobs.argmax(-1)
         return token.cpu(), logprobs.gather(-1, token[..., None]).squeeze(-1).cpu()
     scaled = logits.float() if params.temperature == 1 else logits.float() / params.temperature
-    scaled = likeliest(scaled, params.top_k, params.top_p)
+    if params.top_k or params.top_p < 1:  # never in training
+        scaled = likeliest(scaled, params.top_k, params.top_p)
     largest = scaled.amax(-1, keepdim=True)
     weights = (scaled - largest).exp_()
     total, token = _invert(weights, uniform.to(weights.device, torch.float64)[..., None])

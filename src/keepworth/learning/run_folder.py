@@ -6,7 +6,7 @@
       evals.jsonl              one per measurement: {"step", "arm", "metric", "mean", "low", "high", "n", ...}
       episodes/step-000015.train.jsonl.gz   every episode, by step and arm
       checkpoints/step-000015/ the trainer's state, with a manifest of sha256 sums
-      published/<role>/        the latest weights that were sent to an engine behind HTTP (`sampler`)
+      published/<role>/        the latest weights that were sent to an engine behind HTTP (`http_sampler`)
       weights/<role>/          the finished weights of a role, with step.json: the step at which they were finished
       result.json              the final tables
       report.html  made from the above (`keepworth report RUN`)

@@ -37,7 +37,7 @@ class Drawing:
         prompt_of = torch.arange(len(prompts)).repeat_interleave(params.n)
         lengths = torch.tensor([len(prompt) for prompt in prompts])
         width = round_up(int(lengths.max()), 16)
-        read = buffer_cache(model.network.config.num_hidden_layers, width)
+        read = Cache(layers=[BufferLayer(width) for _ in range(model.network.config.num_hidden_layers)])
         hidden = prefill(model, prompts, width, read)
         self._cache = GroupCache(read, lengths.to(model.device), prompt_of, params.max_tokens)
         count = len(prompt_of)
@@ -103,10 +103,10 @@ def prefill(model: InProcessModel, prompts: Sequence[Tokens], width: int, cache:
     that all prompts have in common (worked examples, instructions) is computed once and copied."""
     shared = common_head(prompts)
     if shared:
-        head = buffer_cache(len(cache.layers), shared)
+        head = Cache(layers=[BufferLayer(shared) for _ in cache.layers])
         model.hidden_states(torch.tensor([prompts[0][:shared]]), torch.arange(shared)[None], None, head)
         for layer, source in zip(cache.layers, head.layers, strict=True):
-            layer.begin_with(source, len(prompts))
+            layer.update(*(stored.expand(len(prompts), -1, -1, -1) for stored in (source.keys, source.values)))
     ids = torch.zeros(len(prompts), width - shared, dtype=torch.long)
     for row, prompt in enumerate(prompts):
         ids[row, : len(prompt) - shared] = torch.tensor(prompt[shared:])
@@ -232,11 +232,6 @@ class BufferLayer(CacheLayerMixin):  # type: ignore[misc]
         self.filled = end
         return self.keys[:, :, :end], self.values[:, :, :end]
 
-    def begin_with(self, head: BufferLayer, rows: int) -> None:
-        """Starts as `rows` copies of the one row that `head` holds."""
-        filled = head.keys[:, :, : head.filled].expand(rows, -1, -1, -1)
-        self.update(filled, head.values[:, :, : head.filled].expand(rows, -1, -1, -1))
-
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.before + self.filled + query_length, 0
 
@@ -245,11 +240,6 @@ class BufferLayer(CacheLayerMixin):  # type: ignore[misc]
 
     def get_max_length(self) -> int:
         return self.before + self.capacity
-
-
-def buffer_cache(layers: int, capacity: int) -> Any:
-    """Makes a transformers cache of `layers` buffers that hold `capacity` columns each."""
-    return Cache(layers=[BufferLayer(capacity) for _ in range(layers)])
 
 
 class GroupCache:
@@ -261,7 +251,7 @@ class GroupCache:
         """Makes the cache.
 
         Args:
-            read: A `buffer_cache` that holds the prompts [B], padded to one width; it must not be used afterwards.
+            read: The cache of each `BufferLayer` with the prompts [B], padded to one width; it must not be used afterwards.
             lengths: [B], the prompts' tokens.
             prompt_of: [R], rising, the prompt of each row.
             capacity: The most tokens of a row's own.

@@ -47,7 +47,8 @@ from keepworth.learning.collect.groups import (
     run_member,
     run_whole_group,
 )
-from keepworth.learning.collect.sampler import HttpSampler, LocalSampler, Sampler
+from keepworth.learning.collect.http_sampler import HttpSampler
+from keepworth.learning.collect.sampler import LocalSampler, Sampler
 from keepworth.learning.collect.sources import Source, Sources
 from keepworth.learning.objective.inputs import require_off_policy
 from keepworth.learning.run_folder import Checkpoint, RunFolder, read_json, reading, write_json

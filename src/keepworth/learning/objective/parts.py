@@ -499,11 +499,6 @@ def within(log_rho: Tensor, low: float, high: float) -> Tensor:
     return ((rho >= low) & (rho <= high)).to(log_rho.dtype)
 
 
-def k3_gap(log_rho: Tensor) -> Tensor:
-    clamped = log_rho.clamp(-LOG_LIMIT, LOG_LIMIT)
-    return clamped.exp() - clamped - 1
-
-
 @part
 class Mask(Correction):
     """weight rho; tokens outside [`low`, `high`] are dropped (IcePop)."""

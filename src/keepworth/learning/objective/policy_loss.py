@@ -13,7 +13,7 @@ from torch import Tensor
 from keepworth.learning.objective.batch import Batch, episode_table, turn_ends
 from keepworth.learning.objective.formulas import moments
 from keepworth.learning.objective.options import Controls, Objective, initial
-from keepworth.learning.objective.parts import LOG_LIMIT, Advised, KlLoss, Ratio, k3_gap
+from keepworth.learning.objective.parts import LOG_LIMIT, Advised, KlLoss, Ratio
 
 # Ratio: how far the current policy has moved from an anchor, per token or per sequence.
 #
@@ -144,6 +144,11 @@ def k3(lp: Tensor, lp_reference: Tensor) -> Tensor:
     """The k3 estimator, which is never negative and unbiased: the one to monitor."""
     x = (lp - lp_reference).clamp(-LOG_LIMIT, LOG_LIMIT)
     return (torch.exp(-x) - 1 + x).clamp(max=K3_LIMIT)
+
+
+def k3_gap(log_rho: Tensor) -> Tensor:
+    clamped = log_rho.clamp(-LOG_LIMIT, LOG_LIMIT)
+    return clamped.exp() - clamped - 1
 
 
 # Aggregation: from per-token terms to one number, with denominators that no micro-batch can change.
@@ -323,7 +328,7 @@ def _metrics(
         "ratio_mean": mean(shown.exp()),
         "ratio_max": (shown.exp() * mask).max() if mask.numel() else tokens,
         "approx_kl": mean(k3_gap(-moved)),
-        "ess": effective_sample_size(unit_sum(total, unit_of(batch, "row"))),
+        "ess": effective_sample_size(total.sum(1)),
         "masked_share": 1 - (kept_mask > 0).to(lp.dtype).sum() / count,
         "advantage_abs_mean": mean(advantages.abs()),
     }

@@ -131,19 +131,6 @@ _LAYOUT = "keepworth_layout"
 network's modules."""
 
 
-def micro_batches(sizes: Sequence[int], token_budget: int) -> list[list[int]]:
-    """Groups indices of rows of these sizes so that no group's padded tokens exceed the budget (a longer row goes alone). Rows of
-    similar length go together, longest first: the largest allocation happens first, not in the middle."""
-    order = sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))
-    groups: list[list[int]] = []
-    for index in order:
-        if groups and sizes[groups[-1][0]] * (len(groups[-1]) + 1) <= token_budget:
-            groups[-1].append(index)
-        else:
-            groups.append([index])
-    return groups
-
-
 # Attention over a prompt and a tree of branches, for any Hugging Face decoder that accepts an attention function.
 #
 # Queries come in two parts. The first `Q - S` are the prompt's and are plainly causal; the last `S` are the branches'

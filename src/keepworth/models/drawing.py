@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
-from keepworth.models.attention import PROMPTS, Prompts, Standing, micro_batches, round_up
+from keepworth.models.attention import PROMPTS, Prompts, Standing, round_up
 from keepworth.models.decoding_step import DecodingStep
 
 if TYPE_CHECKING:
@@ -113,19 +113,6 @@ def prefill(model: InProcessModel, prompts: Sequence[Tokens], width: int, cache:
     positions = torch.arange(shared, width).clamp(max=model.context_limit - 1).expand(len(prompts), -1)  # of padding
     hidden: torch.Tensor = model.hidden_states(ids, positions, None, cache)
     return hidden[torch.arange(len(prompts)), torch.tensor([len(p) - shared - 1 for p in prompts])]
-
-
-_DRAWN = 8
-"""Tokens whose keys and values are stored while texts are drawn, per token that may be computed at once."""
-
-
-def together(prompts: Sequence[int], answers: int, token_budget: int, most: int) -> list[list[int]]:
-    """Groups indices of prompts of these lengths whose answers, of `answers` tokens a prompt, are drawn together. The padded
-    prompts fit the budget; all stored tokens fit `_DRAWN` times the budget, and `most`. A longer one goes alone."""
-    tokens = min(_DRAWN * token_budget, most)
-    return micro_batches(
-        [max(length, -(-(length + answers) * token_budget // tokens)) for length in prompts], token_budget
-    )
 
 
 def common_head(prompts: Sequence[Tokens], multiple: int = 16, least: int = 32) -> int:

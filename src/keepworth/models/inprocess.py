@@ -18,11 +18,11 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from keepworth.episodes.model import Sample, SamplingParams, Tokens
-from keepworth.models.attention import Tree, decoder_of, float32_products, micro_batches, tree
+from keepworth.models.attention import Tree, decoder_of, float32_products, tree
 from keepworth.models.chat_format import ends_of
 from keepworth.models.checkpoint import load_checkpoint, require_tree
 from keepworth.models.decoding_step import DecodingStep, PackedWeights, ThroughModules
-from keepworth.models.drawing import Drawing, GroupCache, together, uniforms
+from keepworth.models.drawing import Drawing, GroupCache, uniforms
 from keepworth.models.errors import ContextOverflow
 from keepworth.models.text_side import TextSide, context_limit
 
@@ -212,7 +212,7 @@ class InProcessModel(TextSide):
     ) -> list[list[tuple[float, ...]]]:
         results: list[list[tuple[float, ...]]] = [[] for _ in prompts]
         sizes = [len(p) + sum(map(len, b)) for p, b in zip(prompts, branches, strict=True)]
-        for rows in micro_batches(sizes, self.token_budget):
+        for rows in group_within_budget(sizes, self.token_budget):
             some_prompts, some_branches = [prompts[i] for i in rows], [branches[i] for i in rows]
             with float32_products(self.dtype):
                 logprobs, _ = self.tree_scores(tree(some_prompts, some_branches), temperature)
@@ -220,6 +220,32 @@ class InProcessModel(TextSide):
             for index, branches_of in zip(rows, some_branches, strict=True):
                 results[index] = [tuple(next(values) for _ in branch) for branch in branches_of]
         return results
+
+
+def group_within_budget(sizes: Sequence[int], token_budget: int) -> list[list[int]]:
+    """Groups indices of rows of these sizes so that no group's padded tokens exceed the budget (a longer row goes alone). Rows of
+    similar length go together, longest first: the largest allocation happens first, not in the middle."""
+    order = sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))
+    groups: list[list[int]] = []
+    for index in order:
+        if groups and sizes[groups[-1][0]] * (len(groups[-1]) + 1) <= token_budget:
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+    return groups
+
+
+_DRAWN = 8
+"""Tokens whose keys and values are stored while texts are drawn, per token that may be computed at once."""
+
+
+def together(prompts: Sequence[int], answers: int, token_budget: int, most: int) -> list[list[int]]:
+    """Groups indices of prompts of these lengths whose answers, of `answers` tokens a prompt, are drawn together. The padded
+    prompts fit the budget; all stored tokens fit `_DRAWN` times the budget, and `most`. A longer one goes alone."""
+    tokens = min(_DRAWN * token_budget, most)
+    return group_within_budget(
+        [max(length, -(-(length + answers) * token_budget // tokens)) for length in prompts], token_budget
+    )
 
 
 def whole_memory(device: torch.device) -> float:

@@ -437,7 +437,9 @@ class Pipeline:
     async def _settle(self) -> None:
         """Waits, in serial mode, until every unfinished episode waits for the model or for others of its group."""
         while self.settings.mode == "serial" and self._loop.broken is None:
-            waiting = self.sampler.waiting_episodes() + sum(group.waiting for group in self._open.values())
+            # Drafts of one episode have streams that begin alike, with position and member.
+            drawn_for = {(draft.group, *draft.stream[:2]) for draft in self.sampler.waiting.values()}
+            waiting = len(drawn_for) + sum(group.waiting for group in self._open.values())
             missing = [group.size - len(group.done) for group in self._open.values()]
             if all(missing) and waiting >= sum(missing):  # a group without missing members is about to be replaced
                 return

@@ -74,11 +74,6 @@ class Sampler(ABC):
     @abstractmethod
     async def _draw(self, draft: PartialSample) -> None: ...
 
-    def waiting_episodes(self) -> int:
-        """Returns how many episodes wait for drafts. Drafts of one episode have streams that begin alike, with position and
-        member."""
-        return len({(draft.group, *draft.stream[:2]) for draft in self.waiting.values()})
-
     def unfinished(self) -> int:
         """Returns the number of tokens in drafts that have not ended."""
         return sum(len(draft.ids) for draft in self.waiting.values())

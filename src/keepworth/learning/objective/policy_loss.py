@@ -111,16 +111,6 @@ def effective_sample_size(log_weight: Tensor) -> Tensor:
     return weight.sum() ** 2 / (len(weight) * (weight**2).sum())
 
 
-def clip_shares(objective: Objective, log_ratio: Tensor, advantage: Tensor, mask: Tensor) -> dict[str, Tensor]:
-    """Returns the share of drawn tokens whose gradient the surrogate cut (for cispo: whose weight it capped), for each bound."""
-    tokens = mask.sum().clamp(min=1)
-    cut = objective.surrogate.cut(log_ratio.detach().exp(), advantage)
-    shares = {name: (tokens_cut * mask).sum() / tokens for name, tokens_cut in cut.items()}
-    if "clip_fraction_low" in shares:
-        shares["clip_fraction"] = shares["clip_fraction_low"] + shares["clip_fraction_high"]
-    return shares
-
-
 # KL: estimators of KL(policy, reference) from the log-probabilities of drawn tokens, by value and by gradient.
 #
 # With x = lp - lp_reference and samples of the policy. As a loss on fixed samples, what counts is the expected gradient:
@@ -343,7 +333,10 @@ def _metrics(
     if entropy is not None:
         metrics["entropy"] = mean(entropy.detach())
     if log_r is not None:
-        metrics.update(clip_shares(objective, log_r, advantages, mask))
+        cut = objective.surrogate.cut(log_r.exp(), advantages)
+        metrics |= {name: (tokens_cut * mask).sum() / count for name, tokens_cut in cut.items()}
+        if "clip_fraction_low" in metrics:
+            metrics["clip_fraction"] = metrics["clip_fraction_low"] + metrics["clip_fraction_high"]
     return metrics
 
 

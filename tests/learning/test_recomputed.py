@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ def disturb(named: dict[str, Any]) -> None:
 
 
 def gradients(model: InProcessModel, named: Any, again: bool, batch: Tree = BATCH) -> dict[str, torch.Tensor]:
-    with recomputed_pass(model.network) if again else nullcontext():
+    with recomputed_pass(model.network) if again else torch.enable_grad():
         lp, entropy = model.tree_scores(batch, 0.7)
         (lp.sum() + entropy.square().sum()).backward()
     found = {name: value.grad for name, value in named.items()}

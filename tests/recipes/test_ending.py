@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +43,12 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
 def rewarded(rollout: Any) -> Any:
     """A tiny model is never right: paid is what it says, so that every step moves its weights."""
 
-    async def paying(play: Any, task: Any, context: Any) -> Any:
-        episode = await play(task, context)
+    async def paid(played: Any) -> Any:
+        episode = await played
         value = sum(episode.segments[0].ids) % 7 / 7
         return replace(episode, rewards=tuple(replace(reward, value=value) for reward in episode.rewards))
 
-    return lambda *given: partial(paying, rollout(*given))
+    return lambda *given: lambda task, context: paid(rollout(*given)(task, context))
 
 
 class Killed(BaseException):

@@ -109,9 +109,7 @@ def test_draws_invert_the_running_sum(vocabulary, seed, temperature) -> None:
 
 def test_prompts_are_drawn_from_together_while_they_and_what_is_kept_of_them_are_within_bounds() -> None:
     much = 10**9
-    assert inprocess.together([400, 400], 8 * 256, 4096, much) == [
-        [0, 1]
-    ]  # with their answers within eight times the budget
+    assert inprocess.together([400, 400], 8 * 256, 4096, much) == [[0, 1]]  # answers within eight times the budget
     assert inprocess.together([400, 400], 8 * 256, 4096, 4000) == [[0], [1]]  # memory for 4,000 tokens
     # The prompts themselves are within the budget.
     assert inprocess.together([400] * 11, 16, 4096, much) == [list(range(10)), [10]]

@@ -73,10 +73,9 @@ def events(monkeypatch: pytest.MonkeyPatch, kill_at: int) -> list[str]:
 
         monkeypatch.setattr(RunFolder, method, watched)
 
-    watch("_append", lambda file, row: str(file))
+    for method in ("append_metrics", "append_eval", "writing_weights", "write_result"):
+        watch(method, lambda *given, method=method: method)
     watch("checkpoint", lambda step: f"checkpoint {step}")
-    watch("writing_weights", lambda *given: "weights")
-    watch("write_result", lambda result: "result")
     return seen
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from keepworth.episodes import Episode, RewardTerm, SamplingParams, Task
 from keepworth.learning.collect.asynchrony import Asynchrony, Staleness
-from keepworth.learning.collect.curriculum import candidate_of, position_of
+from keepworth.learning.collect.curriculum import SPAN
 from keepworth.learning.collect.groups import EpisodeContext
 from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.learner import Learner
@@ -44,7 +44,7 @@ class Letters:
         self.measured: list[int] = []
 
     def task(self, index: int) -> Task:
-        number = (position_of(index) + candidate_of(index)) % 5
+        number = sum(divmod(index, SPAN)) % 5
         return Task(f"letters/{number}", "letters", f"letters {number}:", (), "none")
 
     async def rollout(self, task: Task, context: EpisodeContext) -> Episode:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from keepworth.episodes import Group, RewardTerm
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.collect import curriculum
-from keepworth.learning.collect.curriculum import candidate_of, position_of, retry_of
+from keepworth.learning.collect.curriculum import SPAN, position_of, retry_of
 from keepworth.learning.learner import Learner
 from tests.episode_of import episode_of
 from tests.learning.letters import Letters, Stops, index_of, low, metrics, settings, train_letters, trained
@@ -39,7 +39,7 @@ def test_a_group_without_a_signal_is_replaced_in_its_place_and_written_down(tmp_
     train_letters(tmp_path, 3, asynchrony, Letters(lengths, score=every_third), refill=1)
     found = task_of(tmp_path)
     assert sorted(map(position_of, found)) == list(range(12))
-    replaced = [index for index in found if candidate_of(index)]
+    replaced = [index for index in found if index >= SPAN]
     assert {position_of(index) for index in replaced} == {0, 3, 6, 9}
     assert {retry_of(index) for index in replaced} == {1}
     for step in range(3):  # what replaces a group is of a task that the step does not have yet
@@ -103,7 +103,7 @@ def test_every_position_is_filled_once_however_often_it_is_begun_anew(fates: lis
             continue
         index = order.take()
         assert position_of(index) not in map(position_of, kept)
-        assert bool(candidate_of(index)) == bool(retry_of(index))
+        assert (index >= SPAN) == bool(retry_of(index))
         if fate == "nothing":
             order.replace(index)
         else:

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes import FinishReason, SamplingParams, VersionSpan
-from keepworth.learning.collect.drafts import DraftBatch
 from keepworth.learning.collect.partial_sample import PartialSample
+from keepworth.learning.collect.sampler import DraftBatch
 from keepworth.learning.replica import Replica
 from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.models.errors import ContextOverflow, DeliveryFailed

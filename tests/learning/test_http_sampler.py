@@ -11,8 +11,8 @@ import pytest
 
 from keepworth.episodes import Episode, FinishReason, Sample, SamplingParams
 from keepworth.episodes.model import VersionSpan
+from keepworth.learning.collect.http_sampler import PUBLISHED
 from keepworth.learning.collect.partial_sample import PartialSample
-from keepworth.learning.collect.sampler import PUBLISHED
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress

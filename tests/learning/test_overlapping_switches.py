@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from keepworth.episodes import Sample, SamplingParams
-from keepworth.learning.collect.drafts import DraftBatch
 from keepworth.learning.collect.partial_sample import PartialSample
+from keepworth.learning.collect.sampler import DraftBatch
 from keepworth.learning.critic import CriticSettings
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import preset

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from keepworth.learning.recomputed import layers_of, recomputed_share, training_pass
+from keepworth.learning.recomputed import layers_of, recomputed_pass, recomputed_share
 from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.models.attention import Tree, tree
 from keepworth.models.inprocess import DTYPES, InProcessModel, Precision
@@ -28,7 +28,7 @@ def disturb(named: dict[str, Any]) -> None:
 
 
 def gradients(model: InProcessModel, named: Any, again: bool, batch: Tree = BATCH) -> dict[str, torch.Tensor]:
-    with training_pass(model.network, again):
+    with recomputed_pass(model.network) if again else torch.enable_grad():
         lp, entropy = model.tree_scores(batch, 0.7)
         (lp.sum() + entropy.square().sum()).backward()
     found = {name: value.grad for name, value in named.items()}
@@ -61,7 +61,7 @@ def test_layers_are_computed_again_and_left_as_they_were() -> None:
     gradients(model, named, again=True)
     assert len(calls) == 2 + 4
     assert not any("forward" in vars(layer) for layer in layers_of(model.network))
-    with training_pass(model.network, recompute=True), torch.no_grad():
+    with recomputed_pass(model.network), torch.no_grad():
         model.tree_scores(BATCH)
     assert len(calls) == 2 + 4 + 2
 

@@ -166,7 +166,7 @@ def test_attention_behind_prompts_is_attention_over_each_text(counts, tokens, wi
     before = torch.randn(2, len(counts), shared, width, size, dtype=torch.float64)
     query = torch.randn(len(prompt_of), heads, 1, size, dtype=torch.float64)
     key, value = torch.randn(2, len(prompt_of), shared, tokens, size, dtype=torch.float64)
-    prompts = Prompts(before[0, used], before[1, used], Standing.of(torch.tensor(lengths)[used], at))
+    prompts = Prompts(before[0, used], before[1, used], Standing(torch.tensor(lengths)[used], at))
     found = behind_prompts(query, key, value, prompts, 0.5, window)
     for row, prompt in enumerate(prompt_of.tolist()):
         for head in range(heads):

@@ -187,12 +187,12 @@ class Steps(ServedModel):
         self.reached, self.go = threading.Event(), threading.Event()
         self.go.set()
 
-    def hidden_states(self, *arguments: Any, **features: Any) -> Any:
+    def next_logits(self, *arguments: Any) -> Any:
         request = self._active
         if request is not None and request.samples and request.steps == self.stop_before:
             self.reached.set()
             assert self.go.wait(20)
-        return super().hidden_states(*arguments, **features)
+        return super().next_logits(*arguments)
 
     def halt(self, work: Callable[[], Any]) -> Future[Any]:
         """Begin work, and come back once it stands in the middle."""

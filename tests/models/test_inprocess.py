@@ -15,7 +15,7 @@ from benchmarks.models.families import plain_scores
 from keepworth.episodes import FinishReason, SamplingParams
 from keepworth.models import inprocess
 from keepworth.models.attention import round_up, tree
-from keepworth.models.drawing import draw, together
+from keepworth.models.drawing import draw
 from tests.models.comparing import plain_gaps, require_scored
 from tests.models.tiny import tiny_model, tiny_network
 
@@ -109,12 +109,12 @@ def test_draws_invert_the_running_sum(vocabulary, seed, temperature) -> None:
 
 def test_prompts_are_drawn_from_together_while_they_and_what_is_kept_of_them_are_within_bounds() -> None:
     much = 10**9
-    assert together([400, 400], 8 * 256, 4096, much) == [[0, 1]]  # with their answers within eight times the budget
-    assert together([400, 400], 8 * 256, 4096, 4000) == [[0], [1]]  # memory for 4,000 tokens
+    assert inprocess.together([400, 400], 8 * 256, 4096, much) == [[0, 1]]  # answers within eight times the budget
+    assert inprocess.together([400, 400], 8 * 256, 4096, 4000) == [[0], [1]]  # memory for 4,000 tokens
     # The prompts themselves are within the budget.
-    assert together([400] * 11, 16, 4096, much) == [list(range(10)), [10]]
-    assert together([40] * 3, 12_000, 4096, much) == [[0, 1], [2]]  # 8 x 4,096 are kept at most
-    assert together([10, 5000], 16, 4096, much) == [[1], [0]]  # a longer one goes alone
+    assert inprocess.together([400] * 11, 16, 4096, much) == [list(range(10)), [10]]
+    assert inprocess.together([40] * 3, 12_000, 4096, much) == [[0, 1], [2]]  # 8 x 4,096 are kept at most
+    assert inprocess.together([10, 5000], 16, 4096, much) == [[1], [0]]  # a longer one goes alone
 
 
 def test_a_group_that_memory_does_not_hold_is_drawn_in_parts_and_draws_the_same(monkeypatch: Any) -> None:

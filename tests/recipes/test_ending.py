@@ -14,7 +14,7 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes import arithmetic, memory_r1
 from keepworth.recipes import training
-from keepworth.recipes.system import Playing
+from keepworth.recipes.system import Playing, System
 from tests.recipes.tiny_runs import run_of, same, weights_of
 
 SCORES = (0.9, 0.2, 0.5, 0.3, 0.5, 0.4, 0.6, 0.1)
@@ -37,18 +37,18 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
         return []
 
     monkeypatch.setattr(Playing, "_measure", measured)
-    monkeypatch.setattr(Playing, "rollout", rewarded(Playing.rollout))
+    monkeypatch.setattr(System, "rollout", rewarded(System.rollout))
 
 
 def rewarded(rollout: Any) -> Any:
     """A tiny model is never right: paid is what it says, so that every step moves its weights."""
 
-    async def paying(self: Playing, task: Any, context: Any) -> Any:
-        episode = await rollout(self, task, context)
+    async def paid(played: Any) -> Any:
+        episode = await played
         value = sum(episode.segments[0].ids) % 7 / 7
         return replace(episode, rewards=tuple(replace(reward, value=value) for reward in episode.rewards))
 
-    return paying
+    return lambda *given: lambda task, context: paid(rollout(*given)(task, context))
 
 
 class Killed(BaseException):
@@ -73,10 +73,9 @@ def events(monkeypatch: pytest.MonkeyPatch, kill_at: int) -> list[str]:
 
         monkeypatch.setattr(RunFolder, method, watched)
 
-    watch("_append", lambda file, row: str(file))
+    for method in ("append_metrics", "append_eval", "writing_weights", "write_result"):
+        watch(method, lambda *given, method=method: method)
     watch("checkpoint", lambda step: f"checkpoint {step}")
-    watch("writing_weights", lambda *given: "weights")
-    watch("write_result", lambda result: "result")
     return seen
 
 

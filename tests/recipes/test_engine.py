@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.learning.collect.curriculum import CANDIDATES, SPAN, batch, draw_seed, drawn_task, group_at
+from keepworth.learning.collect.curriculum import CANDIDATES, SPAN, batch, draw_seed, drawn_task
 from keepworth.learning.run_folder import RunFolder
 from keepworth.methods.recipes import arithmetic, memory_r1, overwrite_reading, strings
 from keepworth.models.errors import EngineError, EngineRefused, EngineUnreachable, MissingCapability
@@ -164,11 +164,11 @@ def test_a_positions_own_task_is_the_one_it_always_had_and_others_are_others() -
 
     own = [drawn_task(items, None, 3, position) for position in range(32, 40)]
     assert own == batch(items, 8, 4, 3)
-    others = [drawn_task(items, None, 3, group_at(position, 4)) for position in range(32, 40)]
+    others = [drawn_task(items, None, 3, 4 * SPAN + position) for position in range(32, 40)]
     assert others != own
-    assert others == [drawn_task(items, None, 3, group_at(position, 4)) for position in range(32, 40)]
+    assert others == [drawn_task(items, None, 3, 4 * SPAN + position) for position in range(32, 40)]
     even = [drawn_task(items, kind_of, 3, position) for position in range(32, 40)]
     assert sum(item < 2 for item in even) == 4
     assert draw_seed(3, 4, 32) == 3 * 1_000_003 + 4
-    retried = [group_at(8 * step, CANDIDATES * retry) for step in range(50) for retry in range(9)]
+    retried = [8 * step + CANDIDATES * retry * SPAN for step in range(50) for retry in range(9)]
     assert len({draw_seed(3, group % SPAN // 8, group) for group in retried}) == 450

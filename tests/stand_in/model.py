@@ -26,7 +26,7 @@ class Aborted(Exception):
 
 @dataclass(slots=True, eq=False)
 class ServedRequest:
-    """One request. steps: forward passes so far."""
+    """One request. steps: passes after the prompt so far."""
 
     samples: bool
     steps: int = 0
@@ -96,13 +96,13 @@ class ServedModel(InProcessModel):
             raise NotServed(f"The model {name!r} does not exist; there are {known}.", status=404)
         return self.adapters[name]
 
-    def hidden_states(self, *arguments: Any, **attention: Any) -> Any:
+    def next_logits(self, *arguments: Any) -> Any:
         """What each step of sampling passes through."""
         if self._active is not None:
             self._active.steps += 1
             if self._closed:
                 raise Aborted
-        return super().hidden_states(*arguments, **attention)
+        return super().next_logits(*arguments)
 
     def load_adapter(self, name: str, path: str) -> None:
         """Raises NotServed, with nothing loaded, for a folder that holds anything but a LoRA adapter for this network."""

@@ -422,7 +422,7 @@ Json = dict[str, Any]
 
 def episode_to_json(episode: Episode) -> Json:
     """Converts an episode to a mapping of plain JSON values, with fields in the order of the record."""
-    converted: Json = json.loads(json.dumps(episode, ensure_ascii=False, default=_fields_of))
+    converted: Json = json.loads(json.dumps(episode, ensure_ascii=False, default=fields_of))
     return converted
 
 
@@ -439,7 +439,8 @@ def episode_from_json(record: Mapping[str, Any]) -> Episode:
     return episode
 
 
-def _fields_of(record: Any) -> Json:
+def fields_of(record: Any) -> Json:
+    """Returns the fields of a record by name, as JSON is written from them."""
     return {part.name: getattr(record, part.name) for part in fields(record)}
 
 

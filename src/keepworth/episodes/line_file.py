@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from keepworth.episodes.errors import KeepworthError
 
 
-def to_line(record: Mapping[str, Any]) -> bytes:
-    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
+def to_line(record: Any, default: Callable[[Any], Any] | None = None) -> bytes:
+    """Returns the record as a line. `default` converts what is no JSON value."""
+    text = json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=default)
+    return text.encode("utf-8", "surrogatepass") + b"\n"
 
 
 def append_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:

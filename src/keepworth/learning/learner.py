@@ -291,17 +291,18 @@ class Learner:
         """Adds to the batch what only models can compute: log-probabilities of the proximal policy, the reference and the
         teacher, values, and score norms."""
         objective, batch = self.objective, rows.batch
-        every, kind = self.passes.split(rows, range(batch.shape[0])), batch.lp_behaviour.dtype
+        kind = batch.lp_behaviour.dtype
         if bool(rows.unscored.any()):
-            lp, _ = self.passes.scores(rows, every, temperature)
+            lp, _ = self.passes.scores(rows, temperature)
             batch = replace(batch, lp_behaviour=torch.where(rows.unscored, lp.to(kind), batch.lp_behaviour))
         if objective.ratio.anchor == "proximal" and self._reads_proximal_first():
-            batch = replace(batch, lp_proximal=self.passes.scores(rows, every, temperature)[0].to(kind))
+            batch = replace(batch, lp_proximal=self.passes.scores(rows, temperature)[0].to(kind))
         if self.reference is not None:
             with self.reference.active():
-                batch = replace(batch, lp_reference=self.passes.scores(rows, every, temperature)[0].to(kind))
+                batch = replace(batch, lp_reference=self.passes.scores(rows, temperature)[0].to(kind))
         if objective.teacher is not None:
             teacher: Any = self.teacher  # only the first learner has one and calls it
+            every = self.passes.split(rows, range(batch.shape[0]))
             scores = self.shares.first(lambda: teacher_scores(teacher, rows, every, temperature))
             batch = replace(batch, lp_teacher=scores)
         measured = objective.advantage.measure(self, replace(rows, batch=batch), temperature)
@@ -367,7 +368,7 @@ class Learner:
         takes the loss's gradient in the log-probabilities, from a pass without a gradient, then that of the weights, part by
         part."""
         order = torch.tensor(learning)
-        lp, entropy = (score[order].requires_grad_() for score in self.passes.scores(rows, parts, temperature))
+        lp, entropy = (score[order].requires_grad_() for score in self.passes.scores(rows, temperature, learning))
         scalar, metrics = loss_of(learning, lp, entropy)
         scalar.backward()  # type: ignore[no-untyped-call]
         position_of = {row: position for position, row in enumerate(learning)}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -14,10 +15,10 @@ from keepworth.episodes.needs import needs_train
 import torch
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.recomputed import training_pass
+from keepworth.learning.recomputed import recomputed_pass
 from keepworth.learning.rows import Rows, Texts
 from keepworth.learning.shares import Shares
-from keepworth.models.attention import Tree, round_up, tree
+from keepworth.models.attention import Tree, padded, round_up, tree
 from keepworth.models.inprocess import InProcessModel
 
 
@@ -45,24 +46,22 @@ class PassRoom:
     recomputed: float = 1.0
 
     def fits(self, prompts: int, prompt: int, branches: int, recompute: bool) -> bool:
-        """Whether `prompts` prompts of padded width `prompt`, each with answers of padded width `branches`, fit."""
-        return self._needed(prompts * (prompt + branches), recompute) <= self.token_budget
-
-    def _needed(self, tokens: int, recompute: bool) -> float:
-        return tokens * self.recomputed if recompute else tokens
+        """Whether `prompts` prompts of length `prompt`, each with `branches` tokens of answers, fit once they are padded."""
+        tokens = prompts * sum(padded(prompt, branches))
+        return (tokens * self.recomputed if recompute else tokens) <= self.token_budget
 
     def refusal(self, prompt: int, answer: int) -> BudgetTooSmall:
         """Makes the error for an answer and a prompt of these lengths, which do not fit."""
         recompute = self.checkpointing != "off"
-        padded = round_up(prompt, 16), round_up(answer, 16)
-        needed = round_up(math.ceil(self._needed(sum(padded), recompute)), 256)
+        tokens = sum(padded(prompt, answer))
+        needed = round_up(math.ceil(tokens * self.recomputed if recompute else tokens), 256)
         how = ", even if its layers are computed again on the way back" if recompute else ""
         fix = f"Set token_budget to {needed} or more, or make answers shorter."
         if not recompute:
             fix = f"Set checkpointing to auto, or token_budget to {needed} or more, or make answers shorter."
         return BudgetTooSmall(
             f"token_budget = {self.token_budget}, and one answer of {answer} tokens behind a prompt of {prompt} "
-            f"({sum(padded)} padded tokens) needs a budget of {needed}{how}.",
+            f"({tokens} padded tokens) needs a budget of {needed}{how}.",
             f"{fix} A run that was stopped here continues with either.",
         )
 
@@ -87,7 +86,7 @@ def micro_batches(texts: Texts, chosen: Iterable[int], room: PassRoom, least: in
     for prompt, members in texts.by_context(chosen).items():
         units.extend(_parts(len(prompt), {row: len(texts.answers[row]) for row in members}, room))
     batches: list[list[_Part]] = []
-    for unit in sorted(units, key=lambda unit: -unit.columns):
+    for unit in sorted(units, key=lambda unit: -(unit.prompt + unit.branches)):
         if batches and batches[-1][0].recompute == unit.recompute:
             together = [*batches[-1], unit]
             widest = max(candidate.prompt for candidate in together), max(candidate.branches for candidate in together)
@@ -129,15 +128,19 @@ class Passes:
         return [(number, parts[number]) for number in self.shares.pick([work(texts, part) for part in parts])]
 
     def training(self, texts: Texts, parts: Sequence[MicroBatch]) -> Iterator[tuple[int, MicroBatch]]:
-        """Yields the parts of `pick`, each inside a `training_pass` that has to enclose its forward and backward pass."""
+        """Yields the parts of `pick`. The caller computes the forward and the backward pass of each before it asks for the next:
+        a `recomputed_pass` encloses those of a part that is recomputed."""
         for number, part in self.pick(texts, parts):
-            with training_pass(self.model.network, part.recompute):
+            with recomputed_pass(self.model.network) if part.recompute else nullcontext():
                 yield number, part
 
     @torch.no_grad()
-    def scores(self, rows: Rows, parts: Sequence[MicroBatch], temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns log-probabilities and entropies, [B, T], of the rows in the parts under the current weights, joined over all
-        learners."""
+    def scores(
+        self, rows: Rows, temperature: float, chosen: Iterable[int] | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns log-probabilities and entropies, [B, T], of the chosen rows, by default of all, under the current weights,
+        joined over all learners."""
+        parts = self.split(rows, range(rows.batch.shape[0]) if chosen is None else chosen)
         wide = torch.promote_types(self.model.dtype, torch.float32)
         scores, entropies = (torch.zeros(rows.batch.shape, dtype=wide) for _ in range(2))
         for _, part in self.pick(rows, parts):
@@ -151,7 +154,7 @@ def _widths(texts: Texts, rows: Sequence[int]) -> tuple[int, int, int]:
     """Returns how many prompts there are, and the padded widths of the longest prompt and of the longest answers to one."""
     shared = texts.by_context(rows)
     longest = max(sum(map(len, branches)) for branches in texts.branches(shared))
-    return len(shared), *_padded(max(map(len, shared)), longest)
+    return len(shared), *padded(max(map(len, shared)), longest)
 
 
 def _halves(texts: Texts, part: MicroBatch, room: PassRoom) -> list[MicroBatch]:
@@ -174,45 +177,43 @@ class _Part:
     branches: int
     recompute: bool
 
-    @property
-    def columns(self) -> int:
-        return self.prompt + self.branches
-
 
 def _parts(prompt: int, lengths: Mapping[int, int], room: PassRoom) -> list[_Part]:
     """Divides the rows of one prompt into the plain or recomputed passes that cost least time. `prompt` is the length of the
     prompt, `lengths` those of the answers, by row."""
+    whole = padded(prompt, sum(lengths.values()))
+    if room.checkpointing != "on" and room.fits(1, *whole, False):
+        return [_Part(tuple(lengths), *whole, False)]
     ways: list[list[_Part]] = []
     if room.checkpointing != "on":
-        short = {row: length for row, length in lengths.items() if room.fits(1, *_padded(prompt, length), False)}
+        short = {row: length for row, length in lengths.items() if room.fits(1, prompt, length, False)}
         long = {row: length for row, length in lengths.items() if row not in short}
         ways.append([*_packed(prompt, short, room, False), *_packed(prompt, long, room, room.checkpointing != "off")])
     if room.checkpointing != "off" and (not ways or len(ways[0]) > 1):
         ways.append(_packed(prompt, lengths, room, True))
-    return min(ways, key=lambda way: sum(part.columns * (RECOMPUTED_COST if part.recompute else 1) for part in way))
+    costs = [
+        sum((part.prompt + part.branches) * (RECOMPUTED_COST if part.recompute else 1) for part in way) for way in ways
+    ]
+    return ways[costs.index(min(costs))]
 
 
 def _packed(prompt: int, lengths: Mapping[int, int], room: PassRoom, recompute: bool) -> list[_Part]:
     """Packs the rows into parts that fit, longest first; into one part, in their order, where all fit."""
-
-    def widths(rows: Sequence[int]) -> tuple[int, int]:
-        return _padded(prompt, sum(lengths[row] for row in rows))
-
     bins: list[list[int]] = []
     for row in sorted(lengths, key=lambda row: -lengths[row]):
-        if not room.fits(1, *widths([row]), recompute):
+        if not room.fits(1, prompt, lengths[row], recompute):
             raise room.refusal(prompt, lengths[row])
-        roomy = next((rows for rows in bins if room.fits(1, *widths([*rows, row]), recompute)), None)
-        if roomy is None:
-            bins.append([row])
+        for rows in bins:
+            if room.fits(1, prompt, sum(lengths[other] for other in (*rows, row)), recompute):
+                rows.append(row)
+                break
         else:
-            roomy.append(row)
-    return [_Part(tuple(row for row in lengths if row in rows), *widths(rows), recompute) for rows in bins]
-
-
-def _padded(prompt: int, branches: int) -> tuple[int, int]:
-    """Returns the padded widths in a tree."""
-    return round_up(prompt, 16), round_up(max(1, branches), 16)
+            bins.append([row])
+    widths = [padded(prompt, sum(lengths[row] for row in rows)) for rows in bins]
+    return [
+        _Part(tuple(row for row in lengths if row in rows), *width, recompute)
+        for rows, width in zip(bins, widths, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

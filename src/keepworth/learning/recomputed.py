@@ -25,18 +25,17 @@ def layers_of(network: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 @contextlib.contextmanager
-def training_pass(network: torch.nn.Module, recompute: bool) -> Iterator[None]:
+def recomputed_pass(network: torch.nn.Module) -> Iterator[None]:
     """Encloses the forward and the backward pass of a training step.
 
-    With `recompute` the pass keeps the input of each layer alone, and large tensors are allocated separately, so that it holds
-    only what it needs. The numbers are the same, on processors bit for bit. Passes without a gradient, or with a cache, are
-    unchanged."""
-    layers = layers_of(network) if recompute else []
+    The pass keeps the input of each layer alone, and large tensors are allocated separately, so that it holds only what it needs.
+    The numbers are the same, on processors bit for bit. Passes without a gradient, or with a cache, are unchanged."""
+    layers = layers_of(network)
     before = [vars(layer).get("forward") for layer in layers]
     for layer in layers:
         layer.forward = partial(_through, layer.forward)
     try:
-        with _large_tensors_apart() if recompute else contextlib.nullcontext():
+        with _large_tensors_apart():
             yield
     finally:
         for layer, forward_before in zip(layers, before, strict=True):

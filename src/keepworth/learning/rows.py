@@ -8,8 +8,9 @@ alone, each role of an episode counts as an episode of its own, compared with th
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from keepworth.episodes.needs import needs_train
 
@@ -61,21 +62,14 @@ class Rows(Texts):
     shown: tuple[tuple[str, ...], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stretch:
-    """Segments of one row, with their indices in the episode."""
+    """One row: its context, the ids that follow it, and its segments, with their indices in the episode."""
 
-    segments: list[Segment]
-    indices: list[int]
-
-    @property
-    def context(self) -> Tokens:
-        return self.segments[0].context
-
-    @property
-    def answer(self) -> Tokens:
-        last = self.segments[-1]
-        return last.context[len(self.context) :] + last.ids
+    context: Tokens
+    answer: Tokens = ()
+    segments: list[Segment] = field(default_factory=list)
+    indices: list[int] = field(default_factory=list)
 
 
 def stretches(episode: Episode, roles: Sequence[str], merge: bool = True) -> list[Stretch]:
@@ -86,16 +80,13 @@ def stretches(episode: Episode, roles: Sequence[str], merge: bool = True) -> lis
         if segment.role not in roles:
             continue
         _check(episode, index, segment)
-        if not (merge and rows and _continues(rows[-1].segments[-1], segment)):
-            rows.append(Stretch([], []))
+        whole = rows[-1].context + rows[-1].answer if rows else ()
+        if not (merge and rows and segment.context[: len(whole)] == whole):
+            rows.append(Stretch(segment.context))
+        rows[-1].answer = segment.context[len(rows[-1].context) :] + segment.ids
         rows[-1].segments.append(segment)
         rows[-1].indices.append(index)
     return rows
-
-
-def _continues(before: Segment, after: Segment) -> bool:
-    covered = len(before.context) + len(before.ids)
-    return len(after.context) >= covered and after.context[:covered] == before.context + before.ids
 
 
 def _check(episode: Episode, index: int, segment: Segment) -> None:
@@ -137,7 +128,7 @@ def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merg
     mask, behaviour, lag = torch.zeros(shape), torch.zeros(shape), torch.zeros(shape)
     unscored = torch.zeros(shape, dtype=torch.bool)
     ids, step = torch.zeros(shape, dtype=torch.long), torch.full(shape, -1)
-    turns = _Turns()
+    turns: list[tuple[int, int, Segment, Episode]] = []  # the episode's number, and the segment's in the episode
     for row, (place, episode, line) in enumerate(token_rows):
         ids[row, : len(line.answer)] = torch.tensor(line.answer)
         for position, segment in zip(line.indices, line.segments, strict=True):
@@ -150,7 +141,8 @@ def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merg
                     lag[row, start + span.start : start + span.end] = version - span.version
             else:
                 unscored[row, inside] = True
-            step[row, inside] = turns.add(numbers[place], position, segment, episode)
+            step[row, inside] = len(turns)
+            turns.append((numbers[place], position, segment, episode))
     last = {place: row for row, place in enumerate(places)}
     truncated = [line.segments[-1].finish is FinishReason.LENGTH for line in lines]
     rewards = [
@@ -167,7 +159,7 @@ def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merg
         task_type=torch.tensor([types[kind] for kind in kinds]),
         version_lag=lag,
         step=step,
-        steps=turns.steps(),
+        steps=_steps(turns),
         ids=ids,
         truncated=torch.tensor(truncated),
         branch=torch.tensor([int(bool(episode.parent)) for episode in episodes]),
@@ -183,36 +175,28 @@ def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merg
     )
 
 
-class _Turns:
-    """Collects the turns of a step's episodes, one for each trained segment, numbered within the episode."""
-
-    def __init__(self) -> None:
-        self._rows: list[tuple[int, int, float, int, float]] = []
-        self._count: dict[int, int] = {}
-        self._states: dict[str, int] = {}
-
-    def add(self, number: int, position: int, segment: Segment, episode: Episode) -> int:
-        index = self._count.get(number, 0)
-        self._count[number] = index + 1
+def _steps(turns: Sequence[tuple[int, int, Segment, Episode]]) -> Steps:
+    """Returns the turns of a step's episodes, one for each trained segment, numbered within the episode. A turn is given as the
+    number of its episode, the segment's position there, the segment and the episode."""
+    counts, states = Counter[int](), dict[str, int]()
+    rows: list[tuple[int, int, float, int, float]] = []
+    for number, position, segment, episode in turns:
         reward = sum(
             term.value * term.weight
             for term in episode.rewards
             if term.scope is RewardScope.SEGMENT and term.segment == position
         )
-        state = self._states.setdefault(segment.state, len(self._states)) if segment.state else -1
-        seconds = math.nan if segment.seconds is None else segment.seconds
-        self._rows.append((number, index, reward, state, seconds))
-        return len(self._rows) - 1
-
-    def steps(self) -> Steps:
-        episode, index, reward, state, seconds = zip(*self._rows, strict=True)
-        return Steps(
-            torch.tensor(episode),
-            torch.tensor(index),
-            torch.tensor(reward, dtype=torch.float64),
-            torch.tensor(state),
-            None if all(map(math.isnan, seconds)) else torch.tensor(seconds, dtype=torch.float64),
-        )
+        state = states.setdefault(segment.state, len(states)) if segment.state else -1
+        rows.append((number, counts[number], reward, state, math.nan if segment.seconds is None else segment.seconds))
+        counts[number] += 1
+    of_episode, index, rewards, keys, seconds = zip(*rows, strict=True)
+    return Steps(
+        torch.tensor(of_episode),
+        torch.tensor(index),
+        torch.tensor(rewards, dtype=torch.float64),
+        torch.tensor(keys),
+        None if all(map(math.isnan, seconds)) else torch.tensor(seconds, dtype=torch.float64),
+    )
 
 
 def require_credit(rows: Rows, groups: Sequence[Group], objective: Objective) -> None:

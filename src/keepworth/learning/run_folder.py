@@ -6,7 +6,7 @@
       evals.jsonl              one per measurement: {"step", "arm", "metric", "mean", "low", "high", "n", ...}
       episodes/step-000015.train.jsonl.gz   every episode, by step and arm
       checkpoints/step-000015/ the trainer's state, with a manifest of sha256 sums
-      published/<role>/        the latest weights that were sent to an engine behind HTTP (`sampler`)
+      published/<role>/        the latest weights that were sent to an engine behind HTTP (`http_sampler`)
       weights/<role>/          the finished weights of a role, with step.json: the step at which they were finished
       result.json              the final tables
       report.html  made from the above (`keepworth report RUN`)
@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from keepworth.episodes.episode import Episode, episode_from_json, episode_to_json
+from keepworth.episodes.episode import Episode, episode_from_json, fields_of
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.episodes.line_file import append_lines, no_line, read_lines, to_line
 from keepworth.memory.durable_file import ORDINARY, replacing
@@ -433,7 +433,8 @@ class RunFolder:
     def append_metrics(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Appends the line of one training step. Names with a slash form families: `reward/f1`, `seconds/sample`."""
         row = {"step": step, "time": round(self._clock(), 3), **metrics}
-        self._append("metrics.jsonl", row)
+        with disk(self.path):
+            append_lines(self.path / "metrics.jsonl", [row])
         if self.track is not None:
             finite = {name: float(of) for name, of in row.items() if isinstance(of, int | float) and math.isfinite(of)}
             self.track(int(finite.pop("step")), finite)
@@ -453,7 +454,8 @@ class RunFolder:
         """Appends one measurement of one arm: the mean over `n` questions with its 95 % interval. `more`: role, split, seed. low
         and high are None for what was counted and not estimated, such as the share of lines that could not be read."""
         row = {"step": step, "arm": arm, "metric": metric, "mean": mean, "low": low, "high": high, "n": n}
-        self._append("evals.jsonl", {**row, **more, "time": round(self._clock(), 3)})
+        with disk(self.path):
+            append_lines(self.path / "evals.jsonl", [{**row, **more, "time": round(self._clock(), 3)}])
 
     def metrics(self) -> list[Row]:
         return list(read_rows(self.path / "metrics.jsonl"))
@@ -477,7 +479,7 @@ class RunFolder:
                 gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed,
             ):
                 for episode in episodes:
-                    packed.write(to_line(episode_to_json(episode)))
+                    packed.write(to_line(episode, fields_of))
         return path
 
     def episodes(
@@ -567,10 +569,6 @@ class RunFolder:
         return read_json(path, fix) if path.is_file() else None
 
     # -- inside --------------------------------------------------------------------------------------------------------
-
-    def _append(self, file: str, row: Mapping[str, Any]) -> None:
-        with disk(self.path):
-            append_lines(self.path / file, [row])
 
     def _has_begun(self) -> bool:
         """Whether the run has trained, measured or finished something that deletion would lose."""

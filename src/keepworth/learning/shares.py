@@ -58,17 +58,15 @@ class Shares:
 
     def gathered(self, items: Mapping[int, T]) -> list[T]:
         """Returns what all learners computed, in the order of the parts' numbers."""
-        pairs = [pair for pairs in self._of_each([*items.items()]) for pair in pairs]
-        return [item for _, item in sorted(pairs, key=itemgetter(0))]
+        parts = [*items.items()]
+        shares = [parts] if self.collective is None else self.collective.gather(parts)
+        return [item for _, item in sorted((pair for share in shares for pair in share), key=itemgetter(0))]
 
     def first(self, function: Callable[[], T]) -> T:
         """Calls the function at the first learner only, and returns its result at all."""
-        given: T = self._of_each(function() if self.rank == 0 else None)[0]
-        return given
-
-    def _of_each(self, value: Any) -> list[Any]:
-        """Returns every learner's value, by rank."""
-        return [value] if self.collective is None else self.collective.gather(value)
+        given: Any = function() if self.rank == 0 else None
+        first: T = given if self.collective is None else self.collective.gather(given)[0]
+        return first
 
 
 def divided(loads: Sequence[float], count: int) -> list[list[int]]:

@@ -48,18 +48,23 @@ def round_up(length: int, multiple: int) -> int:
     return -(-length // multiple) * multiple
 
 
+def padded(prompt: int, branches: int, multiple: int = 16) -> tuple[int, int]:
+    """Returns the columns that a tree has for prompts and for branches of at most these lengths. They are multiples, so that
+    matrix shapes repeat: libraries build a kernel per shape."""
+    return round_up(prompt, multiple), round_up(max(1, branches), multiple)
+
+
 def tree(prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], multiple: int = 16) -> Tree:
-    """Lays out `branches[i]` behind `prompts[i]`. Lengths are padded to a multiple so that matrix shapes repeat: libraries build
-    a kernel per shape. Raises ValueError for an empty prompt (nothing could predict the first branch token) or for unequal
-    counts."""
+    """Lays out `branches[i]` behind `prompts[i]`. Lengths are `padded`. Raises ValueError for an empty prompt (nothing could
+    predict the first branch token) or for unequal counts."""
     if len(prompts) != len(branches):
         raise ValueError(f"{len(prompts)} prompts but {len(branches)} lists of branches")
     for index, prompt in enumerate(prompts):
         if not prompt:
             raise ValueError(f"prompt {index} is empty: the first token of its branches would have no predictor")
     rows = len(prompts)
-    prompt_width = round_up(max(len(p) for p in prompts), multiple)
-    branch_width = round_up(max(1, *(sum(map(len, b)) for b in branches)), multiple)
+    longest = max(map(len, prompts)), max(sum(map(len, answers)) for answers in branches)
+    prompt_width, branch_width = padded(*longest, multiple)
     width = prompt_width + branch_width
     ids = torch.zeros((rows, width), dtype=torch.long)
     positions = torch.zeros((rows, width), dtype=torch.long)
@@ -88,12 +93,12 @@ def tree(prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], multip
             column = end
         stands.append(tuple(columns))
     row, branch_index, depth = torch.tensor(where, dtype=torch.long).reshape(-1, 3).unbind(1)
+    mask = branch_mask(prompt_length, prompt_width, owner)
+    setattr(mask, _LAYOUT, Layout(tuple(map(len, prompts)), tuple(stands)))
     return Tree(
         ids=ids,
         positions=positions,
-        mask=with_layout(
-            branch_mask(prompt_length, prompt_width, owner), Layout(tuple(map(len, prompts)), tuple(stands))
-        ),
+        mask=mask,
         predictor=torch.tensor(predictor, dtype=torch.long),
         target=torch.tensor(target, dtype=torch.long),
         row=row,
@@ -122,26 +127,8 @@ class Layout:
 
 
 _LAYOUT = "keepworth_layout"
-
-
-def with_layout(mask: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """Attaches the layout to the mask, so that `tree_attention` need not read the mask: nothing else passes through the network's
-    modules."""
-    setattr(mask, _LAYOUT, layout)
-    return mask
-
-
-def micro_batches(sizes: Sequence[int], token_budget: int) -> list[list[int]]:
-    """Groups indices of rows of these sizes so that no group's padded tokens exceed the budget (a longer row goes alone). Rows of
-    similar length go together, longest first: the largest allocation happens first, not in the middle."""
-    order = sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))
-    groups: list[list[int]] = []
-    for index in order:
-        if groups and sizes[groups[-1][0]] * (len(groups[-1]) + 1) <= token_budget:
-            groups[-1].append(index)
-        else:
-            groups.append([index])
-    return groups
+"""The attribute of a mask that holds its layout, so that `tree_attention` need not read the mask: nothing else passes through the
+network's modules."""
 
 
 # Attention over a prompt and a tree of branches, for any Hugging Face decoder that accepts an attention function.
@@ -188,11 +175,14 @@ def tree_attention(
     """
     if dropout:
         raise ValueError("attention dropout would make the learner disagree with the sampler; set it to 0")
-    _require_plain(features)
+    if unsupported := [name for name in _CHANGES_SCORES if features.get(name) is not None]:
+        raise UnsupportedModel(f"its attention asks for {unsupported[0]}")
+    if features.get("is_causal") is False:
+        raise UnsupportedModel("its attention looks ahead (is_causal=False)")
     if asked is not None:
         asked.append(sliding_window)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    prompts: Prompts | None = getattr(key, _PROMPTS, None)
+    prompts: Prompts | None = getattr(key, PROMPTS, None)
     if prompts is not None:
         return behind_prompts(query, key, value, prompts, scale, sliding_window), None
     window = sliding_window if sliding_window is not None and sliding_window < key.shape[2] else None
@@ -213,25 +203,22 @@ class Standing:
         back: [R], the place of each row, where there are `places`.
     """
 
-    def __init__(
-        self, lengths: torch.Tensor, places: torch.Tensor | None = None, back: torch.Tensor | None = None
-    ) -> None:
-        self.lengths, self.places, self.back = lengths, places, back
-        self._masks: dict[tuple[int, int, int | None], torch.Tensor | None] = {}
+    places: torch.Tensor | None = None
+    back: torch.Tensor | None = None
 
-    @classmethod
-    def of(cls, lengths: torch.Tensor, prompt_of: torch.Tensor) -> Standing:
+    def __init__(self, lengths: torch.Tensor, prompt_of: torch.Tensor) -> None:
         """Makes the positions from `prompt_of` [R], rising, the prompt of each row."""
+        self.lengths = lengths
+        self._masks: dict[tuple[int, int, int | None], torch.Tensor | None] = {}
         counts = torch.bincount(prompt_of, minlength=len(lengths))
         most = int(counts.max())
         if bool((counts == most).all()):
-            return cls(lengths)
+            return
         first = counts.cumsum(0) - counts
         back = prompt_of * most + torch.arange(len(prompt_of)) - first[prompt_of]
         places = torch.zeros(len(lengths) * most, dtype=torch.long)
         places[back] = torch.arange(len(prompt_of))
-        device = lengths.device
-        return cls(lengths, places.view(-1, most).to(device), back.to(device))
+        self.places, self.back = places.view(-1, most).to(lengths.device), back.to(lengths.device)
 
     def placed(self, rows: torch.Tensor) -> torch.Tensor:
         """Arranges rows by prompt: [R, KV, G, X] -> [B, KV, S, G, X]."""
@@ -271,13 +258,8 @@ class Prompts:
     tokens: int | None = None
 
 
-_PROMPTS = "keepworth_prompts"
-
-
-def with_prompts(key: torch.Tensor, prompts: Prompts | None) -> torch.Tensor:
-    """Attaches the prompts to the keys of rows, for `tree_attention`, because a cache cannot pass both in another way."""
-    setattr(key, _PROMPTS, prompts)
-    return key
+PROMPTS = "keepworth_prompts"
+"""The attribute of the keys of rows that holds their `Prompts`, because a cache cannot pass both in another way."""
 
 
 def behind_prompts(
@@ -316,14 +298,6 @@ def behind_prompts(
         behind = torch.bmm(standing.taken_back(shares[..., width:]).flatten(0, 1), value.flatten(0, 1))
     output = standing.taken_back(before.view(*scores.shape[:-1], size)) + behind.view(rows, shared, -1, size)
     return output.to(query.dtype).reshape(rows, 1, heads, size)
-
-
-def _require_plain(features: dict[str, Any]) -> None:
-    for name in _CHANGES_SCORES:
-        if features.get(name) is not None:
-            raise UnsupportedModel(f"its attention asks for {name}")
-    if features.get("is_causal") is False:
-        raise UnsupportedModel("its attention looks ahead (is_causal=False)")
 
 
 def narrow_to(mask: torch.Tensor, window: int) -> torch.Tensor:
@@ -372,7 +346,7 @@ def blockwise(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scale: float
 ) -> torch.Tensor:
     """Computes the same attention in blocks, for processors, with shapes as for `tree_attention`. The mask needs its layout, see
-    `with_layout`."""
+    `tree`."""
     output: torch.Tensor = _Blockwise.apply(query, key, value, mask, scale)  # type: ignore[no-untyped-call]
     return output
 
@@ -393,13 +367,13 @@ class _Blockwise(torch.autograd.Function):
         ctx.scale = scale
         (rows, heads, length, _), (_, shared, _, size) = query.shape, value.shape
         queries = query.unflatten(1, (shared, -1))  # type: ignore[no-untyped-call]
-        wide, values = (tensor.to(_wide(tensor.dtype)).flatten(0, 1) for tensor in (key, value))
+        kind = torch.promote_types(query.dtype, torch.float32)
+        wide, values = (tensor.to(kind).flatten(0, 1) for tensor in (key, value))
         output = query.new_zeros(rows, length, shared, heads // shared, size)
-        step = _step(query, key)
         with _bf16_products(query.dtype):
-            for reading in _readings(query, key, mask, step):
+            for reading in _readings(query, key, mask):
                 keys = reading.gather(wide)
-                for start, end, parts in reading.blocks(step):
+                for start, end, parts in reading.blocks():
                     widths = [part.stop - part.start for part in parts]
                     scores = _scores(queries[reading.rows, :, :, start:end], keys[:, : sum(widths)], scale)
                     shares = _shares(scores, reading, start, end).to(query.dtype).to(wide.dtype)
@@ -418,7 +392,8 @@ class _Blockwise(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         query, key, value, mask = ctx.saved_tensors
-        scale, dtype, wide, shared = ctx.scale, query.dtype, _wide(query.dtype), key.shape[1]
+        scale, dtype, shared = ctx.scale, query.dtype, key.shape[1]
+        wide = torch.promote_types(dtype, torch.float32)
         queries = query.unflatten(1, (shared, -1))
         gradients = gradient.unflatten(2, (shared, -1)).permute(0, 2, 3, 1, 4)  # type: ignore[no-untyped-call]
         keys, wide_keys, wide_values = key.flatten(0, 1), key.to(wide).flatten(0, 1), value.to(wide).flatten(0, 1)
@@ -443,19 +418,13 @@ class _Blockwise(torch.autograd.Function):
             to_block = torch.bmm(to_scores, read_keys).mul_(scale)
             to_queries[reading.rows, :, :, start:end] = to_block.view(block.shape)
 
-        step = _step(query, key)
         with _bf16_products(dtype):
-            for reading in _readings(query, key, mask, step):
+            for reading in _readings(query, key, mask):
                 read = [reading.gather(tensor) for tensor in (keys, wide_keys, wide_values)]
-                for start, end, parts in reading.blocks(step):
+                for start, end, parts in reading.blocks():
                     go_back(reading, read, start, end, parts)
         to_key = to_key.mul_(scale).to(dtype)
         return to_query, to_key.view(key.shape), to_value.to(dtype).view(value.shape), None, None
-
-
-def _step(query: torch.Tensor, key: torch.Tensor) -> int:
-    """Returns the number of queries in a block."""
-    return max(1, _BLOCK_ROWS * key.shape[1] // query.shape[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -468,6 +437,7 @@ class _Reading:
         parts: The columns of keys that they read, of which the last are their own.
         padding: Those of these columns that nothing sees, behind the prompt.
         seen: Which of their own keys the queries see, bool [past - first, past - first]; None for all that are not later.
+        step: The most queries in a block.
     """
 
     rows: slice
@@ -477,25 +447,27 @@ class _Reading:
     parts: tuple[slice, ...]
     padding: slice
     seen: torch.Tensor | None
+    step: int
 
     def gather(self, tensor: torch.Tensor) -> torch.Tensor:
         """Returns what the queries read of keys or values [B * KV, K, D]."""
         read = [tensor[self.heads, part] for part in self.parts]
         return read[0] if len(read) == 1 else torch.cat(read, 1)
 
-    def blocks(self, step: int) -> Iterator[tuple[int, int, list[slice]]]:
-        """Yields blocks of at most `step` queries: the first, past the last, and the columns of keys up to it."""
+    def blocks(self) -> Iterator[tuple[int, int, list[slice]]]:
+        """Yields blocks of queries: the first, past the last, and the columns of keys up to it."""
         *before, last = self.parts
-        for start in range(self.first, self.past, step):
-            end = min(start + step, self.past)
+        for start in range(self.first, self.past, self.step):
+            end = min(start + self.step, self.past)
             yield start, end, [*before, slice(last.start, last.stop - (self.past - end))]
 
 
-def _readings(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, step: int) -> Iterator[_Reading]:
+def _readings(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> Iterator[_Reading]:
     """Yields the queries of the prompts, then those of each row's branches. Padding of branches is in none."""
     width, shared = 0 if mask is None else mask.shape[2], key.shape[1]
     causal, prompt = query.shape[2] - width, key.shape[2] - width
-    yield _Reading(slice(None), slice(None), 0, causal, (slice(0, prompt),), slice(0, 0), None)
+    step = max(1, _BLOCK_ROWS * shared // query.shape[1])
+    yield _Reading(slice(None), slice(None), 0, causal, (slice(0, prompt),), slice(0, 0), None, step)
     if mask is None:
         return
     layout: Layout = getattr(mask, _LAYOUT)
@@ -509,6 +481,7 @@ def _readings(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None,
                 parts=(slice(0, prompt), slice(prompt + first, prompt + past)),
                 padding=slice(length, prompt),
                 seen=mask[row, 0, first:past, prompt + first : prompt + past],
+                step=step,
             )
 
 
@@ -556,10 +529,6 @@ def _as_rows(block: torch.Tensor) -> torch.Tensor:
     """Reshapes [B, KV, G, Q', D] to [B * KV, G * Q', D]: heads that share keys become rows of one product."""
     rows, shared, group, count, size = block.shape
     return block.reshape(rows * shared, group * count, size)
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)
 
 
 def _bf16_products(dtype: torch.dtype) -> contextlib.AbstractContextManager[None]:

@@ -18,8 +18,8 @@ from keepworth.episodes.needs import needs_llm
 import torch
 from torch.nn.functional import embedding, linear, rms_norm, silu
 
-from keepworth.models.attention import decoder_of, tree_attention, window_of
-from keepworth.models.fused_adapter import plain_adapter, without_effect
+from keepworth.models.attention import behind_prompts, decoder_of, window_of
+from keepworth.models.fused_adapter import plain_adapter
 
 _FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 _NORMS = frozenset({"LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm"})
@@ -218,8 +218,7 @@ class DecodingStep:
         )
 
     def __call__(self, token: torch.Tensor, positions: torch.Tensor, cache: Any) -> torch.Tensor:
-        """Returns hidden states [R, H] after the last norm, of tokens [R] at positions [R]. Keys and values are added to
-        `cache`."""
+        """Returns the logits [R, V] after tokens [R] at positions [R]. Keys and values are added to `cache`."""
         rows, queries, keys, size = len(token), self._queries, self._keys, self._size
         x = embedding(token, self._decoder.embed_tokens.weight)
         cos, sin = self._decoder.rotary_emb(x[:, None], positions[:, None])
@@ -235,15 +234,12 @@ class DecodingStep:
             turned = (turned * cos).add_(turned.roll(half, -1).mul_(signed))
             key, value = layer_cache.update(turned[:, queries:, None], heads[:, queries + keys :, None])
             query = turned[:, :queries, None]
-            seen, _ = tree_attention(self._decoder, query, key, value, None, scaling=self._scale)
+            seen = behind_prompts(query, key, value, layer_cache.prompts, self._scale)
             x = x + layer.out(seen.view(rows, -1))
             gates = layer.gates(layer.after(x))
             width = gates.shape[-1] // 2
             x = x + layer.down(silu(gates[:, :width]).mul_(gates[:, width:]))
-        return self._norm(x)
-
-    def head(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self._head(hidden)
+        return self._head(self._norm(x))
 
 
 class ThroughModules(Exception):
@@ -257,7 +253,7 @@ def _parts(layer: Any) -> tuple[Any, torch.Tensor | None, torch.Tensor | None, f
     base = getattr(layer, "base_layer", None)
     if type(base) is not torch.nn.Linear:
         raise ThroughModules
-    if without_effect(layer):
+    if layer.disable_adapters or layer.merged:
         return base, None, None, 0.0
     adapter = plain_adapter(layer, base.weight.dtype) if hasattr(layer, "lora_A") else None
     if adapter is None:

@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
-from keepworth.models.attention import Prompts, Standing, micro_batches, round_up, with_prompts
+from keepworth.models.attention import PROMPTS, Prompts, Standing, round_up
 from keepworth.models.decoding_step import DecodingStep
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Drawing:
         prompt_of = torch.arange(len(prompts)).repeat_interleave(params.n)
         lengths = torch.tensor([len(prompt) for prompt in prompts])
         width = round_up(int(lengths.max()), 16)
-        read = buffer_cache(model.network.config.num_hidden_layers, width)
+        read = Cache(layers=[BufferLayer(width) for _ in range(model.network.config.num_hidden_layers)])
         hidden = prefill(model, prompts, width, read)
         self._cache = GroupCache(read, lengths.to(model.device), prompt_of, params.max_tokens)
         count = len(prompt_of)
@@ -87,9 +87,7 @@ class Drawing:
             self._cache.keep(left)
             self._rows, token = self._rows[left], token[left]
         positions = self._lengths[self._rows] + self._steps - 1
-        hidden = self.model.hidden_states(token[:, None], positions[:, None], None, self._cache)[:, 0]
-        step = self._cache.step
-        self._logits = self.model.head(hidden) if step is None else step.head(hidden)
+        self._logits = self.model.next_logits(token, positions, self._cache)
 
     def sample(self, branch: int) -> Sample:
         """Returns the tokens drawn in a branch so far; ABORTED where it has not ended."""
@@ -105,29 +103,16 @@ def prefill(model: InProcessModel, prompts: Sequence[Tokens], width: int, cache:
     that all prompts have in common (worked examples, instructions) is computed once and copied."""
     shared = common_head(prompts)
     if shared:
-        head = buffer_cache(len(cache.layers), shared)
+        head = Cache(layers=[BufferLayer(shared) for _ in cache.layers])
         model.hidden_states(torch.tensor([prompts[0][:shared]]), torch.arange(shared)[None], None, head)
         for layer, source in zip(cache.layers, head.layers, strict=True):
-            layer.begin_with(source, len(prompts))
+            layer.update(*(stored.expand(len(prompts), -1, -1, -1) for stored in (source.keys, source.values)))
     ids = torch.zeros(len(prompts), width - shared, dtype=torch.long)
     for row, prompt in enumerate(prompts):
         ids[row, : len(prompt) - shared] = torch.tensor(prompt[shared:])
     positions = torch.arange(shared, width).clamp(max=model.context_limit - 1).expand(len(prompts), -1)  # of padding
     hidden: torch.Tensor = model.hidden_states(ids, positions, None, cache)
     return hidden[torch.arange(len(prompts)), torch.tensor([len(p) - shared - 1 for p in prompts])]
-
-
-_DRAWN = 8
-"""Tokens whose keys and values are stored while texts are drawn, per token that may be computed at once."""
-
-
-def together(prompts: Sequence[int], answers: int, token_budget: int, most: int) -> list[list[int]]:
-    """Groups indices of prompts of these lengths whose answers, of `answers` tokens a prompt, are drawn together. The padded
-    prompts fit the budget; all stored tokens fit `_DRAWN` times the budget, and `most`. A longer one goes alone."""
-    tokens = min(_DRAWN * token_budget, most)
-    return micro_batches(
-        [max(length, -(-(length + answers) * token_budget // tokens)) for length in prompts], token_budget
-    )
 
 
 def common_head(prompts: Sequence[Tokens], multiple: int = 16, least: int = 32) -> int:
@@ -162,7 +147,8 @@ def draw(
         token = logprobs.argmax(-1)
         return token.cpu(), logprobs.gather(-1, token[..., None]).squeeze(-1).cpu()
     scaled = logits.float() if params.temperature == 1 else logits.float() / params.temperature
-    scaled = likeliest(scaled, params.top_k, params.top_p)
+    if params.top_k or params.top_p < 1:  # never in training
+        scaled = likeliest(scaled, params.top_k, params.top_p)
     largest = scaled.amax(-1, keepdim=True)
     weights = (scaled - largest).exp_()
     total, token = _invert(weights, uniform.to(weights.device, torch.float64)[..., None])
@@ -233,11 +219,6 @@ class BufferLayer(CacheLayerMixin):  # type: ignore[misc]
         self.filled = end
         return self.keys[:, :, :end], self.values[:, :, :end]
 
-    def begin_with(self, head: BufferLayer, rows: int) -> None:
-        """Starts as `rows` copies of the one row that `head` holds."""
-        filled = head.keys[:, :, : head.filled].expand(rows, -1, -1, -1)
-        self.update(filled, head.values[:, :, : head.filled].expand(rows, -1, -1, -1))
-
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.before + self.filled + query_length, 0
 
@@ -246,11 +227,6 @@ class BufferLayer(CacheLayerMixin):  # type: ignore[misc]
 
     def get_max_length(self) -> int:
         return self.before + self.capacity
-
-
-def buffer_cache(layers: int, capacity: int) -> Any:
-    """Makes a transformers cache of `layers` buffers that hold `capacity` columns each."""
-    return Cache(layers=[BufferLayer(capacity) for _ in range(layers)])
 
 
 class GroupCache:
@@ -262,7 +238,7 @@ class GroupCache:
         """Makes the cache.
 
         Args:
-            read: A `buffer_cache` that holds the prompts [B], padded to one width; it must not be used afterwards.
+            read: The cache of each `BufferLayer` with the prompts [B], padded to one width; it must not be used afterwards.
             lengths: [B], the prompts' tokens.
             prompt_of: [R], rising, the prompt of each row.
             capacity: The most tokens of a row's own.
@@ -270,7 +246,7 @@ class GroupCache:
         self.step: DecodingStep | None = None
         self.asked = False
         self._lengths, self._prompt_of = lengths, prompt_of
-        standing = Standing.of(lengths, prompt_of)
+        standing = Standing(lengths, prompt_of)
         self.layers = Cache(layers=[GroupLayer(layer, standing, len(prompt_of), capacity) for layer in read.layers])
 
     def keep(self, left: torch.Tensor) -> None:
@@ -280,7 +256,7 @@ class GroupCache:
         if dropped is not None:
             self._lengths = self._lengths[dropped]
         self._prompt_of = prompt_of
-        standing = Standing.of(self._lengths, prompt_of)
+        standing = Standing(self._lengths, prompt_of)
         for layer in self.layers.layers:
             layer.keep(left.to(self._lengths.device), dropped, standing)
 
@@ -321,7 +297,9 @@ class GroupLayer(BufferLayer):
         self.keys[:, :, self.filled] = key_states[:, :, 0]
         self.values[:, :, self.filled] = value_states[:, :, 0]
         self.filled += 1
-        return with_prompts(self.keys, replace(self.prompts, tokens=self.filled)), self.values
+        self.prompts = replace(self.prompts, tokens=self.filled)
+        setattr(self.keys, PROMPTS, self.prompts)  # for `tree_attention`, which a network calls with the keys alone
+        return self.keys, self.values
 
     def keep(self, left: torch.Tensor, staying: torch.Tensor | None, standing: Standing) -> None:
         """Continues with the rows `left`. `staying` are the prompts that stay; None for all."""

@@ -36,14 +36,9 @@ def _forward(layer: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Te
     return rows.view(*x.shape[:-1], -1)  # out here, so that a network may write over it
 
 
-def without_effect(layer: Any) -> bool:
-    """Whether a LoRA layer equals its linear layer: its adapter is switched off, or merged into the weights."""
-    return bool(layer.disable_adapters or layer.merged)
-
-
 def plain_adapter(layer: Any, dtype: torch.dtype) -> str | None:
     """Returns the one active adapter, if it is plain LoRA over a frozen linear layer of the input's dtype; else None."""
-    if without_effect(layer):
+    if layer.disable_adapters or layer.merged:  # it equals its linear layer
         return None
     active = layer.active_adapters
     if len(active) != 1 or active[0] not in layer.lora_A or active[0] in layer.lora_variant:

@@ -18,11 +18,11 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from keepworth.episodes.model import Sample, SamplingParams, Tokens
-from keepworth.models.attention import Tree, decoder_of, float32_products, micro_batches, tree
+from keepworth.models.attention import Tree, decoder_of, float32_products, tree
 from keepworth.models.chat_format import ends_of
 from keepworth.models.checkpoint import load_checkpoint, require_tree
 from keepworth.models.decoding_step import DecodingStep, PackedWeights, ThroughModules
-from keepworth.models.drawing import Drawing, GroupCache, together, uniforms
+from keepworth.models.drawing import Drawing, GroupCache, uniforms
 from keepworth.models.errors import ContextOverflow
 from keepworth.models.text_side import TextSide, context_limit
 
@@ -97,12 +97,6 @@ class InProcessModel(TextSide):
                 f"A text of {longest} tokens is past the {self.context_limit} that {self.name} reads.",
                 "Show fewer or shorter memories.",
             )
-        if isinstance(cache, GroupCache):
-            if not cache.asked or (cache.step is not None and not cache.step.current()):
-                cache.asked, cache.step = True, self._step()  # anew, because weights may change in the middle of a text
-            if cache.step is not None:
-                return cache.step(ids[:, 0], positions[:, 0], cache.layers)[:, None]
-            cache = cache.layers
         decoder, device = decoder_of(self._causal_model()), self.device
         return decoder(
             input_ids=ids.to(device),
@@ -112,6 +106,15 @@ class InProcessModel(TextSide):
             use_cache=cache is not None,
             **attention,
         ).last_hidden_state
+
+    def next_logits(self, token: torch.Tensor, positions: torch.Tensor, cache: GroupCache) -> torch.Tensor:
+        """Returns the logits [R, V] after a token of each row, [R], at `positions` [R], and adds its keys and values to the
+        cache. It is computed without the network's modules where the network allows that (see `DecodingStep`)."""
+        if not cache.asked or (cache.step is not None and not cache.step.current()):
+            cache.asked, cache.step = True, self._step()  # anew, because weights may change in the middle of a text
+        if cache.step is not None:
+            return cache.step(token, positions, cache.layers)
+        return self.head(self.hidden_states(token[:, None], positions[:, None], None, cache.layers)[:, 0])
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self._causal_model().get_output_embeddings()(hidden)
@@ -209,7 +212,7 @@ class InProcessModel(TextSide):
     ) -> list[list[tuple[float, ...]]]:
         results: list[list[tuple[float, ...]]] = [[] for _ in prompts]
         sizes = [len(p) + sum(map(len, b)) for p, b in zip(prompts, branches, strict=True)]
-        for rows in micro_batches(sizes, self.token_budget):
+        for rows in group_within_budget(sizes, self.token_budget):
             some_prompts, some_branches = [prompts[i] for i in rows], [branches[i] for i in rows]
             with float32_products(self.dtype):
                 logprobs, _ = self.tree_scores(tree(some_prompts, some_branches), temperature)
@@ -217,6 +220,32 @@ class InProcessModel(TextSide):
             for index, branches_of in zip(rows, some_branches, strict=True):
                 results[index] = [tuple(next(values) for _ in branch) for branch in branches_of]
         return results
+
+
+def group_within_budget(sizes: Sequence[int], token_budget: int) -> list[list[int]]:
+    """Groups indices of rows of these sizes so that no group's padded tokens exceed the budget (a longer row goes alone). Rows of
+    similar length go together, longest first: the largest allocation happens first, not in the middle."""
+    order = sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))
+    groups: list[list[int]] = []
+    for index in order:
+        if groups and sizes[groups[-1][0]] * (len(groups[-1]) + 1) <= token_budget:
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+    return groups
+
+
+_DRAWN = 8
+"""Tokens whose keys and values are stored while texts are drawn, per token that may be computed at once."""
+
+
+def together(prompts: Sequence[int], answers: int, token_budget: int, most: int) -> list[list[int]]:
+    """Groups indices of prompts of these lengths whose answers, of `answers` tokens a prompt, are drawn together. The padded
+    prompts fit the budget; all stored tokens fit `_DRAWN` times the budget, and `most`. A longer one goes alone."""
+    tokens = min(_DRAWN * token_budget, most)
+    return group_within_budget(
+        [max(length, -(-(length + answers) * token_budget // tokens)) for length in prompts], token_budget
+    )
 
 
 def whole_memory(device: torch.device) -> float:

@@ -7,8 +7,8 @@ each."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
 
 from keepworth.episodes.episode import UNSOUND, is_silent
 from keepworth.episodes.errors import KeepworthError, require_known
@@ -128,6 +128,11 @@ class System:
         """Returns the rollout of one episode, here or in a worker. `model` encodes and scores only; the context samples."""
         from keepworth.rollouts.driver import playing
 
+        async def demonstrate(task: Task, context: RolloutContext) -> Episode:
+            return demonstrated(self, cast("InProcessModel", model), task, context.id)
+
+        if is_supervised(settings):
+            return demonstrate
         return playing(model, self.play, temperature=settings.temperature, limits=self.limits)
 
 
@@ -140,14 +145,13 @@ class Playing:
     run: RunFolder
     model: InProcessModel
     progress: Progress
+    rollout: Rollout = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rollout = self.system.rollout(self.settings, self.model)
 
     def task(self, group: int) -> Task:
         return drawn_task(self.system.train, None, self.settings.seed, group)
-
-    async def rollout(self, task: Task, context: RolloutContext) -> Episode:
-        if is_supervised(self.settings):
-            return demonstrated(self.system, self.model, task, context.id)
-        return await self.system.rollout(self.settings, self.model)(task, context)
 
     def begin(self, learner: Learner) -> None:
         """Measures and imitates before the first step, where the recipe asks for that."""

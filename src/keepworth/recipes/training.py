@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 class RecipeEpisodes(Episodes, Protocol):
     """The episodes that a role is trained on, with measurements before and after training."""
 
-    async def rollout(self, task: Task, context: RolloutContext) -> Episode: ...
+    def rollout(self, task: Task, context: RolloutContext) -> Awaitable[Episode]: ...
 
     def begin(self, learner: Learner) -> None:
         """Is called once the model is loaded. Does the work before the first step, which is done where `trainer.restore` finds a

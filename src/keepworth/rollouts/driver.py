@@ -368,12 +368,9 @@ def play(
 def playing(model: Model, how: Play, *, temperature: float = 1.0, limits: Limits = Limits()) -> Rollout:
     """Returns the rollout of an agent in an environment. All episodes of a group start from forks of one memory."""
 
-    def begin(task: Task) -> tuple[Bank | None, str]:
-        bank = None if how.memory is None else how.memory(task)
-        return bank, "empty" if bank is None else bank.content_hash()
-
     async def rollout(task: Task, context: RolloutContext) -> Episode:
-        bank, snapshot = await context.shared("memory", begin, task)
+        bank = None if how.memory is None else await context.shared("memory", how.memory, task)
+        snapshot = "empty" if bank is None else bank.content_hash()
         environment = how.environment(task)
         varied = context.variation
         if varied is None and how.vary is not None and context.member is not None:
@@ -513,7 +510,9 @@ class _Call:
             )
         begun = time.perf_counter()
         params = SamplingParams(max_tokens, temperature=self.temperature, stop_ids=frozenset(stop_ids))
-        sample = ended_at(await self._context.sample(prompt, params), stop, self.decode)
+        sample = await self._context.sample(prompt, params)
+        if stop:
+            sample = ended_at(sample, stop, self.decode)
         self.seconds += time.perf_counter() - begun
         if varied is not None:
             self.samples.append(sample)
@@ -548,7 +547,7 @@ def _begun_with(begins: Tokens, sample: Sample) -> Sample:
 def ended_at(sample: Sample, stop: Sequence[str], decode: Callable[[Sequence[int]], str]) -> Sample:
     """Returns the sample up to the token that completes the first of the texts `stop`. A draw does not depend on later ones, so
     the result is the same as if sampling had checked after every token."""
-    if not stop or not any(text in decode(sample.ids) for text in stop):
+    if not any(text in decode(sample.ids) for text in stop):
         return sample
     count = bisect_left(
         range(len(sample.ids)), True, key=lambda n: any(text in decode(sample.ids[:n]) for text in stop)
@@ -584,7 +583,16 @@ class _Game:
 
     async def play(self, task: Task, seed: int, identity: str, snapshot: str = "") -> Episode:
         """Plays until the episode ends, and returns it."""
-        stop = await self._played(task, seed)
+        try:
+            stop = await self._turns(task, seed)
+        except _Failed as failed:
+            self.errors.append(str(failed))
+            stop = failed.stop
+        finally:
+            try:
+                await self._ask("close", self.environment.close())
+            except _Failed as failed:  # the episode is complete: only `close` failed
+                self.errors.append(str(failed))
         segments = tuple(self.caller.segments)
         return Episode(
             id=identity,
@@ -606,20 +614,8 @@ class _Game:
             seconds={"environment": self.seconds, "sample": self.caller.seconds},
         )
 
-    async def _played(self, task: Task, seed: int) -> StopReason:
-        """Plays until the episode ends, and returns why it ended."""
-        try:
-            return await self._turns(task, seed)
-        except _Failed as failed:
-            self.errors.append(str(failed))
-            return failed.stop
-        finally:
-            try:
-                await self._ask("close", self.environment.close())
-            except _Failed as failed:  # the episode is complete: only `close` failed
-                self.errors.append(str(failed))
-
     async def _turns(self, task: Task, seed: int) -> StopReason:
+        """Plays until the episode ends, and returns why it ended."""
         caller, feedback = self.caller, self.feedback
         observation: Observation = await self._ask("reset", self.environment.reset(task, seed))
         for _ in range(self.limits.max_turns):

@@ -78,7 +78,8 @@ class Asynchrony:
     Attributes:
         mode: "overlap" samples in a thread of its own while the learner computes. In "turns" they alternate on the same cores,
             and unfinished samples are parked meanwhile. "serial" samples only between updates (max_staleness = 0): whole calls
-            are drawn once every episode waits for one, so that a run repeats exactly, also after a kill.
+            are drawn once every episode waits for one, so that a run repeats exactly, also after a kill. It is faster than
+            "turns", because a group's prompt is stored once.
         group_size: Episodes per group.
         slots: Sequences decoded together, whatever the group size; None is 32. Refused in serial mode, where it has no effect.
         call_seconds: The longest that a call of an environment or reward may take.
@@ -98,22 +99,16 @@ class Asynchrony:
     patience: Count = 16
 
     def __post_init__(self) -> None:
-        if self.serial and self.staleness.max_staleness:
+        if self.mode == "serial" and self.staleness.max_staleness:
             raise ValueError(
                 f"mode = 'serial' is in step with the learner, and max_staleness = {self.staleness.max_staleness}. Set "
                 "max_staleness = 0, or mode = 'turns' or 'overlap'"
             )
-        if self.serial and self.slots is not None:
+        if self.mode == "serial" and self.slots is not None:
             raise ValueError(
                 f"slots = {self.slots} has no effect with mode = 'serial', where whole calls are drawn. Leave it out, or set "
                 "mode = 'turns', which decodes in slots"
             )
-
-    @property
-    def serial(self) -> bool:
-        """Whether this process draws whole calls instead of single tokens. That is faster where sampler and learner alternate,
-        because a group's prompt is stored once."""
-        return self.mode == "serial"
 
     @property
     def width(self) -> int:

@@ -30,22 +30,13 @@ class AdmissionError(KeepworthError, ValueError):
     """Settings of asynchronous training would have no effect."""
 
 
-def group_at(position: int, candidate: int = 0) -> int:
-    """Returns the index of a candidate for a position."""
-    return candidate * SPAN + position
-
-
 def position_of(group: int) -> int:
     return group % SPAN
 
 
-def candidate_of(group: int) -> int:
-    return group // SPAN
-
-
 def retry_of(group: int) -> int:
     """Returns how often this position was retried before."""
-    return candidate_of(group) // CANDIDATES
+    return group // (CANDIDATES * SPAN)
 
 
 def draw_seed(seed: int, step: int, group: int) -> int:
@@ -58,24 +49,25 @@ class GroupOrder:
 
     def __init__(self) -> None:
         self._next = 0
-        self._owed: list[tuple[int, int]] = []
+        self._owed: list[int] = []
 
     def take(self) -> int:
         if self._owed:
-            return group_at(*self._owed.pop(0))
+            return self._owed.pop(0)
         self._next += 1
-        return group_at(self._next - 1)
+        return self._next - 1
 
     def replace(self, group: int) -> None:
         """Notes that the group failed: its position gets exactly one other group, the first candidate of the next retry."""
-        bisect.insort(self._owed, (position_of(group), (retry_of(group) + 1) * CANDIDATES))
+        other = position_of(group) + (retry_of(group) + 1) * CANDIDATES * SPAN
+        bisect.insort(self._owed, other, key=position_of)
 
     def state(self) -> dict[str, Any]:
-        return {"next": self._next, "owed": [group_at(*owed) for owed in self._owed]}
+        return {"next": self._next, "owed": list(self._owed)}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._next = int(state["next"])
-        self._owed = sorted((position_of(group), candidate_of(group)) for group in state["owed"])
+        self._owed = sorted(state["owed"], key=position_of)
 
 
 def batch(items: Sequence[T], size: int, step: int, seed: int | str) -> list[T]:
@@ -90,7 +82,7 @@ def drawn_task(items: Sequence[T], kind_of: Callable[[T], str] | None, seed: int
 
     Over any stretch of the training the counts of kinds differ by at most one, however many items each kind has. Within a kind
     each item comes once per pass, so a kind with few items is repeated more often."""
-    position, candidate = position_of(group), candidate_of(group)
+    candidate, position = divmod(group, SPAN)
     order, at = (f"{seed}/others", position * OTHERS + candidate) if candidate else (f"{seed}", position)
     if kind_of is None or not items:
         return _drawn(items, at, order)

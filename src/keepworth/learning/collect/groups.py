@@ -68,6 +68,7 @@ class EpisodeContext:
         self.group, self.member, self.tries = group.index, member, tries
         self.variation = group.variations.get(member)
         self.seed = int(np.random.SeedSequence((settings.seed, group.index, member, tries)).generate_state(1)[0])
+        self.shared = group.share
         self._draw, self._settings, self._group = draw, settings, group
         self._calls = 0
 
@@ -80,11 +81,6 @@ class EpisodeContext:
         params = replace(params, seed=draw_seed(self._settings.seed, step, self.group))
         draft = PartialSample(tuple(prompt), params, (position, self.member, *again), group=self.group)
         return await self._draw(draft)
-
-    async def shared(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Returns the function's result, which is computed once for all members of the group. A plain function must be quick,
-        because it runs on the event loop; it may also be asynchronous."""
-        return await self._group.share(name, function, *arguments)
 
     async def with_group(
         self, name: str, function: Callable[[Sequence[Any]], Sequence[Any]], item: Any, seconds: float | None = None
@@ -286,7 +282,8 @@ class OpenGroup:
         return sum(map(len, self._asked.values())) + self.waiting_elsewhere
 
     async def share(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Returns the function's result. The function is called once for all members, and again only where it failed."""
+        """Returns the function's result. The function is called once for all members, and again only where it failed. A plain
+        function must be quick, because it runs on the event loop; it may also be asynchronous."""
         if name not in self._shared:
             self._shared[name] = asyncio.ensure_future(made(function, *arguments))
         future = self._shared[name]
@@ -317,16 +314,12 @@ class OpenGroup:
     def _progress(self) -> None:
         """Starts the calls that no member is missing from, once a member is done or asks."""
         for name, asked in self._asked.items():
-            if asked and len(asked) >= len(self.missing()):
+            if asked and len(asked) >= self.size - len(self.done):
                 self._asked[name] = {}
                 task = asyncio.get_running_loop().create_task(_answer(self._calls[name], asked))
                 self._answering.add(task)
                 task.add_done_callback(self._answering.discard)
         self.changed()
-
-    def missing(self) -> list[int]:
-        """Returns the members that are not done."""
-        return [member for member in range(self.size) if member not in self.done]
 
     def add(self, variations: Sequence[Variation | None]) -> list[int]:
         """Adds one member for each variation, and returns their positions."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -47,7 +47,8 @@ from keepworth.learning.collect.groups import (
     run_member,
     run_whole_group,
 )
-from keepworth.learning.collect.sampler import HttpSampler, LocalSampler, Sampler
+from keepworth.learning.collect.http_sampler import HttpSampler
+from keepworth.learning.collect.sampler import LocalSampler, Sampler
 from keepworth.learning.collect.sources import Source, Sources
 from keepworth.learning.objective.inputs import require_off_policy
 from keepworth.learning.run_folder import Checkpoint, RunFolder, read_json, reading, write_json
@@ -79,7 +80,7 @@ class Episodes(Protocol):
         """Returns the task of the group with this index, always the same."""
         ...
 
-    async def rollout(self, task: Task, context: EpisodeContext) -> Episode:
+    def rollout(self, task: Task, context: EpisodeContext) -> Awaitable[Episode]:
         """Returns one episode with the id `context.id`. It may raise: the error is then recorded in an episode."""
         ...
 
@@ -93,7 +94,7 @@ class EventLoop:
 
     Attributes:
         changed: Is set when something that may be waited for is finished, when a member starts to wait, and when a task fails.
-        broken: The first failure of a task, which `require_alive` raises in whatever waits.
+        broken: The first failure of a task, which whatever waits has to raise.
     """
 
     def __init__(self) -> None:
@@ -119,10 +120,6 @@ class EventLoop:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._end)
-
-    def require_alive(self) -> None:
-        if self.broken is not None:
-            raise self.broken
 
     def close(self) -> None:
         """Cancels all tasks and waits for their end. A second call does nothing."""
@@ -252,7 +249,8 @@ class Pipeline:
         self._collecting = True
         self.sampler.wake()
         while True:
-            self._loop.require_alive()
+            if self._loop.broken is not None:
+                raise self._loop.broken
             indices = self._choose()
             if indices is not None:
                 break
@@ -318,7 +316,7 @@ class Pipeline:
             finished = finished_from_json(record)
             self._waiting[finished.index] = finished
         for index in state["open"]:
-            self._begin_group(self._group(index, self._episodes.task(index)))
+            self._begin_group(index, self._episodes.task(index))
 
     # -- groups -----------------------------------------------------------------------------------------------------
 
@@ -330,35 +328,35 @@ class Pipeline:
             version=self._updates, accepted=accepted, running=len(self._open), consumed=trained
         )
         for _ in range(capacity):
-            self._begin_group(self._group(*self._admit(self._group_order.take())))
+            index = self._group_order.take()
+            index, task = self._replacement(index) if retry_of(index) else (index, self._episodes.task(index))
+            self._begin_group(index, task)
 
-    def _admit(self, group: int) -> tuple[int, Task]:
-        """Returns the group to start and its task. A group that replaces another gets the first candidate whose task the step
-        does not have."""
+    def _replacement(self, group: int) -> tuple[int, Task]:
+        """Returns, for a group that replaces another, the first candidate whose task the step does not have, and this task."""
         task = self._episodes.task
         count = self.settings.staleness.groups
         first = position_of(group) // count * count
-        taken = {task(other).key for other in range(first, first + count)} if retry_of(group) else set()
-        candidates = ((index, task(index)) for index in range(group, group + CANDIDATES * SPAN, SPAN))
-        return next((other for other in candidates if other[1].key not in taken), (group, task(group)))
+        taken = {task(other).key for other in range(first, first + count)}
+        for index in range(group, group + CANDIDATES * SPAN, SPAN):
+            if (candidate := task(index)).key not in taken:
+                return index, candidate
+        return group, task(group)
 
-    def _group(self, index: int, task: Task) -> OpenGroup:
+    def _begin_group(self, index: int, task: Task) -> None:
         size = self.settings.group_size if self._group_rollout is None else 1
-        return OpenGroup(index, self.sampler.version, task, size, changed=self._loop.changed.set)
-
-    def _begin_group(self, group: OpenGroup) -> None:
-        self._open[group.index] = group
+        group = self._open[index] = OpenGroup(index, self.sampler.version, task, size, changed=self._loop.changed.set)
         self._loop.spawn(self._run_group(group))
 
     async def _run_group(self, group: OpenGroup) -> None:
-        """Runs the missing members of a group, here or in a worker, to their ends."""
+        """Runs the members of a group, here or in a worker, to their ends."""
         if self._workers is not None:
             version = self._learner.model.version
             await self._workers.run_group(group, self.settings, version, self.sampler.sample, self._note_failed)
         elif self._group_rollout is not None:
             await run_whole_group(group, self._group_rollout, self.sampler.sample, self.settings, self._learner.model)
         else:
-            await self._run_members(group, group.missing(), self._episodes.rollout)
+            await self._run_members(group, range(group.size), self._episodes.rollout)
         whole, left_out = group.outcome()
         groups: tuple[Group, ...] = ()
         if len(whole) >= (min(2, self.settings.group_size) if self._group_rollout is None else 1):
@@ -438,9 +436,11 @@ class Pipeline:
 
     async def _settle(self) -> None:
         """Waits, in serial mode, until every unfinished episode waits for the model or for others of its group."""
-        while self.settings.serial and self._loop.broken is None:
-            waiting = self.sampler.waiting_episodes() + sum(group.waiting for group in self._open.values())
-            missing = [len(group.missing()) for group in self._open.values()]
+        while self.settings.mode == "serial" and self._loop.broken is None:
+            # Drafts of one episode have streams that begin alike, with position and member.
+            drawn_for = {(draft.group, *draft.stream[:2]) for draft in self.sampler.waiting.values()}
+            waiting = len(drawn_for) + sum(group.waiting for group in self._open.values())
+            missing = [group.size - len(group.done) for group in self._open.values()]
             if all(missing) and waiting >= sum(missing):  # a group without missing members is about to be replaced
                 return
             self._loop.changed.clear()

@@ -1,38 +1,33 @@
-"""Samplers of a pipeline: the model in this process, or engines behind HTTP.
+"""Samplers of a pipeline, and the one that draws with the model in this process (`http_sampler.py` has that of engines).
 
-At engines each draft is one request, and the engines continue sampling while the learner learns. The members of a group go to one
-engine, which caches their common prefix. New weights are written to the run's folder; each engine loads them from there and each
-publication is verified separately (`keepworth.models.http_engine`). Requests that run meanwhile finish under the adapter that
-they began with. `version` is that of the oldest weights in service, and every group is born under it, so no token of a group is
-older than the group."""
+`version` is that of the oldest weights in service, and every group is born under it, so no token of a group is older than the
+group."""
 
 from __future__ import annotations
 
 import asyncio
-import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from keepworth.environments.environment import in_thread
-from keepworth.episodes.model import Receipt, Sample, Tokens
-from keepworth.learning.collect.drafts import DraftBatch
+from keepworth.episodes.needs import needs_llm
+
+import numpy as np
+import torch
+
+from keepworth.episodes.model import Receipt, Sample, SamplingParams, Tokens
 from keepworth.learning.collect.partial_sample import PartialSample
 from keepworth.learning.replica import Replica
-from keepworth.learning.run_folder import replacing_folder
-from keepworth.models.adapter import save_trained
-from keepworth.models.errors import EngineError, EngineRefused
-from keepworth.models.http_wire import derive_seed
+from keepworth.models.attention import float32_products
+from keepworth.models.drawing import Drawing
 from keepworth.models.inprocess import InProcessModel
 
 if TYPE_CHECKING:
     from keepworth.learning.collect.asynchrony import Asynchrony
     from keepworth.learning.learner import Learner
-    from keepworth.models.http_engine import HttpModel
 
 
 class Sampler(ABC):
@@ -79,11 +74,6 @@ class Sampler(ABC):
     @abstractmethod
     async def _draw(self, draft: PartialSample) -> None: ...
 
-    def waiting_episodes(self) -> int:
-        """Returns how many episodes wait for drafts. Drafts of one episode have streams that begin alike, with position and
-        member."""
-        return len({(draft.group, *draft.stream[:2]) for draft in self.waiting.values()})
-
     def unfinished(self) -> int:
         """Returns the number of tokens in drafts that have not ended."""
         return sum(len(draft.ids) for draft in self.waiting.values())
@@ -114,7 +104,7 @@ class LocalSampler(Sampler):
         super().__init__()
         self._may_draw, self._settle, self._changed = may_draw, settle, changed
         self._replica: Replica | None = None
-        if not settings.serial:
+        if settings.mode != "serial":
             self._replica = Replica(learner.model, learner.master_weights.named)
         model, slots = (learner.model, None) if self._replica is None else (self._replica.model, settings.width)
         self.batch = DraftBatch(model, slots=slots)
@@ -181,171 +171,129 @@ class LocalSampler(Sampler):
         return since, ()
 
 
-PUBLISHED = "published"
-TRIES = 3
-"""How often a draft is requested from an engine before the engine is dropped."""
-PAUSE = 0.2
-"""Seconds before a failed request is repeated; the pause grows by as much each time."""
-_OF_THE_REQUEST = (400, 413, 422)
-"""Statuses of refusals that are due to the request, not to the engine."""
+# Decoding samples that several callers asked for in one batch. Each ends by itself.
 
 
-@dataclass(frozen=True, slots=True)
-class SavedWeights:
-    """Weights on disk, which the engines load."""
+@dataclass(slots=True)
+class _Drafts:
+    """A running decode, with its drafts in the order of its branches."""
 
-    folder: Path
-    version: int
-
-
-@dataclass(slots=True, eq=False)
-class SampledEngine:
-    """An engine that is sampled from. `free` guards its slots; `running` counts the drafts that it draws or that wait for a
-    slot."""
-
-    model: HttpModel
-    free: asyncio.Semaphore
-    running: int = 0
+    drawing: Drawing
+    drafts: list[PartialSample]
 
 
-class HttpSampler(Sampler):
-    """Engines behind HTTP. An engine that fails is dropped for the rest of the run, and its drafts continue at another.
+_AT_ONCE = 2
+"""The most decodes at a time: each reads all weights for its tokens."""
+_order = attrgetter("group", "stream")
 
-    Raises EngineError once all have been dropped. Continuing the run tries all of them again."""
 
-    def __init__(self, learner: Learner, settings: Asynchrony, engines: Sequence[HttpModel], run: Path) -> None:
-        super().__init__()
-        self._learner = learner
-        self._engines = [SampledEngine(engine, asyncio.Semaphore(settings.width)) for engine in engines]
-        self._count = len(engines)
-        self._homes: dict[int, SampledEngine] = {}
-        self._versions_kept = settings.staleness.max_staleness + 2
-        self._folder = run / PUBLISHED / learner.role
-        self._version = 0
-        self._notes: list[str] = []
+class DraftBatch:
+    """Draws drafts together until they end.
+
+    When new weights arrive, `interrupt` drops the keys and values of the old ones; every unfinished draft is read again under the
+    new weights and continues (interruptible generation: AReaL, arXiv 2505.24298, section 4.1). Tokens drawn before keep their
+    log-probabilities and their version.
+
+    `slots` is how many drafts are drawn at once, one token a `step`. None draws all waiting drafts to their ends in one step,
+    during which the weights must not change."""
+
+    def __init__(self, model: InProcessModel, *, slots: int | None = None) -> None:
+        self.model, self.slots = model, slots
+        self.waiting: list[PartialSample] = []
+        self.steps = self.drawn = self.read = 0
+        self._drawings: list[_Drafts] = []
+
+    def add(self, draft: PartialSample) -> None:
+        """Adds a draft. Raises ContextOverflow where it could exceed the model's window, ValueError where it asks for no
+        token."""
+        if not draft.prompt or draft.params.max_tokens < 1 or draft.params.n != 1:
+            raise ValueError("a draft continues a prompt of at least one token, by one sample of at least one token")
+        self.model.check([draft.prompt], draft.params)
+        self.waiting.append(draft)
+
+    @torch.inference_mode()
+    def remove(self, draft: PartialSample) -> None:
+        """Removes a draft. One that has ended or was never added is ignored."""
+        if draft in self.waiting:
+            self.waiting.remove(draft)
+        for drawing in self._drawings:
+            if draft in drawing.drafts:
+                drawing.drawing.ended[drawing.drafts.index(draft)] = True
 
     @property
-    def version(self) -> int:
-        return self._version
+    def live(self) -> list[PartialSample]:
+        """The drafts that are being drawn and have not ended."""
+        return [drawing.drafts[branch] for drawing in self._drawings for branch in _going(drawing.drawing)]
 
-    def outgoing(self) -> SavedWeights:
-        model = self._learner.model
-        folder = self._folder / f"version-{model.version:06d}"
-        with replacing_folder(folder) as temporary:
-            save_trained(model, self._learner.master_weights.named, temporary)
-        for old in sorted(self._folder.glob("version-*"))[: -self._versions_kept]:
-            shutil.rmtree(old, ignore_errors=True)
-        return SavedWeights(folder, model.version)
+    @property
+    def busy(self) -> bool:
+        return bool(self.waiting or self.live)
 
-    async def begin(self, sent: SavedWeights) -> None:
-        """Checks that engines and learner agree where nothing has been learned yet, else publishes the learned weights. Either
-        way weights are loaded once before anything is sampled, so that an engine which refuses them ends the run here."""
-        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        witness = await in_thread(self._witness)
-        before = witness if sent.version == 0 else await in_thread(self._witness, of_base=True)
+    def unfinished(self) -> int:
+        """Returns the number of tokens in drafts that have not ended."""
+        live = sum(int(drawing.drawing.drawn[~drawing.drawing.ended].sum()) for drawing in self._drawings)
+        return live + sum(len(draft.ids) for draft in (*self.waiting, *self.live))
 
-        def make_ready(engine: HttpModel) -> None:
-            engine.calibrate(before)
-            if sent.version == 0:
-                engine.rehearse(sent.folder, witness)
-            else:
-                engine.publish(sent.folder, sent.version, witness)
+    def interrupt(self) -> None:
+        """Moves unfinished drafts back to the waiting ones, to be read again. Call it before the weights change."""
+        drawings, self._drawings = self._drawings, []
+        for drawing in drawings:
+            for branch in _going(drawing.drawing):
+                drawing.drafts[branch].append(drawing.drawing.sample(branch))
+                self.waiting.append(drawing.drafts[branch])
 
-        await asyncio.gather(*(in_thread(make_ready, engine.model) for engine in self._engines))
-        self._version = sent.version
+    @torch.inference_mode()
+    def step(self) -> list[PartialSample]:
+        """Draws one token for every running draft, or without slots all waiting drafts to their ends. Returns the drafts that
+        ended."""
+        with float32_products(self.model.dtype):
+            if self.slots is None:
+                drafts, self.waiting = sorted(self.waiting, key=_order), []
+                for begun in self._begin(drafts):
+                    while not begun.drawing.over:
+                        self._step(begun)
+                return drafts
+            self._drawings = [drawing for drawing in self._drawings if not drawing.drawing.over]
+            if self.waiting and len(self._drawings) < _AT_ONCE and (free := self.slots - len(self.live)) > 0:
+                self.waiting.sort(key=_order)
+                chosen, self.waiting = self.waiting[:free], self.waiting[free:]
+                self._drawings += self._begin(chosen)
+            return [draft for drawing in self._drawings for draft in self._step(drawing)]
 
-    async def publish(self, sent: SavedWeights) -> Receipt:
-        begun = time.perf_counter()
-        witness = await in_thread(self._witness)
-        gaps: list[float] = []
-
-        async def bring(engine: SampledEngine) -> None:
-            try:
-                gaps.append((await in_thread(engine.model.publish, sent.folder, sent.version, witness)).probe_gap)
-            except EngineError as error:
-                self._leave(engine, error)
-
-        await asyncio.gather(*(bring(engine) for engine in self._engines))
-        if not gaps:
-            await self._gone
-        self._version = sent.version
-        return Receipt(sent.version, max(gaps), time.perf_counter() - begun)
-
-    async def run(self) -> None:
-        """Waits, because requests run by themselves. Raises EngineError once no engine is left."""
-        await self._gone
-
-    async def _draw(self, draft: PartialSample) -> None:
-        tries = 0
-        while draft.finish is None:
-            engine = self._engine_for(draft.group)
-            engine.running += 1
-            try:
-                async with engine.free:
-                    await self._request(engine, draft)
-                tries = 0
-            except EngineError as error:
-                if isinstance(error, EngineRefused) and error.status in _OF_THE_REQUEST:
-                    raise
-                tries += 1
-                if tries == TRIES:
-                    self._leave(engine, error)
-                    tries = 0
-                await asyncio.sleep(PAUSE * tries)
-            finally:
-                engine.running -= 1
-
-    def _engine_for(self, group: int) -> SampledEngine:
-        """Returns the engine that draws for the group already, else the one with the fewest drafts."""
-        if not self._engines:
-            self._gone.result()
-        if self._homes.get(group) not in self._engines:
-            self._homes[group] = min(self._engines, key=lambda engine: engine.running)
-        return self._homes[group]
-
-    async def _request(self, engine: SampledEngine, draft: PartialSample) -> None:
-        params = replace(
-            draft.params,
-            max_tokens=draft.params.max_tokens - len(draft.ids),
-            seed=derive_seed(draft.params.seed, *draft.stream, len(draft.ids)),
-        )
-        ((drawn,),) = await in_thread(engine.model.sample, [(*draft.prompt, *draft.ids)], params)
-        draft.append(drawn)
-        if draft.finish is None:
-            raise EngineError(f"{engine.model.url} ended a sample by itself.", "Is it shutting down?")
-
-    def _leave(self, engine: SampledEngine, error: EngineError) -> None:
-        if engine in self._engines:
-            self._engines.remove(engine)
-            left = f"Engines that are left: {len(self._engines)} of {self._count}."
-            self._notes.append(f"The engine at {engine.model.url} is left: {error.message} {left}")
-        if not self._engines and not self._gone.done():
-            gone = EngineError(
-                f"No engine is left to sample at. {' '.join(self._notes[-self._count :])}",
-                "Look at their logs, start them, and continue the run with the command that began it.",
+    def _begin(self, drafts: Sequence[PartialSample]) -> Iterator[_Drafts]:
+        """Starts the drafts in as few decodes as their settings allow. A prompt that a group shares is read and stored once."""
+        by_prompt: dict[tuple[SamplingParams, int, Tokens], list[PartialSample]] = {}
+        for draft in drafts:
+            left = draft.params.max_tokens - len(draft.ids)
+            alike = replace(draft.params, seed=0, max_tokens=left if self.slots is None else 1)
+            by_prompt.setdefault((alike, draft.group, (*draft.prompt, *draft.ids)), []).append(draft)
+        batches: dict[tuple[SamplingParams, int], list[tuple[Tokens, list[PartialSample]]]] = {}
+        for (alike, _, prompt), members in by_prompt.items():
+            batches.setdefault((alike, len(members)), []).append((prompt, members))
+        for (alike, copies), entries in batches.items():
+            limits = torch.tensor(
+                [[draft.params.max_tokens - len(draft.ids) for draft in drafts] for _, drafts in entries]
             )
-            self._gone.set_exception(gone)
+            params = replace(alike, n=copies, max_tokens=int(limits.max()))
+            draws = np.zeros((len(entries), copies, params.max_tokens))
+            for row, (_, members) in enumerate(entries):
+                for column, draft in enumerate(members):
+                    draws[row, column, : limits[row, column]] = draft.draws()
+            uniform = None if params.temperature == 0 else torch.from_numpy(draws)
+            for rows, first, drawing in self.model.drawings([prompt for prompt, _ in entries], params, uniform):
+                members = [entry for row in rows for entry in entries[row][1][first : first + drawing.group]]
+                drawing.limits = limits[rows, first : first + drawing.group].flatten()
+                self.read += sum(len(entries[row][0]) for row in rows)
+                yield _Drafts(drawing, members)
 
-    def news(self) -> tuple[dict[str, float], tuple[str, ...]]:
-        notes, self._notes = tuple(self._notes), []
-        return {"pipeline/engines": float(len(self._engines))}, notes
-
-    def _witness(self, of_base: bool = False) -> _Witness:
-        """Scores the engines' probes with the learner's model. `of_base` switches the adapter off, as engines are before the
-        first publication."""
-        model, probes = self._learner.model, {engine.model.probe for engine in self._engines}
-        with model.without_adapter() if of_base else nullcontext():
-            return _Witness(model, probes)
+    def _step(self, drawn: _Drafts) -> list[PartialSample]:
+        ended = drawn.drawing.step()
+        self.steps += 1
+        self.drawn += drawn.drawing.tokens
+        for branch in ended:
+            drawn.drafts[branch].append(drawn.drawing.sample(branch))
+        return [drawn.drafts[branch] for branch in ended]
 
 
-class _Witness:
-    """The learner's log-probabilities of the engines' probes, computed once for all engines while no step is being made."""
-
-    def __init__(self, model: InProcessModel, probes: set[tuple[Tokens, Tokens]]) -> None:
-        self._scores = {(prompt, branch): model.score([prompt], [[branch]])[0][0] for prompt, branch in probes}
-
-    def score(
-        self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
-    ) -> list[list[tuple[float, ...]]]:
-        pairs = zip(prompts, branches, strict=True)
-        return [[self._scores[prompt, branch] for branch in of_prompt] for prompt, of_prompt in pairs]
+def _going(drawing: Drawing) -> list[int]:
+    return [int(branch) for branch in (~drawing.ended).nonzero().flatten()]

@@ -279,7 +279,7 @@ class RolloutWorkers:
                 died = error
                 group.waiting_elsewhere = 0
         why = f"{DEATHS} workers died at group {group.index}; the last: {died}"
-        for member in group.missing():
+        for member in set(range(group.size)) - set(group.done):
             stop = StopReason.ENVIRONMENT_ERROR
             group.end(member, failed_episode(group.task, f"{group.index}/{member}", stop, why))
 

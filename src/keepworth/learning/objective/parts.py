@@ -314,8 +314,9 @@ class GroupStd(Scale):
 
     def statistics(self, rewards: Tensor, group: Tensor, task: Tensor | None) -> Moments:
         """Returns statistics of each group. Source: GRPO, arXiv 2402.03300."""
-        moments: Moments = _rules().moments(rewards, group)
-        return moments
+        from keepworth.learning.objective.formulas import moments
+
+        return moments(rewards, group)
 
 
 @part
@@ -326,8 +327,9 @@ class BatchStd(Scale):
 
     def statistics(self, rewards: Tensor, group: Tensor, task: Tensor | None) -> Moments:
         """Returns statistics of the whole batch. Source: Lite PPO, arXiv 2508.08221."""
-        moments: Moments = _rules().moments(rewards, group * 0)
-        return moments
+        from keepworth.learning.objective.formulas import moments
+
+        return moments(rewards, group * 0)
 
 
 @part
@@ -388,8 +390,10 @@ class Gae(Advised):
         return self._estimate(credit, decay) + credit.state_values(self)
 
     def _estimate(self, credit: CreditTable, trace_decay: float) -> Tensor:
+        from keepworth.learning.objective.formulas import gae
+
         places, end = (credit.turns if self.by_turn else credit.packed), credit.batch.bootstrap
-        estimate = _rules().gae(
+        estimate = gae(
             places.pack(credit.unpack(credit.token_rewards(credit.reward)), total=True),
             places.pack(credit.state_values(self)),
             places.lengths,
@@ -499,11 +503,6 @@ def within(log_rho: Tensor, low: float, high: float) -> Tensor:
     return ((rho >= low) & (rho <= high)).to(log_rho.dtype)
 
 
-def k3_gap(log_rho: Tensor) -> Tensor:
-    clamped = log_rho.clamp(-LOG_LIMIT, LOG_LIMIT)
-    return clamped.exp() - clamped - 1
-
-
 @part
 class Mask(Correction):
     """weight rho; tokens outside [`low`, `high`] are dropped (IcePop)."""
@@ -579,13 +578,6 @@ class Mixed(Part):
 
 
 Kl = KlReward | KlLoss
-
-
-def _rules() -> Any:
-    """Returns the formulas on tensors. They need torch, so they are imported only where they are used."""
-    from keepworth.learning.objective import formulas
-
-    return formulas
 
 
 def kinds_in(annotation: Any) -> tuple[type, ...]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from keepworth.learning.objective.batch import Batch, episode_table, turn_ends
 from keepworth.learning.objective.formulas import moments
 from keepworth.learning.objective.options import Controls, Objective, initial
-from keepworth.learning.objective.parts import LOG_LIMIT, Advised, KlLoss, Ratio, k3_gap
+from keepworth.learning.objective.parts import LOG_LIMIT, Advised, KlLoss, Ratio
 
 # Ratio: how far the current policy has moved from an anchor, per token or per sequence.
 #
@@ -111,16 +111,6 @@ def effective_sample_size(log_weight: Tensor) -> Tensor:
     return weight.sum() ** 2 / (len(weight) * (weight**2).sum())
 
 
-def clip_shares(objective: Objective, log_ratio: Tensor, advantage: Tensor, mask: Tensor) -> dict[str, Tensor]:
-    """Returns the share of drawn tokens whose gradient the surrogate cut (for cispo: whose weight it capped), for each bound."""
-    tokens = mask.sum().clamp(min=1)
-    cut = objective.surrogate.cut(log_ratio.detach().exp(), advantage)
-    shares = {name: (tokens_cut * mask).sum() / tokens for name, tokens_cut in cut.items()}
-    if "clip_fraction_low" in shares:
-        shares["clip_fraction"] = shares["clip_fraction_low"] + shares["clip_fraction_high"]
-    return shares
-
-
 # KL: estimators of KL(policy, reference) from the log-probabilities of drawn tokens, by value and by gradient.
 #
 # With x = lp - lp_reference and samples of the policy. As a loss on fixed samples, what counts is the expected gradient:
@@ -144,6 +134,11 @@ def k3(lp: Tensor, lp_reference: Tensor) -> Tensor:
     """The k3 estimator, which is never negative and unbiased: the one to monitor."""
     x = (lp - lp_reference).clamp(-LOG_LIMIT, LOG_LIMIT)
     return (torch.exp(-x) - 1 + x).clamp(max=K3_LIMIT)
+
+
+def k3_gap(log_rho: Tensor) -> Tensor:
+    clamped = log_rho.clamp(-LOG_LIMIT, LOG_LIMIT)
+    return clamped.exp() - clamped - 1
 
 
 # Aggregation: from per-token terms to one number, with denominators that no micro-batch can change.
@@ -323,7 +318,7 @@ def _metrics(
         "ratio_mean": mean(shown.exp()),
         "ratio_max": (shown.exp() * mask).max() if mask.numel() else tokens,
         "approx_kl": mean(k3_gap(-moved)),
-        "ess": effective_sample_size(unit_sum(total, unit_of(batch, "row"))),
+        "ess": effective_sample_size(total.sum(1)),
         "masked_share": 1 - (kept_mask > 0).to(lp.dtype).sum() / count,
         "advantage_abs_mean": mean(advantages.abs()),
     }
@@ -338,7 +333,10 @@ def _metrics(
     if entropy is not None:
         metrics["entropy"] = mean(entropy.detach())
     if log_r is not None:
-        metrics.update(clip_shares(objective, log_r, advantages, mask))
+        cut = objective.surrogate.cut(log_r.exp(), advantages)
+        metrics |= {name: (tokens_cut * mask).sum() / count for name, tokens_cut in cut.items()}
+        if "clip_fraction_low" in metrics:
+            metrics["clip_fraction"] = metrics["clip_fraction_low"] + metrics["clip_fraction_high"]
     return metrics
 
 

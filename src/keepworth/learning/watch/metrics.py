@@ -5,6 +5,7 @@ Metrics that need the weights (entropy, effective sample size, gap between sampl
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from keepworth.episodes.episode import DecisionKind, Episode, Group, ParseStatus, StopReason, is_silent
@@ -32,7 +33,6 @@ def episode_metrics(
         **_lengths(episodes),
         **_endings(episodes),
         **_memory(episodes),
-        **_operations(episodes),
         **_sources(groups),
         **({} if version is None else _lags(episodes, version)),
     }
@@ -74,29 +74,21 @@ def _endings(episodes: Sequence[Episode]) -> dict[str, float]:
 
 
 def _memory(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Returns reads and writes per episode, and the mean reward of episodes with and without items shown."""
+    """Returns reads and writes per episode, the mean reward of episodes with and without items shown, and the shares of each kind
+    of operation."""
     metrics = {}
     if any(episode.shown or episode.decisions for episode in episodes):
         metrics["memory/shown"] = _mean(len(e.shown) for e in episodes)
         metrics["memory/reads"] = _mean(_reads(e) for e in episodes)
         rewards, shown = [e.reward for e in episodes], [bool(e.shown) for e in episodes]
         metrics |= _split(rewards, shown, "memory/reward_with", "memory/reward_without")
-    if any(episode.operations for episode in episodes):
-        metrics["memory/writes"] = _mean(
-            sum(o.status is not ParseStatus.INVALID for o in e.operations) for e in episodes
-        )
+    if events := [event for episode in episodes for event in episode.operations]:
+        invalid = sum(event.status is ParseStatus.INVALID for event in events)
+        metrics["memory/writes"] = (len(events) - invalid) / len(episodes)
+        metrics["invalid_operations"] = invalid / len(events)
+        for kind, count in Counter(event.operation.kind for event in events).items():
+            metrics[f"operation/{kind.value}"] = count / len(events)
     return metrics
-
-
-def _operations(episodes: Sequence[Episode]) -> dict[str, float]:
-    events = [event for episode in episodes for event in episode.operations]
-    if not events:
-        return {}
-    kinds = dict.fromkeys(event.operation.kind for event in events)
-    return {
-        "invalid_operations": _mean(event.status is ParseStatus.INVALID for event in events),
-        **{f"operation/{kind.value}": _mean(event.operation.kind is kind for event in events) for kind in kinds},
-    }
 
 
 def _sources(groups: Sequence[Group]) -> dict[str, float]:

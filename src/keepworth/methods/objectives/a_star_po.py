@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.episode import Group
-from keepworth.learning.collect.curriculum import CANDIDATES, draw_seed, group_at
+from keepworth.learning.collect.curriculum import CANDIDATES, SPAN, draw_seed
 from keepworth.learning.collect.sources import Source
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Advantage, Positive, Surrogate, part
@@ -151,7 +151,7 @@ class ValuedTasks(Source):
         new = [index for task, index in indices.items() if task not in values]
         if new:
             tasks = [self._episodes.task(index) for index in new]
-            seed = draw_seed(self._seed, step, group_at(0, VALUED * CANDIDATES))
+            seed = draw_seed(self._seed, step, VALUED * CANDIDATES * SPAN)
             rollout = self._episodes.rollout
             with reference.active():
                 made = together(self._learner.model, tasks, rollout, n=self._size, seed=seed, indices=new)

@@ -119,8 +119,7 @@ class NextState(Advantage):
             for context, texts in zip(rows.contexts, rows.shown, strict=True)
         )
         taught = replace(rows, contexts=shown)
-        every = learner.passes.split(taught, range(len(shown)))
-        scores, _ = learner.passes.scores(taught, every, temperature)
+        scores, _ = learner.passes.scores(taught, temperature)
         hinted = torch.tensor([bool(texts) for texts in rows.shown])[:, None]
         behaviour = rows.batch.lp_behaviour
         return {"lp_teacher": torch.where(hinted, scores.to(behaviour.dtype), behaviour)}

@@ -52,11 +52,12 @@ class RecentVectors:
         for places, made in make(list(fresh.values())) if fresh else ():
             batch = {names[index]: vector for index, vector in zip(places, made, strict=True)}
             vectors |= batch
-            with self._lock:
-                # A row of a batch would keep the whole batch alive.
-                self._vectors |= {key: vector.copy() for key, vector in batch.items() if self._capacity}
-                while len(self._vectors) > self._capacity:
-                    self._vectors.popitem(last=False)
+            if self._capacity:
+                with self._lock:
+                    for key, vector in batch.items():
+                        self._vectors[key] = vector.copy()  # a row of a batch would keep the whole batch alive
+                    while len(self._vectors) > self._capacity:
+                        self._vectors.popitem(last=False)
         return np.stack([vectors[key] for key in keys]) if keys else np.empty((0, dimension()), dtype=np.float32)
 
     def has(self, texts: Sequence[str]) -> bool:

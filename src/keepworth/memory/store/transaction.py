@@ -67,6 +67,7 @@ def tokens_of(connection: AnyConnection, scope: Scope) -> list[str] | None:
 _FORMER = "ON CONFLICT(set_id, n, hash) DO UPDATE SET vector = excluded.vector"
 _NEWEST = "SELECT seq, chain, (SELECT through FROM indexed) FROM events ORDER BY seq DESC LIMIT 1"
 _image = json.JSONEncoder(ensure_ascii=False).encode
+"""Writes an item as it was before a change, as the journal has it; a new encoder for each would take longer than its work."""
 Changed = tuple[int, Item | None, Item | None]
 """Number of an item, the item before, and the item after."""
 Vectors = Mapping[str, bytes]

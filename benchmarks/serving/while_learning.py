@@ -128,7 +128,7 @@ def main() -> None:
             "latency_with_learning_over_without": ratio(*([of[half] for of in rounds] for half in ("beside", "alone"))),
             "arms": [arm(f"{BOTH}, before", before)]
             + [arm(f"{name}, after {options.updates} updates", values) for name, values in after.items()],
-            "comparison": gap(f"{BOTH} minus {PERMUTED}", after[BOTH], after[PERMUTED]) if seed else None,
+            "comparison": gap(f"{BOTH} minus {PERMUTED}", after[BOTH], after[PERMUTED]) if seed > 1 else None,
             "runs": runs,
         }
         save(options.json, record)

@@ -172,8 +172,8 @@ def _of_traffic() -> str:
     seeds = len({run["seed"] for run in record["runs"]})
     means = "; ".join(f"{row['name']} {row['mean']:.2f}" for row in record["arms"])
     return (
-        f" Served while it learns ({seeds} seed{'s' * (seeds > 1)}): {means}; an answer takes "
-        f"{spread(record['latency_with_learning_over_without'])} times as long as without."
+        f" Served while it learns ({seeds} seed{'s' * (seeds > 1)}): {means}; {worded(record['comparison'], 2, ' ')}; "
+        f"an answer takes {spread(record['latency_with_learning_over_without'])} times as long as without."
     )
 
 

@@ -68,6 +68,7 @@ class Assignment:
 
     @property
     def targets(self) -> tuple[str, ...]:
+        """Return the ids of the items that this concerns."""
         return (self.target,)
 
 
@@ -82,6 +83,7 @@ class Credit:
 
     @property
     def targets(self) -> tuple[str, ...]:
+        """Return the ids of the items that this concerns."""
         return tuple(id for id, _ in self.items)
 
 

@@ -182,7 +182,7 @@ class Transaction:
             released = there is not None and there.status is Status.QUARANTINED
             act = scan.screened_fields(act, released and act.fields.get("status") == Status.ACTIVE.value)
         outcome = self.perform(act, draft, now=now, episode=episode, scanned=True)
-        if held and outcome.applied and act.kind is OperationKind.UPDATE:  # type: ignore[union-attr]
+        if held and outcome.applied and isinstance(act, Operation) and act.kind is OperationKind.UPDATE:
             there = self._items[outcome.item]
             assert there is not None
             fields = {"status": Status.QUARANTINED.value, "metadata": {**there.metadata, HELD_FOR: held}}

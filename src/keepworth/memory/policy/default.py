@@ -1,24 +1,26 @@
-"""The default policy: the search's own order, corrected by what rewards say of the items here, as far as they say anything.
+"""The default policy: the order of the search, changed by what rewards say about the items.
 
-An *arm* is what a reward may be owed to: the item that stood first, any item that was shown, the action that was taken, or how
-items that the episode itself wrote name that action (`named`). For each of these four ways of giving credit there are `MODELS`:
-estimates of the reward of an arm near a question. Each has its own idea of how far an arm's record counts, here and over all its
-uses, and of how fast records age. Beside them stand two that know no arms: rewards are the same everywhere, or depend on the
-question alone. Each estimate counts as well as it has predicted the rewards so far (Bayesian model averaging, with older
-predictions discounted). So where rewards say nothing of items, the order stays the search's own, and where they do it changes
-within a few of them.
+An *arm* is a thing that a reward may be credited to. There are four ways of giving credit: to the item that stood first, to every
+item that was shown, to the action that was taken, or to the roles in which items that the episode wrote name that action
+(`named`). For each way there are 18 estimates, the `MODELS`, of the reward of an arm at a question. They differ in how much they
+rely on rewards near the question or on all rewards of the arm, and in how fast rewards age. Two more estimates ignore arms: one
+expects the same reward everywhere, the other a reward that depends on the question alone. Estimates are averaged, weighted by how
+well each predicted the rewards so far (Bayesian model averaging in which older predictions count less). If rewards do not depend
+on items, the two estimates without arms predict best and the order stays that of the search; if they do, it changes within a few
+rewards.
 
     u(arm) = SEARCH * (relative score) + sum over estimates of weight * (reward expected with the arm - reward expected here)
 
-The relative score stands for what is not known yet. Where rewards say something of items, it fades with how often the arm was
-tried near the question, and with how often the search's own first failed there (`FADE`).
+The relative score is 0 for the best candidate of the search and negative for the others. Where rewards depend on items, it
+shrinks with the number of rewards of the arm near the question, and with the failures of the search's first candidate there
+(`_fade`).
 
-The arm with the largest u comes first. Where a question comes back, another takes its place with about the probability that it
-is better (Thompson sampling, with the probabilities computed, so that propensities are exact). What departing from the search's
-own order has cost, by the rewards that were expected of that order, is kept within `BOUND` and a share `SLACK` of all rewards
-(after "Conservative Bandits", Wu et al. 2016): beyond it the search's own order is shown.
+The arm with the largest u comes first. If the question came before, another arm takes its place with about the probability that
+it is better (Thompson sampling with computed probabilities, so that propensities are exact). What this has cost, by the rewards
+expected of the search's own order, must stay below `BOUND` plus the share `SLACK` of all rewards, or else the search's own order
+is shown (after "Conservative Bandits", Wu et al. 2016).
 
-An item's worth wherever it comes up is measured apart from this, by an experiment: see `ledger`.
+The effect of an item over all questions is measured separately, by an experiment: see `ledger`.
 """
 
 from __future__ import annotations
@@ -55,123 +57,123 @@ if TYPE_CHECKING:
 
 NAME = "default"
 RULES = 2
-"""Of how rewards are weighed: what was saved under other rules is learned anew from the log."""
+"""Version of how rewards are weighed: a state that was saved under another version is learned anew from the log."""
 PARTS = ("roles",)
-"""What of the policy can be left out, to see what it adds."""
+"""Parts of the policy that an ablation can leave out."""
 WITHHOLD = 0.01
-"""With this probability an item under test is withheld in an episode."""
+"""Probability with which an item under test is withheld in an episode."""
 TOGETHER = 1
-"""Items under test in one search: the least known of those that would be shown. The others wait."""
+"""Number of items that one search may test: those with the fewest tests so far."""
 BUDGET = 0.01
-"""What a test may be expected to cost per episode, of the range of rewards, before the probability is halved at most."""
+"""Expected cost of a test for each episode, as a share of the range of rewards, above which `WITHHOLD` is lowered."""
 LEAST = 10.0
-"""How often an item must have been shown, with a reward, before it is put to the test."""
+"""Number of rewarded showings that an item needs before it is tested."""
 NEWEST = 20_000
-"""Rewarded choices that are remembered: the latest."""
+"""Number of rewarded choices that are remembered: the latest ones."""
 BANDWIDTH = 0.1
-"""Evidence counts exp((cosine - 1) / BANDWIDTH) of what it would count at the same question."""
+"""A reward at another question counts exp((cosine - 1) / BANDWIDTH) of one at the same question."""
 RETURNS = 0.04
-"""The bandwidth by which a question counts as one that came before."""
+"""The same bandwidth for counting how often a question came before."""
 FAR = 1e-3
-"""Evidence that would count less than this is not looked at."""
+"""Rewards that would count less than this are ignored."""
 SEARCH = 1.0
-"""What all of the search's score is worth, of the range of rewards, beside what rewards say."""
+"""Weight of the relative score of the search, where rewards lie between 0 and 1."""
 FADE = 2.0
-"""After so many rewards near the question half of the search's score has faded, where rewards do say something of items."""
+"""Number of rewards near the question after which half of the relative score is gone, if rewards depend on items."""
 KEEP = 0.85
-"""What each further reward near a question leaves of the earlier ones there, in the estimates that forget."""
+"""Factor by which each new reward near a question lowers the earlier ones there, in the estimates that forget."""
 DISCOUNT = 0.995
-"""What each further reward leaves of the weight of earlier predictions."""
+"""Factor by which each new reward lowers the log-likelihood of earlier predictions."""
 SURE = 0.08
-"""No estimate is surer of a reward than this, so that one surprise does not silence it."""
+"""Predicted probabilities lie between this and 1 less this, so that one surprise cannot rule an estimate out."""
 HOPE = 6.0
-"""How many rewards in the middle of the range are supposed beforehand, so that what always failed gives way to what is new."""
+"""Number of imagined rewards of one half in the usual reward of an item that stands first: what always failed then gives way to
+what was never tried."""
 OWN, HERE = 0.35, 0.15
-"""Prior weights: rewards are the same everywhere; rewards depend on the question alone."""
+"""Prior weights of the two estimates without arms: the same reward everywhere; a reward that depends on the question."""
 PLAIN, FORGETTING, NEAREST = range(3)
-"""How rewards count near a question: by nearness; the same, but old ones fade; by nearness beside the nearest there is."""
+"""How a reward counts near a question: by its cosine; by its cosine and age; by its cosine less that of the nearest question."""
 SHARES = (0.5, 0.25, 0.25)
-"""What these three have of the other prior weight."""
+"""How these three share the rest of the prior weight."""
 EXPLORE = 0.5
-"""How wide the doubt is that explores, of the deviation of the estimates: all of it where everything is left to gain."""
+"""Width of the doubt that explores, in standard deviations of the estimates; it grows to 1 as all rewards here fail."""
 OFTEN, TRIES = 40.0, 0.4
-"""Where a question came back more often than this and fails more often than not, others are tried more: all of them together up
-to this share of how often it came back."""
+"""A question that came back more than OFTEN times and mostly fails gets more trials: of all arms together up to the share TRIES
+of the times that it came back."""
 WIDE = 1.5
-"""How wide the doubt is that explores there, of what was not tried."""
+"""Width of the doubt there, for what was not tried."""
 BOUND, SLACK = 3.0, 0.01
-"""What departing from the search's own order may have cost: rewards, and the share of all rewards beside them."""
+"""What departures from the search's own order may cost in all: BOUND rewards plus the share SLACK of all rewards."""
 BLIND = 0.5
-"""The least that the search's first choice is supposed to be worth where rewards say nothing of items."""
+"""Least reward that the search's first candidate is assumed to earn as long as rewards say nothing about items."""
 SAME = 0.01
-"""The probability, before the first reward, that all rewards are the same whatever is shown."""
+"""Prior probability that all rewards are equal, whatever is shown."""
 FIRM = 5.0
-"""Another equal reward of an item first at a question, after n of them, has the probability (FIRM + n) / (FIRM + n + 1) where
-rewards do say something."""
+"""If rewards depend on items, an item that earned the same reward n times at a question earns it again with the probability
+(FIRM + n) / (FIRM + n + 1)."""
 SAME_BOUND, SAME_SLACK = 0.5, 0.005
-"""`BOUND` and `SLACK` as long as all rewards were the same."""
+"""`BOUND` and `SLACK` as long as all rewards were equal."""
 UNLIKELY = 0.003
-"""What is better with a smaller probability than this is not tried."""
+"""Arms that are better with a smaller probability than this are not tried."""
 CLEAR = 1.25
-"""A gain is clear of chance where it is more than this over the root of how often the item stood first: 2.5 deviations."""
+"""A gain is clear of chance if it exceeds this over the root of the number of rewards: 2.5 standard deviations."""
 ADVISED, SPOKEN = 0.01, 0.1
-"""An action is advised from this gain on, where the estimates that know actions have at least this weight together."""
+"""An action is advised if its gain is at least ADVISED and the estimates of actions have at least the weight SPOKEN together."""
 TELLING, HEARD = 0.1, 0.15
-"""A role of an action tells something from this gain on, where the estimates that know roles have at least this weight: there are
-few roles, so that some gain a little by chance."""
+"""The same for a role of an action: its least gain, and the least weight of the estimates of roles. There are few roles, so that
+some gain a little by chance."""
 HELPS = 0.05
-"""An item with a larger gain is not withheld; with a larger budget for tests, with one as much larger."""
+"""An item whose gain near the question is larger is not withheld; a larger budget for tests raises this limit in proportion."""
 MANY = 1_000_000_000
-"""More than are ever asked for."""
+"""Stands for no limit."""
 NOISE = 0.3
-"""Variance of a reward beside what a ridge explains, where a question's own variance is 1."""
+"""Variance of a reward around the ridge regression, whose prior variance at a question is 1."""
 RIDGES = np.array([1.0, 0.99])
-"""Two ridge regressions of the rewards of an action on the question: what each further reward leaves of earlier ones."""
+"""Two kernel ridge regressions of an action's rewards on the question: by what factor each new reward lowers the earlier ones."""
 POWER = 3
-"""In the ridges two questions are alike by their cosine to this power, which is odd, and what is asked to the nearest fully."""
+"""Their kernel is the cosine to this (odd) power, over that of the nearest question."""
 STRANGE = 0.05
-"""The least that the nearest one counts as, so that what is like nothing says little."""
+"""Least value that it is divided by, so that a question unlike all others learns little from them."""
 LATEST = 200
-"""Rewards of an action that a ridge is made of."""
+"""Number of rewards of an action that a ridge regression uses: the latest ones."""
 VOTES = 4
-"""Earlier successes that are cited for an action."""
+"""Number of earlier successes of an action that advice cites."""
 
 _NEVER = 1e9
 MODELS = tuple(product((_NEVER, 4.0), (0.15, 0.6, 2.5), (PLAIN, FORGETTING, NEAREST)))
-"""(how many rewards over all its uses weigh as much as knowing nothing of an arm; how many near the question; how they count
-there)"""
+"""(prior count of the arm's mean reward over all uses; prior count of its mean near the question; how rewards count there)"""
 _SHAPE = (2, 3, 3)
 _OVERALL, _LOCAL = (np.array([model[part] for model in MODELS]).reshape(*_SHAPE, 1) for part in (0, 1))
 LEAD, SHOWN, DONE, NAMED = range(4)
-"""Who gets the credit: what stood first, all that was shown, the action that was taken, the roles of that action."""
+"""What gets the credit: the item that stood first, all that were shown, the action that was taken, the roles of that action."""
 _RIDGE = np.array([[-1, -1, -1], [PLAIN, FORGETTING, PLAIN]])
-"""Of the models of actions: the ridge that takes the place of the record over all uses, -1 for none."""
+"""For the models of actions: the number of the ridge regression that replaces the mean over all uses, -1 for none."""
 _OF_RIDGES = 1
-"""The half of the models of actions that has ridges."""
+"""Index of the half of the models of actions that has ridge regressions."""
 _PRIOR = np.array([SHARES[counts] for _, _, counts in MODELS]) / (len(MODELS) / len(SHARES)) * (1.0 - OWN - HERE)
 _WAYS = np.arange(len(SHARES))[:, None]
 AdvicePieces: TypeAlias = "tuple[tuple[str, float, float], ...]"
-"""Each (action, 1 for it or -1 against it, how alike the question is where that was so)."""
+"""Each (action, 1 for it or -1 against it, similarity of the question that this comes from)."""
 _NOTHING: Floats = np.zeros(0)
 UNKNOWN = Worth(0.0, 0.0, 0.0, 0.0, 0.0)
-"""Of an item where nothing was rewarded yet."""
+"""Stands for an item before the first reward."""
 
 
 @dataclass(slots=True)
 class _Near:
     """The rewarded choices near a question.
 
-    `weight` says how much each of `rows` counts, for each of `SHARES`; then the same with all rows of one leading item capped at
-    1 together, since failures of one item say little about others; then both multiplied by the reward."""
+    `weight` has four blocks of one row for each of `SHARES`: how much each of `rows` counts; the same, with the rows of one
+    leading item capped at 1 together, since failures of one item say little about others; then both blocks times the reward."""
 
-    rows: Rows  # of the choices, in order; those that count for nothing are left out
+    rows: Rows  # of the choices that count for something, in order
     distance: Vectors  # the cosine of each remembered question with this one, less 1
     weight: Floats  # shape (4 * ways, rows)
-    total: Floats  # the sums of the second part of `weight`, shape (ways, 1)
-    earned: Floats  # the sums of the fourth
-    usual: float  # mean reward of an item that stands first at a question, with each pair counted once
+    total: Floats  # the sums of the second block of `weight`, shape (ways, 1)
+    earned: Floats  # the sums of the fourth block
+    usual: float  # mean reward of pairs of a question and the item that stood first there
     mean: float  # of all rewards
-    expected: float  # the reward of this question, whatever is shown
+    expected: float  # reward at this question, whatever is shown
     returns: float  # how often the question came before
 
 
@@ -179,42 +181,42 @@ class _Near:
 class _Judged:
     """What the models say about some arms."""
 
-    gain: Floats  # expected reward less that of the question, shape (ways of credit, *_SHAPE, arms)
-    overall: Floats  # the part of the gain that comes from all uses of an arm
-    base: Floats  # the reward expected here without the arm
-    near: Floats  # how many rewards near the question the arm has, with forgetting
-    times: Floats  # their number without forgetting, shape (ways of credit, arms)
-    earned: Floats  # their sum
-    seen: Floats  # how many rewards the arm has anywhere
+    gain: Floats  # expected reward with the arm less `base`, shape (ways of credit, *_SHAPE, arms)
+    overall: Floats  # the part of the gain that comes from all uses of the arm
+    base: Floats  # expected reward at the question without the arm
+    near: Floats  # number of rewards of the arm near the question, with forgetting
+    times: Floats  # the same without forgetting, shape (ways of credit, arms)
+    earned: Floats  # the sum of these rewards
+    seen: Floats  # number of rewards of the arm at all questions
 
 
 @dataclass(slots=True)
 class _Weights:
-    """The weight of each estimate: first the two without arms, then the models of each way of giving credit."""
+    """The weights of the estimates: first the two without arms, then the models of each way of giving credit."""
 
     all: Floats  # they sum to 1
-    of_arms: Floats  # those of the models, shape (4, models); 0 for a way of credit that counts for nothing
-    counting: list[bool]  # whether each way of credit counts
-    sure: float  # the probability that rewards depend on items at all
+    of_arms: Floats  # those of the models, shape (4, models); 0 for ways of giving credit with next to no weight
+    counting: list[bool]  # whether each way of giving credit has more weight than that
+    sure: float  # probability that rewards depend on items
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement(Values):
-    """What rewards say about some candidates. For `times`, `earned`, `seen` and `sure` see `Worth`."""
+    """What rewards say about some candidates. `times`, `earned`, `seen` and `sure` are those of `Worth`."""
 
-    searched: Floats  # the search's scores on the scale of rewards
-    faded: Floats  # what still counts of them
+    searched: Floats  # the relative scores of the search
+    faded: Floats  # the same after `_fade`
     times: Floats
     earned: Floats
     seen: Floats
-    near: Floats  # the gain according to the estimates alone
-    without: Floats | None = None  # the expected reward with another item first
-    accounts: Mapping[int, Account] = field(default_factory=dict)  # the ledger's, by candidate
+    near: Floats  # the gain by the estimates, without the ledger
+    without: Floats | None = None  # expected reward with another item first; None before the first reward
+    accounts: Mapping[int, Account] = field(default_factory=dict)  # those of the ledger, by candidate
     sure: float = 0.0
     bounds: tuple[float, float] = (0.0, 1.0)  # the range of rewards
 
     def worth(self, index: int, overall: Account | None) -> Worth:
-        """Return what is known about a candidate. overall: the ledger's account of it, if there is one."""
+        """Return what rewards say about a candidate. overall: the ledger's account of it, if there is one."""
         if self.without is None:
             return UNKNOWN
         low, span, other = self.bounds[0], self.bounds[1] - self.bounds[0], float(self.without[index])
@@ -225,8 +227,8 @@ class Judgement(Values):
 
 
 class RewardRecord:
-    """Rewarded choices, of which the `newest` count, and what they say about items and actions. Items go by id. `bounds` are the
-    lowest and the highest possible reward; for `bandwidth` see `BANDWIDTH`."""
+    """The `newest` rewarded choices, and what they say about items, which go by id, and about actions. `bounds` are the lowest
+    and the highest possible reward; for `bandwidth` see `BANDWIDTH`."""
 
     def __init__(
         self,
@@ -245,13 +247,14 @@ class RewardRecord:
         self._rewards, self._weight, self._credit, self._lost = (np.zeros(0) for _ in range(4))
         self._count = self._first = self._total = 0
         self._numbered: dict[str, int] = {"": 0}  # items that were shown and what stood first, by number
-        # Of items: times, earned and seen where first; the same where shown, by credit, and times and earned by weight.
+        # By item: credit, credit * reward and count of the rows where it stood first; the same of those that showed it, and their
+        # weight and weight * reward.
         self._sums: Floats = np.zeros((0, 8))
-        self._place: Rows = np.zeros(0, dtype=np.int64)  # of items, while they are looked for
-        self._shown: npt.NDArray[np.int32] = np.zeros(0, dtype=np.int32)  # items, row after row
-        self._ends: Rows = np.zeros(1, dtype=np.int64)  # where those of a row begin, and end
-        self._actions: dict[str, int] = {"": 0}  # by number; of each row in `_action`
-        self._roles = np.zeros((0, len(ROLES)), dtype=bool)  # of the action of each row
+        self._place: Rows = np.zeros(0, dtype=np.int64)  # by item: its place in a list that is being looked up, else -1
+        self._shown: npt.NDArray[np.int32] = np.zeros(0, dtype=np.int32)  # the items of all rows, joined
+        self._ends: Rows = np.zeros(1, dtype=np.int64)  # row r has the entries from _ends[r] to _ends[r + 1]
+        self._actions: dict[str, int] = {"": 0}  # number by name; `_action` has that of each row
+        self._roles = np.zeros((0, len(ROLES)), dtype=bool)  # the roles of the action of each row
         self._places: dict[str, int] = {}
         self._trust = Trust()
         self._slates = self._steps = False
@@ -308,8 +311,8 @@ class RewardRecord:
             shown: Ids of the items that were shown, in order.
             trial: The decision, and what chance decided in it.
             action: What was done; "" if unknown.
-            weight: How much the reward teaches the estimates: 1 over the number of choices that share it.
-            credit: How much of the reward belongs to this choice; `weight` if not given.
+            weight: How much the reward counts when estimates are weighted: 1 over the number of choices that share it.
+            credit: How much the reward counts for the arms of this choice; `weight` if not given.
             instead: The reward that was expected of the search's own order, if another order was shown.
             by: Who gave the reward; "" for the program itself.
             roles: Roles of the action, if items of the episode name actions.
@@ -436,7 +439,7 @@ class RewardRecord:
             both = (judged.gain + judged.base).reshape(len(credits), len(MODELS), -1)
             gains = judged.gain.reshape(both.shape)
             for credit, gain, chance in zip(credits, gains, both, strict=True):
-                # The reward of several is that of what helps most.
+                # Of several arms the one that helps most is assumed to earn the reward.
                 most = arms if credit in (DONE, NAMED) or (credit == SHOWN and self._slates) else 1
                 best = gain[:, :most].argmax(axis=1)[:, None]
                 chances.append(np.take_along_axis(chance, best, axis=1)[:, 0])
@@ -493,13 +496,13 @@ class RewardRecord:
     # Judging.
 
     def _rows_of(self, action: str) -> Rows:
-        """Return the counting rows in which an action was taken."""
+        """Return the rows, of the newest, in which an action was taken."""
         number = self._actions.get(action) or -1
         rows: Rows = (self._action[self._first : self._count] == number).nonzero()[0] + self._first
         return rows
 
     def _weigh(self, ways: int = 1 + NAMED) -> _Weights:
-        """Return the weights with only the first `ways` ways of giving credit."""
+        """Return the weights of the estimates if only the first `ways` ways of giving credit are used."""
         if ways not in self._weights:
             taken, roles = self._action[: self._count], self._roles[: self._count]
             there = [
@@ -524,16 +527,16 @@ class RewardRecord:
         """Return the rewarded choices near a question. blame: whether each step of an episode is blamed for a part of its
         failure, since one wrong step is enough."""
         first, questions, ways = self._first, self._question[self._first : self._count], len(SHARES)
-        # One thread: what a second one saves here is less than its start costs.
+        # `vecdot` uses one thread: to start a second one would cost more than it saves here.
         distance = np.vecdot(self._questions[: len(self._numbers)], vector.astype(np.float32, copy=False))
         distance -= np.float32(1.0)
         nearest = float((distance[questions] if first else distance).max())
-        # Rows that count for nothing are not looked at.
+        # Rows that count less than FAR are left out.
         rows = (distance >= self.bandwidth * math.log(FAR) + min(0.0, nearest))[questions].nonzero()[0] + first
         credit, rewards, lead = self._credit[rows], self._rewards[rows], self._lead[rows]
         if blame:
             credit = rewards * credit + (1.0 - rewards) * np.minimum(credit, self._weight[rows])
-        alike = np.empty((3, len(rows)), np.float32)  # by nearness; beside the nearest there is; as the same question
+        alike = np.empty((3, len(rows)), np.float32)  # by cosine; beside the nearest question; as the same
         alike[:] = distance[self._question[rows]]
         alike[1] -= nearest
         alike /= self._widths
@@ -544,7 +547,7 @@ class RewardRecord:
         weight = np.empty((4 * ways, len(rows)))
         weight[PLAIN], weight[NEAREST] = counts, relative
         weight[FORGETTING] = counts * np.exp(fading * math.log(KEEP))
-        # The place of one row stands for all rows with the same item first.
+        # Rows with the same item first are grouped under the place of one of them.
         order = np.arange(len(rows))
         self._place[lead] = order
         pair = (self._place[lead] + len(rows) * _WAYS).ravel()
@@ -598,9 +601,15 @@ class RewardRecord:
         times: Floats | None = None,
         earned: Floats | None = None,
     ) -> _Judged:
-        """Return what the models say about arms: from `there`, which is 1 for a row near the question that has an arm, of shape
-        (rows, ways of giving credit, arms or more); from `seen`, how many rewards each arm has anywhere; and from its `overall`
-        gain over all uses, or else how often it was used and what that earned."""
+        """Return what the models say about arms.
+
+        Args:
+            near: The rewarded choices near the question.
+            there: 1 where a row near the question has an arm, else 0, shape (rows, ways of giving credit, arms or more).
+            seen: Number of rewards of each arm at all questions, shape (ways of giving credit, arms).
+            overall: The gain of each arm over all its uses; if not given, it is computed from the next two.
+            times, earned: Number of rewards of each arm over all its uses, and their sum.
+        """
         ways, (credits, n) = len(SHARES), seen.shape
         sums = (near.weight @ there.reshape(len(there), -1)).reshape(4, ways, credits, -1)[..., :n]
         local_times, even_times, local, even = sums.swapaxes(1, 2)[:, :, None, None]
@@ -613,8 +622,8 @@ class RewardRecord:
         return _Judged(gain, overall, base, local_times, local_times[:, 0, 0, PLAIN], local[:, 0, 0, PLAIN], seen)
 
     def _occurrences(self, rows: Rows, numbers: Rows) -> Floats:
-        """Mark where items stood first in a row, and where they were shown. Shape (rows, 2, items + 1); the last column is for
-        all other items."""
+        """Return 1 where an item stood first in a row, and where a row showed it, else 0. Shape (rows, 2, items + 1); the last
+        column is for all other items."""
         begins = self._ends[rows]
         lengths = self._ends[rows + 1] - begins
         listed = (begins + lengths - lengths.cumsum()).repeat(lengths)
@@ -628,7 +637,7 @@ class RewardRecord:
         return there
 
     def _regress(self, near: _Near, keys: Sequence[str], arm: Rows, rows: Rows) -> Floats:
-        """Return the gain of actions by the ridge regressions; a shape that broadcasts to (*_SHAPE, actions)."""
+        """Return the gain of each action by the ridge regressions, in a shape that broadcasts to (*_SHAPE, actions)."""
         for key in self._unfitted.intersection(keys):
             self._fit(key)
         of_rewards, of_ones = self._pull[:, :, rows]
@@ -641,8 +650,8 @@ class RewardRecord:
         return estimates
 
     def _fit(self, key: str) -> None:
-        """Fit the ridge regressions of an action to its latest rewards, and to ones, because the usual reward changes with other
-        rewards."""
+        """Fit the ridge regressions of an action to its latest rewards, and to ones: the usual reward, which is subtracted,
+        changes with the rewards of other actions, and a linear fit needs only the two."""
         self._unfitted.discard(key)
         rows = self._rows_of(key)
         self._pull[:, :, rows] = 0.0
@@ -659,12 +668,18 @@ class RewardRecord:
         return self.judge(query.vector, query.text, items, candidates.similarities)
 
     def judge(self, vector: Vectors, situation: str, items: Sequence[Item], scores: Floats | None = None) -> Judgement:
-        """Estimate the worth of putting each item first at a question. Its text, `situation`, is for items whose advice depends
-        on it; `scores` are the search's.
+        """Estimate how much reward each item adds if it stands first.
 
-        The means of the judgement are the gains in reward over what is expected here, averaged over all estimates. Its `better`
-        is the probability that each item is better than the one that would stand first, times how likely the question is to come
-        back."""
+        Args:
+            vector: The question's vector.
+            situation: The question's text, for items whose advice depends on it.
+            items: The candidates.
+            scores: Their scores in the search, if a search found them.
+
+        Returns:
+            `means` are the gains in reward, averaged over all estimates. `better` is the probability that an item is better than
+                the one that would stand first, times the probability that the question comes back.
+        """
         n = len(items)
         means, times, earned, seen = np.zeros((4, n))
         searched = means if scores is None else in_rewards_of(scores)
@@ -695,26 +710,26 @@ class RewardRecord:
             by_way = model.reshape(len(judged.base), -1, len(SHARES)).sum(axis=1)
             without += by_way.ravel() @ judged.base.reshape(-1, n)
         mean = self._sum / max(self._number, 1e-9)
-        # How much rewards vary beside those that are 0 or 1, with the same mean.
+        # The variance of the rewards over that of rewards of 0 and 1 with the same mean.
         graded = (max(0.0, self._squares - self._number * mean * mean) + 0.5) / (
             self._number * mean * (1.0 - mean) + 0.5
         )
         learned, accounts = means.copy(), self.ledger.accounts(ids, self.span, since=self._since)
         for index, measured in accounts.items():
             if measured.clear and not _is_clear(learned[index], times[index]):
-                # Where nothing is sure near the question, what the experiment is sure of stands for it.
+                # If rewards near the question are not clear, the effect that the experiment is sure of is used.
                 means[index] = measured.effect / self.span
         sure = weights.sure
         faded = searched if scores is None else _fade(searched, times, sure, expected + means)
         better: Floats = np.zeros(n)
         returns = min(1.0, near.returns / 3.0)
-        # No probability is larger than that of rewards saying anything of items.
+        # `better` is at most the probability that rewards depend on items.
         if scores is not None and n > 1 and min(0.5, sure) * returns > UNLIKELY:
             lead = int((faded + means).argmax())
-            # Nothing can be better than the first by more than is left to the highest reward.
+            # Nothing can be better than the first by more than the distance from its expected reward to 1.
             room = max(0.0, 1.0 - expected - float(means[lead]))
-            # What was asked so often will be asked as often again: where more fails than succeeds, the others are worth some
-            # tries even if rewards say nothing.
+            # A question that was asked often will be asked as often again: if it mostly fails, the other items are worth some
+            # trials even if rewards say nothing about items.
             failing = room > 0.5 and not self.all_same
             often = min(max(near.returns / OFTEN - 1.0, 0.0), 1.0) if failing else 0.0
             tried = float(times.sum() - times[lead]) / (TRIES * max(near.returns, OFTEN))
@@ -728,7 +743,7 @@ class RewardRecord:
                 np.minimum(np.maximum(chance, 0.02, out=chance), 0.98, out=chance)
                 variance = (chance - chance * chance) / (judged.near + _LOCAL + 1.0)
                 doubt = np.minimum(np.sqrt((wide * wide * graded) * (variance + variance[..., first])), most)
-                # Nor can another cost more than what the first is expected to bring.
+                # Nor can an item lose more than the expected reward of the first.
                 z = (gain - gain[..., first] + np.maximum(ahead, -chance[..., first])) / doubt
                 # The logistic function of 1.702 z, which is the normal distribution's within 0.01.
                 better += 0.5 * (model.sum() + model @ np.tanh(0.851 * z).reshape(len(model), n))
@@ -793,7 +808,7 @@ class RewardRecord:
             blamed = self._judge(self._near(vector, blame=True), actions, actions=True)
         if named or self._steps:
             gains = weights[DONE] @ blamed.gain.reshape(len(MODELS), len(actions))
-        else:  # of actions that were rewarded by themselves the ridges alone choose better
+        else:  # each action was rewarded by itself: the ridge regressions alone choose better
             gains = weights[DONE].reshape(-1, len(SHARES)).sum(axis=0) @ judged.overall[_OF_RIDGES, 0]
         roles, by_role, telling = None, np.zeros(len(ROLES)), list[int]()
         if named:
@@ -805,8 +820,8 @@ class RewardRecord:
             by_role *= float(weights[NAMED].sum() > max(HEARD, weights[DONE].sum()))
         gains /= spoken
         best_first = np.argsort(-gains, kind="stable").tolist()
-        # Of actions that were rewarded by themselves the best tried one is not warned of, even if what nobody ever tried seems
-        # better: else a few false failures of what is right would leave nothing to take.
+        # If each action was rewarded by itself, there is no warning of the best one that was tried, even if an untried one seems
+        # better: else a few false failures of the right action would leave nothing to take.
         spared = next((index for index in best_first if actions[index] in self._actions), -1)
         in_role: AdvicePieces = ()
         pieces: list[tuple[str, float, float]] = []
@@ -846,14 +861,19 @@ class RewardRecord:
         return chosen, "\n".join(records[action] for action in advised if action in records)
 
     def at_stake(self, expected: float, *, shown: bool) -> float:
-        """Return the reward that the search's first choice counts for when another item takes its place.
+        """Return the reward that is assumed to be lost when another item takes the place of the search's first candidate.
 
-        Rewards that do not depend on items do not speak against this item either, so it may be right although all rewards are 0.
-        While all rewards are equal, this grows with each of them. Once they differ, its worth shows in their mean.
+        If rewards do not depend on items, low rewards say nothing against this candidate, so some reward is assumed to be at
+        stake even if all rewards are 0.
 
-        `expected` was the reward that was expected of it, from 0 to 1 or beyond. The result, from 0 to 1, is at least `BLIND`, or
-        twice the mean reward if that is less, times the probability that rewards do not depend on items; half of that if the item
-        is still shown, further down.
+        Args:
+            expected: The reward that was expected of the candidate, from 0 to 1 or beyond.
+            shown: Whether the candidate is still shown, further down.
+
+        Returns:
+            A reward from 0 to 1, which is at least `BLIND`, or twice the mean reward if that is less, times the probability that
+                rewards do not depend on items; half of that if the candidate is still shown. While all rewards are equal, it is
+                at least the probability that they are equal whatever is shown.
         """
         mean = (self._sum + 2.0) / (self._number + 4.0)
         blind = min(BLIND, 2.0 * mean) * float(self._weigh().all[:2].sum())
@@ -863,13 +883,13 @@ class RewardRecord:
 
     @property
     def may_move(self) -> bool:
-        """Return whether departures from the search's own order have cost no more than they may."""
+        """Return whether departures from the search's own order have cost less than their limit."""
         bound, slack = (SAME_BOUND, SAME_SLACK) if self.all_same else (BOUND, SLACK)
         return self.lost <= bound + slack * self._number
 
     @property
     def all_same(self) -> bool:
-        """Return whether all rewards so far are equal, so that nothing speaks for one item more than for another."""
+        """Return whether all rewards so far are equal, so that they cannot tell items apart."""
         return self._number * self._squares - self._sum * self._sum <= 1e-9 * self._number * self._number
 
     # The ledger.
@@ -880,7 +900,7 @@ class RewardRecord:
 
     @property
     def units(self) -> int:
-        """Return how many episodes and single choices have a reward that counts."""
+        """Return the number of rewarded episodes and single choices."""
         return round(self._number)
 
     @property
@@ -935,7 +955,7 @@ def _number_anew(numbers: dict[str, int], used: Rows) -> tuple[dict[str, int], R
 
 
 def in_rewards_of(scores: Floats) -> Floats:
-    """Map the search's scores to the scale of rewards: 0 for the best, less for others."""
+    """Return the relative scores: 0 for the best score of the search, negative for others."""
     listed = scores.tolist() or [0.0]
     best, worst = max(listed), min(listed)
     rewards: Floats = SEARCH * (scores - best) / (max(best, -worst) or 1.0)
@@ -943,11 +963,17 @@ def in_rewards_of(scores: Floats) -> Floats:
 
 
 def _fade(searched: Floats, times: Floats, sure: float, chances: Floats) -> Floats:
-    """Return what still counts of the search's scores, on the scale of rewards, where items were rewarded so many `times`.
+    """Return the relative scores, closer to 0 the more rewards near the question there are.
 
-    A score fades with how often its item was rewarded near the question. All scores fade with how often the search's first item
-    failed there, because what is nearly as similar as a failure is not expected to do much better. `sure` is the probability that
-    rewards depend on items at all, `chances` are the expected rewards."""
+    A score shrinks with the number of rewards of its item. All scores shrink with the failures of the search's first item,
+    because items that are nearly as similar are not expected to do much better.
+
+    Args:
+        searched: The relative scores, shape (items,).
+        times: Number of rewards of each item near the question.
+        sure: Probability that rewards depend on items.
+        chances: Expected reward of each item.
+    """
     tried = sure * sure * times / (times + FADE)
     first = int(searched.argmax())
     faded: Floats = searched * (1.0 - tried) * (1.0 - tried[first] * (1.0 - min(max(float(chances[first]), 0.0), 1.0)))
@@ -955,8 +981,8 @@ def _fade(searched: Floats, times: Floats, sure: float, chances: Floats) -> Floa
 
 
 def _advised(items: Sequence[Item], situation: str) -> tuple[list[str], Floats]:
-    """Return the action that each item advises or warns of ("" for none), and its sign: 1, -0.4 or 0. A warning leaves open what
-    is right, so it counts less."""
+    """Return the action that each item advises or warns of ("" for none), and its sign: 1, -0.4 or 0. A warning counts less, as
+    it does not say which action is right."""
     keys, sign = [], np.zeros(len(items))
     for index, item in enumerate(items):
         pairs = advice(item, situation) if "do" in item.metadata else ()
@@ -967,7 +993,7 @@ def _advised(items: Sequence[Item], situation: str) -> tuple[list[str], Floats]:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Orders candidates by the search's score plus what rewards say. withhold, least, budget, together: see `WITHHOLD`, `LEAST`,
+    """Orders candidates by their relative score plus their gain. withhold, least, budget, together: see `WITHHOLD`, `LEAST`,
     `BUDGET` and `TOGETHER`."""
 
     record: RewardRecord
@@ -985,8 +1011,13 @@ class Ranked:
         return self.rank(values)
 
     def rank(self, values: Judgement, most: int = MANY, drawn: int = MANY) -> Independent:
-        """Return the order of the candidates, with the tests and trials that chance may decide. most: how many may be shown;
-        drawn: how many tests may drop out because chance decided about them earlier."""
+        """Return the order of the candidates, with the tests and trials that are drawn by chance.
+
+        Args:
+            values: What rewards say about the candidates.
+            most: Number of items that may be shown.
+            drawn: Number of further items to list for tests, as some may have been drawn earlier in the episode.
+        """
         gains, searched = values.means, values.searched
         moving = self.record.may_move
         order = tuple(np.argsort(-(values.faded + gains if moving else searched), kind="stable").tolist())
@@ -994,7 +1025,7 @@ class Ranked:
         if moving and values.better is not None:
             better = values.better.tolist()
             challengers = tuple((index, p) for index, p in enumerate(better) if p > UNLIKELY and index != order[0])
-        # The least known first. What helps here is withheld only where the budget is larger than the usual one.
+        # Items with the fewest tests come first. An item that helps here is only withheld if the budget is larger than usual.
         little, accounts = HELPS * self.budget / BUDGET, values.accounts
         tested = ((gains < little) & (values.seen >= self.least)).nonzero()[0].tolist()
         if accounts:
@@ -1012,8 +1043,8 @@ class Ranked:
 def explained(
     hits: Sequence[Hit], values: Judgement, choice: Independent, slate: Slate, record: RewardRecord
 ) -> list[Hit]:
-    """Return the hits of a slate. Hits that stand elsewhere than the search put them, or that ask for an explanation, say what
-    rewards say about them, or why they come before others."""
+    """Return the hits of a slate. Hits that rewards have moved, or for which an explanation was asked, say what was learned about
+    them, or why they come first."""
     shown, times, trials = [], values.times.tolist(), dict(choice.challengers)
     for index in slate:
         hit, position, moved, reason = hits[index], choice.order.index(index), "", ""
@@ -1031,7 +1062,7 @@ def explained(
 
 
 def _is_clear(gain: float, times: float) -> bool:
-    """Return whether a gain learned from so many rewards stands clear of chance."""
+    """Return whether a gain that was learned from so many rewards is clear of chance."""
     return bool(times >= 3.0 and abs(gain) * math.sqrt(times) > CLEAR)
 
 

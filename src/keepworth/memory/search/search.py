@@ -31,43 +31,43 @@ Reranker = Callable[[str, Sequence[str]], Sequence[float]]
 
 
 WORD = 0.2
-"""How much nearer, in cosine, a text is that has a word which no other has."""
+"""Weight of words: a text with a word that no other text has is ranked as if its cosine were larger by this."""
 MANY = 16
-"""Words of a question, function words not counted, from which on words weigh more, with the root of their number: the one
-vector of a long question says less and less of it."""
+"""Number of words in a question, without function words, above which words weigh more, in proportion to its root: one vector says
+less and less of a long question."""
 SPARE = 20.0
-"""How many times ln(1 + items) the words of a question can tell from which on they weigh no more. The words of a question that
-can tell less, as it is short, weigh more, with the root: in chats of short turns they are most of what there is."""
+"""Words weigh more, with the root of the ratio, in a question whose greatest possible BM25 score is below this times
+ln(1 + items): a short one. In chats of short turns most questions are."""
 SURE, HALF = 0.6, 0.8
-"""Cosines of the nearest text between which the weight of words falls to a half: who says nearly the same means the same."""
+"""Cosines of the nearest text between which the weight of words falls to a half: if a text says nearly the same, words matter
+less."""
 FEW = 0.2
-"""What share of all that the words of a question could tell the best text has to have, for words to weigh in full; more, with
-the root, where a question has more than `MANY`. Below it what is shared are words of asking ("some", "recommend")."""
+"""Share of its greatest possible BM25 score that a question's best text needs for the full weight of words (more, with the root,
+if the question has more than `MANY`). Below it, only words of asking ("some", "recommend") are shared."""
 ALONE = 2.0
-"""What the share of words counts as a cosine where there is none: a text of usual length with all words once has 0.4 of it."""
+"""Factor that turns the share of the BM25 score into a cosine where the question has no vector: a text of usual length that has
+all words once has 0.4 of the greatest possible score."""
 WHOLE = 0.02
-"""Numbers of rewards that are nearer than this to a whole one are it."""
+"""Sums of rewards this close to a whole number are shown as that number."""
 KNOWN, SPREAD = 0.5, 0.056
-"""At which nearness of the best text it is as likely as not that the memory knows, and over which distance this changes."""
+"""The probability that the memory knows an answer is a logistic function of the best text's nearness: 1/2 at KNOWN, with the
+scale SPREAD."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What putting an item first adds where something is asked, and what showing it added wherever it came up.
+    """What an item is worth: at one question, and over all questions.
 
-    with_it: the reward that is expected with it first, without: that is expected with another first; times: how often it
-    stood first here (or what it advises was done), by nearness of the questions, earned: the rewards of those times, on a scale
-    from 0 to 1; sure: the probability that rewards say anything of items at all. seen: how many times it was shown anywhere with
-    a reward; clear: whether what was learned of it here stands clear of chance; overall: what the ledger says of it, from the
-    episodes in which chance decided whether it was shown; None where there were none."""
+    overall: what the ledger says about its effect over all questions, from the episodes in which chance decided whether it was
+    shown; None if there were none."""
 
-    with_it: float
-    without: float
-    times: float
-    earned: float
-    sure: float
-    seen: float = 0.0
-    clear: bool = False
+    with_it: float  # expected reward if it stands first at the question
+    without: float  # expected reward if another item does
+    times: float  # number of rewards for it first (or for what it advises) at the question; similar questions count in part
+    earned: float  # sum of these rewards, on a scale from 0 to 1
+    sure: float  # probability that rewards depend on items
+    seen: float = 0.0  # number of rewarded showings at all questions
+    clear: bool = False  # whether what was learned at the question is clear of chance
     overall: Account | None = None
 
     @property
@@ -76,8 +76,8 @@ class Worth:
 
     @property
     def sentence(self) -> str:
-        """Say in one sentence what was learned: how often the item was right, if all rewards for this question were all or
-        nothing, else its mean reward."""
+        """Return in one sentence what was learned: how often the item was right, if its rewards at this question were all 0 or 1,
+        else its mean reward."""
         if self.times >= 0.5:
             times, right = max(1, round(self.times)), round(self.earned)
             if max(abs(self.times - times), abs(self.earned - right)) < WHOLE:
@@ -96,20 +96,19 @@ class Worth:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Return the 95 % interval of the item's effect over all questions, or None if there is none yet. It holds at any time,
-        so it may be looked at after every reward."""
+        """Return the 95 % interval of the item's effect over all questions, or None if there is none yet. It is valid at any
+        time, so it may be looked at after every reward."""
         limits = None if self.overall is None else self.overall.interval
         return None if limits is None or limits[1] - limits[0] == math.inf else limits
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a score was made of. lexical_rank, dense_rank: the places by words and meaning; terms: each query word's part of the
-    BM25 score.
+    """What a score was made of. lexical_rank, dense_rank: the places by words and by meaning; terms: the part of each query word
+    in the BM25 score.
 
-    moved: "up" or "down" where rewards put the item elsewhere than the search did and that is clear of chance, "" else; worth:
-    what rewards say, None where they say nothing; reason: why an item of which nothing is certain comes before others; learned:
-    what rewards say, and the reason, in one sentence."""
+    moved: "up" or "down" if rewards moved the item and that is clear of chance, else ""; worth: what rewards say, None if they
+    say nothing; reason: why an item about which nothing is certain comes first; learned: worth and reason in one sentence."""
 
     lexical_rank: int | None
     dense_rank: int | None
@@ -128,7 +127,7 @@ class Explanation:
 
 
 UNEXPLAINED = Explanation(None, None, {})
-"""Stands where no explanation was asked for and rewards say nothing."""
+"""The explanation of a hit if none was asked for and rewards say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +206,9 @@ class Hits(list[Hit]):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What is asked for. goal: the task; observation: what is seen or searched for, "" where that is the goal; actions: what can
-    be done here, where that is known; step: within the episode; by: for whom; number: of the episode, -1 outside of one; explore:
-    whether something may be tried out; plain: whether the policy takes no part, as where no reward can ever come of it."""
+    """A question to the memory. goal: the task; observation: what is seen or searched for, "" if that is the goal; actions: what
+    can be done now, if that is known; step: its number in the episode; by: who asks; number: that of the episode, -1 outside of
+    one; explore: whether the policy may try something; plain: whether the policy is left out, as no reward can follow."""
 
     goal: str
     observation: str = ""
@@ -243,8 +242,8 @@ def asked(ask: Ask, top_k: int, more: Mapping[str, Any] | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """hits: what is shown. What is logged with it: candidates, best first, with their scores, and, made when it is written:
-    details, JSON of what the policy knew; vector, of the query."""
+    """A choice: the hits that are shown, and what is logged with them: the candidates with their scores, best first; details,
+    JSON of what the policy knew; vector, that of the query. The last two are made when the log is written."""
 
     hits: Hits
     candidates: tuple[tuple[str, float], ...]
@@ -260,9 +259,9 @@ Ranked = list[tuple[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class ScoreScale:
-    """What BM25 is measured against, for one question. items: in the memory; most: the sum that a text would have that says
-    nothing but its words, often; pool: how many each ranking may list; words: of the question, without function words;
-    background: of the cosines."""
+    """What `fuse` needs to compare scores at one question. items: number in the memory; most: the greatest possible BM25 score;
+    pool: the length at which each ranking is cut; words: number in the question, without function words; background: the usual
+    cosines of the encoder."""
 
     items: int
     most: float
@@ -279,19 +278,21 @@ class ScoreScale:
 
 
 def fuse(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> Ranked:
-    """Add up what words and meaning tell: cosine + WORD * BM25 / ln(1 + items), of lists that are best first.
+    """Join two rankings, best first, by the sum cosine + WORD * BM25 / ln(1 + items).
 
-    BM25 is close to the logarithm of odds, so a text that has the rare words of a question goes before one that sounds like it.
-    Where words tell little, as they are few or common, meaning decides. What a ranking leaves out has, at most, its last score.
-    The score is from 0 to 1: the part of the best one's sum, times how likely it is that the memory knows, from the best cosine
-    plus half the share of what the words of the question could tell. Cosines of other encoders than all-MiniLM-L6-v2 are put on
-    its scale first (`search.background`). Ties keep the order of the lists.
+    BM25 is close to the logarithm of odds, so a text with the rare words of a question comes before one that sounds like the
+    question. If its words are few or common, the cosine decides. An item that one ranking does not list gets the last score of
+    that ranking there, or 0 if the ranking by words lists all that have a word. The final score is between 0 and 1: the item's
+    sum over the best sum, times the probability that the memory knows an answer, which depends on the best text's cosine plus
+    half its share of the greatest possible BM25 score. Cosines of encoders other than all-MiniLM-L6-v2 are put on its scale
+    first (`search.background`). Ties keep the order of the lists.
     """
     words, meaning = dict(lexical), scale.background.usual(dense)
-    # What a full list leaves out may have as much as its last; what a list that is not full leaves out has nothing.
+    # An item missing from a full list may score as much as its last one; one missing from a list that is not full scores 0.
     fewest, farthest = lexical[-1][1] if len(lexical) >= scale.pool else 0.0, meaning[dense[-1][0]] if dense else 0.0
     unit = _word(lexical, meaning[dense[0][0]] if dense else 0.0, scale) / math.log1p(max(1, scale.items))
-    # Function words alone ("the") say nothing of what is known. Words say it all where the encoder read nothing of the question.
+    # Function words alone ("the") do not show that an answer is known. Words alone do if the encoder knew no word of the
+    # question.
     tells = (0.5 if dense and dense[0][1] else ALONE) / scale.most if scale.most > 0 and scale.words else 0.0
     sums, nearest = {}, 0.0
     for id in dict.fromkeys([*meaning, *words]):
@@ -315,13 +316,13 @@ def _word(lexical: Ranked, nearest: float, scale: ScoreScale) -> float:
 
 
 COMPARED = 10
-"""Hits that are looked at, where fewer are asked for, for newer ones that say something else of the same."""
+"""Least number of hits that are compared to find newer ones that contradict older ones."""
 POOL = 50
-"""How many candidates each part of a hybrid search proposes, or five times k where that is more."""
+"""Number of candidates of each ranking of a hybrid search, or five times k if that is more."""
 LONGEST_QUERY = 200_000
-"""Characters: every word of a query is looked up."""
+"""Limit of a query's length in characters, as each of its words is looked up."""
 MOST = 1_000_000_000
-"""Hits one search may be asked for; more than a memory holds is as good as all."""
+"""Limit of the number of hits; a number larger than the memory returns all items."""
 CURRENT = (Status.ACTIVE,)
 
 

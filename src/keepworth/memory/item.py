@@ -515,7 +515,7 @@ def duplicate_key(item: Item) -> bytes:
 
 
 _last_key: tuple[Item | None, bytes] = (None, b"")
-"""The item that was asked for last, and its key: a write asks several times in a row for the same one."""
+"""The item whose key was computed last, and the key, since a write needs the key of an item several times in a row."""
 
 
 DATED = (ItemKind.EPISODE, ItemKind.CASE)

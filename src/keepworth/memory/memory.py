@@ -92,7 +92,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("keepworth.memory")
 NEARBY = 5
-"""How many hits beyond `top_k` a policy is given, so that it can show one of those in place of a better ranked one."""
+"""Number of hits beyond `top_k` that a policy may show in place of better ranked ones."""
 
 
 @check_keywords

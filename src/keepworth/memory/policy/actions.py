@@ -1,8 +1,8 @@
 """Actions by meaning: which strings stand for the same action, for different ones, or for nobody knows which.
 
-An action that was offered in a list is itself: two strings of such lists are two actions, however alike they read ("refund 50",
-"refund 60"). Answers in free words are compared by the memory's encoder. How alike two answers are says something only against
-how alike any two of them are, since all share words that carry no meaning here.
+Two different strings from a list of possible actions are two actions, however similar they read ("refund 50", "refund 60").
+Answers in free words are compared by the memory's encoder. Their cosine is judged against the mean cosine of two answers, since
+all answers share words that carry no meaning here.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from keepworth.episodes.arrays import Bools, Floats, Numbers, Vectors
 
 APART = 0.5
-"""Answers less alike than this share of what is usual among answers have different meanings."""
+"""Two answers mean different things if their cosine is below this share of the mean cosine of two answers."""
 
 
 SURE = 0.5
-"""Two answers of at least this sameness are taken for the same."""
+"""Two answers of at least this sameness count as the same action."""
 
 
 FINE = 2.0**40
-"""Parts of 1 in which vectors are summed: finer than the numbers of a vector are."""
+"""Vectors are summed in units of 1 / FINE, which is less than the precision of their numbers."""
 
 
 NONE = -1
-"""In place of an action's number: none, as of an item that advises nothing."""
+"""Stands for the action of an item that advises none."""
 
 
 class Actions:

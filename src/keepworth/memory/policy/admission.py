@@ -15,9 +15,9 @@ from keepworth.memory.item import Item, ItemKind, learned, on_word_of, source_pr
 from keepworth.memory.policy.pool import Advice
 
 RESERVED = frozenset(("do", "avoid", "good", "trigger", "payload", "key", "born", "of", "extra"))
-"""Names of an item's metadata that are memory's own."""
+"""Names in an item's metadata that only a memory may write."""
 LONGEST = 200_000
-"""Characters of an action, a condition, a source; and of all that `extra` holds, as JSON."""
+"""Largest number of characters of an action, a condition or a source, and of `extra` as JSON."""
 
 
 def advice_problem(draft: object) -> str:
@@ -53,7 +53,7 @@ def plain_names(item: Item) -> dict[str, Any]:
 READ = frozenset(
     ("q", "n", "goal", "observation", "visits", "links", "tags", "content", "keywords", "context", "earned")
 )
-"""Names that slots of the policies here read, of items that they wrote."""
+"""Names that slots of policies read in the metadata of items that they wrote."""
 
 
 def _problem(data: Mapping[str, Any]) -> str:

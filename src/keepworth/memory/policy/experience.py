@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from keepworth.memory.overlay import Bank
 
 CACHED = 50_000
-"""Texts that keep their vectors."""
+"""Number of texts whose vectors are cached."""
 
 
 class Experience:

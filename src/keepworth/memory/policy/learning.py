@@ -52,11 +52,12 @@ if TYPE_CHECKING:
     from keepworth.memory.store.transaction import Transaction
 
 LIVE = 1_000
-"""Episodes of which is remembered what they showed and withheld; of others all of it is read from the log."""
+"""Number of episodes for which it is kept in memory what they showed and withheld; for others it is read from the log."""
 SAVED_EVERY = 256
-"""Rewards after which what the default policy learned is saved, so that the next process need not judge them anew."""
+"""Number of rewards after which the learned state of the default policy is saved, so that the next process need not replay
+them."""
 ENCODED = 2_000
-"""Rewarded queries without a vector on file that are encoded again at most, the newest, when a memory is opened."""
+"""Largest number of rewarded queries without a stored vector, the newest, that are encoded again when a memory is opened."""
 
 
 class Learning:

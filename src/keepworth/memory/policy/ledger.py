@@ -43,20 +43,20 @@ if TYPE_CHECKING:
 
 ALPHA = 0.05
 PRIOR = 200.0
-"""Rows of the largest possible variance that count beside the observed ones in `deviation`. Without them intervals of a few
+"""Number of imagined rows of the largest possible variance that `deviation` adds. Without them, intervals of a few
 hundred rows, a tenth of which were withheld, are too narrow (`benchmarks/ledger`)."""
 LEAST_EACH = 20
-"""Rows with the item, and without, before there is an interval."""
+"""Number of rows with the item, and of rows without it, that an interval needs."""
 NARROWEST_AT = 300.0
 """The number of rows at which the sequence is as narrow as it can be made."""
 NEGLIGIBLE = 0.05
-"""Of the range of rewards: an effect that surely is no larger makes no difference."""
+"""An item makes no difference if the whole interval of its effect is within this share of the range of rewards."""
 OFFSET_ROWS, LARGEST_WEIGHT = 20.0, 10.0
-"""Of `_beyond`: rows of 0, and the largest weight of one row."""
+"""In `_beyond`: number of imagined rows of 0, and the largest weight of one row."""
 GONE = -1
-"""In place of the number of a row that is no evidence: the item was seen without a draw in the same episode."""
+"""Stands for the number of a row that was withdrawn, as the episode also showed the item without a draw."""
 EXPECTED, EXPECTED_ROWS = 0.1, 100.0
-"""What withholding an item is expected to cost beforehand, of the range of rewards, and how many rows that is worth."""
+"""Prior mean of the cost of withholding an item, as a share of the range of rewards, and its weight in rows."""
 
 
 def scores(a: Floats, p: Floats, y: Floats, g: Floats | float) -> Floats:

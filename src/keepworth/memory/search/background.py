@@ -69,11 +69,11 @@ class Background:
 
 
 USUAL = Background(0.038743)
-"""Of all-MiniLM-L6-v2."""
+"""That of all-MiniLM-L6-v2."""
 KNOWN = {"all-minilm-l6-v2": USUAL}
-"""By the model's name: these need not be measured."""
+"""Backgrounds by the name of the model, which need not be measured."""
 ALIKE = 0.999
-"""From which mean on an encoder tells nothing apart, and its cosines are left as they are."""
+"""Mean cosine from which on an encoder cannot tell texts apart; its cosines are then not rescaled."""
 _MEASURED: WeakKeyDictionary[Encoder, Background] = WeakKeyDictionary()
 
 

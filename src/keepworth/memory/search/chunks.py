@@ -16,13 +16,13 @@ from bisect import bisect_left
 from keepworth.memory.search.background import USUAL, Background
 
 LONG = 900
-"""Letters from which on a text is cut: about 200 word pieces, of which the default encoder reads 256."""
+"""Number of letters from which on a text is cut: about 200 word pieces; the default encoder reads 256."""
 CHUNK = 450
-"""Letters of a part, at most."""
+"""Largest number of letters of a part."""
 LINE = 250
-"""Letters from which on a part ends with its line: what stands on a line of its own is rarely about what goes before."""
+"""Number of letters from which on a part ends at the end of a line, since the next line is often about something else."""
 WIDE = 4
-"""Letters that count as one of a script in which a letter is a word or a syllable: encoders have a piece for each."""
+"""A letter of a script in which letters are words or syllables counts as this many: encoders have a piece for each."""
 
 PART = 0.75
 """Length of a part's vector, by the default encoder. On LongMemEval's questions for development long sessions are found with it
@@ -32,7 +32,7 @@ NEAR = 0.5
 """Usual cosine of a question and its answer, by the default encoder."""
 
 SHORT = LONG // WIDE
-"""Letters of a text up to which it is not long, whatever its script."""
+"""Number of letters up to which a text of any script is not cut."""
 
 _WIDE = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ud7ff\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff]"

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     """By item number: whether it is kept."""
 
 MOST = 16_000_000
-"""Item numbers of all columns that are held, at 4 bytes each; the column asked least recently goes first."""
+"""Largest number of entries in all columns, of 4 bytes each; the column that was used least recently is dropped first."""
 TABLES = 64
-"""Operators of one column whose answers are remembered."""
+"""Number of operators of one column whose answers are cached."""
 REMEMBERED = 4096
-"""Changed items of which it is known which journal entry changed them."""
+"""Number of changed items for which the journal entry of the change is remembered."""
 Row = tuple[int, Mapping[str, Any] | None]
 """Number and metadata of an item; None where it is not current."""
 

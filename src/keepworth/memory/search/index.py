@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     Bytes = npt.NDArray[np.int8]
 
 K1, B = 1.5, 0.9
-"""Of BM25. Chosen on questions for development: texts of one memory differ in length more than documents do, from a short
-remark to a long answer, and with the usual 0.75 for B the long ones stand before the short."""
+"""Parameters of BM25, chosen on questions for development. Texts of one memory differ more in length than documents do, from a
+short remark to a long answer; with the usual B = 0.75 long ones come before short ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class RankedTexts:
 
 
 DEFAULT_CACHE = 4096
-"""Texts: about 8 MB with 384 numbers each."""
+"""Number of cached texts: their vectors of 384 numbers take about 8 MB."""
 
 
 class Embedder:
@@ -296,13 +296,13 @@ def unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
 SCAN_SHARE = 0.3
 """Above this share of all rows, reading everything is faster than gathering."""
 MANY = 8
-"""Queries from which on one matrix product is faster than a dot product for each row."""
+"""Number of queries from which on one matrix product is faster than a dot product for each row."""
 CACHED = 256
-"""Rows that stay in the cache of a processor while several queries go over them: 384 kB at 384 numbers each."""
+"""Number of rows that fit in a processor's cache while several queries read them: 384 kB at 384 numbers each."""
 SHARE = 16384
-"""Rows from which on another thread takes a share: 25 MB at 384 numbers each, which are read in about 2 ms."""
+"""Number of rows for which another thread is started: 25 MB at 384 numbers each, which are read in about 2 ms."""
 READERS = min(4, os.cpu_count() or 1)
-"""Threads that read at once: more are not faster than memory."""
+"""Largest number of threads that read at once; memory is not faster with more."""
 
 
 class Block:

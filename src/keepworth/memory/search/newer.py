@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     from keepworth.memory.search.search import Hit
 
 NEAR = 0.9
-"""What part of the better one's score makes another one a near tie."""
+"""A score of at least this share of the better one's is a near tie."""
 SAME = 2
 """How many words two texts must have in common around what differs: "I live in Oslo" is about what "I live in Bergen" is about,
 and "red car" is not about what "blue car" is about."""
 LONGEST, LONGEST_VALUE = 300, 6
-"""Characters of a text that is looked at, and how many of its words may differ."""
+"""Largest number of characters of a text that is compared, and of words in which two texts may differ."""
 PAST = frozenset(
     {"first", "old", "older", "oldest", "earlier", "earliest", "previous", "previously", "before", "former", "formerly"}
     | {"original", "originally", "initial", "initially", "ago", "past", "once", "used"}
 )
-"""Words of a question by which it asks for what was, not for what is."""
+"""Words that make a question one about the past."""
 AGE = frozenset({"old", "older", "oldest", "first"})
-"""Those of them that tell nothing beside "now"."""
+"""Those of them that do not, if the question also says "now"."""
 _NOW = re.compile(
     r"\bhow old\b|\byears? old\b|\bfirst name\b|\b(?:is|are|be) used\b|\bonce (?:a|an|per|every)\b"
     r"|\bbefore (?:bed|breakfast|lunch|dinner|work|sleep|meals?)\b",
     re.IGNORECASE,
 )
-"""Such words where they ask for no such thing."""
+"""Phrases in which such words do not ask about the past."""
 _QUESTION = re.compile(
     r"\?\s*$|\b(?:ask|wonder)(?:s|ed|ing)?\b(?: \w+){0,3}? (?:what|which|who|whose|whom|where|when|why|how|if|whether)\b",
     re.IGNORECASE,
@@ -47,7 +47,7 @@ BESIDE = frozenset(
         "anymore any more"
     )
 )
-"""Words that say the same where they stand and where they do not."""
+"""Words that may be added or left out without changing what a text states."""
 NEGATIONS = frozenset(
     words(
         "not never no cannot nicht nie kein keine keinen keinem ikke aldri inte aldrig niet geen nooit pas jamais non nunca"
@@ -57,13 +57,13 @@ NEGATIONS = frozenset(
 _CONTRACTED = frozenset(words("don doesn isn aren can"))
 """These make a negation with the word "t", as in "don't"."""
 _WITH_NEGATIONS = BESIDE.union(words("do does can longer mehr lenger langer meer plus ne")) - set(words("just"))
-"""Words that come and go with negations, and change nothing by themselves."""
+"""Words that accompany negations and change nothing by themselves."""
 _CLAUSES = frozenset(words("if when while unless whether who which that whose with wenn falls dass si que"))
 """A negation behind one of these is part of a condition or of what somebody says."""
 PLACING = frozenset(words("in on at to for with by from of about into near under over until since as"))
-"""Values behind different ones of these may hold together: "I study biology", "I study at home"."""
+"""Values after different ones of these words may both be true: "I study biology", "I study at home"."""
 ASKING = BESIDE.union(words("much many kind sort type hvor hva hvem wo was wer wann où quand quel dónde qué cuándo"))
-"""Words of a question that say nothing of what is asked for."""
+"""Words of a question that do not say what it asks for."""
 
 
 def newer_first(hits: Sequence[Hit], asked: QueryTerms, question: str) -> list[Hit]:

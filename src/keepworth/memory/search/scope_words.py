@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from keepworth.memory.search.columns import Mask
 
 LARGEST = 5_000
-"""Current items in a scope; one with more is searched in the file."""
+"""Largest number of current items in a scope that is indexed here; a larger one is searched in the file."""
 MOST_WORDS = 1_000_000
-"""Words of all scopes that are held, at some 80 bytes each; those of the scope asked least recently go first."""
+"""Largest number of words of all scopes, of about 80 bytes each; the scope that was searched least recently is dropped first."""
 Row = tuple[int, str]
 """Number and text of an item."""
 

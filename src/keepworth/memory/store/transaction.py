@@ -75,10 +75,10 @@ Vectors = Mapping[str, bytes]
 
 
 TAIL = 64
-"""How many journal entries the full-text index may lag behind. One write to it costs as much as the rest of an item's write, and
-one of many items little more. Items beyond it are read and counted from their rows."""
+"""Number of journal entries by which the full-text index may lag behind. A write to it takes as long as the rest of an item's
+write, but hardly longer for many items. Items that are not indexed yet are read and counted from their rows."""
 LONG = 2000
-"""Characters from which on a text is indexed at once, so that reading the items beyond the index stays quick."""
+"""Number of characters from which on a text is indexed at once, so that reading items that are not indexed stays quick."""
 
 
 class Transaction:

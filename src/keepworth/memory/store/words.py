@@ -31,8 +31,8 @@ RANKED = 2.5
 PASSED = 0.15
 """Cost of a posting that is only tested for whether its row holds the other words, in postings."""
 TOGETHER = 3
-"""How many common words, the rarest of the query, a proposed row must hold at once: more rows hold two of them than can be
-ranked, and few hold all of a long query's. Chosen on queries of two to five common words."""
+"""Number of common words, the rarest of the query, that a proposed row must hold: too many rows hold two of them, and few hold
+all of a long query. Chosen on queries of two to five common words."""
 LEAST = 100
 """Fewest rows that are proposed, for BM25 over the whole query to rank."""
 
@@ -40,7 +40,7 @@ LEAST = 100
 RANKED_WHOLE = 1000
 """Most rows kept by a filter for which nothing is proposed: all are ranked, which costs no more."""
 WHOLE = 10
-"""Cost of reading and ranking one of them, in postings."""
+"""Cost of reading and ranking one row that a filter kept, in postings."""
 COUNTED_TOGETHER = 16
 """Number of words whose counts are looked up in one call."""
 

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from keepworth.episodes.episode import Decision, Operation
-from keepworth.memory.errors import ClosedEpisode, InvalidFilter, InvalidScope, InvalidText, check_keywords
+from keepworth.memory.errors import ClosedEpisode, InvalidFilter, InvalidText, check_keywords
 from keepworth.memory.item import PARTS, Item, Scope, worded, worded_actions
 from keepworth.memory.operations import OperationOutcome, checked_reward
 from keepworth.memory.search.search import Ask, Hits, ScopedOptions
@@ -111,15 +111,9 @@ class LiveEpisode:
 
     def observe(self, advice: Advice) -> str:
         """Store advice that was drawn from this episode, so that it counts as the memory's own experience; otherwise as
-        `Memory.propose`. Raises InvalidAdvice, InvalidPolicy, ClosedEpisode, and InvalidScope if the episode's scope is
-        narrower than the memory's."""
+        `Memory.propose`. Raises InvalidAdvice, InvalidPolicy, ClosedEpisode."""
         self._open()
-        if self.scope != self._memory.scope:
-            raise InvalidScope(
-                f"episode {self.id!r} is of {self.scope}, and its memory learns from everything in {self._memory.scope}: bind "
-                "the memory, Memory(path, user_id=...)"
-            )
-        return self._memory._learns("observe").propose(advice, self.id, self.number, self.by)
+        return self._memory._learns("observe").propose(advice, self.scope, self.id, self.number, self.by)
 
     def apply(self, operation: Operation, **options: Any) -> OperationOutcome:
         """Carry out an operation as `Memory.apply` does, as part of this episode."""

@@ -483,7 +483,7 @@ class Memory(Changes):
         self._decisions.flush()
         about = episode_log.rewarded(self.store, self.scopes.changeable, target)
         person = about.person if by is None else checked_name(by, "by") if by != "" else ""
-        if self.learning is not None and about.scope == self.learning.scope and self.learning.keeps:
+        if self.learning is not None and self.learning.keeps and self.learning.scope.contains(about.scope):
             return self.learning.finish(about, value, person, source)
         credit = Credit(value, about.shown, on_word_of(person) if person else source, about.decision)
         if self.learning is not None and self.learning.has(about, value, person, credit.source):
@@ -566,7 +566,7 @@ class Memory(Changes):
     def propose(self, advice: Advice) -> str:
         """Store advice from outside as an item, and return its id. `advice.source` says where it comes from, and may not claim to
         be the memory's own experience. Raises InvalidAdvice, InvalidPolicy."""
-        return self._learns("propose").propose(advice)
+        return self._learns("propose").propose(advice, self.scopes.narrowed())
 
     def _learns(self, verb: str) -> Learning:
         if self.learning is None:

@@ -337,6 +337,23 @@ def test_what_one_person_s_items_advise_warns_nobody_else() -> None:
         assert (list(hits), hits.text, hits.advice) == ([], "", ())
 
 
+@pytest.mark.parametrize("policy", [*POLICIES, "amem", "gitm", "rememberer"])
+def test_what_a_user_s_episode_teaches_is_written_for_that_user_alone(policy: str, tmp_path: Path) -> None:
+    memory = opened(tmp_path / "j.mem", policy)
+    ana, bo = (memory.within(user_id=name) for name in ("ana", "bo"))
+    for number in range(12):
+        handle, other = (ana, bo) if number % 2 else (bo, ana)
+        before = other.get_all()
+        play(handle, "a torn shirt arrived", "refund", 1.0)
+        assert other.get_all() == before
+    assert {item.scope.user for item in memory.get_all()} == {"ana", "bo"}
+    assert all(hit.item.scope.user == "ana" for hit in ana.search("a torn shirt arrived"))
+    assert ana.get(ana.propose(Advice("a bill", "pay the bill", do=("pay",)))).scope.user == "ana"
+    before = state(memory)
+    memory.close()
+    assert state(opened(tmp_path / "j.mem", policy)) == before
+
+
 def test_a_policy_chooses_among_what_a_search_of_a_mode_finds(tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem", "memrl")
     memory.add("zebra")

@@ -17,6 +17,7 @@ import os
 import threading
 from array import array
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -317,12 +318,13 @@ class Learning:
 
                 def bank() -> Bank:
                     if not banks:
-                        base = self.store.base(self.scope)
-                        banks.append(Bank(Overlay(base, self.store.embedder), self.scope, self.store.clock))
+                        base = self.store.base(about.scope)
+                        banks.append(Bank(Overlay(base, self.store.embedder), about.scope, self.store.clock))
                     return banks[0]
 
                 alone = bool(about.decision)
-                experience.finish(pairs, self._scaled(value), per_step=steps, by=by, bank=bank, alone=alone)
+                with self._writing_in(about.scope):
+                    experience.finish(pairs, self._scaled(value), per_step=steps, by=by, bank=bank, alone=alone)
                 self._mine.add(transaction.seq)
                 outcome = transaction.perform(act, draft, now=now, episode=about.episode)
                 named.update(self._mirror.write(transaction, version, now, about.episode, by))
@@ -338,13 +340,23 @@ class Learning:
             self._seq = before
             return outcome
 
-    def propose(self, proposed: Advice, episode: str = "", number: int | None = None, person: str = "") -> str:
+    def _writing_in(self, scope: Scope) -> AbstractContextManager[None]:
+        """Return a context in which the policy sees the items of a scope, and writes there, so that what one person's episode
+        teaches changes nobody else's items."""
+        if scope == self.scope:
+            return nullcontext()
+        return self._experience.pool.narrowed_to(lambda item: scope.contains(item.scope), scope)
+
+    def propose(
+        self, proposed: Advice, scope: Scope, episode: str = "", number: int | None = None, person: str = ""
+    ) -> str:
         """Store advice from outside, or seen in an episode for `person`, and return its id. Raises InvalidAdvice."""
         proposed = checked_proposal(proposed, episode, person)
         with self._lock:
             experience = self._now()
             pool, version = experience.pool, experience.pool.version
-            row = experience.observe(proposed, self._begun() if number is None else number)
+            with self._writing_in(scope):
+                row = experience.observe(proposed, self._begun() if number is None else number)
             assert row is not None
             self._seq, seq = -1, self._seq
 
@@ -443,6 +455,7 @@ class Learning:
             # Where the memory searches, it has encoded the query already.
             encoder = self._embedder if self.searches else self._embedder.encoder
         self._experience = Experience(policy, encoder, seed=self._seed or 0)
+        self._experience.pool.scope = self.scope
         self._mirror = Mirror(self.store, self.scope, self._experience)
         self._replay = Replay(self._mirror, self.policy)
         self._mine.clear()

@@ -130,7 +130,7 @@ class Mirror:
                 draft = operations.Draft(
                     kind=item.kind,
                     key=item.key,
-                    scope=self.scope,
+                    scope=item.scope,
                     provenance=item.provenance,
                     trust=item.trust,
                     status=item.status,
@@ -154,7 +154,7 @@ class Mirror:
         """Give new rows the ids that the file gave them."""
         pool = self.experience.pool
         for row, id in named.items():
-            pool.items[row] = replace(pool.items[row], id=id, scope=self.scope)
+            pool.items[row] = replace(pool.items[row], id=id)
             self.rows[id] = row
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from keepworth.memory.item import Item, ItemKind, Provenance, Status, learned
+from keepworth.memory.item import EVERYWHERE, Item, ItemKind, Provenance, Scope, Status, learned
 from keepworth.memory.policy.actions import NONE, Actions
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ class Pool:
 
     def __init__(self, encode: Callable[[str], Vectors], dimension: int) -> None:
         self.encode = encode
+        self.scope = EVERYWHERE  # of items that are added
         self.items: list[Item] = []
         self.history: list[Change] = []
         self.revisions: dict[int, int] = {}
@@ -93,6 +94,7 @@ class Pool:
         # Rows that speak of several actions, with the numbers of all of them.
         self._several: dict[int, frozenset[int]] = {}
         self._active: Rows | None = None
+        self._admits: Callable[[Item], bool] | None = None
         self._latest: tuple[Vectors, int, Vectors] | None = None
         self._frozen = False
 
@@ -126,19 +128,22 @@ class Pool:
     def active(self) -> Rows:
         """Return the rows that may be shown, oldest first."""
         if self._active is None:
-            self._active = np.flatnonzero(self.status[: len(self.items)] == ACTIVE)
+            rows = np.flatnonzero(self.status[: len(self.items)] == ACTIVE)
+            if self._admits is not None:
+                rows = rows[np.array([self._admits(self.items[row]) for row in rows.tolist()], dtype=bool)]
+            self._active = rows
         return self._active
 
     @contextmanager
-    def narrowed_to(self, admits: Callable[[Item], bool]) -> Iterator[None]:
-        """Make only admitted items active inside the block, so that a retriever ranks these alone."""
-        before = self.active()
-        admitted = np.array([admits(self.items[row]) for row in before.tolist()], dtype=bool)
-        self._active = before[admitted]
+    def narrowed_to(self, admits: Callable[[Item], bool], scope: Scope | None = None) -> Iterator[None]:
+        """Make only admitted items active inside the block, so that a retriever ranks these alone. scope: that of items which are
+        added inside the block."""
+        before = self.scope, self._admits
+        self.scope, self._admits, self._active = self.scope if scope is None else scope, admits, None
         try:
             yield
         finally:
-            self._active = before
+            (self.scope, self._admits), self._active = before, None
 
     def advising(self) -> Rows:
         """Return those active rows that advise something, which a policy may retire."""
@@ -158,6 +163,7 @@ class Pool:
             draft.text,
             kind=draft.kind,
             key=draft.key,
+            scope=self.scope,
             provenance=Provenance(source=draft.source),
             trust=draft.trust,
             status=status,

@@ -149,6 +149,10 @@ def test_numbers_and_categories_are_taken_and_acted(space: spaces.Space[Any], ac
     assert all(action.contains(acted) for acted in world.acted)
 
 
+def test_a_world_of_a_module_is_made_by_its_id() -> None:
+    assert Worlds("tests.control.worlds:tests/Recall-v0", 1).observations.size == 3
+
+
 def test_features_are_one_hot_or_scaled() -> None:
     assert ObservationSpace(spaces.Discrete(3, start=2)).encode([2, 4]).tolist() == [[1, 0, 0], [0, 0, 1]]
     assert ObservationSpace(spaces.MultiDiscrete([2, 3])).encode([[1, 2]]).tolist() == [[0, 1, 0, 0, 1]]

@@ -30,6 +30,9 @@ class Recall(gymnasium.Env[int, int]):
         return 2, reward, over, self.time == self.limit, {}
 
 
+gymnasium.register("tests/Recall-v0", Recall)
+
+
 class Numbers(gymnasium.Env[Any, Any]):
     """Gives noise of any space and pays 1 for nothing; `gives` stands in the place of the noise from the third step on."""
 

@@ -156,8 +156,11 @@ def maker(name: str) -> MakeWorld:
                 fix_for("control") if package == "popgym" else f"pip install {package}",
             )
         import_module(package)
+    module, _, world = name.rpartition(":")
     try:
-        gymnasium.spec(name)
+        if module:
+            import_module(module)
+        gymnasium.spec(world)
     except (gymnasium.error.Error, ImportError) as error:
         near = nearest(name, gymnasium.registry)
         raise UnknownWorld(

@@ -51,7 +51,7 @@ def train(
     reference = published(world)
     if not as_json:
         say(f"{memory} in {world}, seed {seed}")
-    with stopping(f"The last checkpoint is in {folder}; the same command goes on from there."):
+    with stopping(f"The same command goes on from the last checkpoint in {folder}; one is written every 15 s."):
         for update in train_in(settings, folder):
             row: dict[str, Any] = dict(update)
             rows.append(row)

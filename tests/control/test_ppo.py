@@ -185,6 +185,8 @@ def test_what_a_network_cannot_take_is_named_with_the_fix() -> None:
             [worlds.step([0, 1]) for _ in range(4)]
     with pytest.raises(UnknownWorld, match="Did you mean 'CartPole-v1'"):
         Worlds("CartPol-v1", 1)
+    with pytest.raises(UnknownWorld, match=r"needs a package.*no_package"):
+        Worlds("tests/Lacking-v0", 1)
     with pytest.raises(SettingError, match="Set chunk to 128"):
         PpoSettings(chunk=100)
 

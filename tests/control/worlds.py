@@ -31,6 +31,7 @@ class Recall(gymnasium.Env[int, int]):
 
 
 gymnasium.register("tests/Recall-v0", Recall)
+gymnasium.register("tests/Lacking-v0", "no_package:World")
 
 
 class Numbers(gymnasium.Env[Any, Any]):

@@ -167,4 +167,11 @@ def maker(name: str) -> MakeWorld:
             f"Gymnasium has no world {name!r}: {str(error).splitlines()[0]}",
             f"Did you mean {near!r}?" if near else 'Write "module:id" for a world that a module of yours registers.',
         ) from error
-    return lambda: gymnasium.make(name, disable_env_checker=True)
+
+    def make() -> gymnasium.Env[Any, Any]:
+        try:
+            return gymnasium.make(name, disable_env_checker=True)
+        except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+            raise UnknownWorld(f"The world {name!r} needs a package that is not installed.", f"{error}.") from error
+
+    return make

@@ -95,6 +95,11 @@ def test_going_on_with_a_run_of_others_runs_no_code_of_theirs(tmp_path: Path, mo
     (["--threads", "0"], "--threads"),
     (["--seed", "-1"], "--seed"),
     (["--memory", "ffm", "--set", "traces=-1"], "'ffm' cannot be made with traces = -1"),
+    (["--memory", "hcam", "--set", "heads=3"], "'hcam' cannot be made with heads = 3, width = 8"),
+    (["--memory", "rotating_gates", "--set", "width=9"], "'rotating_gates' cannot be made with width = 9"),
+    (["--set", "memory=lstm"], "no setting 'memory'"),
+    (["--set", "bonus_weight=1"], "bonus_weight has no effect without bonus"),
+    (["--world", "no_module:World-v0"], "No module named 'no_module'"),
 ])  # fmt: skip
 def test_a_wrong_name(words: list[str], hint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It is answered with the right one, and nothing is made."""

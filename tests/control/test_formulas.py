@@ -57,6 +57,7 @@ def test_ffm_is_its_recurrence() -> None:
     value, gate = module.input(x).detach().numpy().reshape(2, TIME, 2, 3).transpose(2, 0, 1, 3)
     rate = np.exp(module.alpha.detach().numpy()[:, None] + 1j * module.omega.detach().numpy())
     assert abs(rate[-1, 0]) ** 1024 == pytest.approx(0.01, rel=1e-3)
+    assert (built("ffm", horizon=10_000).alpha < -1e-8).all()
     state, states = np.zeros((2, 3, 2), complex), []
     for t in range(TIME):
         state = rate * state + (value[:, t] / (1 + np.exp(-gate[:, t])))[..., None]

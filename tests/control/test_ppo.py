@@ -130,7 +130,7 @@ def test_every_memory_is_exported_as_it_steps(name: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("space", [
     spaces.Discrete(3, start=2),
-    spaces.MultiDiscrete([2, 3]),
+    spaces.MultiDiscrete([2, 3], start=[1, 4]),
     spaces.MultiBinary(4),
     BOX,
     spaces.Box(0, 255, (3, 2), np.uint8),
@@ -139,7 +139,7 @@ def test_every_memory_is_exported_as_it_steps(name: str, tmp_path: Path) -> None
     spaces.Dict(a=spaces.Discrete(2), b=spaces.Dict(c=BOX)),
 ])  # fmt: skip
 @pytest.mark.parametrize(
-    "action", [spaces.Discrete(3, start=1), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2), BOX]
+    "action", [spaces.Discrete(3, start=1), spaces.MultiDiscrete([2, 3], start=[1, 4]), spaces.MultiBinary(2), BOX]
 )
 def test_numbers_and_categories_are_taken_and_acted(space: spaces.Space[Any], action: spaces.Space[Any]) -> None:
     world = Numbers(space, action)
@@ -149,9 +149,14 @@ def test_numbers_and_categories_are_taken_and_acted(space: spaces.Space[Any], ac
     assert all(action.contains(acted) for acted in world.acted)
 
 
+def test_a_world_of_a_module_is_made_by_its_id() -> None:
+    assert Worlds("tests.control.worlds:tests/Recall-v0", 1).observations.size == 3
+
+
 def test_features_are_one_hot_or_scaled() -> None:
     assert ObservationSpace(spaces.Discrete(3, start=2)).encode([2, 4]).tolist() == [[1, 0, 0], [0, 0, 1]]
     assert ObservationSpace(spaces.MultiDiscrete([2, 3])).encode([[1, 2]]).tolist() == [[0, 1, 0, 0, 1]]
+    assert ObservationSpace(spaces.MultiDiscrete([2, 3], start=[1, 4])).encode([[2, 4]]).tolist() == [[0, 1, 1, 0, 0]]
     assert ObservationSpace(spaces.Box(0.0, 4.0, (2,))).encode([[0.0, 3.0]]).tolist() == [[-1.0, 0.5]]
 
 
@@ -180,6 +185,8 @@ def test_what_a_network_cannot_take_is_named_with_the_fix() -> None:
             [worlds.step([0, 1]) for _ in range(4)]
     with pytest.raises(UnknownWorld, match="Did you mean 'CartPole-v1'"):
         Worlds("CartPol-v1", 1)
+    with pytest.raises(UnknownWorld, match=r"needs a package.*no_package"):
+        Worlds("tests/Lacking-v0", 1)
     with pytest.raises(SettingError, match="Set chunk to 128"):
         PpoSettings(chunk=100)
 

@@ -30,6 +30,10 @@ class Recall(gymnasium.Env[int, int]):
         return 2, reward, over, self.time == self.limit, {}
 
 
+gymnasium.register("tests/Recall-v0", Recall)
+gymnasium.register("tests/Lacking-v0", "no_package:World")
+
+
 class Numbers(gymnasium.Env[Any, Any]):
     """Gives noise of any space and pays 1 for nothing; `gives` stands in the place of the noise from the third step on."""
 

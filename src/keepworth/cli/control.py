@@ -51,7 +51,7 @@ def train(
     reference = published(world)
     if not as_json:
         say(f"{memory} in {world}, seed {seed}")
-    with stopping(f"The last checkpoint is in {folder}; the same command goes on from there."):
+    with stopping(f"The same command goes on from the last checkpoint in {folder}; one is written every 15 s."):
         for update in train_in(settings, folder):
             row: dict[str, Any] = dict(update)
             rows.append(row)
@@ -120,12 +120,16 @@ def _settings(memory: str, world: str, steps: int, seed: int, envs: int, assign:
     from keepworth.registry import method
     from keepworth.tasks.benchmark import read_settings
 
-    accepted = dict(signature(PpoSettings).parameters)
+    given = {"memory": memory, "world": world, "steps": steps, "seed": seed, "envs": envs}
+    all_settings = signature(PpoSettings).parameters
+    accepted = {name: of for name, of in all_settings.items() if name not in (*given, "memory_settings")}
     parameters = signature(method("memory_module", memory).make).parameters
     of_memory = {name: of for name, of in parameters.items() if of.kind is of.KEYWORD_ONLY}
     values = read_settings({**accepted, **of_memory}, assign, f"keepworth control with memory {memory!r}")
     memory_values = {name: values.pop(name) for name in set(values) - set(accepted)}
-    given = {"memory": memory, "world": world, "steps": steps, "seed": seed, "envs": envs}
+    for name in ("bonus", "predict"):
+        if f"{name}_weight" in values and values.get(name, "none") == "none":
+            raise KeepworthError(f"{name}_weight has no effect without {name}.", f"Set {name} too, or leave it out.")
     # With fewer worlds than minibatches an update is not divided.
     given["minibatches"] = min(4, envs)
     return PpoSettings(**{**given, "memory_settings": memory_values, **values})

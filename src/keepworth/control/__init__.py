@@ -38,12 +38,16 @@ def memory(name: str, input_size: int, width: int = 128, **settings: Any) -> Seq
     for setting in settings:
         require_known(f"setting of {name}", setting, accepted)
     require("control", f"The memory {name!r}", "torch")
+    import torch
+
     try:
         module: SequenceMemory = make(input_size, width, **settings)
+        with torch.no_grad():  # a width or settings that do not fit one another fail at the first step
+            module.step(torch.zeros(1, input_size), module.initial_state(1))
     except (ValueError, RuntimeError, ArithmeticError) as error:
-        if not settings or isinstance(error, KeepworthError):
+        if isinstance(error, KeepworthError) or (not settings and width == 128):
             raise
-        given = ", ".join(f"{setting} = {value!r}" for setting, value in settings.items())
+        given = ", ".join(f"{setting} = {value!r}" for setting, value in {**settings, "width": width}.items())
         raise SettingError(
             f"the memory {name!r} cannot be made with {given}: {error}.", "Leave them out for the usual ones."
         ) from error

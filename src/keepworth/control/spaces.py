@@ -87,6 +87,7 @@ class ObservationSpace:
             case spaces.Discrete():
                 return _one_hot((values - self.space.start).reshape(-1, 1), self.size)
             case spaces.MultiDiscrete():
+                values = values - self.space.start
                 if ((values < 0) | (values >= self.space.nvec)).any():
                     raise ValueError(f"a category beyond {self.space.nvec.tolist()}")
                 return _one_hot(values + self._first, self.size)
@@ -182,4 +183,4 @@ class ActionSpace:
             case spaces.Box():
                 shaped = actions.numpy().reshape(-1, *self.space.shape).astype(self.space.dtype)
                 return list(np.clip(shaped, self.space.low, self.space.high))
-        return list(actions.numpy().astype(np.int64))
+        return list(actions.numpy().astype(np.int64) + getattr(self.space, "start", 0))

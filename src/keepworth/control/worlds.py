@@ -156,12 +156,22 @@ def maker(name: str) -> MakeWorld:
                 fix_for("control") if package == "popgym" else f"pip install {package}",
             )
         import_module(package)
+    module, _, world = name.rpartition(":")
     try:
-        gymnasium.spec(name)
+        if module:
+            import_module(module)
+        gymnasium.spec(world)
     except (gymnasium.error.Error, ImportError) as error:
         near = nearest(name, gymnasium.registry)
         raise UnknownWorld(
             f"Gymnasium has no world {name!r}: {str(error).splitlines()[0]}",
             f"Did you mean {near!r}?" if near else 'Write "module:id" for a world that a module of yours registers.',
         ) from error
-    return lambda: gymnasium.make(name, disable_env_checker=True)
+
+    def make() -> gymnasium.Env[Any, Any]:
+        try:
+            return gymnasium.make(name, disable_env_checker=True)
+        except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+            raise UnknownWorld(f"The world {name!r} needs a package that is not installed.", f"{error}.") from error
+
+    return make

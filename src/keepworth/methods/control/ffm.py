@@ -40,7 +40,8 @@ def make(
 
         def __init__(self, size: int) -> None:
             super().__init__(size, width)
-            fastest = 0.01 - (math.log(torch.finfo(torch.float32).max) / horizon - 0.01)
+            margin = 0.01 * min(1.0, 1024 / horizon)  # with 0.01 alpha would not be negative at long horizons
+            fastest = margin - (math.log(torch.finfo(torch.float32).max) / horizon - margin)
             self.alpha = nn.Parameter(torch.linspace(fastest, math.log(0.01) / horizon, traces))
             self.omega = nn.Parameter(2 * math.pi / torch.linspace(1, horizon, contexts))
             self.input = nn.Linear(size, 2 * traces)

@@ -18,7 +18,7 @@ from keepworth.episodes import Episode, Group, RewardTerm, Sample, SamplingParam
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import FinishReason, VersionSpan
 from keepworth.learning.collect.groups import Again, EpisodeContext
-from keepworth.learning.collect.sources import Sources
+from keepworth.learning.collect.sources import Source, Sources
 from keepworth.learning.learner import Learner
 from keepworth.learning.mixture import Falling, Imitation, MixedLoss, OtherLoss, Preference
 from keepworth.learning.objective.options import ObjectiveError
@@ -182,6 +182,11 @@ def test_a_regroup_of_another_shape_is_named(tmp_path: Path) -> None:
         train_letters(tmp_path, 1, settings(mode="serial"), regroup=regroup)
 
 
+def test_a_regroup_that_fails_is_named_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(KeepworthError, match=r"regroup, of the group 0 of task .* failed: TypeError.*line \d+"):
+        train_letters(tmp_path, 1, settings(mode="serial"), regroup=lambda task, group, again: group)
+
+
 def test_one_rollout_may_make_the_whole_group(tmp_path: Path) -> None:
     """Three answers of one tree: two that share their beginning."""
 
@@ -224,6 +229,11 @@ def test_a_source_that_is_empty_is_an_error_before_the_first_step() -> None:
     empty = Demonstrations(lambda model: [], 0.5, name="experts")
     with pytest.raises(KeepworthError, match="'experts' is empty"):
         Sources([empty], tiny_model(hidden=16))
+
+    silent = Source()
+    silent.name, silent.share, silent.replays = "silent", 0.5, False
+    with pytest.raises(KeepworthError, match="'silent' is empty"):
+        Sources([silent], tiny_model(hidden=16)).mix(groups("x"), 0)
 
 
 def test_a_pool_keeps_the_newest_successes_of_a_task_and_forgets_old_ones() -> None:

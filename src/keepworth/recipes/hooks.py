@@ -70,6 +70,8 @@ class Hooks:
         names = [source.name for source in self.sources]
         for name in self.mixture.imitated if self.mixture is not None else ():
             require_known("source", name, names)
+            if not (self.sources[names.index(name)].share or self.regroup or self.group_rollout):
+                raise KeepworthError(f"The source {name!r} is imitated and has no share of an update.", "Give it one.")
         for reward in self.later:
             if reward.service:
                 require_known("service", reward.service, self.services)

@@ -21,8 +21,8 @@ from keepworth.learning.collect.groups import Again, EpisodeContext
 from keepworth.learning.collect.sources import Source, Sources
 from keepworth.learning.learner import Learner
 from keepworth.learning.mixture import Falling, Imitation, MixedLoss, OtherLoss, Preference
-from keepworth.learning.objective.options import ObjectiveError
-from keepworth.learning.objective.presets import preset
+from keepworth.learning.objective.parts import Mixed, ObjectiveError
+from keepworth.learning.objective.presets import preset, varied
 from keepworth.learning.rows import Texts
 from keepworth.methods.recipes.dart import SuccessPool
 from keepworth.methods.recipes.datamind import Demonstrations
@@ -296,6 +296,8 @@ def test_a_mixture_is_the_weighted_sum_of_its_losses() -> None:
     policy, mixed, imitation = gradients
     for one, both, other in zip(policy, mixed, imitation, strict=True):
         assert torch.allclose(0.75 * one + 0.25 * other, both, atol=1e-6)
+    rejecting = learner_of(varied(preset("reinforce"), group_filter=Mixed()), hidden=16, mixture=mixture)
+    assert rejecting.update([replace(sampled, episodes=sampled.episodes[:1]), shown])["gradient_norm"] > 0
 
 
 def test_a_preference_by_hand_and_its_slopes_by_finite_differences() -> None:

@@ -90,7 +90,6 @@ class Sources:
         measured: dict[str, float] = {}
         for source in self._sources:
             measured |= source.keep(self._sampled, self._step) or {}
-        self._sampled = []
         return measured
 
     def state(self) -> dict[str, Any]:

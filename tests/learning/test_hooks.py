@@ -18,11 +18,11 @@ from keepworth.episodes import Episode, Group, RewardTerm, Sample, SamplingParam
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import FinishReason, VersionSpan
 from keepworth.learning.collect.groups import Again, EpisodeContext
-from keepworth.learning.collect.sources import Sources
+from keepworth.learning.collect.sources import Source, Sources
 from keepworth.learning.learner import Learner
 from keepworth.learning.mixture import Falling, Imitation, MixedLoss, OtherLoss, Preference
-from keepworth.learning.objective.options import ObjectiveError
-from keepworth.learning.objective.presets import preset
+from keepworth.learning.objective.parts import Mixed, ObjectiveError
+from keepworth.learning.objective.presets import preset, varied
 from keepworth.learning.rows import Texts
 from keepworth.methods.recipes.dart import SuccessPool
 from keepworth.methods.recipes.datamind import Demonstrations
@@ -180,6 +180,8 @@ def test_a_regroup_of_another_shape_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(KeepworthError, match=r"regroup made .* of the group 0"):
         train_letters(tmp_path, 1, settings(mode="serial"), regroup=regroup)
+    with pytest.raises(KeepworthError, match=r"regroup, of the group 0 of task .* failed: TypeError.*line \d+"):
+        train_letters(tmp_path / "plain", 1, settings(mode="serial"), regroup=lambda task, group, again: group)
 
 
 def test_one_rollout_may_make_the_whole_group(tmp_path: Path) -> None:
@@ -224,6 +226,11 @@ def test_a_source_that_is_empty_is_an_error_before_the_first_step() -> None:
     empty = Demonstrations(lambda model: [], 0.5, name="experts")
     with pytest.raises(KeepworthError, match="'experts' is empty"):
         Sources([empty], tiny_model(hidden=16))
+
+    silent = Source()
+    silent.name, silent.share, silent.replays = "silent", 0.5, False
+    with pytest.raises(KeepworthError, match="'silent' is empty"):
+        Sources([silent], tiny_model(hidden=16)).mix(groups("x"), 0)
 
 
 def test_a_pool_keeps_the_newest_successes_of_a_task_and_forgets_old_ones() -> None:
@@ -289,6 +296,8 @@ def test_a_mixture_is_the_weighted_sum_of_its_losses() -> None:
     policy, mixed, imitation = gradients
     for one, both, other in zip(policy, mixed, imitation, strict=True):
         assert torch.allclose(0.75 * one + 0.25 * other, both, atol=1e-6)
+    rejecting = learner_of(varied(preset("reinforce"), group_filter=Mixed()), hidden=16, mixture=mixture)
+    assert rejecting.update([replace(sampled, episodes=sampled.episodes[:1]), shown])["gradient_norm"] > 0
 
 
 def test_a_preference_by_hand_and_its_slopes_by_finite_differences() -> None:

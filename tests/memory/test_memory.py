@@ -71,6 +71,12 @@ def test_banks_fork_and_commit(path: Path):
     assert set(texts(m)) == {"written meanwhile", "ana lives in oslo", "ana has a red cat"}
     assert all(hit.dense is not None for hit in m.search("red cat", mode="dense"))
     assert len(bank) == 1
+    other = fork.fork()  # it calls the cat by another id than the memory does
+    another, other = other.add("ana has a dog"), other.fork()
+    m.add("written later", user_id="ana")
+    other.apply(Operation(OperationKind.DELETE, (new.id, another.id)))
+    m.commit(other)
+    assert set(texts(m)) == {"written meanwhile", "written later", "ana lives in oslo"}
     assert check(m.store) == []
 
 

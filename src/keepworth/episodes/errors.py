@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
+from traceback import extract_tb
 
 MANY = 80
 """With more known names than this, only the nearest is printed, where one is near."""
@@ -20,6 +22,18 @@ class KeepworthError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} {self.fix}".strip()
+
+
+@contextmanager
+def called_as(what: str) -> Iterator[None]:
+    """Calls code of a recipe. What it raises becomes a KeepworthError that says what was called, and where it failed."""
+    try:
+        yield
+    except KeepworthError:
+        raise
+    except Exception as error:
+        at, why = extract_tb(error.__traceback__)[-1], f"{type(error).__name__}: {error}"
+        raise KeepworthError(f"{what} failed: {why}.", f"See {at.filename}, line {at.lineno}.") from error
 
 
 class UnknownName(KeepworthError, ValueError):

@@ -192,8 +192,12 @@ class Learner:
         trained = [group for group in sampled if not rejection([e.metric for e in group.episodes], self.objective)]
         rejected, sampled = len(sampled) - len(trained), trained
         if rejected and not sampled:
+            others = other_losses(self.mixture, groups, self.roles, self.steps, 1.0) if self.mixture else []
+            measured = {other.name: other.backward(self.passes) for other in others}
+            if others:
+                measured["gradient_norm"] = self.master_weights.step(rate_at(self.optimisation, self.steps))
             self._count_update()
-            return {"rejected_groups": float(rejected), "trained_rows": 0.0}
+            return measured | {"rejected_groups": float(rejected), "trained_rows": 0.0}
         rows = rows_of(sampled, self.roles, self.model.version, merge=self.objective.aggregation_unit == "episode")
         require_credit(rows, sampled, self.objective)
         temperature = self._temperature(sampled)

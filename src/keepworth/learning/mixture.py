@@ -98,7 +98,7 @@ class MixedLoss:
         if not self.losses:
             raise ObjectiveError("A mixture without losses is the policy's loss alone.", "Leave it out.")
         peaks = [loss.weight.peak if isinstance(loss.weight, Falling) else loss.weight for loss in self.losses]
-        if min(peaks) < 0 or (self.policy is None and sum(peaks) > 1):
+        if min(*peaks, self.policy_weight(0)) < 0 or (self.policy is None and sum(peaks) > 1):
             raise ObjectiveError(
                 f"Weights of {', '.join(f'{peak:g}' for peak in peaks)} leave the policy's loss less than nothing.",
                 "Let them add up to 1 at most, or say the weight of the policy's loss (policy=).",

@@ -228,11 +228,12 @@ def require_credit(rows: Rows, groups: Sequence[Group], objective: Objective) ->
 
 
 def require_roles(groups: Sequence[Group], roles: Sequence[str]) -> None:
-    """Raises BadEpisode where a role to train has no call in these groups. The message names the roles that have some."""
+    """Raises BadEpisode where a role that is trained or rewarded has no call in these groups."""
     there = {segment.role for group in groups for episode in group.episodes for segment in episode.segments}
-    for role in roles:
+    rewarded = {term.role for group in groups for episode in group.episodes for term in episode.rewards if term.role}
+    for role in (*roles, *sorted(rewarded)):
         if role not in there:
             raise BadEpisode(
-                f"The role {role!r} is to be trained, and no call of this step's episodes has it.",
+                f"The role {role!r} is {'trained' if role in roles else 'rewarded'}, and no call of this step's episodes has it.",
                 f"Their calls have: {', '.join(sorted(there))}. Give it an agent whose calls name it, or leave it out.",
             )

@@ -294,13 +294,13 @@ class Applied:
 class Bank:
     """A copy of a memory with its own changes. Not thread-safe, but different threads may use forks of one bank at once."""
 
-    __slots__ = ("_clock", "_overlay", "journal", "scope")
+    __slots__ = ("_clock", "_names", "_overlay", "journal", "scope")
 
     def __init__(self, overlay: Overlay, scope: Scope, clock: Clock = now) -> None:
         self._overlay = overlay
         self._clock = clock
         self.scope = scope
-        self.journal: list[Applied] = []
+        self.journal, self._names = list[Applied](), dict[str, str]()  # to commit; ids where that was done
 
     @classmethod
     def empty(cls, encoder: Encoder | None, *, clock: Clock = now) -> Bank:
@@ -327,8 +327,10 @@ class Bank:
         return self._overlay.get(id)
 
     def fork(self) -> Bank:
-        """Return a bank with the same state, in constant time. Neither of the two sees what the other writes later."""
-        return Bank(self._overlay.fork(), self.scope, self._clock)
+        """Return a bank with the same state and changes to commit. Neither of the two sees what the other writes later."""
+        bank = Bank(self._overlay.fork(), self.scope, self._clock)
+        bank.journal, bank._names = self.journal.copy(), self._names.copy()
+        return bank
 
     def content_hash(self) -> str:
         """Return 64 hex digits that are equal for equal items, whatever their clocks and value statistics."""
@@ -392,12 +394,12 @@ class Bank:
 
     def replay(self, transaction: Transaction, episode: str = "") -> list[OperationOutcome]:
         """Carry out what was done in this bank in a transaction of the store, and return the outcomes there."""
-        renamed, outcomes = dict[str, str](), list[OperationOutcome]()
+        outcomes = list[OperationOutcome]()
         for entry in self.journal:
-            act = renamed_act(entry.act, renamed)
+            act = renamed_act(entry.act, self._names)
             outcome = transaction.perform(act, entry.draft, now=self._clock(), episode=episode)
             if entry.outcome.item and outcome.item:
-                renamed[entry.outcome.item] = outcome.item
+                self._names[entry.outcome.item] = outcome.item
             outcomes.append(outcome)
         return outcomes
 

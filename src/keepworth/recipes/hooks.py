@@ -70,9 +70,10 @@ class Hooks:
         names = [source.name for source in self.sources]
         for name in self.mixture.imitated if self.mixture is not None else ():
             require_known("source", name, names)
-        for reward in self.later:
-            if reward.service:
-                require_known("service", reward.service, self.services)
+            if not (self.sources[names.index(name)].share or self.regroup or self.group_rollout):
+                raise KeepworthError(f"The source {name!r} is imitated and has no share of an update.", "Give it one.")
+        for service in filter(None, (reward.service for reward in self.later)):
+            require_known("service", service, self.services)
         if self.services and not self.later:
             raise KeepworthError("There are services and no later reward that asks them.", "Leave them out.")
         replayed = [

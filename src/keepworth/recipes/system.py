@@ -79,7 +79,7 @@ class System:
         right: Returns the right calls of a task, for method = supervised.
         optional: Reward terms that may be absent from an episode, which their means then leave out.
         unit: Maps a task's key to its cluster, where several test questions are not independent.
-        hooks: Changes of the training loop.
+        hooks: Changes of the training loop; with method = supervised there are none.
         ready: Raises for what the model cannot do, once it is loaded and before anything is measured.
         note: A text under the tables.
     """
@@ -120,7 +120,7 @@ class System:
             seconds=settings.environment_seconds * (self.limits.max_turns + 2) + 3600,
             optional=self.optional,
             origin=origin,
-            hooks=self.hooks,
+            hooks=NO_HOOKS if is_supervised(settings) else self.hooks,
         )
         finish(run, make_tables(run, settings, self, remark))
 

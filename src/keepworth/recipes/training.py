@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from keepworth.episodes.episode import Episode, Task
-from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.errors import KeepworthError, called_as
 from keepworth.episodes.model import SamplingParams, Tokens
 from keepworth.learning.collect.asynchrony import Asynchrony, Staleness, synchronous
 from keepworth.learning.collect.curriculum import batch
@@ -102,7 +102,8 @@ def train_role(
     if objective.needs_length_budget and objective.length_budget is None:
         objective = varied(objective, length_budget=length_budget)
     require_objective(objective, settings, settings.holds)
-    hooks.require(settings, objective)
+    with called_as("Hooks"):
+        hooks.require(settings, objective)
     require_room(settings, row_budget)
     progress.phase(f"looking for {settings.model}")
     path_of(settings.model, kind=ModelKind.LANGUAGE)

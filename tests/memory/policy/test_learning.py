@@ -207,6 +207,20 @@ def test_rolling_back_to_a_snapshot_or_an_episode_is_exact(tmp_path: Path, polic
     assert state(memory) == before
 
 
+def test_a_late_reward_of_a_rolled_back_episode_teaches_every_process_the_same(path: Path) -> None:
+    memory = opened(path, "default")
+    memory.add_many([f"a red cat {number}" for number in range(8)])
+    for query, value in (("red", 0.0), ("cat", 1.0)):
+        memory.reward(memory.search(query, top_k=3).decision, value)
+    late = memory.episode("a moon")
+    late.search("cat", top_k=3)
+    late.act("refund")
+    memory.rollback(late.id)
+    memory.worth("m1", "red")
+    late.reward(0.0)
+    assert memory.worth("m1", "red") == opened(path, "default").worth("m1", "red")
+
+
 def test_a_scope_sees_its_own_items_alone(tmp_path: Path) -> None:
     ana, bo = (opened(tmp_path / "j.mem", "exprag", user_id=name, seed=None) for name in ("ana", "bo"))
     play(ana, "a torn shirt arrived", "refund", 1.0)

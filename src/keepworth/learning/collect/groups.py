@@ -355,7 +355,7 @@ async def _answer(call: GroupCall, asked: Mapping[int, tuple[Any, asyncio.Future
 def reason_of(episodes: Sequence[Episode]) -> str:
     """Returns why a group failed, from the errors of one of its members."""
     errors = (episode.errors[-1] for episode in episodes if episode.errors)
-    return next(errors, "its episodes start from different memories")
+    return next(errors, "its episodes start from different memories" if episodes else "regroup returned None")
 
 
 @dataclass(frozen=True, slots=True)

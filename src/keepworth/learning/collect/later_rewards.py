@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from keepworth.environments.environment import called
 from keepworth.episodes.episode import Episode, Group, RewardTerm, Task, checked_terms
-from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.episodes.errors import KeepworthError, called_as, require_known
 from keepworth.episodes.line_file import append_lines, read_lines
 
 Answerer = Callable[[Sequence[str]], Sequence[Any] | Awaitable[Sequence[Any]]]
@@ -55,7 +55,8 @@ class Services:
         async with self._asking:
             new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
             if new:
-                answers = await called(self._services[name].answer, list(new.values()))
+                with called_as(f"The service {name!r}"):
+                    answers = list(await called(self._services[name].answer, list(new.values())))
                 if len(answers) != len(new):
                     raise KeepworthError(
                         f"The service {name!r} gave {len(answers)} answers to {len(new)} texts.", "Let it answer each."
@@ -106,7 +107,9 @@ async def rewarded(task: Task, group: Group, later: Sequence[LaterReward], servi
     """Returns the group with the later terms added to each episode, in order. Raises KeepworthError where a score returns another
     number of values than there are episodes, or no finite number."""
     for reward in later:
-        values = await reward.score(task, group.episodes, services)
+        with called_as(f"The later reward {reward.name!r} of task {task.key!r}"):
+            scored = await reward.score(task, group.episodes, services)
+            values = [None if value is None else float(value) for value in scored]
         if len(values) != len(group.episodes):
             raise KeepworthError(
                 f"The reward {reward.name!r} gave {len(values)} values to {len(group.episodes)} episodes.",
@@ -114,7 +117,7 @@ async def rewarded(task: Task, group: Group, later: Sequence[LaterReward], servi
             )
         scorer = services.version(reward.service) if reward.service else ""
         episodes = [
-            episode if value is None else replace(episode, rewards=_combined(reward, episode, float(value), scorer))
+            episode if value is None else replace(episode, rewards=_combined(reward, episode, value, scorer))
             for episode, value in zip(group.episodes, values, strict=True)
         ]
         group = replace(group, episodes=tuple(episodes))

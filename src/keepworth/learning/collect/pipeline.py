@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from keepworth.episodes.episode import Episode, Group, Task
-from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.errors import KeepworthError, called_as
 from keepworth.episodes.model import Receipt
 from keepworth.learning.collect.asynchrony import Asynchrony
 from keepworth.learning.collect.curriculum import (
@@ -381,8 +381,9 @@ class Pipeline:
                 return whole
             return [replace(episode, memory_snapshot=ended.memory_snapshot) for episode in whole]
 
-        made = await regroup(group.task, ended, Again(group.index, play))
-        groups = () if made is None else (made,) if isinstance(made, Group) else tuple(made)
+        with called_as(f"The hook regroup, of the group {group.index} of task {group.task.key!r},"):
+            made = await regroup(group.task, ended, Again(group.index, play))
+            groups = () if made is None else (made,) if isinstance(made, Group) else tuple(made)
         for new in groups:
             if not (isinstance(new, Group) and new.task == group.task.key and new.episodes):
                 raise KeepworthError(
@@ -417,7 +418,7 @@ class Pipeline:
             if self._failures >= self.settings.patience:
                 raise KeepworthError(
                     f"{self._failures} groups in a row came to nothing; the last one says: {reason_of(left_out)}.",
-                    "The episodes are in the run's folder with the arm failed; put the environment or the reward right.",
+                    "Episodes that failed are in the run's folder with the arm failed; put right what they name.",
                 )
         self._group_order.replace(group.index)
         self._start_groups()

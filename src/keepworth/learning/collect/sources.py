@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.episode import Group
-from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.errors import KeepworthError, called_as
 
 if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
@@ -67,14 +67,19 @@ class Sources:
     def mix(self, groups: list[Group], step: int) -> tuple[list[Group], dict[str, float]]:
         """Returns the groups of update `step` (from 0), made from the sampled ones and the sources, and metrics."""
         for source in self._sources:
-            groups = source.review(groups, step)
+            with called_as(f"The source {source.name!r}"):
+                groups = list(source.review(groups, step))
         self._sampled, self._step = groups, step
         free = 1 - sum(source.share for source in self._sources)
         mixed, metrics = list(groups), {}
         for source in self._sources:
             wanted = len(groups) * source.share / free
             # Over many steps the counts add up to the share: the rest of one step's fraction is counted in the next.
-            taken = source.take(step, int(wanted * (step + 1) + 1e-9) - int(wanted * step + 1e-9))
+            before, after = (int(wanted * number + 1e-9) for number in (step, step + 1))
+            with called_as(f"The source {source.name!r}"):
+                taken = list(source.take(step, after - before))
+            if after > before == 0 and not (taken or source.replays):
+                raise KeepworthError(f"The source {source.name!r} is empty.", "Give it a group, or leave it out.")
             if source.share:
                 metrics[f"sources/{source.name}_groups"] = float(len(taken))
             mixed += taken
@@ -84,8 +89,7 @@ class Sources:
         """Tells the sources that the update of `mix` has been made, and returns metrics."""
         measured: dict[str, float] = {}
         for source in self._sources:
-            measured |= source.keep(self._sampled, self._step)
-        self._sampled = []
+            measured |= source.keep(self._sampled, self._step) or {}
         return measured
 
     def state(self) -> dict[str, Any]:

@@ -285,7 +285,7 @@ def loss(
         distance = k2(lp, batch.require("lp_teacher", objective.teacher).to(lp.dtype))
         terms["teacher_loss"] = controls.teacher_coefficient * aggregate(distance, weights, taught)
     total = torch.stack(list(terms.values())).sum()
-    metrics = _metrics(objective, lp, log_r, anchor, entropy, advantages, batch, weight_mask)
+    metrics = _metrics(objective, lp, log_r, entropy, advantages, batch, weight_mask)
     metrics.update({name: value.detach() for name, value in terms.items()}, loss=total.detach())
     values = torch.stack([value.to(torch.float64).reshape(()) for value in metrics.values()]).tolist()
     return total, dict(zip(metrics, values, strict=True))
@@ -296,7 +296,6 @@ def _metrics(
     objective: Objective,
     lp: Tensor,
     log_r: Tensor | None,
-    anchor: Tensor,
     entropy: Tensor | None,
     advantages: Tensor,
     batch: Batch,

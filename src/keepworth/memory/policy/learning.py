@@ -491,7 +491,7 @@ class Learning:
         news = [
             reward for reward in log.news(connection, self.scope, log.NOTHING, since) if reward.seq not in self._mine
         ]
-        for reward, about in log.with_choices(connection, news, log.NOTHING):
+        for reward, about in log.with_choices(connection, news, log.cancelled(connection) if news else log.NOTHING):
             self._learn(reward, about)
         self._mine.clear()
 

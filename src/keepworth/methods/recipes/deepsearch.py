@@ -191,8 +191,7 @@ def episode_of(task: Task, leaf: Node, mean: float, model: InProcessModel, confi
 
 
 def system(config: Config) -> System:
-    tree = None if is_supervised(config) else partial(grow, config=config)
-    return replace(strings.system(config), hooks=Hooks(group_rollout=tree))
+    return replace(strings.system(config), hooks=Hooks(group_rollout=partial(grow, config=config)))
 
 
 METHOD = recipe_method(

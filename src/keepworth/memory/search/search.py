@@ -392,7 +392,8 @@ class Request:
         """Return the number of candidates of each ranking: no more than are returned, unless a later stage chooses among more."""
         if self.mode == "hybrid" or self.reranker is not None or self.half_life:
             return max(POOL, 5 * self.k)
-        return self.k + self.beyond
+        # By words alone, newer facts are looked for among as many hits as in a hybrid search.
+        return max(self.k + self.beyond, COMPARED if self.mode == "lexical" else 0)
 
     @property
     def of_others(self) -> bool:

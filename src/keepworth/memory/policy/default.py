@@ -136,6 +136,8 @@ STRANGE = 0.05
 """Least value that it is divided by, so that a question unlike all others learns little from them."""
 LATEST = 200
 """Number of rewards of an action that a ridge regression uses: the latest ones."""
+FAMILIAR = 1.0
+"""Number of rewards of a person near a question at which they count as much as those of everybody."""
 VOTES = 4
 """Number of earlier successes of an action that advice cites."""
 
@@ -259,8 +261,7 @@ class RewardRecord:
         self._actions: dict[str, int] = {"": 0}  # number by name; `_action` has that of each row
         self._roles = np.zeros((0, len(ROLES)), dtype=bool)  # the roles of the action of each row
         self._persons: dict[str, int] = {}  # number by name; `_person` has that of each row
-        self._latest = -1  # the person of the latest row with an action
-        self._several = False  # whether actions were taken for several persons
+        self._acted_for: set[int] = set()  # the persons for whom actions were taken
         self._places: dict[str, int] = {}
         self._trust = Trust()
         self._slates = self._steps = False
@@ -369,8 +370,7 @@ class RewardRecord:
             self._places[decision] = row
         if action:
             self._unfitted.add(action)
-            self._several = self._several or self._latest not in (-1, person)
-            self._latest = person
+            self._acted_for.add(person)
         self._slates = self._slates or len(shown) > 1
         self._steps = self._steps or credit > weight
         self._count = row + 1
@@ -448,9 +448,10 @@ class RewardRecord:
             if not arms:
                 chances.append(np.full(len(credits) * len(MODELS), here))
                 continue
-            if credits == (PERSONAL,) and not self._several:
+            if credits == (PERSONAL,) and not (len(self._acted_for) > 1 and person in self._acted_for):
                 chances.append(chances[-1])  # the same as those of the action
                 continue
+            shared = chances[-1]
             judged = judge()
             both = (judged.gain + judged.base).reshape(len(credits), len(MODELS), -1)
             gains = judged.gain.reshape(both.shape)
@@ -459,8 +460,17 @@ class RewardRecord:
                 most = arms if credit in (DONE, PERSONAL, NAMED) or (credit == SHOWN and self._slates) else 1
                 best = gain[:, :most].argmax(axis=1)[:, None]
                 chances.append(np.take_along_axis(chance, best, axis=1)[:, 0])
+            if credits == (PERSONAL,):
+                personal = self._familiarity(person, near)
+                chances[-1] = personal * chances[-1] + (1.0 - personal) * shared
         predictions: Floats = np.clip(np.concatenate(chances), SURE, 1.0 - SURE)
         return predictions
+
+    def _familiarity(self, person: int, near: _Near) -> float:
+        """Return the weight from 0 to 1 of a person's own rewards near the question; the rest is that of everybody's."""
+        there = (self._person[near.rows] == person) & (self._action[near.rows] > 0)
+        times = float(near.weight[PLAIN] @ there)
+        return times / (times + FAMILIAR)
 
     def _number_of(self, vector: Vectors) -> int:
         """Return the number of a question; a new question gets the next one."""
@@ -522,7 +532,7 @@ class RewardRecord:
         """Return the weights of the estimates if only the first `ways` ways of giving credit are used."""
         if ways not in self._weights:
             taken, roles = self._action[: self._count].any(), self._roles[: self._count].any()
-            there = [bool(self._ends[self._count]), self._slates, taken, taken and self._several, roles]
+            there = [bool(self._ends[self._count]), self._slates, taken, taken and len(self._acted_for) > 1, roles]
             credits = np.array([*there[:ways], *[False] * (1 + NAMED - ways)], dtype=np.float64)
             prior = np.concatenate([[OWN, HERE], np.kron(credits / max(1.0, credits.sum()), _PRIOR)])
             likely = prior > 0.0
@@ -818,7 +828,10 @@ class RewardRecord:
         nothing = (nearest_first(of_items, most), "")
         if len(self._actions) == 1 or not actions or not len(self):
             return nothing
-        weights = self._weigh(1 + NAMED if named else 1 + PERSONAL).of_arms
+        weights = self._weigh(1 + NAMED if named else 1 + PERSONAL).of_arms.copy()
+        number = self._persons.get(person, -1)
+        if number not in self._acted_for:  # of whom nothing is known, what holds for everybody is expected
+            weights[DONE], weights[PERSONAL] = weights[DONE] + weights[PERSONAL], 0.0
         spoken = float(weights[DONE:].sum())
         if spoken < SPOKEN:
             return nothing
@@ -833,9 +846,11 @@ class RewardRecord:
             gains = weights[DONE].reshape(-1, len(SHARES)).sum(axis=0) @ judged.overall[_OF_RIDGES, 0]
         whom = None
         if weights[PERSONAL].any():
-            number = self._persons.get(person, -1)
             own = self._judge(with_blame, actions, actions=True, person=number)
-            gains = gains + weights[PERSONAL] @ own.gain.reshape(len(MODELS), len(actions))
+            personal = self._familiarity(number, near)
+            everybody = gains / max(float(weights[DONE].sum()), 1e-12)
+            gains = gains + personal * (weights[PERSONAL] @ own.gain.reshape(len(MODELS), len(actions)))
+            gains += (1.0 - personal) * float(weights[PERSONAL].sum()) * everybody
             if weights[PERSONAL].sum() > weights[DONE].sum():
                 whom, judged = number, own
         roles, by_role, telling = None, np.zeros(len(ROLES)), list[int]()

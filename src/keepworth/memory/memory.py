@@ -329,19 +329,20 @@ class Memory(Changes):
         if self.store.scan is not None:  # the log of queries holds no secrets either
             ask = ask.without_secrets(self.store.scan.redacted)
         mode = given.get("mode")
+        scope = self.scopes.asking(options.get("agent_id", ""), options.get("session_id", ""), seen=seen)
+        live = self._live.get(episode) if episode else None
+        if live is not None and scope.contains(live.scope):
+            scope = live.scope
         if learning is not None and not learning.searches:
             chosen = self._retrieved(learning, ask, seen, request, mode)
         else:
             hits, vector, head = self._find(ask, seen, request)
             listed = tuple((hit.item.id, hit.score) for hit in hits)
             if learning is not None:
-                chosen = learning.among(ask, hits, listed, top_k, vector, head, by_words=mode == "lexical")
+                by_words = mode == "lexical"
+                chosen = learning.among(ask, hits, listed, top_k, vector, head, user=scope.user, by_words=by_words)
             else:
                 chosen = Chosen(Hits(hits[:top_k], policy=f"static:{request.mode}"), listed, partial(asked, ask, top_k))
-        scope = self.scopes.asking(options.get("agent_id", ""), options.get("session_id", ""), seen=seen)
-        live = self._live.get(episode) if episode else None
-        if live is not None and scope.contains(live.scope):
-            scope = live.scope
         shown = chosen.hits
         if (episode or self._logs) and not self.store.database.read_only:
             shown.decision, at, packed = new_id("d"), self._clock(), chosen.vector

@@ -568,3 +568,24 @@ def test_of_actions_that_failed_the_best_is_not_warned_of_beside_one_that_nobody
         play(memory, "my shirt torn", "replace", 0.0, offered, by="mallory")
     advice = memory.episode("my shirt torn").search(actions=offered).advice
     assert {action for action, weight, _ in advice if weight < 0.0} == {"refund", "repair"}
+
+
+def test_people_of_one_memory_may_want_different_actions(tmp_path: Path) -> None:
+    offered, draw, right = ("tea", "coffee", "juice", "water"), random.Random(0), 0
+    memory = Memory(tmp_path / "m.mem", encoder="hashing", seed=0)
+    handles = [memory.within(user_id=name) for name in offered]
+    for number in range(160):
+        with draw.choice(handles).episode("what would you like to drink") as episode:
+            advice = [action for action, weight, _ in episode.search(actions=offered).advice if weight > 0.0]
+            action = advice[0] if advice else draw.choice(offered)
+            episode.act(action)
+            episode.reward(float(action == episode.scope.user))
+            right += number >= 80 and action == episode.scope.user
+    assert right > 70
+    text = handles[0].episode("what would you like to drink").search(actions=offered).text
+    memory.close()
+    assert "- tea: right" in text
+    assert (
+        Memory(tmp_path / "m.mem").within(user_id="tea").search("what would you like to drink", actions=offered).text
+        == text
+    )

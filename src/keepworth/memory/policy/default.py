@@ -1,13 +1,13 @@
 """The default policy: the order of the search, changed by what rewards say about the items.
 
-An *arm* is a thing that a reward may be credited to. There are four ways of giving credit: to the item that stood first, to every
-item that was shown, to the action that was taken, or to the roles in which items that the episode wrote name that action
-(`named`). For each way there are 18 estimates, the `MODELS`, of the reward of an arm at a question. They differ in how much they
-rely on rewards near the question or on all rewards of the arm, and in how fast rewards age. Two more estimates ignore arms: one
-expects the same reward everywhere, the other a reward that depends on the question alone. Estimates are averaged, weighted by how
-well each predicted the rewards so far (Bayesian model averaging in which older predictions count less). If rewards do not depend
-on items, the two estimates without arms predict best and the order stays that of the search; if they do, it changes within a few
-rewards.
+An *arm* is a thing that a reward may be credited to. There are five ways of giving credit: to the item that stood first, to every
+item that was shown, to the action that was taken, to that action for the same person alone (if there are several persons), or to
+the roles in which items that the episode wrote name that action (`named`). For each way there are 18 estimates, the `MODELS`, of
+the reward of an arm at a question. They differ in how much they rely on rewards near the question or on all rewards of the arm,
+and in how fast rewards age. Two more estimates ignore arms: one expects the same reward everywhere, the other a reward that
+depends on the question alone. Estimates are averaged, weighted by how well each predicted the rewards so far (Bayesian model
+averaging in which older predictions count less). If rewards do not depend on items, the two estimates without arms predict best
+and the order stays that of the search; if they do, it changes within a few rewards.
 
     u(arm) = SEARCH * (relative score) + sum over estimates of weight * (reward expected with the arm - reward expected here)
 
@@ -136,6 +136,8 @@ STRANGE = 0.05
 """Least value that it is divided by, so that a question unlike all others learns little from them."""
 LATEST = 200
 """Number of rewards of an action that a ridge regression uses: the latest ones."""
+FAMILIAR = 1.0
+"""Number of rewards of a person near a question at which they count as much as those of everybody."""
 VOTES = 4
 """Number of earlier successes of an action that advice cites."""
 
@@ -144,8 +146,9 @@ MODELS = tuple(product((_NEVER, 4.0), (0.15, 0.6, 2.5), (PLAIN, FORGETTING, NEAR
 """(prior count of the arm's mean reward over all uses; prior count of its mean near the question; how rewards count there)"""
 _SHAPE = (2, 3, 3)
 _OVERALL, _LOCAL = (np.array([model[part] for model in MODELS]).reshape(*_SHAPE, 1) for part in (0, 1))
-LEAD, SHOWN, DONE, NAMED = range(4)
-"""What gets the credit: the item that stood first, all that were shown, the action that was taken, the roles of that action."""
+LEAD, SHOWN, DONE, PERSONAL, NAMED = range(5)
+"""What gets the credit: the item that stood first, all that were shown, the action that was taken, that action where it was taken
+for the same person, the roles of that action."""
 _RIDGE = np.array([[-1, -1, -1], [PLAIN, FORGETTING, PLAIN]])
 """For the models of actions: the number of the ridge regression that replaces the mean over all uses, -1 for none."""
 _OF_RIDGES = 1
@@ -195,7 +198,7 @@ class _Weights:
     """The weights of the estimates: first the two without arms, then the models of each way of giving credit."""
 
     all: Floats  # they sum to 1
-    of_arms: Floats  # those of the models, shape (4, models); 0 for ways of giving credit with next to no weight
+    of_arms: Floats  # those of the models, shape (5, models); 0 for ways of giving credit with next to no weight
     counting: list[bool]  # whether each way of giving credit has more weight than that
     sure: float  # probability that rewards depend on items
 
@@ -243,7 +246,9 @@ class RewardRecord:
         self._widths = np.array([[bandwidth], [bandwidth], [RETURNS]], np.float32)
         self._questions: Vectors = np.zeros((0, 0), dtype=np.float32)
         self._numbers: dict[bytes, int] = {}
-        self._question, self._lead, self._action, self._voice = (np.zeros(0, dtype=np.int64) for _ in range(4))
+        self._question, self._lead, self._action, self._person, self._voice = (
+            np.zeros(0, dtype=np.int64) for _ in range(5)
+        )
         self._rewards, self._weight, self._credit, self._lost = (np.zeros(0) for _ in range(4))
         self._count = self._first = self._total = 0
         self._numbered: dict[str, int] = {"": 0}  # items that were shown and what stood first, by number
@@ -255,10 +260,12 @@ class RewardRecord:
         self._ends: Rows = np.zeros(1, dtype=np.int64)  # row r has the entries from _ends[r] to _ends[r + 1]
         self._actions: dict[str, int] = {"": 0}  # number by name; `_action` has that of each row
         self._roles = np.zeros((0, len(ROLES)), dtype=bool)  # the roles of the action of each row
+        self._persons: dict[str, int] = {}  # number by name; `_person` has that of each row
+        self._acted_for: set[int] = set()  # the persons for whom actions were taken
         self._places: dict[str, int] = {}
         self._trust = Trust()
         self._slates = self._steps = False
-        self._likelihood = np.zeros(2 + 4 * len(MODELS))
+        self._likelihood = np.zeros(2 + (1 + NAMED) * len(MODELS))
         self._weights: dict[int, _Weights] = {}  # until the next reward, as the next
         self._pull = np.zeros((2, len(RIDGES), 0))
         self._unfitted: set[str] = set()
@@ -326,10 +333,11 @@ class RewardRecord:
         self.ledger.add(unit, decision, earned, weight, shown, trial.odds, trial.expected, self._total, self.bounds, by)
         reward = self._scaled(earned)
         again = bool(decision) and self._places.get(decision, -1) >= self._first
+        person = self._persons.setdefault(trial.person, len(self._persons))
         if trust is None:
             trust = self._trust.believed(by)
             if not stale and not again and len(self):
-                chance = self._predictions(vector, shown, action, roles)
+                chance = self._predictions(vector, shown, action, roles, person)
                 usual = min(max(self._sum / max(self._number, 1e-9), SURE), 1.0 - SURE)
                 trust = self._trust.judge(by, float(self._weigh().all @ chance), reward, usual)
                 loglik = reward * np.log(chance) + (1.0 - reward) * np.log(1.0 - chance)
@@ -348,6 +356,7 @@ class RewardRecord:
         row = self._count
         self._question[row], self._rewards[row], self._weight[row] = self._number_of(vector), reward, weight
         self._credit[row], self._roles[row], self._voice[row] = credit, False, self._trust.number(by)
+        self._person[row] = person
         self._roles[row, list(roles)] = True
         self._lost[row] = 0.0 if math.isnan(instead) else instead - reward
         first, *numbers = (self._number_of_item(id) for id in (action or (shown[0] if shown else ""), *shown))
@@ -361,6 +370,7 @@ class RewardRecord:
             self._places[decision] = row
         if action:
             self._unfitted.add(action)
+            self._acted_for.add(person)
         self._slates = self._slates or len(shown) > 1
         self._steps = self._steps or credit > weight
         self._count = row + 1
@@ -421,7 +431,9 @@ class RewardRecord:
         self._place[shown] = -1
         self._sum_up(entries)
 
-    def _predictions(self, vector: Vectors, shown: Sequence[str], action: str, roles: Sequence[int]) -> Floats:
+    def _predictions(
+        self, vector: Vectors, shown: Sequence[str], action: str, roles: Sequence[int], person: int
+    ) -> Floats:
         """Return the probability of a reward of 1 according to each estimate."""
         near = self._near(vector)
         here = near.expected
@@ -429,22 +441,36 @@ class RewardRecord:
         judging: tuple[tuple[tuple[int, ...], int, Callable[[], _Judged]], ...] = (
             ((LEAD, SHOWN), len(shown), lambda: self._judge(near, shown)),
             ((DONE,), bool(action), lambda: self._judge(near, [action], actions=True)),
+            ((PERSONAL,), bool(action), lambda: self._judge(near, [action], actions=True, person=person)),
             ((NAMED,), len(roles), lambda: self._judge_roles(near, roles)),
         )
         for credits, arms, judge in judging:
             if not arms:
                 chances.append(np.full(len(credits) * len(MODELS), here))
                 continue
+            if credits == (PERSONAL,) and not (len(self._acted_for) > 1 and person in self._acted_for):
+                chances.append(chances[-1])  # the same as those of the action
+                continue
+            shared = chances[-1]
             judged = judge()
             both = (judged.gain + judged.base).reshape(len(credits), len(MODELS), -1)
             gains = judged.gain.reshape(both.shape)
             for credit, gain, chance in zip(credits, gains, both, strict=True):
                 # Of several arms the one that helps most is assumed to earn the reward.
-                most = arms if credit in (DONE, NAMED) or (credit == SHOWN and self._slates) else 1
+                most = arms if credit in (DONE, PERSONAL, NAMED) or (credit == SHOWN and self._slates) else 1
                 best = gain[:, :most].argmax(axis=1)[:, None]
                 chances.append(np.take_along_axis(chance, best, axis=1)[:, 0])
+            if credits == (PERSONAL,):
+                personal = self._familiarity(person, near)
+                chances[-1] = personal * chances[-1] + (1.0 - personal) * shared
         predictions: Floats = np.clip(np.concatenate(chances), SURE, 1.0 - SURE)
         return predictions
+
+    def _familiarity(self, person: int, near: _Near) -> float:
+        """Return the weight from 0 to 1 of a person's own rewards near the question; the rest is that of everybody's."""
+        there = (self._person[near.rows] == person) & (self._action[near.rows] > 0)
+        times = float(near.weight[PLAIN] @ there)
+        return times / (times + FAMILIAR)
 
     def _number_of(self, vector: Vectors) -> int:
         """Return the number of a question; a new question gets the next one."""
@@ -487,30 +513,27 @@ class RewardRecord:
             self._action[live] = actions[self._action[live]]
             self._places = {id: row - gone for id, row in self._places.items() if row >= gone}
             self.ledger.forget(self._since)
-        for name in ("_question", "_lead", "_action", "_voice", "_roles", "_rewards", "_weight", "_credit", "_lost"):
-            setattr(self, name, grown(getattr(self, name)[live], size))
+        columns = "question", "lead", "action", "person", "voice", "roles", "rewards", "weight", "credit", "lost"
+        for name in columns:
+            setattr(self, f"_{name}", grown(getattr(self, f"_{name}")[live], size))
         self._ends = grown(self._ends[gone : self._count + 1] - self._ends[gone], size + 1)
         self._pull = np.pad(self._pull[:, :, live], ((0, 0), (0, 0), (0, size - (self._count - gone))))
         self._first, self._count = 0, self._count - gone
 
     # Judging.
 
-    def _rows_of(self, action: str) -> Rows:
-        """Return the rows, of the newest, in which an action was taken."""
+    def _rows_of(self, action: str, person: int | None = None) -> Rows:
+        """Return the rows, of the newest, in which an action was taken, for this person or for anybody."""
         number = self._actions.get(action) or -1
         rows: Rows = (self._action[self._first : self._count] == number).nonzero()[0] + self._first
-        return rows
+        return rows if person is None else rows[self._person[rows] == person]
 
     def _weigh(self, ways: int = 1 + NAMED) -> _Weights:
         """Return the weights of the estimates if only the first `ways` ways of giving credit are used."""
         if ways not in self._weights:
-            taken, roles = self._action[: self._count], self._roles[: self._count]
-            there = [
-                bool(self._ends[self._count]),
-                self._slates,
-                *(column.any() for column in (taken, roles)[: ways - DONE]),
-            ]
-            credits = np.array([*there, 0.0, 0.0][: 1 + NAMED], dtype=np.float64)
+            taken, roles = self._action[: self._count].any(), self._roles[: self._count].any()
+            there = [bool(self._ends[self._count]), self._slates, taken, taken and len(self._acted_for) > 1, roles]
+            credits = np.array([*there[:ways], *[False] * (1 + NAMED - ways)], dtype=np.float64)
             prior = np.concatenate([[OWN, HERE], np.kron(credits / max(1.0, credits.sum()), _PRIOR)])
             likely = prior > 0.0
             log = np.log(prior[likely]) + self._likelihood[likely]
@@ -562,8 +585,9 @@ class RewardRecord:
         total, earned = sums[ways : 2 * ways, None], sums[3 * ways :, None]
         return _Near(rows, distance, weight, total, earned, usual, mean, expected, float(same.sum()))
 
-    def _judge(self, near: _Near, keys: Sequence[str], *, actions: bool = False) -> _Judged:
-        """Return what the models say about items, by what stood first and by all that was shown, or about actions."""
+    def _judge(self, near: _Near, keys: Sequence[str], *, actions: bool = False, person: int | None = None) -> _Judged:
+        """Return what the models say about items, by what stood first and by all that was shown, or about actions, taken for one
+        person or for anybody."""
         n = len(keys)
         if not actions:
             numbers = np.array([self._numbered.get(key, 0) for key in keys])
@@ -572,15 +596,19 @@ class RewardRecord:
             return self._estimate(
                 near, there, seen, times=times[:, None, None, None], earned=earned[:, None, None, None]
             )
-        listed = {key: self._rows_of(key) for key in keys}
+        listed = {key: self._rows_of(key, person) for key in keys}
         arm = np.arange(n).repeat([len(listed[key]) for key in keys])
         rows = np.concatenate([listed[key] for key in keys])
-        overall = self._regress(near, keys, arm, rows)
         row = near.rows.searchsorted(rows)
         close = near.rows[np.minimum(row, len(near.rows) - 1)] == rows
         there = np.zeros((len(near.rows), 1, n))
         there[row[close], 0, arm[close]] = 1.0
-        return self._estimate(near, there, np.zeros((1, n)), overall=overall)
+        if person is None:
+            return self._estimate(near, there, np.zeros((1, n)), overall=self._regress(near, keys, arm, rows))
+        credit = self._credit[rows]
+        of_arm = (arm[:, None] == np.arange(n)).astype(np.float64)
+        uses = credit @ of_arm
+        return self._estimate(near, there, uses[None], times=uses, earned=(credit * self._rewards[rows]) @ of_arm)
 
     def _judge_roles(self, near: _Near, roles: Sequence[int]) -> _Judged:
         """Return what the models say about actions with these roles."""
@@ -778,6 +806,7 @@ class RewardRecord:
         *,
         of_items: AdvicePieces = (),
         most: int = MANY,
+        person: str = "",
     ) -> tuple[AdvicePieces, str]:
         """Choose the actions to advise at a question, from rewards of actions and from what items advise.
 
@@ -787,6 +816,7 @@ class RewardRecord:
             named: The roles of each action that items of the episode name; None if they name none.
             of_items: What the shown items advise.
             most: The largest number of pieces of advice.
+            person: Whom the question is for.
 
         Returns:
             The advice, as (action, 1 for it or -1 against it, similarity of the question that it comes from), and lines for a
@@ -798,18 +828,31 @@ class RewardRecord:
         nothing = (nearest_first(of_items, most), "")
         if len(self._actions) == 1 or not actions or not len(self):
             return nothing
-        weights = self._weigh(1 + NAMED if named else 1 + DONE).of_arms
+        weights = self._weigh(1 + NAMED if named else 1 + PERSONAL).of_arms.copy()
+        number = self._persons.get(person, -1)
+        if number not in self._acted_for:  # of whom nothing is known, what holds for everybody is expected
+            weights[DONE], weights[PERSONAL] = weights[DONE] + weights[PERSONAL], 0.0
         spoken = float(weights[DONE:].sum())
         if spoken < SPOKEN:
             return nothing
-        near = self._near(vector)
+        near = with_blame = self._near(vector)
         judged = blamed = self._judge(near, actions, actions=True)
         if self._steps:
-            blamed = self._judge(self._near(vector, blame=True), actions, actions=True)
+            with_blame = self._near(vector, blame=True)
+            blamed = self._judge(with_blame, actions, actions=True)
         if named or self._steps:
             gains = weights[DONE] @ blamed.gain.reshape(len(MODELS), len(actions))
         else:  # each action was rewarded by itself: the ridge regressions alone choose better
             gains = weights[DONE].reshape(-1, len(SHARES)).sum(axis=0) @ judged.overall[_OF_RIDGES, 0]
+        whom = None
+        if weights[PERSONAL].any():
+            own = self._judge(with_blame, actions, actions=True, person=number)
+            personal = self._familiarity(number, near)
+            everybody = gains / max(float(weights[DONE].sum()), 1e-12)
+            gains = gains + personal * (weights[PERSONAL] @ own.gain.reshape(len(MODELS), len(actions)))
+            gains += (1.0 - personal) * float(weights[PERSONAL].sum()) * everybody
+            if weights[PERSONAL].sum() > weights[DONE].sum():
+                whom, judged = number, own
         roles, by_role, telling = None, np.zeros(len(ROLES)), list[int]()
         if named:
             roles = self._judge_roles(near, list(ROLES))
@@ -817,7 +860,7 @@ class RewardRecord:
             by_role *= np.abs(by_role) > TELLING * weights[NAMED].sum()
             telling = [max(named.get(action, (NONE,)), key=lambda role: by_role[role]) for action in actions]
             gains += by_role[telling]
-            by_role *= float(weights[NAMED].sum() > max(HEARD, weights[DONE].sum()))
+            by_role *= float(weights[NAMED].sum() > max(HEARD, weights[DONE:NAMED].sum()))
         gains /= spoken
         best_first = np.argsort(-gains, kind="stable").tolist()
         # If each action was rewarded by itself, there is no warning of the best one that was tried, even if an untried one seems
@@ -837,7 +880,7 @@ class RewardRecord:
             if in_role_of:
                 rows = self._roles[self._first : self._count, at].nonzero()[0] + self._first
             else:
-                rows = self._rows_of(actions[index])
+                rows = self._rows_of(actions[index], whom)
             rows = rows[(self._credit[rows] > 0.0) & ((self._rewards[rows] < 0.5) == against)]
             if against:
                 rows = rows[self._weight[rows] >= self._credit[rows]]

@@ -110,11 +110,12 @@ class Learning:
         vector: Vectors | None,
         head: int,
         *,
+        user: str,
         by_words: bool,
     ) -> Chosen:
         """Choose at most `top_k` of the hits of a search, best first, which are `listed` by id and score. `vector` is that of the
-        query, if the search needed one, `head` the journal entry up to which it looked; `by_words` says that it searched by words
-        alone."""
+        query, if the search needed one, `head` the journal entry up to which it looked, `user` that of the scope; `by_words` says
+        that it searched by words alone."""
         with self._lock:
             current = head == self._seq and self._embedder is self.store.embedder
             experience = self._experience if current else self._now()
@@ -187,7 +188,9 @@ class Learning:
             if ask.actions:
                 if named := self._named_in(ask, vector):
                     details["named"] = named
-                advised, line = record.advise(vector, ask.actions, named, of_items=presented.advice, most=top_k)
+                advised, line = record.advise(
+                    vector, ask.actions, named, of_items=presented.advice, most=top_k, person=ask.by or user
+                )
                 text_shown = "\n".join(filter(None, (text_shown, line)))
             propensity = choice.probability(slate)
             shown = Hits(best, text=text_shown, advice=advised, propensity=propensity, policy=self.policy)

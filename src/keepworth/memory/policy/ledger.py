@@ -277,12 +277,14 @@ class Trial:
         unit: What chance decides once for: an episode, or a choice by itself.
         odds: The probabilities of being shown of the items under test.
         expected: The reward expected when it was drawn.
+        person: Whom the choice was for, "" if unknown.
     """
 
     decision: str = ""
     unit: str = ""
     odds: Mapping[str, float] = field(default_factory=dict)
     expected: float = 0.0
+    person: str = ""
 
 
 class Ledger:

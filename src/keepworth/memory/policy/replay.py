@@ -68,7 +68,7 @@ class Replay:
     ) -> None:
         """Add a reward to the record of the default policy. `stale` ones are too old to encode their question again if the vector
         is missing; `trusts` say how far the reward counts for each choice, if that was judged before."""
-        task, _, choices = about
+        task, person, choices = about
         judged, encoder = iter(trusts or ()), self.experience.encoder
         # What was done before the same was asked again led nowhere. What was done last led to the end.
         last = {choice.decision.query: choice.decision.id for choice in choices}
@@ -86,7 +86,7 @@ class Replay:
                 vector,
                 reward,
                 decision.chosen,
-                Trial(decision.id, news.episode, odds, expected),
+                Trial(decision.id, news.episode, odds, expected, person or news.scope.user),
                 action=choice.action,
                 weight=weight,
                 credit=float(last[decision.query] == decision.id) if choice.action and weight < 1.0 else None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -64,22 +63,3 @@ def test_a_check_that_breaks_says_why_and_the_next_begins(monkeypatch: pytest.Mo
     assert "no kernel image" in result["checks"]["broken"]["error"]
     assert "sampling" in result["checks"]["attention"]
     assert not result["passes"]
-
-
-def test_nothing_begins_after_its_time() -> None:
-    result = gpu.run(replace(gpu.QUICK, rounds=1), -1.0, lambda result: None)
-    assert set(result["left_out"]) == set(gpu.CHECKS)
-    assert not result["passes"]
-
-
-def test_the_operations_that_compute_attention_are_seen() -> None:
-    with gpu.Operations() as watched:
-        torch.nn.functional.scaled_dot_product_attention(*(torch.ones(1, 1, 4, 8) for _ in range(3)))
-    assert gpu.attention_in(watched.names) != ["written out"]
-
-
-def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr("sys.argv", ["gpu"])
-    with pytest.raises(SystemExit, match="no CUDA device"):
-        gpu.main()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.speed import page, rows, training_step
+from benchmarks.speed import page, rows
 from benchmarks.speed.rows import DoesNotFit, Row
 from benchmarks.speed.setting import ratio
 
@@ -88,27 +88,6 @@ def test_a_ratio_has_the_interval_of_its_rounds() -> None:
     assert found["low"] == pytest.approx(4.0 * math.exp(-half), rel=1e-3)
     assert found["high"] == pytest.approx(4.0 * math.exp(half), rel=1e-3)
     assert ratio([2.0], [1.0]) == {"mean": 2.0, "low": 0.0, "high": math.inf}
-
-
-def test_what_a_busy_machine_measured_is_marked(clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = row(clock, [])
-    one.measure({**MACHINE, "load_average_at_start": 18.9}, ends=1e9)
-    assert "The machine was not idle: to be measured again." in page._setting([one.record()])
-
-
-def test_a_step_that_does_not_fit_is_taken_in_halves(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[int] = []
-
-    def step(python: str, module: str, work: Any) -> dict[str, Any]:
-        tried.append(work.trl_micro_batch)
-        if work.trl_micro_batch > 2:
-            raise DoesNotFit("needs more memory than there is")
-        return {"wall": 1.0}
-
-    monkeypatch.setattr(training_step, "one_step", step)
-    work = training_step.Work("", (), 1, 2, 8, 16)
-    assert training_step.fitting_step("python", "module", work) == {"wall": 1.0, "micro_batch": 2}
-    assert tried == [8, 4, 2]
 
 
 def test_the_page_gives_no_factor_without_rounds_and_interval() -> None:

@@ -582,10 +582,8 @@ def test_people_of_one_memory_may_want_different_actions(tmp_path: Path) -> None
             episode.reward(float(action == episode.scope.user))
             right += number >= 80 and action == episode.scope.user
     assert right > 70
-    text = handles[0].episode("what would you like to drink").search(actions=offered).text
+    text = handles[0].search("what would you like to drink", actions=offered).text
     memory.close()
     assert "- tea: right" in text
-    assert (
-        Memory(tmp_path / "m.mem").within(user_id="tea").search("what would you like to drink", actions=offered).text
-        == text
-    )
+    with Memory(tmp_path / "m.mem", user_id="") as again:
+        assert again.within(user_id="tea").search("what would you like to drink", actions=offered).text == text

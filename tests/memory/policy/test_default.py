@@ -573,17 +573,16 @@ def test_of_actions_that_failed_the_best_is_not_warned_of_beside_one_that_nobody
 def test_people_of_one_memory_may_want_different_actions(tmp_path: Path) -> None:
     offered, draw, right = ("tea", "coffee", "juice", "water"), random.Random(0), 0
     memory = Memory(tmp_path / "m.mem", encoder="hashing", seed=0)
-    handles = [memory.within(user_id=name) for name in offered]
     for number in range(160):
-        with draw.choice(handles).episode("what would you like to drink") as episode:
+        with memory.episode("what would you like to drink", user_id=draw.choice(offered)) as episode:
             advice = [action for action, weight, _ in episode.search(actions=offered).advice if weight > 0.0]
             action = advice[0] if advice else draw.choice(offered)
             episode.act(action)
             episode.reward(float(action == episode.scope.user))
             right += number >= 80 and action == episode.scope.user
     assert right > 70
-    text = handles[0].search("what would you like to drink", actions=offered).text
+    text = memory.search("what would you like to drink", actions=offered, user_id="tea").text
     memory.close()
     assert "- tea: right" in text
-    with Memory(tmp_path / "m.mem", user_id="") as again:
-        assert again.within(user_id="tea").search("what would you like to drink", actions=offered).text == text
+    with Memory(tmp_path / "m.mem") as again:
+        assert again.search("what would you like to drink", actions=offered, user_id="tea").text == text

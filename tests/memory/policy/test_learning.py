@@ -356,15 +356,12 @@ def test_what_a_user_s_episode_teaches_is_written_for_that_user_alone(policy: st
     memory = opened(tmp_path / "j.mem", policy)
     ana, bo = (memory.within(user_id=name) for name in ("ana", "bo"))
     for number in range(12):
-        handle, other = (ana, bo) if number % 2 else (bo, ana)
-        before = other.get_all()
-        play(handle, "a torn shirt arrived", "refund", 1.0)
-        assert other.get_all() == before
-    assert {item.scope.user for item in memory.get_all()} == {"ana", "bo"}
-    assert all(hit.item.scope.user == "ana" for hit in ana.search("a torn shirt arrived"))
+        before = (ana, bo)[number % 2].get_all()
+        play((bo, ana)[number % 2], "a torn shirt arrived", "refund", 1.0)
+        assert (ana, bo)[number % 2].get_all() == before
+    assert {hit.item.scope.user for hit in ana.search("a torn shirt arrived")} == {"ana"}
     assert ana.get(ana.propose(Advice("a bill", "pay the bill", do=("pay",)))).scope.user == "ana"
     before = state(memory)
-    memory.close()
     assert state(opened(tmp_path / "j.mem", policy)) == before
 
 

@@ -846,13 +846,13 @@ class RewardRecord:
             gains = weights[DONE].reshape(-1, len(SHARES)).sum(axis=0) @ judged.overall[_OF_RIDGES, 0]
         whom = None
         if weights[PERSONAL].any():
-            own = self._judge(with_blame, actions, actions=True, person=number)
+            for_person = self._judge(with_blame, actions, actions=True, person=number)
             personal = self._familiarity(number, near)
             everybody = gains / max(float(weights[DONE].sum()), 1e-12)
-            gains = gains + personal * (weights[PERSONAL] @ own.gain.reshape(len(MODELS), len(actions)))
+            gains = gains + personal * (weights[PERSONAL] @ for_person.gain.reshape(len(MODELS), len(actions)))
             gains += (1.0 - personal) * float(weights[PERSONAL].sum()) * everybody
             if weights[PERSONAL].sum() > weights[DONE].sum():
-                whom, judged = number, own
+                whom, judged = number, for_person
         roles, by_role, telling = None, np.zeros(len(ROLES)), list[int]()
         if named:
             roles = self._judge_roles(near, list(ROLES))

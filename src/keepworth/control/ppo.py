@@ -21,7 +21,7 @@ from keepworth.control.exploration import Bonus
 from keepworth.control.memory_base import State
 from keepworth.control.network import ActorCritic, Carry, as_tensor, start_carry
 from keepworth.control.prediction import Prediction
-from keepworth.control.settings import PpoSettings
+from keepworth.control.settings import PpoSettings, SettingError
 from keepworth.control.worlds import MakeWorld, Worlds
 
 Row = dict[str, float | int | None]
@@ -122,6 +122,9 @@ class Trainer:
             outputs, value, state = network.step(x, state, self._starts)
             action = network.actions.sample(outputs, network.log_std, self.draw)
             log_prob, _ = network.actions.judge(outputs, network.log_std, action)
+            if not log_prob.isfinite().all():
+                rate = settings.learning_rate
+                raise SettingError("The network's outputs are no longer finite.", f"Lower learning_rate = {rate:g}.")
             stepped = self.worlds.step(network.actions.to_world(action))
             reward = torch.from_numpy(stepped.rewards)
             paid = reward.clone()

@@ -91,6 +91,11 @@ class PpoSettings:
                 f"chunk = {self.chunk} does not divide rollout = {self.rollout}.", f"Set chunk to {self.rollout}."
             )
         chunks = self.envs * self.rollout // self.chunk
+        if self.envs * self.rollout < 2 * self.minibatches:
+            raise SettingError(
+                f"{self.envs * self.rollout} steps cannot make {self.minibatches} minibatches of two or more.",
+                "Set rollout to more.",
+            )
         if chunks < self.minibatches:
             raise SettingError(
                 f"{chunks} chunks cannot make {self.minibatches} minibatches.", f"Set minibatches to {chunks} or less."

@@ -21,7 +21,7 @@ import numpy as np
 
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.model import Encoder
-from keepworth.memory.errors import UnknownItem
+from keepworth.memory.errors import InvalidScope, UnknownItem
 from keepworth.memory.item import (
     EVERYWHERE,
     HASH_MODULUS,
@@ -386,7 +386,12 @@ class Bank:
         return Search(self._overlay, self._overlay.embedder, request, time, searched).hits(asked)
 
     def commit_to(self, store: Store, episode: str = "") -> list[OperationOutcome]:
-        """Carry out on the store, in one transaction, what was done in this bank. New items get new ids there."""
+        """Carry out on the store, in one transaction, what was done in this bank. New items get new ids there. Raises
+        InvalidScope for a bank of another memory, whose ids are those of other items here."""
+        base, into = self._overlay.base, store.database
+        of = into if base is None else base.store.database
+        if of is not into and (into.in_memory or of.path != into.path):
+            raise InvalidScope(f"the bank is of another memory, {of.path}: commit it there, not to {into.path}")
         vectors = store.encode(self.texts())
         outcomes = store.change(self.scope, lambda transaction: self.replay(transaction, episode), vectors)
         self.journal = []

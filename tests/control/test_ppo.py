@@ -103,6 +103,8 @@ def test_an_agent_acts_as_it_was_trained_and_its_program_needs_torch_alone(tmp_p
             observation, reward, over, _, _ = world.step(action)
         paid.append(reward)
     assert np.mean(paid) > 0.8
+    seen = np.array([world.reset(seed=seed)[0] for seed in range(3)])
+    assert list(agent.predict(seen, episode_start=[True] * 3)[0]) == [agent.predict(one)[0] for one in seen]
     agent.export(tmp_path / "policy.pt2")
     script = (
         "import sys, torch; m = torch.export.load(sys.argv[1]).module(); size = int(sys.argv[2])\n"

@@ -14,6 +14,7 @@ from typing import Any
 
 from keepworth.episodes.needs import needs_control
 
+import numpy as np
 import torch
 
 from keepworth.control.errors import CheckpointError
@@ -28,7 +29,7 @@ EVERY = 15.0
 """Seconds between two checkpoints."""
 
 
-def run(settings: PpoSettings, folder: Path, world: MakeWorld | None = None) -> Iterator[Row]:
+def run(settings: PpoSettings, folder: str | Path, world: MakeWorld | None = None) -> Iterator[Row]:
     """Trains in a folder, or continues its run; yields a row per update, the earlier ones first.
 
     Args:
@@ -39,7 +40,7 @@ def run(settings: PpoSettings, folder: Path, world: MakeWorld | None = None) -> 
     Raises:
         CheckpointError: The folder holds another run.
     """
-    trainer = Trainer(settings, world)
+    trainer, folder = Trainer(settings, world), Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / CHECKPOINT).exists():
         saved = load_checkpoint(folder)
@@ -135,30 +136,41 @@ class TrainedAgent:
 
     @torch.no_grad()
     def predict(
-        self, observation: Any, state: Carry | None = None, *, reward: float = 0.0, deterministic: bool = True
+        self,
+        observation: Any,
+        state: Carry | None = None,
+        *,
+        reward: Any = 0.0,
+        episode_start: Any = None,
+        deterministic: bool = True,
     ) -> tuple[Any, Carry]:
-        """Returns the action for an observation.
+        """Returns the action for an observation, or those for the observations of `gymnasium.make_vec`.
 
         Args:
             observation: The world's observation.
             state: The state that the previous call returned; None at the start of an episode.
             reward: The reward of the previous step, for networks that take it.
+            episode_start: For several worlds, whether each is at the start of an episode. Then all else has a part for each.
             deterministic: Whether to take the likeliest action, or to draw one.
 
         Returns:
             An action for the world, and the state for the next call.
         """
-        network = self.network
-        starts = torch.tensor([state is None])
-        memory, action, _ = state or start_carry(network, 1)
-        features = as_tensor(self.worlds.observations.encode([observation]))
-        paid = torch.tensor([reward])
+        network, several = self.network, episode_start is not None
+        starts = torch.as_tensor(episode_start if several else [state is None], dtype=torch.bool)
+        memory, action, _ = state or start_carry(network, len(starts))
+        seen = observation if several else [observation]
+        if isinstance(seen, dict):
+            seen = [{name: part[world] for name, part in seen.items()} for world in range(len(starts))]
+        features = as_tensor(self.worlds.observations.encode(seen))
+        paid = torch.as_tensor(reward, dtype=torch.float32).expand(len(starts))
         outputs, _, memory = network.step(network.input(features, action, paid, starts), memory, starts)
         if deterministic:
             action = network.actions.best(outputs)
         else:
             action = network.actions.sample(outputs, network.log_std, torch.default_generator)
-        return network.actions.to_world(action)[0], (memory, action, paid)
+        acts = network.actions.to_world(action)
+        return np.stack(acts) if several else acts[0], (memory, action, paid)
 
     def export(self, path: str | Path) -> None:
         """Writes one step of the network as a program that PyTorch runs without keepworth.

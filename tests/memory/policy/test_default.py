@@ -582,7 +582,6 @@ def test_people_of_one_memory_may_want_different_actions(tmp_path: Path) -> None
             right += number >= 80 and action == episode.scope.user
     assert right > 70
     text = memory.search("what would you like to drink", actions=offered, user_id="tea").text
-    memory.close()
     assert "- tea: right" in text
     with Memory(tmp_path / "m.mem") as again:
         assert again.search("what would you like to drink", actions=offered, user_id="tea").text == text

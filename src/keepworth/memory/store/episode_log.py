@@ -209,8 +209,10 @@ def rewarded(store: Store, scope: Scope, target: str) -> Rewarded:
             begun = begun_as(store, scope, target)
             if begun is None:
                 raise UnknownEpisode(
-                    f"no episode or decision {target!r:.80} in this memory: take the `id` of an episode, or the `decision` of a "
-                    "logged search"
+                    "the search was not logged, so no reward reaches it: open the memory without log='off' or read_only"
+                    if target == ""
+                    else f"no episode or decision {target!r:.80} in this memory: take the `id` of an episode, or the `decision` "
+                    "of a logged search"
                 )
             home, episode, decision, person = begun.scope, target, "", begun.person
             listed = select(connection, f"{query} WHERE {IN_EPISODE} ORDER BY n", (target,))

@@ -375,7 +375,8 @@ def playing(model: Model, how: Play, *, temperature: float = 1.0, limits: Limits
         varied = context.variation
         if varied is None and how.vary is not None and context.member is not None:
             varied = how.vary(task, context.member)
-        assert isinstance(varied, Variation | None), f"vary gave {varied!r:.60}, not a Variation"
+        if not isinstance(varied, Variation | None):
+            raise TypeError(f"vary gave {varied!r:.60}, not a Variation")
         agent = how.agent(task, None if bank is None else bank.fork())
         caller = _Call(model, context, temperature, varied)
         seeing = agent if varied is None else _Seeing(agent, varied, caller)

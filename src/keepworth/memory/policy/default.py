@@ -531,9 +531,10 @@ class RewardRecord:
     def _weigh(self, ways: int = 1 + NAMED) -> _Weights:
         """Return the weights of the estimates if only the first `ways` ways of giving credit are used."""
         if ways not in self._weights:
-            taken, roles = self._action[: self._count].any(), self._roles[: self._count].any()
-            there = [bool(self._ends[self._count]), self._slates, taken, taken and len(self._acted_for) > 1, roles]
-            credits = np.array([*there[:ways], *[False] * (1 + NAMED - ways)], dtype=np.float64)
+            taken = ways > DONE and self._action[: self._count].any()
+            personal = taken and ways > PERSONAL and len(self._acted_for) > 1
+            named = ways > NAMED and self._roles[: self._count].any()
+            credits = np.array([self._ends[self._count] > 0, self._slates, taken, personal, named], dtype=np.float64)
             prior = np.concatenate([[OWN, HERE], np.kron(credits / max(1.0, credits.sum()), _PRIOR)])
             likely = prior > 0.0
             log = np.log(prior[likely]) + self._likelihood[likely]

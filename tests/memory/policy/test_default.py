@@ -583,5 +583,5 @@ def test_people_of_one_memory_may_want_different_actions(tmp_path: Path) -> None
     assert right > 70
     text = memory.search("what would you like to drink", actions=offered, user_id="tea").text
     assert "- tea: right" in text
-    with Memory(tmp_path / "m.mem") as again:
+    with Memory(tmp_path / "m.mem", encoder="hashing") as again:
         assert again.search("what would you like to drink", actions=offered, user_id="tea").text == text

@@ -209,7 +209,7 @@ def rewarded(store: Store, scope: Scope, target: str) -> Rewarded:
             begun = begun_as(store, scope, target)
             if begun is None:
                 raise UnknownEpisode(
-                    "the search was not logged, so no reward reaches it: open the memory without log='off' or read_only"
+                    "the search was not logged, so no reward reaches it: search in an episode, or open it without log='off'"
                     if target == ""
                     else f"no episode or decision {target!r:.80} in this memory: take the `id` of an episode, or the `decision` "
                     "of a logged search"

@@ -33,8 +33,8 @@ Reranker = Callable[[str, Sequence[str]], Sequence[float]]
 WORD = 0.2
 """Weight of words: a text with a word that no other text has is ranked as if its cosine were larger by this."""
 MANY = 16
-"""Number of words in a question, without function words, above which words weigh more, in proportion to its root: one vector says
-less and less of a long question."""
+"""Number of words in a question, without function words, above which words weigh more, with the root of the number: one vector
+says less and less of a long question."""
 SPARE = 20.0
 """Words weigh more, with the root of the ratio, in a question whose greatest possible BM25 score is below this times
 ln(1 + items): a short one. In chats of short turns most questions are."""

@@ -83,7 +83,7 @@ def learn(memory: Any) -> None:
 def count_memory(folder: Path) -> dict[str, dict[str, Any]]:
     """A write, a search and a reward, after rewards."""
     counted = {}
-    with Memory(folder / "journey.mem", encoder="hashing") as memory:
+    with Memory(folder / "journey.mem", encoder="hashing", seed=0) as memory:
         learn(memory)
         memory.add("Train 13 leaves at one.")
         hits = memory.search("when does train 13 leave", top_k=5)
@@ -106,7 +106,7 @@ def count_gateway(folder: Path) -> dict[str, dict[str, Any]]:
     from tests.serving.gate import Gate
     from tests.serving.scripted_upstream import Script, upstream
 
-    with Memory(folder / "gateway.mem", encoder="hashing") as memory:
+    with Memory(folder / "gateway.mem", encoder="hashing", seed=0) as memory:
         learn(memory)
     script, journey = Script(), Journey()
     journey.watch_threads()

@@ -21,6 +21,7 @@ from keepworth.control.run import CHECKPOINT, TrainedAgent, load_checkpoint, run
 from keepworth.control.settings import BONUSES, PpoSettings, SettingError
 from keepworth.control.spaces import ActionSpace, ObservationSpace
 from keepworth.control.worlds import Worlds
+from keepworth.episodes.errors import KeepworthError
 from keepworth.registry import method
 from tests.control.worlds import BOX, Numbers, Recall
 
@@ -189,14 +190,21 @@ def test_what_a_network_cannot_take_is_named_with_the_fix() -> None:
         Worlds("CartPol-v1", 1)
     with pytest.raises(UnknownWorld, match=r"needs a package.*no_package"):
         Worlds("tests/Lacking-v0", 1)
-    with pytest.raises(SettingError, match="Set chunk to 128"):
-        PpoSettings(chunk=100)
+    with pytest.raises(KeepworthError, match="step of world 0 failed: AttributeError: 'Recall'"):
+        Worlds(Recall, 1).step([0])
+    for name, bad in {"chunk": 100, "discount": 2.0, "learning_rate": -1.0}.items():
+        with pytest.raises(SettingError, match=rf"^{name} = {bad} .* Set"):
+            PpoSettings(**{name: bad})  # type: ignore[arg-type]
 
 
 def test_a_checkpoint_of_something_else_is_named_with_the_fix(tmp_path: Path) -> None:
     list(run(replace(SMALL, steps=128), tmp_path, Recall))
     with pytest.raises(CheckpointError, match="memory = 'gru', not 'lstm'"):
         list(run(replace(SMALL, memory="lstm"), tmp_path, Recall))
+    with pytest.raises(CheckpointError, match=r"world = 'Recall', not 'test_.*lambda"):
+        list(run(replace(SMALL, steps=128), tmp_path, lambda: Recall()))
+    with pytest.raises(CheckpointError, match="is a file"):
+        list(run(SMALL, tmp_path / CHECKPOINT))
     with pytest.raises(CheckpointError, match="do not fit"):
         TrainedAgent.load(tmp_path, lambda: Numbers(BOX, spaces.Discrete(2)))
     with pytest.raises(CheckpointError, match="holds no"):
@@ -209,5 +217,4 @@ def test_a_checkpoint_of_something_else_is_named_with_the_fix(tmp_path: Path) ->
 def test_the_agent_of_the_registry_beats_chance_in_its_smallest_world() -> None:
     settings = {"steps": 8192, "envs": 16, "rollout": 16, "chunk": 16, "width": 16, "learning_rate": 5e-3}
     trainer = method("control_agent", "recurrent_ppo").make(Recall, "lstm", **settings)
-    rows = list(trainer.train())
-    assert rows[-1]["recent"] > 0.5
+    assert list(trainer.train())[-1]["recent"] > 0.5

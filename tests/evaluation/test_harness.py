@@ -327,10 +327,8 @@ def test_two_who_ask_alike_leak_only_where_what_holds_the_answer_was_told_to_bot
 
 
 def test_questions_over_one_haystack_stand_together_and_count_as_one_cluster() -> None:
-    alike = tasks_of(3, alike=True)
-    assert sharing([*alike, *tasks_of(2)[1:]]) == [[0, 1, 2], [3]]
-    tagged = Task("k", "s", "q", ("a",), "token_f1", tags={"conversation": "7"})
-    assert cluster_of(tagged) == "7"
+    assert sharing([*tasks_of(3, alike=True), *tasks_of(2)[1:]]) == [[0, 1, 2], [3]]
+    assert cluster_of(Task("k", "s", "q", ("a",), "token_f1", tags={"conversation": "7"})) == "7"
     assert Shown("s0/3.0", 1.0, "x").item.rpartition("/")[0] == "s0"
 
 

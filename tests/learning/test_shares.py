@@ -92,8 +92,7 @@ def test_with_two_micro_batches_two_learners_take_the_very_step_of_one(name: str
     how: dict[str, Any] = {"token_budget": 400, "checkpointing": "off"}
     for batch in batches:
         rows = rows_of(batch, [ROLE], 0, merge=objective.aggregation_unit == "episode")
-        every = range(rows.batch.shape[0])
-        assert len(micro_batches(rows, every, PassRoom(400))) == 2
+        assert len(micro_batches(rows, range(rows.batch.shape[0]), PassRoom(400))) == 2
     alone = learned(objective, Shares(), batches, "fp32", **how)
     for thread in in_threads(2, lambda shares: learned(objective, shares, batches, "fp32", **how)):
         require_equal(thread, alone)

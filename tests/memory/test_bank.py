@@ -236,8 +236,7 @@ def test_delete_merge_link(b: Bank):
         b.add(text)
     assert b.apply(Operation(K.LINK, ("m1", "m3"), "chases")).applied
     assert b.apply(Operation(K.LINK, ("m1", "m3"), "chases")).reason == "already linked"
-    merged = b.apply(Operation(K.MERGE, ("m1", "m2"), "exactly one cat"))
-    assert merged.changed == ("m1", "m2", "m4")
+    assert b.apply(Operation(K.MERGE, ("m1", "m2"), "exactly one cat")).changed == ("m1", "m2", "m4")
     assert {b.get("m1").superseded_by, b.get("m2").superseded_by} == {"m4"}
     assert b.apply(Operation(K.DELETE, ("m4",))).applied
     assert texts(b) == ["a dog"]

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import apsw
 import numpy as np
 import pytest
 
+from keepworth.memory.errors import NotAMemoryFile
 from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import rows
@@ -104,34 +104,43 @@ DAMAGES: dict[str, Callable[[Path], None] | str] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_block_is_not_believed_and_written_again(damage: str, in_blocks: Path):
-    path = in_blocks
-    sound, how = behind_its_back(path, "SELECT * FROM blocks"), DAMAGES[damage]
+    sound, how = behind_its_back(in_blocks, "SELECT * FROM blocks"), DAMAGES[damage]
     if isinstance(how, str):
-        behind_its_back(path, f"UPDATE blocks SET {how}")
+        behind_its_back(in_blocks, f"UPDATE blocks SET {how}")
     else:
-        how(path)
+        how(in_blocks)
     for read_only in (True, False):
-        with memory(path, read_only=read_only) as m:
+        with memory(in_blocks, read_only=read_only) as m:
             if read_only:
                 assert any("table blocks" in problem for problem in check(m.store))
             assert best(m, "filler 11 thing 4") == ("filler 11 thing 4", 1.0)
             assert best(m, "filler 1090 thing 5") == ("filler 1090 thing 5", 1.0)
             assert len(m.search("filler thing", mode="dense", top_k=2000)) == 1100
-    with memory(path) as m:
+    with memory(in_blocks) as m:
         assert check(m.store) == []
     if damage != "another beginning":
-        assert behind_its_back(path, "SELECT * FROM blocks") == sound
+        assert behind_its_back(in_blocks, "SELECT * FROM blocks") == sound
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_damaged_index_of_words_is_made_anew(written: bool, in_blocks: Path):
+    damage = "DELETE FROM words_data" if written else "UPDATE words_data SET block = randomblob(9) WHERE id > 10"
+    behind_its_back(in_blocks, damage)
+    with memory(in_blocks, read_only=True) as m, pytest.raises(NotAMemoryFile, match=r"full-text index .* compact"):
+        m.search("filler 11", mode="lexical")
+    with memory(in_blocks) as m:
+        assert m.update("m12", "an otter") if written else finds(m, "filler 11 thing 4", mode="lexical")
+        assert check(m.store) == []
 
 
 def test_what_blocks_are_wrong_about_is_read_from_the_rows(in_blocks: Path):
-    path = in_blocks
-    with memory(path) as m:
+    with memory(in_blocks) as m:
         m.update("m8", "an altogether different thing")
         m.forget("m9")
         m.update("m10", status=Status.ARCHIVED)
         m.add("filler 7 thing 0 or so")
-    assert behind_its_back(path, "SELECT n FROM outdated") == [(8,), (9,), (10,)]
-    with memory(path) as m:
+    assert behind_its_back(in_blocks, "SELECT n FROM outdated") == [(8,), (9,), (10,)]
+    with memory(in_blocks) as m:
         found = {hit.id: hit for hit in m.search("filler 7 thing 0", mode="dense", top_k=2000)}
         assert len(found) == 1099
         assert found["m8"].text == "an altogether different thing"
@@ -140,9 +149,9 @@ def test_what_blocks_are_wrong_about_is_read_from_the_rows(in_blocks: Path):
         m.update("m10", status=Status.ACTIVE)
         assert best(m, "filler 9 thing 2") == ("filler 9 thing 2", 1.0)
         compact(m.store)
-        assert behind_its_back(path, "SELECT n FROM outdated") == []
+        assert behind_its_back(in_blocks, "SELECT n FROM outdated") == []
         assert check(m.store) == []
-    with memory(path) as m:
+    with memory(in_blocks) as m:
         assert best(m, "an altogether different thing") == ("an altogether different thing", 1.0)
         assert len(m.search("filler thing", mode="dense", top_k=2000)) == 1100
 
@@ -275,14 +284,9 @@ TAMPERED = {
 
 @pytest.mark.parametrize("statement", TAMPERED)
 def test_check_names_the_table_that_differs(statement: str, lived_in: Path):
-    path = lived_in
-    connection = apsw.Connection(str(path))
-    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
-    connection.execute(statement)
-    connection.close()
-    with memory(path) as m:
+    behind_its_back(lived_in, statement)
+    with memory(lived_in) as m:
         problems = check(m.store)
-    assert problems
     assert any(re.search(TAMPERED[statement], problem) for problem in problems), problems
 
 

@@ -456,8 +456,7 @@ def test_erasing_nobody_says_so_and_every_spelling_is_the_same_person(path: Path
         assert len(memory.diff(before)) == 1  # nothing was erased, so all can still be undone
         memory.add("I like milk.", user_id="Zoe\u0308")
         assert len(memory.get_all(user_id="Zo\u00eb")) == 2
-        handle = memory.within(user_id="Zoe\u0308")
-        assert len(handle.get_all(user_id="Zo\u00eb")) == 2
+        assert len(memory.within(user_id="Zoe\u0308").get_all(user_id="Zo\u00eb")) == 2
     missed = command("erase", "--file", path, "--user", "Zoe", "--yes")
     assert "was ever of user 'Zoe': nothing was erased" in " ".join(missed.output.split())
     told = json.loads(command("erase", "--file", path, "--user", "Zoe\u0308", "--yes", "--json").output)

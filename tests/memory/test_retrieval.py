@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from keepworth.episodes.errors import KeepworthError
 from keepworth.memory import errors
 from keepworth.memory.by_name import encoder
 from keepworth.memory.item import Provenance, now
@@ -65,6 +66,9 @@ def test_a_cross_encoder_decides():
     assert [hit.text for hit in hits] == TEXTS[::-1][:4]
     with pytest.raises(errors.InvalidFilter, match="gave 1 scores for 18 texts"):
         memory.search("red hat", reranker=lambda query, texts: [1.0])
+    for option in ("reranker", "fits"):
+        with pytest.raises(KeepworthError, match=f"{option} failed: TypeError: .* line"):
+            memory.search("red hat", **{option: lambda: 1})
 
 
 def test_what_is_not_yet_true_is_not_found_as_it_is_not_at_this_moment():

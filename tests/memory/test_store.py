@@ -224,8 +224,7 @@ def test_an_item_that_a_rollback_made_is_not_taken_with_an_episode_that_only_sho
     a, b = m.add("likes tea"), m.add("drinks tea")
     with m.episode() as one:
         said = one.remember("tea it is")
-    merged = m.apply(Operation(OperationKind.MERGE, (a.id, b.id), "tea it is"))
-    assert merged.item == said.id
+    assert m.apply(Operation(OperationKind.MERGE, (a.id, b.id), "tea it is")).item == said.id
     m.rollback(one.id)
     assert texts(m) == ["tea it is"]
     with m.episode() as other:

@@ -195,8 +195,7 @@ def test_a_reward_adds_no_vectors(path: Path) -> None:
         for _ in range(5):
             m.reward(m.search("filler 3", mode="dense").decision, 1.0)
         m.search("filler 3", mode="dense")
-        index = m.store.derived._dense
-        assert index._block.size == 20
+        assert m.store.derived._dense._block.size == 20
 
 
 @pytest.mark.parametrize("about", [TOPIC, {"user_id": "u1"}, {**TOPIC, "user_id": "u1"}])

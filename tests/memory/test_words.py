@@ -78,8 +78,7 @@ def crowded(m: Memory, monkeypatch) -> Memory:
 
 def test_a_query_of_common_words_only_answers_in_every_scope(crowded: Memory):
     for scope in ({}, {"user_id": "ana"}, {"user_id": "bo"}):
-        hits = crowded.search("the and of", top_k=5, mode="lexical", **scope)
-        assert len(hits) == 5, scope
+        assert len(crowded.search("the and of", top_k=5, mode="lexical", **scope)) == 5, scope
     assert {hit.item.scope.user for hit in crowded.search("of the", mode="lexical", user_id="ana")} == {"ana"}
 
 
@@ -191,8 +190,7 @@ def test_terms_that_are_remembered_or_of_one_language_give_the_same_scores(store
             asked = asked_terms(question, languages)
             frequency = {term: sum(term in terms(text) for text in stored) for term in asked}
             known = CorpusStatistics(len(stored), sum(len(terms(text)) for text in stored), frequency)
-            found = ranked.scores(texts, asked, known, only_latin(languages))
-            assert found == plainly(texts, asked, known)
+            assert ranked.scores(texts, asked, known, only_latin(languages)) == plainly(texts, asked, known)
     finally:
         index.HELD = before
 

@@ -76,8 +76,7 @@ def test_memq_credits_ancestors_by_their_shortest_distance_as_worked_by_hand() -
 def test_memq_writes_what_was_shown_as_parents_and_its_controls_do_not() -> None:
     experience = of("memq", threshold=0.0)
     met(experience, "alpha beta", "left", 1.0)
-    shown = met(experience, "alpha beta", "left", 1.0).rows
-    assert shown == [0]
+    assert met(experience, "alpha beta", "left", 1.0).rows == [0]
     assert experience.pool.items[1].metadata["parents"] == (0,)
     alone = ProvenanceQ(trace=0.0)
     alone.learn(use_of(experience, "alpha beta", [1], 1.0), experience.pool)

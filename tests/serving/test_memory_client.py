@@ -136,8 +136,7 @@ def test_one_search_is_rewarded_later_and_the_ledger_says_so(memory: Any) -> Non
     statement = memory.ledger(items=[item.id for item in items])
     assert {account.item for account in statement.accounts} == {item.id for item in items}
     assert statement.rewarded == 1
-    worth = memory.worth(hits[0].id, "plan a trip")
-    assert worth.seen == 1.0
+    assert memory.worth(hits[0].id, "plan a trip").seen == 1.0
     assert memory.rollback(rewarder="ana").cancelled >= 1
 
 

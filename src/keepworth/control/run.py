@@ -35,12 +35,17 @@ def run(settings: PpoSettings, folder: str | Path, world: MakeWorld | None = Non
     Args:
         settings: The settings of the run. To continue one, only `steps` may differ.
         folder: The folder, which is made where it does not exist.
-        world: Makes a world that has no Gymnasium id.
+        world: Makes a world that has no Gymnasium id. Its name takes the place of the id in the settings.
 
     Raises:
-        CheckpointError: The folder holds another run.
+        CheckpointError: The folder holds another run, or is a file.
     """
-    trainer, folder = Trainer(settings, world), Path(folder)
+    folder = Path(folder)
+    if folder.is_file():
+        raise CheckpointError(f"{folder} is a file.", "Give the name of a folder.")
+    if world is not None:
+        settings = replace(settings, world=getattr(world, "__qualname__", type(world).__qualname__))
+    trainer = Trainer(settings, world)
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / CHECKPOINT).exists():
         saved = load_checkpoint(folder)

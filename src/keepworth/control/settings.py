@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from keepworth.episodes.errors import KeepworthError
@@ -86,6 +87,11 @@ class PpoSettings:
         for name in ("steps", "envs", "rollout", "chunk", "epochs", "minibatches", "width", "trial"):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} = {getattr(self, name)} is less than 1.", f"Set {name} to 1 or more.")
+        for name in ("discount", "trace"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise SettingError(f"{name} = {getattr(self, name)} is not in [0, 1].", f"Set {name} to such a number.")
+        if not 0.0 < self.learning_rate < inf:
+            raise SettingError(f"learning_rate = {self.learning_rate} is not above 0.", "Set it to 1e-3, for example.")
         if self.rollout % self.chunk:
             raise SettingError(
                 f"chunk = {self.chunk} does not divide rollout = {self.rollout}.", f"Set chunk to {self.rollout}."

@@ -20,7 +20,7 @@ from keepworth.control import ladder as ladder  # registers its worlds
 from keepworth.control.errors import UnknownWorld, WorldError
 from keepworth.control.spaces import ActionSpace, Features, ObservationSpace
 from keepworth.control.trials import Trials
-from keepworth.episodes.errors import nearest
+from keepworth.episodes.errors import called_as, nearest
 from keepworth.episodes.extras import fix_for, missing
 from keepworth.episodes.user_files import signature
 
@@ -82,9 +82,9 @@ class Worlds:
 
     def reset(self) -> Features:
         """Begins all episodes, and returns the features of their first observations."""
-        return self.observations.encode(
-            [world.reset(seed=seed)[0] for world, seed in zip(self._worlds, self._seeds, strict=True)]
-        )
+        with called_as("The reset of a world"):
+            begun = [world.reset(seed=seed)[0] for world, seed in zip(self._worlds, self._seeds, strict=True)]
+        return self.observations.encode(begun)
 
     def step(self, actions: list[Any]) -> Stepped:
         """Steps every world.
@@ -99,7 +99,8 @@ class Worlds:
         finals: dict[int, Features] = {}
         returns, lengths = [], []
         for i, (world, action) in enumerate(zip(self._worlds, actions, strict=True)):
-            observation, reward, over, cut, _ = world.step(action)
+            with called_as(f"The step of world {i}"):
+                observation, reward, over, cut, _ = world.step(action)
             rewards[i] = reward
             self._returns[i] += reward
             self._lengths[i] += 1
@@ -110,7 +111,8 @@ class Worlds:
                 returns.append(float(self._returns[i]))
                 lengths.append(int(self._lengths[i]))
                 self._returns[i] = self._lengths[i] = 0
-                observation, _ = world.reset()
+                with called_as(f"The reset of world {i}"):
+                    observation, _ = world.reset()
             observations.append(observation)
         if not np.isfinite(rewards).all():
             raise WorldError(

@@ -126,6 +126,10 @@ class NotAMemoryFile(MemoryProblem):
     """The file belongs to another program, or is damaged."""
 
 
+class DamagedWords(NotAMemoryFile):
+    """The full-text index of a file is damaged. It can be made anew from the items."""
+
+
 class NothingThere(NotAMemoryFile):
     """There is no memory at this path, and none may be made."""
 

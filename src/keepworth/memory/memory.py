@@ -25,6 +25,7 @@ from keepworth.memory import by_name
 from keepworth.memory.changing import Changes
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import (
+    DamagedWords,
     InvalidFilter,
     InvalidPolicy,
     InvalidScope,
@@ -370,6 +371,16 @@ class Memory(Changes):
 
     def _find(
         self, ask: Ask, seen: Scope, request: Request, candidates: Ranked | None = None
+    ) -> tuple[list[Hit], Vectors | None, int]:
+        """Search as `_find_once` says, where the full-text index is damaged after making it anew."""
+        try:
+            return self._find_once(ask, seen, request, candidates)
+        except DamagedWords as damage:
+            self.store.database.make_words_anew(damage)
+            return self._find_once(ask, seen, request, candidates)
+
+    def _find_once(
+        self, ask: Ask, seen: Scope, request: Request, candidates: Ranked | None
     ) -> tuple[list[Hit], Vectors | None, int]:
         """Search this memory, or, where a policy has retrieved `candidates`, only apply the request's later stages to them.
 

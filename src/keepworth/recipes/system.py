@@ -201,6 +201,11 @@ class Playing:
         left_out = len(tasks) - len(sound)
         if left_out:
             self._say_left_out(split, episodes)
+        terms = {term.name for _, episode in sound for term in episode.rewards} | {EPISODE, CALLS, *system.optional}
+        if sound and step == 0 and (silent := sorted(system.metrics.keys() - terms)):
+            self.progress.note(
+                f"No answer to {split} questions has the reward terms {', '.join(silent)}, which metrics names: they count as 0."
+            )
         for term, metric in system.metrics.items():
             heard = [pair for pair in sound if term not in system.optional or not is_silent(pair[1].rewards, term)]
             if not heard:

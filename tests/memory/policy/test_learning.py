@@ -321,8 +321,7 @@ def test_candidates_of_a_policy_go_through_the_stages_of_a_search(policy: str, t
     assert [hit.id for hit in fitting] == [first]
     explained = memory.search("a torn shirt number 2", explain=True)
     assert all(hit.why.dense_rank and "shirt" in hit.why.terms for hit in explained)
-    newest = memory.search("a torn shirt number 2", half_life=30.0)
-    assert newest[0].text == "a torn shirt number 3"
+    assert memory.search("a torn shirt number 2", half_life=30.0)[0].text == "a torn shirt number 3"
     reranked = memory.search("a torn shirt", reranker=lambda _, texts: [float(text.endswith("0")) for text in texts])
     assert {hit.score for hit in reranked} <= {0.0, 1.0}
 
@@ -361,8 +360,7 @@ def test_what_a_user_s_episode_teaches_is_written_for_that_user_alone(policy: st
         assert (ana, bo)[number % 2].get_all() == before
     assert {hit.item.scope.user for hit in ana.search("a torn shirt arrived")} == {"ana"}
     assert ana.get(ana.propose(Advice("a bill", "pay the bill", do=("pay",)))).scope.user == "ana"
-    before = state(memory)
-    assert state(opened(tmp_path / "j.mem", policy)) == before
+    assert state(opened(tmp_path / "j.mem", policy)) == state(memory)
 
 
 def test_a_policy_chooses_among_what_a_search_of_a_mode_finds(tmp_path: Path) -> None:

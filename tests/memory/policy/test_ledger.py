@@ -42,8 +42,7 @@ def test_six_rows_by_hand() -> None:
     assert ledger.snips(A, P, Y) == pytest.approx(3.25 / 6.5 - 2.0 / 7)
     # With g = 0.5: 2 * 0.5, 1.25 * -0.5, -2 * 0.5, 1.25 * 0.5, -5 * -0.5, 2 * -0.5.
     assert ledger.scores(A, P, Y, 0.5) == pytest.approx([1.0, -0.625, -1.0, 0.625, 2.5, -1.0])
-    nothing = np.ones(2)
-    assert math.isnan(ledger.snips(nothing, P[:2], Y[:2]))
+    assert math.isnan(ledger.snips(np.ones(2), P[:2], Y[:2]))
 
 
 def test_the_sequence_is_as_wide_as_the_authors_compute_it() -> None:

@@ -10,14 +10,15 @@ No weight changes anywhere: what learns is which items are shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from keepworth.episodes.episode import Operation
+from keepworth.episodes.errors import called_as
 from keepworth.episodes.model import Encoder
 from keepworth.memory.item import Item, Provenance, Status, on_word_of
 from keepworth.memory.policy.admission import advice_problem
@@ -55,6 +56,10 @@ class Experience:
         # Of choices that were rewarded by themselves: the latest reward as it was given, and who gave it.
         self.alone: dict[str, tuple[float, str]] = {}
 
+    def _slot(self, slot: str) -> AbstractContextManager[None]:
+        """Return a context in which a slot is called: what it raises names the policy and the slot."""
+        return called_as(f"The {slot} of policy {self.policy.name!r}")
+
     def _embedded(self, text: str) -> Vectors:
         vector = self._cache.get(text)
         if vector is None:
@@ -79,7 +84,8 @@ class Experience:
     ) -> Query:
         """vector: of the situation, where it is known; episode: its number, where others were begun that are not finished; time:
         where it is not now."""
-        text = self.policy.keyer(goal, observation)
+        with self._slot("keyer"):
+            text = self.policy.keyer(goal, observation)
         self.pool.actions.offer(actions)
         return Query(
             text,
@@ -116,14 +122,19 @@ class Experience:
         ranks only them."""
         retrieve, items = self.policy.retriever, self.pool.items
         assert retrieve is not None
-        with self.pool.narrowed_to(admits) if narrowly and admits is not None else nullcontext():
+        with (
+            self.pool.narrowed_to(admits) if narrowly and admits is not None else nullcontext(),
+            self._slot("retriever"),
+        ):
             candidates = retrieve(query, self.pool)
         return candidates if admits is None else candidates.among(lambda row: admits(items[row]))
 
     def choose(self, query: Query, candidates: Candidates, most: int | None = None) -> Use:
         """Choose at most `most` of the candidates to show."""
-        values = self.policy.valuer.estimate(query, candidates, self.pool)
-        choice = self.policy.selector(query, candidates, values, self.pool)
+        with self._slot("valuer"):
+            values = self.policy.valuer.estimate(query, candidates, self.pool)
+        with self._slot("selector"):
+            choice = self.policy.selector(query, candidates, values, self.pool)
         if most is not None:
             choice = choice.at_most(most)
         if not query.learning:
@@ -133,7 +144,8 @@ class Experience:
 
     def present(self, use: Use) -> Presented:
         similarities = use.candidates.similarities[list(use.slate)].tolist()
-        return self.policy.presenter([self.pool.items[row] for row in use.rows], use.query, similarities)
+        with self._slot("presenter"):
+            return self.policy.presenter([self.pool.items[row] for row in use.rows], use.query, similarities)
 
     def observe(self, draft: Advice, episode: int | None = None) -> int | None:
         """Offer one item, which is trusted according to its source: an observation, or a record from elsewhere. Returns None if
@@ -162,7 +174,7 @@ class Experience:
         finished, share = self._learned(taken, outcome, per_step, by, alone)
         uses = tuple(use for use in finished.uses if use.taken and not alone)
         done = replace(finished, uses=uses, pool=self.pool, bank=bank)
-        for draft in written(self.policy.writer, done) if self.policy.writer is not None and done.uses else ():
+        for draft in self._written(done) if done.uses else ():
             # Whatever a writer says: what an episode teaches stands on the word of who rewarded it.
             if isinstance(draft, Operation):
                 assert bank is not None
@@ -172,6 +184,11 @@ class Experience:
         self._maintain(None)
         self._move_on(share)
         return finished
+
+    def _written(self, done: Finished) -> Iterator[Advice | Operation]:
+        if self.policy.writer is not None:
+            with self._slot("writer"):
+                yield from written(self.policy.writer, done)
 
     def _move_on(self, share: float) -> None:
         self.clock.go_on(share)
@@ -234,7 +251,8 @@ class Experience:
 
     def _maintain(self, use: Use | None) -> None:
         for maintain in self.policy.maintainers:
-            maintain(self.pool, self.policy.valuer, use, self.clock.now)
+            with self._slot("maintainer"):
+                maintain(self.pool, self.policy.valuer, use, self.clock.now)
 
     def restore(self, item: Item, vector: Vectors) -> int:
         """Add an item that is on file, and return its row."""
@@ -244,6 +262,7 @@ class Experience:
         return row
 
     def learn(self, use: Use) -> None:
-        self.policy.valuer.learn(use, self.pool)
+        with self._slot("valuer"):
+            self.policy.valuer.learn(use, self.pool)
         self._maintain(use)
         self.uses.append((use, use.reward))

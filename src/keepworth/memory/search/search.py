@@ -10,6 +10,7 @@ from functools import partial
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
+from keepworth.episodes.errors import called_as
 from keepworth.episodes.text import as_line, entry
 from keepworth.memory.errors import InvalidFilter, InvalidText, MemoryProblem, unknown_option
 from keepworth.memory.item import Item, ItemKind, Status, Timestamp, checked_label, compact_json, member, timestamp
@@ -636,7 +637,9 @@ class Search:
         if request.threshold is not None:
             hits = [hit for hit in hits if hit.score >= request.threshold]
         if request.fits is not None:
-            there, hits = {id(hit) for hit in hits}, list(request.fits(hits))
+            there = {id(hit) for hit in hits}
+            with called_as("fits"):
+                hits = list(request.fits(hits))
             if not {id(hit) for hit in hits} <= there:
                 raise InvalidFilter("fits gave hits that were not found: it must give some of those it was given")
         return hits
@@ -708,7 +711,8 @@ class Search:
         if reranker is None or not ranked:
             return ranked
         items = [item for id, _ in ranked if (item := fetched[id]) is not None]
-        fresh = [float(score) for score in reranker(asked.query, [item.text for item in items])]
+        with called_as("The reranker"):
+            fresh = [float(score) for score in reranker(asked.query, [item.text for item in items])]
         if len(fresh) != len(items):
             raise InvalidFilter(f"the reranker gave {len(fresh)} scores for {len(items)} texts")
         return [(items[at].id, fresh[at]) for at in sorted(range(len(items)), key=lambda at: -fresh[at])]

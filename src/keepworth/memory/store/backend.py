@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from keepworth.memory.errors import (
+    DamagedWords,
     EncoderMismatch,
     Forked,
     InvalidText,
@@ -225,6 +226,10 @@ class Backend(ABC):
             raise queued.error
         result: Result = queued.result
         return result
+
+    def make_words_anew(self, damage: DamagedWords) -> None:
+        """Make the full-text index anew from the items. Raises `damage` where that cannot be done."""
+        raise damage
 
     def _join(self, queued: QueuedWrite) -> None:
         """Wait until another thread has carried out this write, or become the leader and carry out all queued writes."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import random
 import threading
@@ -24,7 +25,7 @@ from urllib.parse import quote
 import apsw
 
 from keepworth.memory.durable_file import appearing
-from keepworth.memory.errors import Busy, Forked, NotAMemoryFile, ReadOnly, StorageFailed, StorageFull
+from keepworth.memory.errors import Busy, DamagedWords, Forked, NotAMemoryFile, ReadOnly, StorageFailed, StorageFull
 from keepworth.memory.search.index import threads
 from keepworth.memory.store import schema
 from keepworth.memory.store.backend import FORKED, Backend
@@ -367,6 +368,10 @@ class Database(Backend):
         except (apsw.ReadOnlyError, apsw.AuthError, apsw.PermissionsError) as error:
             raise ReadOnly(f"{self.path} cannot be written: check its permissions and those of its folder") from error
         except (apsw.NotADBError, apsw.CorruptError, Unreadable, UnicodeDecodeError) as error:
+            if getattr(error, "extendedresult", 0) == apsw.SQLITE_CORRUPT_VTAB:
+                raise DamagedWords(
+                    f"the full-text index of {self.path} is damaged: `keepworth memory compact` makes it anew"
+                ) from error
             raise self._damaged(error) from error
         except (apsw.BusyError, apsw.LockedError) as error:
             raise Busy(f"{self.path} was locked by another process for {self._timeout:g} s: try again") from error
@@ -388,6 +393,19 @@ class Database(Backend):
             ) from error
         except apsw.CantOpenError as error:
             raise self._not_opened(error) from error
+
+    def write(self, work: Callable[[AnyConnection], Result]) -> Result:
+        try:
+            return super().write(work)
+        except DamagedWords as damage:
+            self.make_words_anew(damage)
+            return super().write(work)
+
+    def make_words_anew(self, damage: DamagedWords) -> None:
+        if self.read_only:
+            raise damage
+        logging.getLogger("keepworth.memory").warning("the full-text index of %s is damaged and made anew", self.path)
+        super().write(schema.make_words_anew)
 
     def _damaged(self, what: object, part: str = "") -> NotAMemoryFile:
         """Note damage, after which nothing is written any more, and return the error to raise. `part` is what is damaged."""

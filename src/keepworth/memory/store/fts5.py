@@ -23,7 +23,7 @@ costs half a microsecond for each."""
 
 
 class Fts5:
-    """The full-text index in the tables that `schema.TABLES` creates."""
+    """The full-text index in the tables that `schema.WORDS` creates."""
 
     def write(self, connection: AnyConnection, rows: Sequence[tuple[int, str, str]]) -> None:
         connection.executemany("INSERT INTO words(rowid, scope, text) VALUES(?,?,?)", rows)

@@ -26,7 +26,7 @@ from collections.abc import Mapping
 
 from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.store.connection import AnyConnection, scalar
-from keepworth.memory.store.full_text import CURRENT, FULL_TEXT, SEGMENTS
+from keepworth.memory.store.full_text import CURRENT, FULL_TEXT, SEGMENTS, index_rows
 from keepworth.memory.store.rows import VECTORS
 
 APPLICATION_ID = 0x7265636C  # "recl"
@@ -91,11 +91,14 @@ CREATE TABLE decisions(n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, at TEXT N
   step INTEGER NOT NULL, kind TEXT NOT NULL, query TEXT NOT NULL, candidates TEXT NOT NULL, chosen TEXT NOT NULL,
   propensity REAL NOT NULL, policy TEXT NOT NULL, details TEXT NOT NULL DEFAULT '', vector BLOB);
 CREATE INDEX decisions_by_episode ON decisions(episode) WHERE episode <> '';
-CREATE VIRTUAL TABLE words USING fts5({FULL_TEXT});
-CREATE VIRTUAL TABLE word_counts USING fts5vocab(words, 'row');
 CREATE TABLE languages(name TEXT PRIMARY KEY) WITHOUT ROWID;
+"""
+WORDS = f"""
+CREATE VIRTUAL TABLE words USING fts5({FULL_TEXT});
+CREATE VIRTUAL TABLE IF NOT EXISTS word_counts USING fts5vocab(words, 'row');
 INSERT INTO words(words, rank) VALUES('automerge', {SEGMENTS});
 """
+"""The full-text index of files."""
 
 WHEN = "CASE WHEN event_time = '' THEN written_at ELSE event_time END"
 """SQL for the time of an item in filters: that of its event, else that of writing."""
@@ -113,10 +116,17 @@ CREATE TABLE outdated(n INTEGER PRIMARY KEY);
 
 def create(connection: AnyConnection, store_id: str) -> None:
     """Create the tables of an empty file. The caller holds a write transaction."""
-    connection.execute(TABLES + FILTERED + BLOCKS)
+    connection.execute(TABLES + WORDS + FILTERED + BLOCKS)
     connection.execute("INSERT INTO facts_of_file VALUES('store', ?)", (store_id,))
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def make_words_anew(connection: AnyConnection) -> None:
+    """Replace the full-text index of a file by one that is made from the items. The caller holds a write transaction."""
+    connection.execute("DROP TABLE words")
+    connection.execute(WORDS)
+    index_rows(connection, 0, scalar(connection, "SELECT through FROM indexed"))
 
 
 def begin_vectors(connection: AnyConnection, identity: EncoderIdentity, state: str, made: str) -> int:

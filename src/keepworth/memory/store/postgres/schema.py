@@ -55,10 +55,7 @@ CREATE FUNCTION hex(bytes bytea) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SA
 
 def statements() -> list[str]:
     """Return the SQL statements that create an empty memory, in order."""
-    listed = [part.strip() for part in in_types(f"{TABLES};{FULL_TEXT}", TYPES).split(";")]
-    plain = [
-        statement for statement in listed if statement and "fts5" not in statement and "automerge" not in statement
-    ]
+    listed = [part for part in in_types(f"{TABLES};{FULL_TEXT}", TYPES).split(";") if part.strip()]
     more = [
         "ALTER TABLE episodes ADD COLUMN rowid BIGINT NOT NULL UNIQUE",
         "CREATE INDEX scopes_by_token ON scopes USING gin (string_to_array(tokens, ' '))",
@@ -70,7 +67,7 @@ def statements() -> list[str]:
             "RETURN NEW; END $$",
             f"CREATE TRIGGER number_{table} BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION number_{table}()",
         ]
-    return [_FUNCTIONS.strip().rstrip(";"), *plain, *more]
+    return [_FUNCTIONS.strip().rstrip(";"), *listed, *more]
 
 
 def create(raw: psycopg.Connection[Any], store_id: str) -> None:

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from inspect import signature
+from inspect import Parameter, signature
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +59,14 @@ def policy(name: str = NAME, **settings: Any) -> Policy:
         InvalidPolicy: A setting does not exist, or makes no sense.
     """
     make: Callable[..., Policy] = default if name == NAME else _maker(name)
-    taken = set(signature(make).parameters)
+    taken = signature(make).parameters
     around = {key: settings.pop(key) for key in EPISODE_SETTINGS if key in settings and key not in taken}
-    for setting in settings:
+    for setting, value in settings.items():
         if setting not in taken:
             unknown = UnknownName("setting", setting, (*taken, *EPISODE_SETTINGS), f"policy {name!r}")
             raise InvalidPolicy(unknown.message, unknown.fix)
+        if fix := _number_problem(value, taken[setting]):
+            raise InvalidPolicy(f"{setting} of policy {name!r} is {value!r:.40}.", fix)
     made = make(**settings)
     if made.keeps and made.retriever is not None:
         seeing: Callable[..., Policy] = registry.part("items of the episode")
@@ -70,6 +74,16 @@ def policy(name: str = NAME, **settings: Any) -> Policy:
     if around:
         raise InvalidPolicy(f"policy {name!r} keeps no cases, so {next(iter(around))} has no effect.", "Leave it out.")
     return made
+
+
+def _number_problem(value: object, setting: Parameter) -> str:
+    """Return what to give instead of a value that is no number where a setting takes one, or ""."""
+    if setting.annotation == "float" and not (isinstance(value, Real) and math.isfinite(value)):
+        return "Give a finite number."
+    least = min(1, setting.default) if isinstance(setting.default, int) else 1
+    if setting.annotation == "int" and not (isinstance(value, Integral) and int(value) >= least):
+        return f"Give a whole number of at least {least}."
+    return ""
 
 
 FORMER = dict.fromkeys(("effect", "advantage"), "The default policy has learned to do what it did, from the same log")

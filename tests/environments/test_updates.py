@@ -27,8 +27,7 @@ def test_a_question_is_asked_only_after_old_and_new_were_read(order: str) -> Non
     assert len(read) == len(set(read))
     assert not asked & {task.rule for task in stream.held_out}
     for task in stream.held_out:
-        scene = Game(task).reset()
-        assert set(scene.right) <= set(read)
+        assert set(Game(task).reset().right) <= set(read)
     assert len(asked) > 20
 
 

@@ -100,8 +100,7 @@ VALUES, OF = [1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0], ["a", "a", "a", "b", "b", "c",
 
 def test_clusters_are_resampled_whole() -> None:
     assert cluster_sums(VALUES, OF) == ([2.0, 1.0, 1.0], [3, 2, 2])
-    each_once = estimate(VALUES, clusters=OF)
-    assert each_once.mean == pytest.approx((2 / 3 + 1 / 2 + 1 / 2) / 3)
+    assert estimate(VALUES, clusters=OF).mean == pytest.approx((2 / 3 + 1 / 2 + 1 / 2) / 3)
     pooled = pooled_estimate(VALUES, OF)
     assert (pooled.mean, pooled.n) == (4 / 7, 3)
     # By hand: sums less 4/7 of the counts are 2/7, -1/7, -1/7; their squares are 6/49; the error sqrt(6/49 / 6) / (7/3) = 3/49.

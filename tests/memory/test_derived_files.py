@@ -133,6 +133,13 @@ def test_a_damaged_index_of_words_is_made_anew(written: bool, in_blocks: Path):
         assert check(m.store) == []
 
 
+def test_a_damaged_vector_is_left_out(in_blocks: Path):
+    behind_its_back(in_blocks, "UPDATE vectors_1 SET vector = randomblob(256) WHERE n > 1090")
+    with memory(in_blocks) as m:
+        assert best(m, "filler 1085 thing 0") == ("filler 1085 thing 0", 1.0)
+        assert not {f"m{n}" for n in range(1091, 1101)}.intersection(hit.id for hit in m.search("filler", mode="dense"))
+
+
 def test_what_blocks_are_wrong_about_is_read_from_the_rows(in_blocks: Path):
     with memory(in_blocks) as m:
         m.update("m8", "an altogether different thing")

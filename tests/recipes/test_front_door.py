@@ -360,8 +360,7 @@ def test_other_packages_add_recipes_under_names_of_their_own(tmp_path: Path, mon
 def test_conversations_that_end_alike_are_told_apart() -> None:
     asked = {"role": "user", "content": "What is n?"}
     rows = [{"prompt": [{"role": "system", "content": f"n is {n}."}, asked], "n": n} for n in range(40)]
-    tasks = own_tasks(rows)
-    assert all(tasks.by_split[split] for split in SPLITS)
+    assert all(own_tasks(rows).by_split[split] for split in SPLITS)
     named = own_tasks([{**row, "split": SPLITS[n % 3]} for n, row in enumerate(rows)])
     assert len(named.by_split["test"]) == 13
 

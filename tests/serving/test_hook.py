@@ -352,8 +352,7 @@ def test_the_settings_that_are_printed_run_this_program_at_known_events(host: st
         assert handler["type"] == "command"
         at_end = {"gemini-cli": 10_000, "codex": 3}.get(host, 10)  # Codex gives no more, and says so
         assert handler["timeout"] == (at_end if name == "SessionEnd" else 10_000 if host == "gemini-cli" else 10)
-        words = shlex.split(handler["command"])
-        assert words[-3:] == ["--user", "ana b", name]
+        assert shlex.split(handler["command"])[-3:] == ["--user", "ana b", name]
         if (host, name) == ("claude-code", "Stop"):
             done = subprocess.run(handler["command"], shell=True, capture_output=True, input=b"{}", timeout=300)
             assert (done.returncode, done.stdout) == (0, b"")

@@ -123,8 +123,7 @@ def test_an_episode_is_recorded_rewarded_and_undone(memory: Any) -> None:
     assert hits.decision == record.decisions[0].id
     assert memory.episodes() == [episode.id]
     assert memory.pending() == []
-    undone = memory.rollback(episode.id)
-    assert written.id in undone.changed
+    assert written.id in memory.rollback(episode.id).changed
     assert memory.get(shown.id).values.credited == 0
     assert memory.search("holding the button helped", mode="lexical", kinds=["fact"])[0].id == shown.id
 

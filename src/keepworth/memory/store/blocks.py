@@ -7,6 +7,7 @@ they are read from their rows. A block whose checksum does not match its content
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from keepworth.episodes.arrays import Numbers, Vectors
 
+_LOG = logging.getLogger("keepworth.memory")
 ITEMS = 1024
 """Number of items with vectors in a block."""
 CHECK_EVERY = 256
@@ -33,6 +35,8 @@ WORN = 256
 """Number of outdated items in a block from which on it is written again."""
 BOUNDED = {"mmap_size": 0, "cache_size": -4000}
 """Settings of SQLite while vectors are read, so that this process does not hold them in its cache a second time."""
+LONGEST = 1.002
+"""The largest squared length of a sound vector, which has the length 1 but for rounding."""
 Range = tuple[int, int]
 """A range of item numbers: those above the first number, up to and including the second."""
 Part = tuple[Range | None, int]
@@ -77,7 +81,7 @@ def write_block(connection: AnyConnection, set_id: int, span: Range) -> None:
     made, dimension = first(connection, "SELECT made, dimension FROM vector_sets WHERE id = ?", (set_id,))
     listed = _current(connection, set_id, "v.n > ? AND v.n <= ?", span).fetchall()
     sizes = [len(vector) // (4 * dimension) for _, _, vector in listed]
-    matrix = np.frombuffer(b"".join(vector for _, _, vector in listed), "<f4").reshape(-1, dimension)
+    matrix = _sound(np.frombuffer(b"".join(vector for _, _, vector in listed), "<f4").reshape(-1, dimension))
     ids = np.repeat(np.array([n for n, _, _ in listed], "<i8"), sizes)
     homes = np.repeat(np.array([scope for _, scope, _ in listed], "<i4"), sizes)
     checksum = _checksum((set_id, made, *span), matrix, ids, homes)
@@ -178,8 +182,17 @@ def append_rows(block: Block, connection: AnyConnection, set_id: int, which: str
             matrices = [rows.to_vectors(vector, block.matrix.shape[1]) for _, _, vector in part]
         sizes = [len(matrix) for matrix in matrices]
         ids, homes = (np.repeat([row[column] for row in part], sizes) for column in (0, 1))
-        block.append(ids, homes, np.concatenate(matrices))
+        block.append(ids, homes, _sound(np.concatenate(matrices)))
     return block.size - before
+
+
+def _sound(matrix: Vectors) -> Vectors:
+    """Return stored vectors with zeros, which match nothing, in place of those that are damaged: longer than 1, or not finite."""
+    sound = np.einsum("ij,ij->i", matrix, matrix) <= LONGEST
+    if sound.all():
+        return matrix
+    _LOG.warning("%d vectors are damaged and left out of searches: `keepworth memory check` names them", (~sound).sum())
+    return np.where(sound[:, None], matrix, np.float32(0.0))
 
 
 def _append_body(connection: AnyConnection, block: Block, stamp: tuple[Any, ...], size: Any, checksum: Any) -> bool:

@@ -105,8 +105,7 @@ def test_a_folder_that_holds_the_sets_will_do(tmp_path: Path) -> None:
 
 def test_every_labelled_stream_says_what_it_lacks() -> None:
     for name, (of, _) in LABELLED.items():
-        lacks = missing(name)
-        assert (lacks is None) == (not LABEL_SETS[of].folder), name
+        assert (missing(name) is None) == (not LABEL_SETS[of].folder), name
 
 
 def test_missing_or_foreign_data_is_named(tmp_path: Path) -> None:

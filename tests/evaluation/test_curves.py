@@ -55,8 +55,7 @@ def test_a_total_that_is_one_of_its_terms_does_not_lie_under_it() -> None:
 
 def test_an_arm_keeps_its_colour_whatever_else_is_drawn() -> None:
     assert colour_indices(["something", "trained", "else"])[1] == colour_indices(["trained"])[0]
-    together = colour_indices(["a", "trained", "b", "untrained", "c"])
-    assert len(set(together)) == 5
+    assert len(set(colour_indices(["a", "trained", "b", "untrained", "c"]))) == 5
     assert len(colour_indices([str(index) for index in range(30)])) == 30
     assert len(PALETTE) == len(PALETTE_DARK)
 

@@ -119,8 +119,7 @@ import sys
 from keepworth.memory.memory import Memory
 m = Memory(sys.argv[1], encoder=None, read_only=True)
 for n in range(int(sys.argv[3])):
-    hits = m.search("writer line", top_k=3)
-    assert all("line" in hit.text for hit in hits)
+    assert all("line" in hit.text for hit in m.search("writer line", top_k=3))
 """
 
 

@@ -173,8 +173,7 @@ def test_step_rewards_credit_single_choices(tmp_path: Path) -> None:
         episode.reward(0.0)
     assert [reward for _, reward in memory.learning.experience.uses] == [1.0, 0.0]
     memory.close()
-    again = opened(tmp_path / "j.mem", "memrl")
-    assert [reward for _, reward in again.learning.experience.uses] == [1.0, 0.0]
+    assert [reward for _, reward in opened(tmp_path / "j.mem", "memrl").learning.experience.uses] == [1.0, 0.0]
 
 
 def test_a_source_can_be_rolled_back_with_what_was_learned_from_it(path: Path) -> None:

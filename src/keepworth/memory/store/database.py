@@ -31,6 +31,7 @@ from keepworth.memory.store import schema
 from keepworth.memory.store.backend import FORKED, Backend
 from keepworth.memory.store.connection import scalar, select
 from keepworth.memory.store.fts5 import Fts5
+from keepworth.memory.store.full_text import make_anew
 from keepworth.memory.store.rows import Unreadable
 
 if TYPE_CHECKING:
@@ -405,7 +406,7 @@ class Database(Backend):
         if self.read_only:
             raise damage
         logging.getLogger("keepworth.memory").warning("the full-text index of %s is damaged and made anew", self.path)
-        super().write(schema.make_words_anew)
+        super().write(make_anew)
 
     def _damaged(self, what: object, part: str = "") -> NotAMemoryFile:
         """Note damage, after which nothing is written any more, and return the error to raise. `part` is what is damaged."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
-from keepworth.memory.store.full_text import CURRENT, FULL_TEXT, TOKENS, WHOLE_TEXT
+from keepworth.memory.store.full_text import CURRENT, FULL_TEXT, SEGMENTS, TOKENS, WHOLE_TEXT
 
 if TYPE_CHECKING:
     from keepworth.memory.search.columns import Mask
@@ -22,14 +22,25 @@ LEFT_OUT = 2000
 costs half a microsecond for each."""
 
 
+WORDS = f"""
+CREATE VIRTUAL TABLE words USING fts5({FULL_TEXT});
+CREATE VIRTUAL TABLE IF NOT EXISTS word_counts USING fts5vocab(words, 'row');
+INSERT INTO words(words, rank) VALUES('automerge', {SEGMENTS});
+"""
+"""The full-text index of files."""
+
+
 class Fts5:
-    """The full-text index in the tables that `schema.WORDS` creates."""
+    """The full-text index in the tables that `WORDS` creates."""
 
     def write(self, connection: AnyConnection, rows: Sequence[tuple[int, str, str]]) -> None:
         connection.executemany("INSERT INTO words(rowid, scope, text) VALUES(?,?,?)", rows)
 
     def remove(self, connection: AnyConnection, numbers: Sequence[int]) -> None:
         connection.executemany("DELETE FROM words WHERE rowid = ?", [(n,) for n in numbers])
+
+    def clear(self, connection: AnyConnection) -> None:
+        connection.execute(f"DROP TABLE words; {WORDS}")
 
     def tidy(self, connection: AnyConnection) -> None:
         # Deleted rows leave their words in the index until its segments are merged.

@@ -17,7 +17,7 @@ from keepworth.memory.store import blocks, rows, schema
 from keepworth.memory.store.checks import check as check
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.decision_log import shorten
-from keepworth.memory.store.full_text import CURRENT, index_rows
+from keepworth.memory.store.full_text import CURRENT, make_anew
 from keepworth.memory.store.purge import finish
 from keepworth.memory.store.rows import VECTORS
 
@@ -86,15 +86,12 @@ def statistics(store: Store) -> Statistics:
 def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, int]:
     """Free space without changing what the memory says, and return its size in bytes before and after.
 
-    Merge the full-text index, drop vectors that no undo needs, rewrite blocks with outdated items, and pack the file. With
+    Make the full-text index anew, drop vectors that no undo needs, rewrite blocks with outdated items, and pack the file. With
     `keep_decisions`, also drop the candidates of all but the newest so many decisions."""
     before = store.database.size()
 
     def work(connection: AnyConnection) -> None:
-        since, through = first(connection, "SELECT through, (SELECT max(seq) FROM events) FROM indexed")
-        if through is not None:
-            index_rows(connection, since, through)
-        connection.full_text.tidy(connection)
+        make_anew(connection)
         blocks.write_again(connection)
         connection.execute("DELETE FROM former_vectors WHERE set_id NOT IN (SELECT id FROM vector_sets)")
         if keep_decisions is not None:

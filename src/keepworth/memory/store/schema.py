@@ -26,7 +26,8 @@ from collections.abc import Mapping
 
 from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.store.connection import AnyConnection, scalar
-from keepworth.memory.store.full_text import CURRENT, FULL_TEXT, SEGMENTS, index_rows
+from keepworth.memory.store.fts5 import WORDS
+from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.store.rows import VECTORS
 
 APPLICATION_ID = 0x7265636C  # "recl"
@@ -93,12 +94,6 @@ CREATE TABLE decisions(n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, at TEXT N
 CREATE INDEX decisions_by_episode ON decisions(episode) WHERE episode <> '';
 CREATE TABLE languages(name TEXT PRIMARY KEY) WITHOUT ROWID;
 """
-WORDS = f"""
-CREATE VIRTUAL TABLE words USING fts5({FULL_TEXT});
-CREATE VIRTUAL TABLE IF NOT EXISTS word_counts USING fts5vocab(words, 'row');
-INSERT INTO words(words, rank) VALUES('automerge', {SEGMENTS});
-"""
-"""The full-text index of files."""
 
 WHEN = "CASE WHEN event_time = '' THEN written_at ELSE event_time END"
 """SQL for the time of an item in filters: that of its event, else that of writing."""
@@ -120,13 +115,6 @@ def create(connection: AnyConnection, store_id: str) -> None:
     connection.execute("INSERT INTO facts_of_file VALUES('store', ?)", (store_id,))
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
-
-
-def make_words_anew(connection: AnyConnection) -> None:
-    """Replace the full-text index of a file by one that is made from the items. The caller holds a write transaction."""
-    connection.execute("DROP TABLE words")
-    connection.execute(WORDS)
-    index_rows(connection, 0, scalar(connection, "SELECT through FROM indexed"))
 
 
 def begin_vectors(connection: AnyConnection, identity: EncoderIdentity, state: str, made: str) -> int:

@@ -189,8 +189,7 @@ def test_the_encoder_learns_which_action_was_taken() -> None:
 
 @pytest.mark.parametrize("kind", ["e3b", "noveld", "both"])
 def test_returns_are_those_of_the_world_and_rewards_have_the_bonus(kind: str) -> None:
-    trainer = Trainer(replace(SMALL, steps=1024, bonus=kind, bonus_weight=10.0), Recall)
-    row = trainer.update()
+    row = Trainer(replace(SMALL, steps=1024, bonus=kind, bonus_weight=10.0), Recall).update()
     assert abs(float(row["return"] or 0.0)) <= 1.0
     assert float(row["bonus"] or 0.0) > 0.0
 

@@ -159,8 +159,7 @@ def test_a_trial_has_one_task_and_says_where_its_episodes_begin() -> None:
 @pytest.mark.parametrize(("memory", "least", "most"), [("trmrl", 1.4, 1.5), ("mlp", 0.85, 1.15)])
 def test_what_the_first_episode_found_out_pays_in_the_second(memory: str, least: float, most: float) -> None:
     settings = {"steps": 20_480, "envs": 16, "rollout": 32, "chunk": 32, "width": 16, "learning_rate": 3e-3}
-    trainer = method("control_agent", "trmrl_ppo").make(Guess, memory, **settings)
-    rows = list(trainer.train())
+    rows = list(method("control_agent", "trmrl_ppo").make(Guess, memory, **settings).train())
     assert least <= np.mean([row["return"] for row in rows[-5:]]) <= most + 0.1
     assert rows[-1]["length"] == 4
 

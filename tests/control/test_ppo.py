@@ -40,8 +40,7 @@ def test_memory_learns_to_recall_and_its_absence_stays_at_chance() -> None:
     scores = {}
     for memory in ("gru", "mlp"):
         settings = replace(SMALL, memory=memory, steps=12_288, envs=16, learning_rate=5e-3)
-        trainer = Trainer(settings, Recall)
-        rows = list(trainer.train())
+        rows = list(Trainer(settings, Recall).train())
         scores[memory] = np.mean([row["return"] for row in rows[-10:]])
     assert scores["gru"] > 0.9
     assert abs(scores["mlp"]) < 0.25

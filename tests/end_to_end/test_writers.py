@@ -81,8 +81,7 @@ def played(made: Any) -> list[str]:
 def test_the_default_policy_learns_as_much_with_a_writer_of_its_own() -> None:
     learned = []
     for writer in (None, Manager(lambda states: ["DELETE 7"] * len(states))):
-        made = partial(replace, policy("default"), writer=writer)
-        memory = opened(policy=made, seed=1)
+        memory = opened(policy=partial(replace, policy("default"), writer=writer), seed=1)
         there = memory.add("Ana lives in Oslo.")
         for _ in range(20):
             with memory.episode("where does Ana live?") as episode:

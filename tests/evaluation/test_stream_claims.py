@@ -41,8 +41,7 @@ def test_rivals_are_all_arms_that_learn_and_are_not_ours() -> None:
 
 
 def test_the_best_rival_is_found_and_a_lead_is_one_over_all() -> None:
-    found = said(12)
-    stream, frozen = found["best_rival"]
+    stream, frozen = said(12)["best_rival"]
     assert (stream["measure"], frozen["measure"]) == ("stream", "frozen")
     assert stream["rival"] == "kernel-mean"
     assert stream["verdict"] == "behind"

@@ -24,9 +24,12 @@ from keepworth.learning.mixture import Falling, Imitation, MixedLoss, OtherLoss,
 from keepworth.learning.objective.parts import Mixed, ObjectiveError
 from keepworth.learning.objective.presets import preset, varied
 from keepworth.learning.rows import Texts
+from keepworth.learning.watch.progress import Progress
+from keepworth.methods.recipes import strings
 from keepworth.methods.recipes.dart import SuccessPool
 from keepworth.methods.recipes.datamind import Demonstrations
 from keepworth.models.inprocess import InProcessModel
+from keepworth.recipes.hooks import Hooks
 from keepworth.rollouts.driver import Play, Variation, playing
 from tests.episode_of import call_of, episode_of
 from tests.learning.letters import Letters, settings, train_letters, trained
@@ -231,6 +234,23 @@ def test_a_source_that_is_empty_is_an_error_before_the_first_step() -> None:
     silent.name, silent.share, silent.replays = "silent", 0.5, False
     with pytest.raises(KeepworthError, match="'silent' is empty"):
         Sources([silent], tiny_model(hidden=16)).mix(groups("x"), 0)
+
+
+MIXTURE = MixedLoss((Imitation("experts", 0.5),))
+WITHOUT_EFFECT: dict[str, Hooks] = {
+    "no source 'experts'": Hooks(mixture=MIXTURE),
+    "imitated and has no share": Hooks(sources=(Demonstrations(groups, 0.0, name="experts"),), mixture=MIXTURE),
+    "services and no later reward": Hooks(services={"judge": None}),  # type: ignore[dict-item]
+    "vary has no effect": Hooks(group_rollout=lambda *given: None),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("says", WITHOUT_EFFECT)
+def test_a_hook_without_effect_is_refused_before_a_model_is_loaded(says: str) -> None:
+    made = strings.system(strings.Config(model="none"))
+    made = replace(made, hooks=WITHOUT_EFFECT[says], play=replace(made.play, vary=lambda task, member: None))
+    with pytest.raises(KeepworthError, match=says):
+        made.learn(strings.Config(model="none"), None, Progress())  # type: ignore[arg-type]
 
 
 def test_a_pool_keeps_the_newest_successes_of_a_task_and_forgets_old_ones() -> None:

@@ -242,8 +242,7 @@ def whole_life(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with m.episode(user_id="ana", task="dinner") as episode:
             episode.search("filler thing", top_k=3)
             episode.reward(1.0)
-        hits = m.search("filler 5", user_id="ana", top_k=2)
-        m.reward(hits.decision, 0.5)
+        m.reward(m.search("filler 5", user_id="ana", top_k=2).decision, 0.5)
         with m.episode(user_id="ana") as episode:
             episode.remember("never was")
         m.rollback(episode.id)

@@ -180,8 +180,7 @@ def test_rollback_by_source_and_of_values():
     m = memory()
     item = m.add("cats purr", source="web")
     m.add("dogs bark", source="user")
-    hits = m.search("cats purr", top_k=1)
-    m.reward(hits.decision, 1.0)
+    m.reward(m.search("cats purr", top_k=1).decision, 1.0)
     with m.episode() as episode:
         episode.search("cats purr", top_k=1)
         episode.reward(0.0)

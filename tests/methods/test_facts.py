@@ -37,8 +37,7 @@ def test_what_counts_as_a_fact(text: str, expected: list[str]) -> None:
 
 def test_only_the_user_states_facts_and_places_are_kept() -> None:
     turns = (Turn("assistant", "I moved to Oslo last week.", 0), Turn("user", "My cat is Pepper.", 1))
-    session = Session("s9", "2023-05-20T02:21", turns)
-    (fact,) = facts_of([session])
+    (fact,) = facts_of([Session("s9", "2023-05-20T02:21", turns)])
     assert fact == Fact("My cat is Pepper.", "s9", "2023-05-20T02:21", 1, 0)
 
 

@@ -151,8 +151,7 @@ def test_what_is_cited_in_live_use_comes_first_and_its_choices_have_exact_propen
     memory, ids = lived(tmp_path / "a.mem")
     with memory:
         assert first_of(memory)[0] == ids[3]
-        episode = memory.episode("which line is it")
-        hits = episode.search()
+        hits = memory.episode("which line is it").search()
         reranker = reranker_of(memory)
         vectors = memory.store.encode(["which line is it", *LINES])
         query, *items = (np.frombuffer(vector, np.float32).astype(np.float64) for vector in vectors.values())

@@ -461,8 +461,7 @@ def test_texts_are_played_as_they_are_and_a_door_is_chosen_by_its_number() -> No
     make = text_worlds(tasks, done, 64, 2)
     first, second = make(), make()
     for world, number, wrong in ((first, 0, 0), (second, 1, 1), (first, 2, 0), (second, 0, 1)):
-        task = tasks[number]
-        scenes = scenes_of(task)
+        scenes = scenes_of(tasks[number])
         seen, _ = world.reset()
         for scene in scenes:
             assert np.array_equal(seen, HashedWords(64).encode([scene.text])[0])

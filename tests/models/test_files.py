@@ -247,8 +247,7 @@ def test_two_processes_at_once_download_once(index: Any, tmp_path: Path) -> None
     ],
 )
 def test_a_damaged_cache_is_an_error_with_its_fix(without_pip: list[str], damage: Any, said: str) -> None:
-    folder = files.fetch("tiny")
-    damage(folder)
+    damage(files.fetch("tiny"))
     assert files.status_of("tiny").detail.startswith(said)
     with pytest.raises(CorruptModel, match=r"keepworth models fetch tiny --force") as damaged:
         files.path_of("tiny")

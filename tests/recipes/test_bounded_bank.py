@@ -166,8 +166,7 @@ def test_shares_sum_to_the_reward(bank: Any, answer: float, attributed: float, u
 
 
 def test_streams_of_a_stage_have_its_length_and_no_fact_of_another_split() -> None:
-    config = memory_r2.Config(**{**TINY, **LOCAL})
-    streams = WriterStreams(config)
+    streams = WriterStreams(memory_r2.Config(**{**TINY, **LOCAL}))
     assert [len(streams.drawn(group).facts) for group in range(4)] == [4, 4, 6, 6]
     tested = {fact.statement for split in ("dev", "test") for each in streams.held_out(split) for fact in each.facts}
     assert not tested & set(streams.statements())

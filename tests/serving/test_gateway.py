@@ -43,8 +43,7 @@ def used_tool(answer: str) -> list[dict[str, Any]]:
 
 def test_what_was_said_in_one_conversation_is_in_the_bytes_of_the_next(gate: Gate) -> None:
     stated, asked = user("I am allergic to peanuts."), user("What may I not eat, peanuts?")
-    first = gate.ask(stated, user="ana")
-    assert first.json()["choices"][0]["message"]["content"] == "Noted."
+    assert gate.ask(stated, user="ana").json()["choices"][0]["message"]["content"] == "Noted."
     assert gate.script.sent[0].messages == [stated], "there was nothing to recall"
     assert gate.noted() == ["I am allergic to peanuts."]
     second = gate.ask({"role": "system", "content": "Be brief."}, asked, user="ana")

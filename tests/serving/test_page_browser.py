@@ -292,8 +292,7 @@ def test_the_first_steps_are_told(chromium: Any, tmp_path: Path) -> None:
         assert "No rewards yet" in text(visit)
         memory = server.memories.of(Access("test")).memory
         memory.add_many(["To reset the router hold the button.", "To reset the router pull the plug."])
-        hits = memory.search("how do I reset the router", top_k=1)
-        memory.reward(hits.decision, 1.0)
+        memory.reward(memory.search("how do I reset the router", top_k=1).decision, 1.0)
         for each in (visit, bound):
             said = text(each)
             assert "Put something in" not in said

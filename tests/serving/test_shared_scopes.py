@@ -192,8 +192,7 @@ def test_recall_sees_both_and_writes_go_to_ones_own_unless_the_team_is_named(ser
     assert texts(bo.search("deploy")) == texts(bo.get_all()) == {ours.text}
     assert texts(cy.search("deploy")) == texts(cy.get_all()) == set()
     with bo.episode("deploy") as live:
-        found = live.search()
-        assert texts(found) == {ours.text}
+        assert texts(live.search()) == {ours.text}
         live.reward(1.0)
     with pytest.raises(SharedReadOnly, match="reading alone"):
         bo.update(ours.id, "We deploy on Monday")

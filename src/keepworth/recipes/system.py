@@ -108,6 +108,8 @@ class System:
         """Trains and measures: see `recipe.Trainable`."""
         from keepworth.recipes.training import finish, train_role
 
+        if self.hooks.group_rollout is not None and self.play.vary is not None:
+            raise KeepworthError("vary has no effect on members that a group_rollout makes.", "Leave one of them out.")
         remark = train_role(
             settings,
             run,

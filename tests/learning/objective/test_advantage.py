@@ -385,8 +385,7 @@ def test_local_and_global_branches_are_compared_and_averaged_apart() -> None:
     lp = torch.zeros(5, 1, dtype=torch.float64, requires_grad=True)
     value, _ = loss(objective, lp, None, estimate[:, None], batch, denominators(batch, objective))
     (grad,) = torch.autograd.grad(value, lp)
-    divisor = tensor(2.0, 2.0, 1.5, 1.5, 1.5)
-    torch.testing.assert_close(grad[:, 0], -estimate / divisor)
+    torch.testing.assert_close(grad[:, 0], -estimate / tensor(2.0, 2.0, 1.5, 1.5, 1.5))
     with pytest.raises(ValueError, match=r"Batch\.branch"):
         denominators(bandit_batch(rewards, group), objective)
 

@@ -100,8 +100,7 @@ def test_sequence_ratio() -> None:
     got = policy_loss.log_ratio(lp, zeros, batch, parts.Sequence())
     torch.testing.assert_close(got.detach()[0], doubles([0.3, 0.3, 0.0]))
     (grad,) = torch.autograd.grad(got[0, 0].exp(), lp)
-    expected = doubles([[math.exp(0.3) / 2] * 2 + [0.0], [0.0] * 3])
-    torch.testing.assert_close(grad, expected)
+    torch.testing.assert_close(grad, doubles([[math.exp(0.3) / 2] * 2 + [0.0], [0.0] * 3]))
     both = policy_loss.log_ratio(lp, zeros, batch, parts.Sequence(unit="episode"))
     torch.testing.assert_close(both.detach()[1, 0], torch.tensor(0.9 / 5, dtype=torch.float64))
 
@@ -124,8 +123,7 @@ def test_token_corrections() -> None:
 
 
 def test_sequence_corrections() -> None:
-    log_rho = [[0.1] * 4, [1.0, 1.0, 1.0, 0.0]]
-    weight, _ = _correction(SequenceTruncate(8.0), log_rho)
+    weight, _ = _correction(SequenceTruncate(8.0), [[0.1] * 4, [1.0, 1.0, 1.0, 0.0]])
     assert weight[:, 0].tolist() == pytest.approx([math.exp(0.4), 8.0])
 
 

@@ -106,8 +106,7 @@ def test_a_reward_the_file_refuses_leaves_memory_as_the_file_says(path: Path, mo
 def test_the_engine_knows_what_was_decided_rewarded_and_written(tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem", "exprag")
     play(memory, "a torn shirt arrived", "refund", 1.0)
-    name = play(memory, "a torn shirt arrived again", "refund", 1.0)
-    record = memory.episode_record(name)
+    record = memory.episode_record(play(memory, "a torn shirt arrived again", "refund", 1.0))
     assert [term.value for term in record.rewards] == [1.0]
     assert record.decisions[0].propensity == 1.0
     (shown,) = record.decisions[0].chosen

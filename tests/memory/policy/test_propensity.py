@@ -29,8 +29,7 @@ def test_plackett_luce_by_hand() -> None:
 
 def test_gumbel_top_k_has_its_stated_probability_in_100000_draws() -> None:
     scores = np.array([0.3, -1.0, 1.2, 0.0])
-    generator = np.random.default_rng(1)
-    noisy = scores + generator.gumbel(size=(DRAWS, 4))
+    noisy = scores + np.random.default_rng(1).gumbel(size=(DRAWS, 4))
     seen = Counter(map(tuple, np.argsort(-noisy, axis=1)[:, :3].tolist()))
     for slate in permutations(range(4), 3):
         assert agrees(seen[slate], plackett_luce(scores, slate)), slate

@@ -165,6 +165,7 @@ def test_percents_that_stand_for_nothing_leave_a_page(visit: Visit, behind: str)
     visit.page.goto("about:blank")
     visit.page.goto(f"{visit.served.server.url}/{behind}")
     visit.page.wait_for_selector("main h1, main .problem, main input")
+    visit.page.wait_for_load_state("networkidle")
     visit.said.clear()  # the browser says itself that there is no such item
 
 

@@ -372,7 +372,7 @@ class Memory(Changes):
     def _find(
         self, ask: Ask, seen: Scope, request: Request, candidates: Ranked | None = None
     ) -> tuple[list[Hit], Vectors | None, int]:
-        """Search as `_find_once` says, where the full-text index is damaged after making it anew."""
+        """Search as `_find_once` does. A damaged full-text index is made anew."""
         try:
             return self._find_once(ask, seen, request, candidates)
         except DamagedWords as damage:

@@ -206,7 +206,7 @@ class Playing:
         terms = {term.name for _, episode in sound for term in episode.rewards} | {EPISODE, CALLS, *system.optional}
         if sound and step == 0 and (silent := sorted(system.metrics.keys() - terms)):
             self.progress.note(
-                f"No answer to {split} questions has the reward terms {', '.join(silent)}, which metrics names: they count as 0."
+                f"metrics has reward terms that no answer to {split} questions got: {', '.join(silent)}. They count as 0."
             )
         for term, metric in system.metrics.items():
             heard = [pair for pair in sound if term not in system.optional or not is_silent(pair[1].rewards, term)]

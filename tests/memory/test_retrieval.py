@@ -66,7 +66,7 @@ def test_a_cross_encoder_decides():
     assert [hit.text for hit in hits] == TEXTS[::-1][:4]
     with pytest.raises(errors.InvalidFilter, match="gave 1 scores for 18 texts"):
         memory.search("red hat", reranker=lambda query, texts: [1.0])
-    for option in ("reranker", "fits"):
+    for option in ("reranker", "fits", "where"):
         with pytest.raises(KeepworthError, match=f"{option} failed: TypeError: .* line"):
             memory.search("red hat", **{option: lambda: 1})
 

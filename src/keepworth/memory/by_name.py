@@ -78,10 +78,10 @@ def policy(name: str = NAME, **settings: Any) -> Policy:
 
 def _number_problem(value: object, setting: Parameter) -> str:
     """Return what to give instead of a value that is no number where a setting takes one, or ""."""
-    if setting.annotation == "float" and not (isinstance(value, Real) and math.isfinite(value)):
+    if setting.annotation in ("float", float) and not (isinstance(value, Real) and math.isfinite(value)):
         return "Give a finite number."
     least = min(1, setting.default) if isinstance(setting.default, int) else 1
-    if setting.annotation == "int" and not (isinstance(value, Integral) and int(value) >= least):
+    if setting.annotation in ("int", int) and not (isinstance(value, Integral) and int(value) >= least):
         return f"Give a whole number of at least {least}."
     return ""
 

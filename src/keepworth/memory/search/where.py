@@ -19,6 +19,7 @@ from functools import partial
 from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Any
 
+from keepworth.episodes.errors import called_as
 from keepworth.memory.errors import InvalidFilter
 
 if TYPE_CHECKING:
@@ -133,7 +134,11 @@ class Filter:
     but: frozenset[str] = frozenset()
 
     def __call__(self, item: Item) -> bool:
-        return self.meets(item.metadata) and (self.function is None or self.function(item))
+        admitted = self.meets(item.metadata)
+        if self.function is None or not admitted:
+            return admitted
+        with called_as("The function of where"):
+            return self.function(item)
 
     def meets(self, metadata: Mapping[str, Any]) -> bool:
         """Return whether metadata, or a dictionary like them, meet the conditions of `tree`."""

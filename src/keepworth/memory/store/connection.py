@@ -33,9 +33,6 @@ class FullText(Protocol):
     def remove(self, connection: AnyConnection, numbers: Sequence[int]) -> None:
         """Remove these rows from the index."""
 
-    def clear(self, connection: AnyConnection) -> None:
-        """Remove all rows from the index, also where it is damaged."""
-
     def tidy(self, connection: AnyConnection) -> None:
         """Pack the index, so that nothing of removed rows is left in it."""
 

@@ -30,8 +30,7 @@ from keepworth.memory.search.index import threads
 from keepworth.memory.store import schema
 from keepworth.memory.store.backend import FORKED, Backend
 from keepworth.memory.store.connection import scalar, select
-from keepworth.memory.store.fts5 import Fts5
-from keepworth.memory.store.full_text import make_anew
+from keepworth.memory.store.fts5 import Fts5, make_anew
 from keepworth.memory.store.rows import Unreadable
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 
 from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
-from keepworth.memory.store.full_text import CURRENT, FULL_TEXT, SEGMENTS, TOKENS, WHOLE_TEXT
+from keepworth.memory.store.full_text import CURRENT, FULL_TEXT, SEGMENTS, TOKENS, WHOLE_TEXT, index_rows
 
 if TYPE_CHECKING:
     from keepworth.memory.search.columns import Mask
@@ -30,6 +30,12 @@ INSERT INTO words(words, rank) VALUES('automerge', {SEGMENTS});
 """The full-text index of files."""
 
 
+def make_anew(connection: AnyConnection) -> None:
+    """Make the full-text index of a file anew from all current items."""
+    connection.execute(f"DROP TABLE words; {WORDS}")
+    index_rows(connection, 0, scalar(connection, "SELECT coalesce(max(seq), 0) FROM events"))
+
+
 class Fts5:
     """The full-text index in the tables that `WORDS` creates."""
 
@@ -38,9 +44,6 @@ class Fts5:
 
     def remove(self, connection: AnyConnection, numbers: Sequence[int]) -> None:
         connection.executemany("DELETE FROM words WHERE rowid = ?", [(n,) for n in numbers])
-
-    def clear(self, connection: AnyConnection) -> None:
-        connection.execute(f"DROP TABLE words; {WORDS}")
 
     def tidy(self, connection: AnyConnection) -> None:
         # Deleted rows leave their words in the index until its segments are merged.

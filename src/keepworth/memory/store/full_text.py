@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from keepworth.memory.search.terms import terms_of_many
-from keepworth.memory.store.connection import AnyConnection, scalar
+from keepworth.memory.store.connection import AnyConnection
 
 Row = tuple[Any, ...]
 """Number of an item, tokens of its scope, and its text."""
@@ -31,12 +31,6 @@ def index_rows(connection: AnyConnection, since: int, through: int) -> None:
     while part := list(islice(listed, TOGETHER)):
         write_terms(connection, part)
     connection.execute("UPDATE indexed SET through = ?", (through,))
-
-
-def make_anew(connection: AnyConnection) -> None:
-    """Make the full-text index anew from all current items."""
-    connection.full_text.clear(connection)
-    index_rows(connection, 0, scalar(connection, "SELECT coalesce(max(seq), 0) FROM events"))
 
 
 TOGETHER = 1000

@@ -17,7 +17,8 @@ from keepworth.memory.store import blocks, rows, schema
 from keepworth.memory.store.checks import check as check
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.decision_log import shorten
-from keepworth.memory.store.full_text import CURRENT, make_anew
+from keepworth.memory.store.fts5 import make_anew
+from keepworth.memory.store.full_text import CURRENT, index_rows
 from keepworth.memory.store.purge import finish
 from keepworth.memory.store.rows import VECTORS
 
@@ -86,12 +87,17 @@ def statistics(store: Store) -> Statistics:
 def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, int]:
     """Free space without changing what the memory says, and return its size in bytes before and after.
 
-    Make the full-text index anew, drop vectors that no undo needs, rewrite blocks with outdated items, and pack the file. With
+    Make a file's full-text index anew, drop vectors that no undo needs, rewrite blocks with outdated items, and pack it. With
     `keep_decisions`, also drop the candidates of all but the newest so many decisions."""
     before = store.database.size()
 
     def work(connection: AnyConnection) -> None:
-        make_anew(connection)
+        if connection.in_file:
+            make_anew(connection)
+        else:
+            last = "SELECT through, (SELECT coalesce(max(seq), 0) FROM events) FROM indexed"
+            index_rows(connection, *first(connection, last))
+            connection.full_text.tidy(connection)
         blocks.write_again(connection)
         connection.execute("DELETE FROM former_vectors WHERE set_id NOT IN (SELECT id FROM vector_sets)")
         if keep_decisions is not None:

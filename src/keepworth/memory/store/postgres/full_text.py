@@ -73,10 +73,6 @@ class Postings:
             (list(fewer), list(fewer.values())),
         )
 
-    def clear(self, connection: AnyConnection) -> None:
-        connection.execute("DELETE FROM words")
-        connection.execute("DELETE FROM word_counts")
-
     def tidy(self, connection: AnyConnection) -> None:
         connection.execute("DELETE FROM word_counts WHERE doc <= 0")
 

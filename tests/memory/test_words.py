@@ -229,30 +229,71 @@ WORDS = st.sampled_from(["ana", "oslo", "tea", "cafe", "rain", "night"])
 TEXT = st.lists(WORDS, min_size=1, max_size=6).map(" ".join)
 
 
+def found(
+    held: ScopeWords, scopes: list[int], query: str, documents: int, count: int = 3
+) -> list[tuple[int, float]] | None:
+    terms = asked_terms(query, ())
+    return held.scores(scopes, terms, CorpusStatistics(documents, 2 * documents, dict.fromkeys(terms, 2)), count)
+
+
 def test_a_scope_most_of_whose_rows_count_no_more_is_read_anew() -> None:
     held = ScopeWords()
     held.put(1, [(1, "tea tea"), (2, "rain")])
     held.change(1, 2, None)
     for number in (3, 4, 5):
         held.change(1, number, f"tea n{number}")
-    found = held.scores([1], asked_terms("tea rain", ()), CorpusStatistics(4, 8, {"tea": 4}), 3)
-    assert [number for number, _ in found or []] == [1, 3, 4]
-    assert (
-        held.scores([1, 2], asked_terms("tea", ()), CorpusStatistics(4, 8, {"tea": 4}), 3) is None
-    )  # the second is not held
+    assert [number for number, _ in found(held, [1], "tea rain", 4) or []] == [1, 3, 4]
+    assert found(held, [1, 2], "tea", 4) is None  # the second is not held
     for _ in range(80):
         held.change(1, 3, "tea")
     assert held.missing([1]) == [1]
 
 
-def test_scopes_asked_least_recently_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scope_words, "MOST_WORDS", 8)
-    held = ScopeWords()
-    for scope in range(1, 6):
-        held.put(scope, [(scope, "tea rain")])
-    assert len(held) <= 8
-    assert held.missing([5]) == []
-    assert held.missing([1]) == [1]
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 20), st.none() | TEXT), max_size=40), st.lists(TEXT, max_size=20), TEXT)
+def test_scores_of_a_scope_are_those_of_an_inverted_index(
+    changes: list[tuple[int, str | None]], texts: list[str], query: str
+) -> None:
+    held, now = ScopeWords(), dict[int, str | None](enumerate(texts, 1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scope_words, "LATER", 3)  # so that the table is made anew now and then
+        held.put(7, [(number, text) for number, text in now.items() if text is not None])
+        for number, text in changes:
+            held.change(7, number, text)
+            now[number] = text
+            if held.missing([7]):
+                held.put(7, [(number, text) for number, text in now.items() if text is not None])
+    terms, statistics = asked_terms(query, ()), CorpusStatistics(50, 150, {"tea": 9, "rain": 4, "oslo": 1})
+    beside, numbers = index.InvertedIndex(), [number for number, text in now.items() if text is not None]
+    for number in numbers:
+        beside.add(now[number] or "")
+    expected = dict(zip(numbers, beside.scores(terms, statistics).tolist(), strict=True))
+    scored = dict(held.scores([7], terms, statistics, 100) or [])
+    assert scored == {number: score for number, score in expected.items() if score}
+
+
+def test_scopes_that_are_searched_in_turn_and_do_not_all_fit_are_not_indexed_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    indexed: list[int] = []
+    put: Any = ScopeWords.put
+    monkeypatch.setattr(ScopeWords, "put", lambda held, id, *rest: indexed.append(id) or put(held, id, *rest))
+    monkeypatch.setattr(scope_words, "MOST_BYTES", 12_000)
+    people = [f"p{number}" for number in range(30)]
+    with Memory(tmp_path / "m.mem", encoder=None, policy=None) as memory:
+        for person in people:
+            memory.add_many([f"{person} drinks tea on day {day}" for day in range(20)], user_id=person)
+        for _ in range(4):
+            for person in people:
+                assert len(memory.search("who drinks tea", user_id=person, top_k=3)) == 3
+        held = memory.store.derived.scope_words
+        assert 0 < held.bytes <= 12_000
+        assert len(indexed) == len(set(indexed)) < len(people)
+        # Whoever is searched alone from now on has the place of those who are not.
+        before = len(indexed)
+        for _ in range(2):
+            memory.search("tea", user_id=people[-1])
+        assert len(indexed) == before + 1
 
 
 def shown(memory: Memory, query: str, user: str) -> list[tuple[str, str]]:

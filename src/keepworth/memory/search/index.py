@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -69,14 +69,19 @@ def total(one: CorpusStatistics, other: CorpusStatistics) -> CorpusStatistics:
     return CorpusStatistics(one.documents + other.documents, one.words + other.words, frequency)
 
 
+def bm25(weight: float, count: Any, length: Any, mean_length: float) -> Any:
+    """Return what a term adds to the score of documents that have it `count` times and are `length` words long: numbers or
+    arrays."""
+    return weight * count * (K1 + 1.0) / (count + K1 * (1.0 - B + B * length / mean_length))
+
+
 def term_scores(words: Sequence[str], weights: Mapping[str, float], mean_length: float) -> dict[str, float]:
     """Return what each term of a query that a document has adds to its BM25 score. `words` are the terms of the document,
     `weights` the inverse document frequencies of the query's."""
     counts: dict[str, int] = {}
     for term in filter(weights.__contains__, words):
         counts[term] = counts.get(term, 0) + 1
-    norm = K1 * (1.0 - B + B * len(words) / mean_length)
-    return {term: weights[term] * count * (K1 + 1.0) / (count + norm) for term, count in counts.items()}
+    return {term: bm25(weights[term], count, len(words), mean_length) for term, count in counts.items()}
 
 
 class InvertedIndex:
@@ -156,8 +161,7 @@ class InvertedIndex:
             posting = self._posting(term)
             if posting is not None:
                 rows, counts = posting
-                norm = K1 * (1.0 - B + B * lengths[rows] / mean_length)
-                out[rows] += weights[term] * counts * (K1 + 1.0) / (counts + norm)
+                out[rows] += bm25(weights[term], counts, lengths[rows], mean_length)
         return out
 
 

@@ -343,11 +343,13 @@ class Derived:
         *,
         at_once: bool = False,
     ) -> ScopeWords | None:
-        """Return the words of these scopes, or None if they are not held in memory. With `at_once` they are read at the first
-        search, not at the second, as the full-text index cannot tell these scopes from others. The words may be of a newer
+        """Return the words of these scopes, or None if they are not held in memory. Reading them whole pays
+        from the second search on; with `at_once` they are read at the first, as the full-text index cannot tell these scopes from
+        others. The words may be of a newer
         state than this connection sees."""
         held, ids = self.scope_words, tuple(sorted(inside))
-        if not held.asked_before(ids) and not at_once:
+        before = held.note_search(ids)
+        if not before and not at_once:
             return None
         with self._words_lock:
             follow = partial(self._follow_words, connection, corpus.seq)
@@ -356,7 +358,7 @@ class Derived:
                 return None if held.missing(ids) else held
             for id in held.missing(ids):
                 size = scalar(connection, "SELECT count FROM scopes WHERE id = ?", (id,))
-                if size is None or size > LARGEST:
+                if size is None or size > LARGEST or not held.has_room(size, before):
                     return None
                 texts = select(connection, f"SELECT n, {WHOLE_TEXT} FROM items WHERE scope = ? AND {CURRENT}", (id,))
                 held.put(id, texts, only_latin(corpus.languages))

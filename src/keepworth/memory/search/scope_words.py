@@ -153,13 +153,15 @@ class ScopeWords:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.clear()
+        self._scopes: OrderedDict[int, _Scope] = OrderedDict()  # the one that was searched longest ago first
+        self._searched: OrderedDict[tuple[int, ...], int] = OrderedDict()  # the number of the last search of each
+        self._searches = self.bytes = self._items = 0
 
     def clear(self) -> None:
+        """Drop all indexes. What was searched is still known."""
         with self._lock:
-            self._scopes: OrderedDict[int, _Scope] = OrderedDict()  # the one that was searched longest ago first
-            self._searched: OrderedDict[tuple[int, ...], int] = OrderedDict()  # the number of the last search of each
-            self._searches = self.bytes = self._items = 0
+            self._scopes.clear()
+            self.bytes = self._items = 0
 
     def note_search(self, ids: tuple[int, ...]) -> int:
         """Note a search of these scopes, and return the number of the search before it, 0 for none that is remembered."""

@@ -167,13 +167,14 @@ class Changes:
             return []
         acts = [(Operation(OperationKind.ADD, text=text), one) for text, one in zip(texts, drafts, strict=True)]
         vectors = self.store.encode([draft.key] if draft.key else texts)
-        episode = options.get("episode", "")
-        items = []
-        for outcome, item in self.store.perform(draft.scope, acts, episode=episode, vectors=vectors):
-            if item is None:
+
+        def check(outcome: OperationOutcome) -> None:
+            if not outcome.item:
                 raise InvalidText(f"nothing was stored ({outcome.reason}): give another text")
-            items.append(item)
-        return items
+
+        episode = options.get("episode", "")
+        done = self.store.perform(draft.scope, acts, episode=episode, vectors=vectors, check=check)
+        return [cast(Item, item) for _, item in done]
 
     def _drafted(self, options: ItemOptions) -> Draft:
         """Check the options of `add` and return the draft that all its items share. Raises UnknownOption, InvalidText,
@@ -266,10 +267,13 @@ class Changes:
             raise InvalidText(
                 f"update of {id} was given nothing to change: pass text, status, trust, expires_at or metadata"
             )
-        vectors = self.store.encode([text] if text else [])
-        for outcome, _ in self.store.perform(home, acts, episode=episode, vectors=vectors):
+
+        def check(outcome: OperationOutcome) -> None:
             if not outcome.applied and outcome.reason != "unchanged":
                 raise InvalidText(f"{id} was not updated ({outcome.reason}): give another text, or leave it as it is")
+
+        vectors = self.store.encode([text] if text else [])
+        self.store.perform(home, acts, episode=episode, vectors=vectors, check=check)
         return self.get(id)
 
     def supersede(
@@ -299,11 +303,14 @@ class Changes:
             provenance=Provenance(checked_source(source, "source")),
         )
         operation = Operation(OperationKind.SUPERSEDE, (id,), checked_text(text))
+
+        def check(outcome: OperationOutcome) -> None:
+            if not outcome.item:
+                raise InvalidText(f"{id} was not superseded ({outcome.reason}): say what is true now")
+
         vectors = self.store.encode([key or text])
-        outcome, item = self.store.perform(home, [(operation, draft)], episode=episode, vectors=vectors)[0]
-        if item is None:
-            raise InvalidText(f"{id} was not superseded ({outcome.reason}): say what is true now")
-        return item
+        _, item = self.store.perform(home, [(operation, draft)], episode=episode, vectors=vectors, check=check)[0]
+        return cast(Item, item)
 
     def delete(self, id: str, *, episode: str = "") -> None:
         """Hide an item. Its history stays, and the deletion can be rolled back. Raises UnknownItem."""
@@ -312,11 +319,14 @@ class Changes:
         item = self.store.fetch(self.scopes.seen(), [target])[target] if self.scopes.shares else None
         home = self.scope if item is None else self.scopes.home(item)
         act = Operation(OperationKind.DELETE, (target,))
-        outcome, _ = self.store.perform(home, [(act, Draft(scope=home))], episode=episode)[0]
-        if not outcome.applied:
-            raise UnknownItem(
-                f"no item {id!r:.80} to delete in this scope of {self.path}: take an id that a search or a list gave"
-            )
+
+        def check(outcome: OperationOutcome) -> None:
+            if not outcome.applied:
+                raise UnknownItem(
+                    f"no item {id!r:.80} to delete in this scope of {self.path}: take an id that a search or a list gave"
+                )
+
+        self.store.perform(home, [(act, Draft(scope=home))], episode=episode, check=check)
 
     def delete_all(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> int:
         """Delete every item of a user, an agent or a session, named here or when opening, and return how many there were."""

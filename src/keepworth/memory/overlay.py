@@ -393,18 +393,26 @@ class Bank:
         if of is not into and (into.in_memory or of.path != into.path):
             raise InvalidScope(f"the bank is of another memory, {of.path}: commit it there, not to {into.path}")
         vectors = store.encode(self.texts())
-        outcomes = store.change(self.scope, lambda transaction: self.replay(transaction, episode), vectors)
-        self.journal = []
-        return list(outcomes)
 
-    def replay(self, transaction: Transaction, episode: str = "") -> list[OperationOutcome]:
-        """Carry out what was done in this bank in a transaction of the store, and return the outcomes there."""
-        outcomes = list[OperationOutcome]()
+        def work(transaction: Transaction) -> tuple[list[OperationOutcome], dict[str, str]]:
+            names = dict(self._names)  # a copy, as the transaction may be done again
+            return self.replay(transaction, episode, names), names
+
+        outcomes, self._names = store.change(self.scope, work, vectors)
+        self.journal = []
+        return outcomes
+
+    def replay(
+        self, transaction: Transaction, episode: str = "", names: dict[str, str] | None = None
+    ) -> list[OperationOutcome]:
+        """Carry out what was done in this bank in a transaction of the store, and return the outcomes there. The ids that items
+        of the bank get there are put into `names`, by default those of the bank."""
+        outcomes, names = list[OperationOutcome](), self._names if names is None else names
         for entry in self.journal:
-            act = renamed_act(entry.act, self._names)
+            act = renamed_act(entry.act, names)
             outcome = transaction.perform(act, entry.draft, now=self._clock(), episode=episode)
             if entry.outcome.item and outcome.item:
-                self._names[entry.outcome.item] = outcome.item
+                names[entry.outcome.item] = outcome.item
             outcomes.append(outcome)
         return outcomes
 

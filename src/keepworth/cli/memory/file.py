@@ -16,6 +16,7 @@ import typer
 from keepworth.cli.command import App, argument, option
 from keepworth.cli.memory.group import (
     FILE,
+    OWN_ENCODER,
     Agent,
     Line,
     Lines,
@@ -271,6 +272,7 @@ def check(memory: Memory, quick: Annotated[bool, option("--quick", "Do not repla
     keepworth memory compact
     keepworth memory compact --keep-decisions 10000 --yes
     """,
+    opens=OWN_ENCODER,
 )
 def compact(
     memory: Memory,
@@ -278,7 +280,7 @@ def compact(
     keep_decisions: Annotated[int | None, option("N", "Drop the candidates of older decisions; asks.", min=0)] = None,
     yes: Yes = False,
 ) -> Lines:
-    """Give back space. Never changes what the memory says."""
+    """Give back space, and make vectors that items lack. Never changes what the memory says."""
     from keepworth.memory.store.maintenance import compact as compact_store
 
     if yes and keep_decisions is None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import say, say_json
 from keepworth.episodes.text import one_line
-from keepworth.memory.errors import InvalidText, MemoryProblem, NotAMemoryFile
+from keepworth.memory.errors import EncoderMismatch, InvalidText, MemoryProblem, NotAMemoryFile
 from keepworth.memory.place import MemoryPlace, place_of
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ app = App(help="Keep, find, correct and undo what agents remember.")
 READ, WRITE, LEARN, UNDO, FILE = "Find", "Write", "Learn from rewards", "Undo", "The file"
 """The headings under which its help lists the verbs."""
 DEFAULT = MemoryPlace("keepworth.mem")
+OWN_ENCODER = "own"
+"""In place of an encoder's name: the one that made the vectors on file, or none. For commands that rarely need it."""
 POLICY = "default"
 """The policy of a memory whose file names none, as in `Memory`."""
 
@@ -106,7 +108,7 @@ def command(
 
     Args:
         place: A heading of the group's help, or a group in it.
-        opens: The encoder with which the memory is opened; None where the function opens it.
+        opens: The encoder with which the memory is opened, see `opened`; None where the function opens it.
         encoder: Whether an option names the encoder.
         bounds: Whether options name a user, an agent and a session.
         within: Whether the memory is opened within these bounds.
@@ -181,6 +183,7 @@ def opened(
     """Opens a memory.
 
     Args:
+        encoder: Its name; "own" for the one that made the vectors on file, if there are any and it can be opened.
         make: Whether to make it where it does not exist.
         identity: The encoder to use where the file has no vectors yet and none was named.
         writer: Whether a writer that reads messages is needed: it takes time to load, and may be a model that costs money.
@@ -193,11 +196,16 @@ def opened(
         from keepworth.memory.store.opening import is_there
 
         existed = is_there(file.given)
-    chosen: Any = None if encoder == "none" else encoder
+    chosen: Any = None if encoder in ("none", OWN_ENCODER) else encoder
     if identity is not None and not existed:
         chosen = keepworth.encoder(encoder, identity)
     memory = keepworth.Memory(file.opens, encoder=chosen, policy=policy, writer="default" if writer else None, **bounds)
     try:
+        if encoder == OWN_ENCODER and (made_by := memory.store.encoder_identity()) is not None:
+            from keepworth.memory.search.index import Embedder
+
+            with suppress(EncoderMismatch):  # `check` names what has no vector
+                memory.store.use(Embedder(keepworth.encoder("default", made_by)))
         yield memory
     except BaseException:
         # What could not be done leaves no empty memory behind.

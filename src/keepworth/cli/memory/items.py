@@ -9,6 +9,7 @@ import typer
 
 from keepworth.cli.command import argument, option
 from keepworth.cli.memory.group import (
+    OWN_ENCODER,
     POLICY,
     READ,
     UNDO,
@@ -343,6 +344,7 @@ def _state(item: Item) -> str:
     keepworth memory rollback --source facts.txt
     keepworth memory rollback --since s12
     """,
+    opens=OWN_ENCODER,
 )
 def rollback(
     memory: Memory,

@@ -122,7 +122,9 @@ class Mirror:
         changes = pool.history[since:]
         fresh = {change.row for change in changes if change.what == "add"}
         revised = {change.row for change in changes if change.what == "revise"}
-        vectors = {pool.items[row].key: pool.vectors[row].tobytes() for row in fresh}
+        # Without an encoder, those of the pool are of hashed words, and none of the file's.
+        encoded = fresh if self.store.embedder is not None else set()
+        vectors = {pool.items[row].key: pool.vectors[row].tobytes() for row in encoded}
         transaction.provide({**vectors, **self.store.encode([key for key in vectors if spans(key)])})
         for row in dict.fromkeys(change.row for change in changes):
             item = pool.items[row]

@@ -32,7 +32,7 @@ def check(store: Store, *, deep: bool = True) -> list[str]:
     """Return a message for each problem of the memory, or [] if it is sound; change nothing.
 
     It always checks: the database's own integrity; each scope's count, words and content hash; the numbers by which duplicates
-    are found; which rows the full-text index holds; the tombstones; the blocks of vectors. With `deep`, also: the journal's
+    are found; which rows the full-text index holds; which current items have no vector; the tombstones; the blocks of vectors. With `deep`, also: the journal's
     chain; the journal replayed as it happened, against every image it keeps, and without what was rolled back, against every item
     with its values; every word of the full-text index; every vector; every decision, also against the rewards that name it.
     """
@@ -58,6 +58,7 @@ def _problems(store: Store, connection: AnyConnection, deep: bool) -> Iterator[s
         *_row_problems(connection),
     ]
     yield from shallow
+    yield from _without_vector(connection)
     if deep and not shallow:
         yield from _chain_problems(connection)
         yield from _journal_problems(store, connection, items)
@@ -135,6 +136,20 @@ def _row_problems(connection: AnyConnection) -> Iterator[str]:
     extra = select(connection, f"SELECT rowid FROM words EXCEPT SELECT n FROM items WHERE {where} ORDER BY 1")
     yield from _named("full-text index words: missing are", [f"m{n}" for (n,) in missing])
     yield from _named("full-text index words: rows that belong to no item of its kind:", [f"m{n}" for (n,) in extra])
+
+
+def _without_vector(connection: AnyConnection) -> Iterator[str]:
+    served = first(connection, "SELECT id FROM vector_sets WHERE state = 'serving'")
+    if served is None:
+        return
+    table = VECTORS.format(served[0])
+    where = f"FROM items i LEFT JOIN {table} v USING(n) WHERE {CURRENT} AND v.n IS NULL"
+    lacking = [f"m{n}" for (n,) in select(connection, f"SELECT i.n {where} ORDER BY 1")]
+    yield from _named(
+        f"table {table}: no search by meaning finds {len(lacking)} of the current items, which have no vector until "
+        "`keepworth memory compact` makes them:",
+        lacking,
+    )
 
 
 def _chain_problems(connection: AnyConnection) -> Iterator[str]:

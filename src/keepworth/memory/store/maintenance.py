@@ -87,9 +87,13 @@ def statistics(store: Store) -> Statistics:
 def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, int]:
     """Free space without changing what the memory says, and return its size in bytes before and after.
 
-    Make a file's full-text index anew, drop vectors that no undo needs, rewrite blocks with outdated items, and pack it. With
-    `keep_decisions`, also drop the candidates of all but the newest so many decisions."""
+    Make the vectors that current items lack, if the store has an encoder, and a file's full-text index anew; drop vectors that no
+    undo needs, rewrite blocks with outdated items, and pack it. With `keep_decisions`, also drop the candidates of all but the
+    newest so many decisions."""
     before = store.database.size()
+    if store.embedder is not None and statistics(store).unembedded:
+        for _ in reembed(store, store.embedder.encoder):
+            pass
 
     def work(connection: AnyConnection) -> None:
         if connection.in_file:

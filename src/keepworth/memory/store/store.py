@@ -29,7 +29,7 @@ from keepworth.memory.store.decision_log import newest_purge
 from keepworth.memory.store.derived import Derived
 from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.store.rows import VECTORS, image
-from keepworth.memory.store.transaction import Transaction, tokens_of
+from keepworth.memory.store.transaction import Transaction, Unencoded, tokens_of
 from keepworth.memory.store.views import Snapshot
 
 if TYPE_CHECKING:
@@ -225,16 +225,25 @@ class Store:
         *,
         episode: str = "",
         vectors: Mapping[str, bytes] | None = None,
+        check: Callable[[OperationOutcome], None] | None = None,
     ) -> list[tuple[OperationOutcome, Item | None]]:
-        """Carry out `acts` in one durable transaction. `vectors` are from `encode`; texts without one are found by words alone.
+        """Carry out `acts` in one durable transaction.
+
+        Args:
+            vectors: Those that `encode` made before; others are made when they are needed.
+            check: Sees each outcome. If it raises, nothing is written, so that what was refused with an error cannot take effect
+                later, when what it was refused for is rolled back.
 
         Returns:
             For each act its outcome, and the item that this names, as the transaction leaves it.
         """
 
         def work(transaction: Transaction) -> list[tuple[OperationOutcome, Item | None]]:
-            time = self.clock()
-            outcomes = [transaction.perform(act, draft, now=time, episode=episode) for act, draft in acts]
+            time, outcomes = self.clock(), list[OperationOutcome]()
+            for act, draft in acts:
+                outcomes.append(transaction.perform(act, draft, now=time, episode=episode))
+                if check is not None:
+                    check(outcomes[-1])
             return [(outcome, transaction.load(outcome.item) if outcome.item else None) for outcome in outcomes]
 
         return self.change(scope, work, vectors)
@@ -245,18 +254,24 @@ class Store:
         work: Callable[[Transaction], Result],
         vectors: Mapping[str, bytes] | None = None,
     ) -> Result:
-        """Run `work` on a write transaction of its own and return its result."""
-        note = notes.NOTE.get()
+        """Run `work` on a write transaction of its own and return its result. It runs again if it left items without a vector,
+        which are encoded outside the write lock, so that no other writer waits for an encoder."""
+        note, made, waits = notes.NOTE.get(), dict(vectors or {}), True
 
         def inside(connection: AnyConnection) -> Result:
-            transaction = Transaction(connection, scope, set_id=self.set_id, vectors=vectors)
-            transaction.scan, transaction.encode = self.scan, self.encode
+            transaction = Transaction(connection, scope, set_id=self.set_id, vectors=made)
+            transaction.scan, transaction.waits = self.scan, waits
+            transaction.encode = self.encode if self.embedder is not None else None
             result = work(transaction)
             transaction.finish()
             if note is not None:
                 note(connection)
             return result
 
+        try:
+            return self.database.write(inside)
+        except Unencoded as lacking:
+            made, waits = {**made, **self.encode(lacking.texts)}, False
         return self.database.write(inside)
 
     def head(self) -> int:

@@ -27,7 +27,7 @@ from keepworth.memory.operations import Act, Assignment, Credit, Draft, Operatio
 from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.search.terms import term_count
 from keepworth.memory.store import blocks, rows
-from keepworth.memory.store.connection import AnyConnection, first, scalar
+from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.full_text import Row, index_rows, write_terms
 from keepworth.memory.store.rows import VECTORS, encoded, linked
 from keepworth.memory.store.schema import CREATED
@@ -74,6 +74,15 @@ Vectors = Mapping[str, bytes]
 """Vectors at hand for this write: searched text -> little-endian float32 bytes of the unit vector."""
 
 
+class Unencoded(Exception):
+    """Raised by `finish`, which then writes nothing, where current items would have no vector: `texts` are to be encoded outside
+    the write lock, and the write done again."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        super().__init__(f"{len(texts)} texts have no vector")
+        self.texts = texts
+
+
 TAIL = 64
 """Number of journal entries by which the full-text index may lag behind. A write to it takes as long as the rest of an item's
 write, but hardly longer for many items. Items that are not indexed yet are read and counted from their rows."""
@@ -95,7 +104,10 @@ class Transaction:
         self._vectors = vectors or {}
         self.scan: Scan | None = None
         self.encode: Callable[[Iterable[str]], Vectors] | None = None
-        """Set by the store: `scan` looks through each text, and `encode` makes the vectors of a text that the scan changed."""
+        """Set by the store: `scan` looks through each text, and `encode`, which is None without an encoder, makes the vectors of a
+        text that the scan changed, or that a rollback brings back."""
+        self.waits = False
+        """Whether the write is done again if `finish` raises Unencoded; otherwise it encodes what has no vector itself."""
         self._scope_rows: dict[Scope, ScopeRow] = {}
         self._scopes: dict[int, Scope] = {}
         self._items: dict[str, Item | None] = {}  # by id: items as last read or put
@@ -402,21 +414,19 @@ class Transaction:
         table = VECTORS.format(self.set_id)
         stale: list[int] = []
         fresh: list[tuple[int, int, bytes]] = []
-        wanted: list[tuple[int, int, int]] = []
+        wanted: dict[int, str] = {}
         for n, before, after in changed:
             old = before.searched_text if before is not None else None
             new = after.searched_text if after is not None else None
-            if old == new:
-                continue
-            if old is not None:
+            if old is not None and old != new:
                 stale.append(n)
-            if new is not None:
-                number = rows.text_number(new)
-                vector = self._vectors.get(new)
-                if vector is None:
-                    wanted.append((self.set_id, n, number))
-                else:
-                    fresh.append((n, number, vector))
+            if new is None or after is None:
+                continue
+            vector = None if old == new else self._vectors.get(new)
+            if vector is not None:
+                fresh.append((n, rows.text_number(new), vector))
+            elif old != new or (after.current and before is not None and not before.current):
+                wanted[n] = new
         self._write(
             f"INSERT INTO former_vectors SELECT ?, n, hash, vector FROM {table} WHERE n = ? {_FORMER}",
             [(self.set_id, n) for n in stale],
@@ -425,13 +435,25 @@ class Transaction:
         self._write(f"INSERT INTO former_vectors VALUES(?,?,?,?) {_FORMER}", self._former)
         self._former = []
         self._write(f"INSERT INTO {table} VALUES(?,?,?) {rows.NEW_VECTOR}", fresh)
-        # A wording that was there before comes back with its vector. Any other is found by words only until it is embedded;
-        # the store's statistics say how many there are.
+        if not wanted:
+            return
+        # A wording that was there before comes back with its vector.
         self._write(
             f"INSERT INTO {table}(n, hash, vector) "
             f"SELECT n, hash, vector FROM former_vectors WHERE set_id = ? AND n = ? AND hash = ? {rows.NEW_VECTOR}",
-            wanted,
+            [(self.set_id, n, rows.text_number(text)) for n, text in wanted.items()],
         )
+        # Any other, such as that of a duplicate which lives on when the first is undone, is encoded now.
+        there = {n for (n,) in select(self.connection, f"SELECT n FROM {table} WHERE n {AMONG}", (among(wanted),))}
+        lacking = {n: text for n, text in wanted.items() if n not in there}
+        if not lacking or self.encode is None:
+            return  # without an encoder, `check` names what has no vector
+        texts = list(dict.fromkeys(lacking.values()))
+        if self.waits:
+            raise Unencoded(texts)
+        made = self.encode(texts)
+        late = [(n, rows.text_number(text), made[text]) for n, text in lacking.items()]
+        self._write(f"INSERT INTO {table} VALUES(?,?,?) {rows.NEW_VECTOR}", late)
 
     def _mark_outdated(self, changed: Sequence[Changed]) -> None:
         """Record which items in blocks are no longer current, are current again, or have another text."""

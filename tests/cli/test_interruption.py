@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.cli.output import interruptible
+from keepworth.episodes.interruption import interruptible
 from keepworth.evaluation.stream import Job, StreamRow, run_matrix
 from keepworth.learning.collect.pipeline import EventLoop
 from keepworth.memory.store.store import Store

@@ -18,10 +18,11 @@ from keepworth.cli.export import export
 from keepworth.cli.memory import app as memory_app
 from keepworth.cli.methods import app as methods_app
 from keepworth.cli.models import models_app
-from keepworth.cli.output import interruptible, say
+from keepworth.cli.output import say
 from keepworth.cli.serve import serve
 from keepworth.cli.show import report, show
 from keepworth.cli.train import TrainCommand, demo, train
+from keepworth.episodes.interruption import interruptible
 
 app = App(
     name="keepworth",

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import sys
 import textwrap
-import threading
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -164,52 +161,3 @@ def _say_error(message: str, fix: str) -> None:
     console.print(Text.assemble(("error: ", "bold red"), (message, "red")), soft_wrap=True)
     if fix:
         console.print(Text.assemble(("  hint: ", "bold"), fix), soft_wrap=True)
-
-
-# Ctrl-C and SIGTERM, which schedulers, containers and service managers send, end a command alike: at a safe point, quietly.
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Makes both signals raise KeyboardInterrupt in this thread inside the block, where it is the main one.
-
-    Raised in the middle of an asyncio task, it would leave that task, and those that wait for it, with an exception that is never
-    retrieved. So while an event loop runs here its tasks are cancelled instead, and KeyboardInterrupt is raised from this block.
-    A second signal does not wait for them. SIGINT stays ignored where it is, as in a shell's background jobs."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    cancelled = False
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal cancelled
-        if "asyncio" not in sys.modules:  # then no loop runs; importing it would be a tenth of the time that help takes
-            raise KeyboardInterrupt
-        import asyncio
-
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            raise KeyboardInterrupt from None
-        if cancelled:
-            raise KeyboardInterrupt
-        cancelled = True
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.call_soon_threadsafe(lambda: None)  # it may be waiting for something else to happen
-
-    numbers = [signal.SIGTERM]
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        numbers.append(signal.SIGINT)
-    before = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield
-        if cancelled:  # a cancelled task may have returned a value
-            raise KeyboardInterrupt
-    except BaseException as error:
-        if cancelled and isinstance(error, sys.modules["asyncio"].CancelledError):
-            raise KeyboardInterrupt from None
-        raise
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

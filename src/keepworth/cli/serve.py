@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from keepworth.cli.command import argument, option
-from keepworth.cli.output import Personal, Runs, Secrets, interruptible, say
+from keepworth.cli.output import Personal, Runs, Secrets, say
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.episodes.extras import require
+from keepworth.episodes.interruption import interruptible
 from keepworth.episodes.text import one_line
 from keepworth.memory.place import MemoryPlace, place_of
 

@@ -12,11 +12,12 @@ import typer
 
 from keepworth.cli.command import Command, argument, option
 from keepworth.cli.export import uses_of
-from keepworth.cli.output import Runs, interruptible, say
+from keepworth.cli.output import Runs, say
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.extras import require
+from keepworth.episodes.interruption import interruptible
 from keepworth.memory.place import file_of
-from keepworth.recipes.front_door import TASKS, carry_out, made_of, record_of, run_name
+from keepworth.recipes.front_door import TASKS, carry_out, made_of, record_of, run_name, stopped
 from keepworth.recipes.recipe import Origin, Recipe
 
 if TYPE_CHECKING:
@@ -190,10 +191,8 @@ def _carry_out(
             with interruptible():
                 carry_out(run, lambda progress: work(run, progress), progress_for(), tracker)
         except KeyboardInterrupt:
-            last = run.latest_checkpoint(verify=False)
-            where = f"The last checkpoint is step {last.step}." if last else "There is no checkpoint yet."
             again = shlex.join([program(), *(word for word in sys.argv[1:] if word != "--fresh")])
-            say(f"\nStopped. {where} To continue: {again}")
+            say(f"\n{stopped(run)} To continue: {again}")
             raise typer.Exit(130) from None
         print_tables(run, console)
         # A command to copy is not broken in two.

@@ -196,9 +196,12 @@ ROWS = ("metrics.jsonl", "evals.jsonl")
 FILES = (*ROWS, "result.json", "report.html")
 FOLDERS = ("episodes", "checkpoints", "weights", "memory", "published")
 
-PLACED = ("engine", "token_budget", "checkpointing", "learners", "ray_address", "workers", "worker_label")
-"""Settings of where the work is done and how much of it at once. A run may continue with other values, but not begin or cease to
-use an engine."""
+PLACED = (
+    *("engine", "token_budget", "checkpointing", "learners", "ray_address", "workers", "worker_label"),
+    *("checkpoint_every", "checkpoint_minutes"),
+)
+"""Settings of where the work is done, how much of it at once, and when it is saved. A run may continue with other values, but not
+begin or cease to use an engine."""
 
 
 class RunConflict(KeepworthError):
@@ -227,6 +230,8 @@ def refuse_other(path: Path, before: Mapping[str, Any], asked: Mapping[str, Any]
     """Raises RunConflict, which names the keys, where the run in `path` was configured differently."""
     then, now, absent = flatten(before), flatten(asked), "(absent)"
     free = {key for key in PLACED if key != "engine" or bool(then.get(key)) == bool(now.get(key))}
+    if is_longer(before, asked):
+        free.add("steps")
     changed = [key for key in sorted({*then, *now} - free) if then.get(key, absent) != now.get(key, absent)]
     if changed:
         listed = "; ".join(f"{key}: {then.get(key, absent)!r} -> {now.get(key, absent)!r}" for key in changed)
@@ -234,6 +239,18 @@ def refuse_other(path: Path, before: Mapping[str, Any], asked: Mapping[str, Any]
             f"{path} holds a run that was configured otherwise ({listed}).",
             "Give the new run its own folder with --name, or start over in this one with --fresh (deletes its files).",
         )
+
+
+def can_be_longer(config: Mapping[str, Any]) -> bool:
+    """Whether the steps of a run are the same however many follow: it trains on rows of the user's, at a learning rate that does
+    not depend on the end."""
+    return isinstance(config.get("tasks"), Mapping) and config.get("schedule") == "constant"
+
+
+def is_longer(before: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    """Whether more steps are asked of a run that can have more."""
+    then, now = before.get("steps"), asked.get("steps")
+    return can_be_longer(before) and isinstance(then, int) and isinstance(now, int) and now > then
 
 
 def versions() -> dict[str, str]:
@@ -341,8 +358,8 @@ class RunFolder:
 
         Args:
             config: The resolved configuration, of values that JSON can hold.
-            resume: Where the folder holds a run, True continues it if its configuration is the same or if it has not begun, and
-                False starts over and deletes its files.
+            resume: Where the folder holds a run, True continues it if its configuration is the same, asks for more steps (see
+                `is_longer`), or if it has not begun; False starts over and deletes its files.
 
         Raises:
             RunConflict: Some keys differ, or the folder holds files of something else.
@@ -363,6 +380,11 @@ class RunFolder:
                 asked = json.loads(json.dumps(config))
                 if resume and begun and (run.config == asked or run._has_begun()):
                     refuse_other(run.path, run.config, asked)
+                    if is_longer(run.config, asked):
+                        (run.path / "result.json").unlink(missing_ok=True)  # first: a run with a result is finished
+                        record = read_record(run.path)
+                        record["config"]["steps"] = asked["steps"]
+                        write_json(run.path / RECORD, record)
                     if run.result() is None:
                         run._rewind()
                 else:

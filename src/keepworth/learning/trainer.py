@@ -6,6 +6,7 @@ not been."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from keepworth.episodes.needs import needs_train
 import torch
 
 from keepworth.episodes.episode import Group
+from keepworth.episodes.interruption import uninterrupted
 from keepworth.learning.learner import Learner
 from keepworth.learning.mixture import calls_of
 from keepworth.learning.run_folder import LEARNER, RunFolder, reading
@@ -32,11 +34,25 @@ FAILED = "failed"
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How long to train, and how often to evaluate and to save, in optimiser steps."""
+    """How long to train, and how often to evaluate and to save, in optimiser steps. A step also ends with a checkpoint where the
+    last one is `checkpoint_seconds` old; 0 leaves that out."""
 
     steps: int
     evaluate_every: int
     checkpoint_every: int
+    checkpoint_seconds: float = 300.0
+
+    def measures(self, step: int) -> bool:
+        """Whether the model is measured after `step`."""
+        return step == self.steps or step % self.evaluate_every == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Where a training continues: how many steps are done, and whether what is due after the last of them was measured."""
+
+    step: int
+    measured: bool
 
 
 def train(
@@ -55,16 +71,37 @@ def train(
     `supervised` imitates the episodes, whatever their reward.
 
     Raises:
-        KeyboardInterrupt: At once, without a checkpoint of the unfinished step: the last checkpoint stands.
-        FloatingPointError: A step diverged. The weights of the step before are saved.
+        KeyboardInterrupt: The run was stopped. An update is ended first, and there is a checkpoint of the last whole step.
+        FloatingPointError: A step diverged. The weights of the step before are saved, as with any error between two updates.
     """
     done = restore(run, learner)
     progress.start(schedule.steps, title)
-    last = done or 0
+    last, measured, saved = (0, False, None) if done is None else (done.step, done.measured, done.step)
+    border = (
+        done is not None or learner.model.version > 0
+    )  # whether the state is that after a step, or after a warm start
+    clock = time.monotonic()
+
+    def measure() -> None:
+        progress.phase("measuring" if last else "measuring before training")
+        collector.evaluate(last)
+        if not last:
+            return
+        dev = {"role": learner.role, "split": "dev", "step": last}
+        scores = (float(row["mean"]) for row in run.evals() if dev.items() <= row.items())
+        if (score := next(scores, None)) is not None:
+            learner.validated(score)
+
+    def is_old() -> bool:
+        return 0 < schedule.checkpoint_seconds <= time.monotonic() - clock
+
     try:
-        if done is None:
-            progress.phase("measuring before training")
-            collector.evaluate(0)
+        if not measured:
+            measure()
+            measured = border = True
+        if not last and saved is None and is_old():
+            save(run, learner, last, collector)
+            saved, clock = last, time.monotonic()
         collector.begin(None if done is None else run.latest_checkpoint(verify=False))
         for step in range(last, schedule.steps):
             begun = time.perf_counter()
@@ -78,35 +115,42 @@ def train(
                     f"Step {step + 1}: {len(collected.failed)} episodes are not trained on: {reason.rstrip('.')}."
                 )
             progress.phase("learning")
-            measured = episode_metrics(collected.groups, learner.model.version, optional)
+            values = episode_metrics(collected.groups, learner.model.version, optional)
             if supervised:  # nothing was drawn, and nothing rewarded
-                measured = {name: value for name, value in measured.items() if name.partition("/")[0] != "reward"}
-            try:
-                learned = _imitated(learner, collected.groups) if supervised else learner.update(collected.groups)
-            except FloatingPointError:
-                # A checkpoint of this step holds the same weights: writing it again could only lose it to a kill.
-                saved = run.latest_checkpoint(verify=False)
-                if saved is None or saved.step != step:
-                    save(run, learner, step, collector)
-                raise
-            published = collector.publish()
-            seconds = {"seconds/sample": sampled - begun, "role": learner.role}
-            row = {**measured, **learned, **collected.metrics, **published, **seconds}
-            run.write_episodes(step + 1, [episode for group in collected.groups for episode in group.episodes])
-            if collected.failed:
-                run.write_episodes(step + 1, collected.failed, arm=FAILED)
-            run.append_metrics(step + 1, row)
-            last = step + 1
-            if last == schedule.steps or last % schedule.evaluate_every == 0:
-                progress.phase("measuring")
-                collector.evaluate(last)
-                dev = {"role": learner.role, "split": "dev", "step": last}
-                scores = (float(row["mean"]) for row in run.evals() if dev.items() <= row.items())
-                if (score := next(scores, None)) is not None:
-                    learner.validated(score)
-            if last == schedule.steps or last % schedule.checkpoint_every == 0:
+                values = {name: value for name, value in values.items() if name.partition("/")[0] != "reward"}
+            with uninterrupted(lambda: progress.phase("ending this step before the stop (again: stops at once)")):
+                border = False
+                try:
+                    learned = _imitated(learner, collected.groups) if supervised else learner.update(collected.groups)
+                except FloatingPointError:
+                    # A checkpoint of this step holds the same weights: writing it again could only lose it to a kill.
+                    if saved != step:
+                        save(run, learner, step, collector)
+                    raise
+                published = collector.publish()
+                seconds = {"seconds/sample": sampled - begun, "role": learner.role}
+                row = {**values, **learned, **collected.metrics, **published, **seconds}
+                run.write_episodes(step + 1, [episode for group in collected.groups for episode in group.episodes])
+                if collected.failed:
+                    run.write_episodes(step + 1, collected.failed, arm=FAILED)
+                run.append_metrics(step + 1, row)
+                last, measured, border = step + 1, not schedule.measures(step + 1), True
+            if not measured:
+                measure()
+                measured = True
+            if last == schedule.steps or last % schedule.checkpoint_every == 0 or is_old():
                 save(run, learner, last, collector)
+                saved, clock = last, time.monotonic()
             progress.step(last, {k: v for k, v in row.items() if isinstance(v, float)})
+    except (KeyboardInterrupt, asyncio.CancelledError, Exception):
+        if border and saved != last:
+            progress.phase("saving what is done")
+            try:
+                with uninterrupted():
+                    save(run, learner, last, collector, measured=measured)
+            except Exception as error:  # such as a full disk, which may be what ended the run
+                progress.note(f"What was done since the last checkpoint could not be saved: {error}")
+        raise
     finally:
         try:
             collector.close()
@@ -120,22 +164,28 @@ def _imitated(learner: Learner, groups: Sequence[Group]) -> dict[str, float]:
     return learner.imitate([(call.context, call.ids) for call in calls])
 
 
-def save(run: RunFolder, learner: Learner, step: int, collector: Pipeline) -> None:
+def save(run: RunFolder, learner: Learner, step: int, collector: Pipeline, measured: bool = True) -> None:
     """Writes a checkpoint from which the run continues exactly. It holds the trained weights, the master weights, the optimiser,
-    the controls, the random state and the waiting episodes."""
+    the controls, the random state and the waiting episodes. `measured` says that nothing is left to measure after the step."""
     with run.checkpoint(step) as folder:
         save_trained(learner.model, learner.master_weights.named, folder / learner.role)
-        state = {"first": 0, "step": step, "role": learner.role, "torch_rng": torch.get_rng_state()}
+        state = {
+            "first": 0,
+            "step": step,
+            "role": learner.role,
+            "measured": measured,
+            "torch_rng": torch.get_rng_state(),
+        }
         torch.save({**state, "learner": learner.state()}, folder / LEARNER)
         collector.save(folder)
 
 
-def restore(run: RunFolder, learner: Learner) -> int | None:
-    """Continues from the run's last checkpoint if it belongs to this training, and returns how many steps are done.
+def restore(run: RunFolder, learner: Learner) -> Restored | None:
+    """Continues from the run's last checkpoint if it belongs to this training, and returns what is done.
 
-    Returns None where there is no such checkpoint. That is not the same as 0: a training whose first step diverged left a
-    checkpoint of 0 steps, and what precedes the first step is already done. Raises CheckpointCorrupt for one that cannot be
-    continued from."""
+    Returns None where there is no such checkpoint. That is not the same as 0 steps: a training that ended in its first step left
+    a checkpoint of 0 steps, and a warm start that precedes the first step is already done. Raises CheckpointCorrupt for one that
+    cannot be continued from."""
     last = run.latest_checkpoint()
     if last is None:
         return None
@@ -147,4 +197,4 @@ def restore(run: RunFolder, learner: Learner) -> int | None:
             return None
         learner.load(state["learner"])
         torch.set_rng_state(state["torch_rng"])
-        return int(state["step"])
+        return Restored(int(state["step"]), bool(state.get("measured", True)))

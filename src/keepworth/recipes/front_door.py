@@ -27,6 +27,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from keepworth.episodes.errors import KeepworthError, UnknownName, nearest
+from keepworth.episodes.interruption import interruptible, postpone
 from keepworth.recipes.recipe import Origin, Recipe
 from keepworth.registry import Method, method, methods
 
@@ -130,12 +131,13 @@ def train(
         config = resolve(recipe.Config, base={**recipe.settings, **chosen})
         shown = progress or progress_for()
         path = Path(runs) / run_name(name or user.tasks.name)
-        try:
-            with RunFolder.create(path, record_of(recipe, config, TASKS), resume=not fresh) as run:
-                carry_out(run, lambda monitor: recipe.train(config, run, monitor), shown, tracker)
-        except KeyboardInterrupt:
-            shown.note(f"Stopped. What is done is in {path}; the same call continues.")
-            raise
+        with RunFolder.create(path, record_of(recipe, config, TASKS), resume=not fresh) as run:
+            try:
+                with interruptible():
+                    carry_out(run, lambda monitor: recipe.train(config, run, monitor), shown, tracker)
+            except KeyboardInterrupt:
+                shown.note(f"{stopped(run)} The same call continues.")
+                raise
         return path
 
     # In a notebook an event loop runs in this thread: then no other can begin here.
@@ -167,6 +169,8 @@ def in_thread(work: Callable[[], T]) -> T:
         except KeyboardInterrupt:
             if thread.ident is None:
                 raise
+            if postpone(thread.ident):
+                continue
             interrupt = ctypes.py_object(KeyboardInterrupt)
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), interrupt)
     return outcome.result()
@@ -242,10 +246,18 @@ def track_of(track: str | Track) -> Track | None:
     return function
 
 
+def stopped(run: RunFolder) -> str:
+    """Returns a sentence about what a run that was stopped keeps."""
+    last = run.latest_checkpoint(verify=False)
+    done = "Nothing of it is done yet." if last is None else f"What is done until step {last.step} is in {run.path}."
+    return f"Stopped. {done}"
+
+
 def carry_out(run: RunFolder, work: Callable[[Progress], None], progress: Progress, track: Track | None = None) -> None:
     """Trains, unless the run is finished, and writes its report. `track` is as for `train`. Raises KeepworthError where training
     diverged."""
     from keepworth.evaluation.report import write_report
+    from keepworth.learning.run_folder import can_be_longer
 
     if run.result() is None:
         progress.note(f"Everything is written to {run.path}. Ctrl-C stops; the same command continues.")
@@ -262,7 +274,8 @@ def carry_out(run: RunFolder, work: Callable[[Progress], None], progress: Progre
         finally:
             progress.finish()
     else:
-        progress.note(f"{run.path} holds this run, finished. fresh (--fresh) runs it again.")
+        more = "; a higher steps (--steps) continues it" if can_be_longer(run.config) else ""
+        progress.note(f"{run.path} holds this run, finished. fresh (--fresh) runs it again{more}.")
     write_report(run)
 
 

@@ -119,6 +119,12 @@ class TrainingSettings(BaseModel):
     )
 
     refill: Refill = 0
+    checkpoint_minutes: float = Field(
+        default=5.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="a step ends with a checkpoint where the last one is so old, whatever checkpoint_every; 0: never",
+    )
 
     sampling: Literal["synchronous", "turns", "overlap"] = Field(
         default="synchronous", description="the others sample ahead of the learner: see docs/asynchrony.md"
@@ -365,7 +371,7 @@ class Settings(TrainingSettings):
     def schedule_of_steps(self) -> Schedule:
         from keepworth.learning.trainer import Schedule
 
-        return Schedule(self.steps, self.evaluate_every, self.checkpoint_every)
+        return Schedule(self.steps, self.evaluate_every, self.checkpoint_every, 60 * self.checkpoint_minutes)
 
 
 class WarmStarted(Settings):

@@ -282,7 +282,9 @@ def make_tables(run: RunFolder, settings: Settings, system: System, remark: str 
     tables: list[dict[str, Any]] = []
     metric = next(iter(system.metrics.values()))
     for name, measured in system.test.items():
-        rows = [row for row in run.evals() if row.get("role") == system.role and row.get("split") == name]
+        tested = [row for row in run.evals() if row.get("role") == system.role and row.get("split") == name]
+        # The last measurement counts, where a finished run was given more steps.
+        rows = list({(row["arm"], row["metric"]): row for row in tested}.values())
         firsts = {row["arm"]: row for row in rows if row["metric"] == metric}
         lost = "; ".join(f"{arm} {row['left_out']}" for arm, row in firsts.items() if row.get("left_out"))
         notes = (

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -115,6 +115,16 @@ class EventLoop:
             return self._loop.run_until_complete(work)
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
+    def look(self, function: Callable[[], T]) -> T:
+        """Returns the result of a function that reads what the loop's tasks change. Tasks do not go on for it."""
+        if self._thread is None:
+            return function()
+
+        async def call() -> T:
+            return function()
+
+        return self.do(call())
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Starts `work` as a task. Call it on the loop."""
         task = self._loop.create_task(work)
@@ -197,6 +207,7 @@ class Pipeline:
         self._failures = 0
         self._counts = {"retried": 0, "failed_groups": 0, "rejected_groups": 0}
         self._collecting = False
+        self._border = self._position()
         self._workers = workers
 
     # -- called by the trainer --------------------------------------------------------------------------------------
@@ -223,8 +234,9 @@ class Pipeline:
         return {**measured, "seconds/publish": receipt.seconds, "publish/probe_gap": receipt.probe_gap}
 
     def save(self, folder: Path) -> None:
-        """Writes the state that collecting continues from to a checkpoint's folder."""
-        write_json(folder / PIPELINE_STATE, self._loop.do(self._state()))
+        """Writes the state that collecting continues from to a checkpoint's folder. It may be called between two steps, and where
+        `collect` was interrupted."""
+        write_json(folder / PIPELINE_STATE, self._loop.look(self._state))
 
     def close(self) -> None:
         """Ends the pipeline, however the training ended."""
@@ -237,6 +249,7 @@ class Pipeline:
         if checkpoint is not None:
             with reading(checkpoint.path / PIPELINE_STATE, checkpoint):
                 self._load(checkpoint)
+        self._border = self._position()
         if self.settings.mode == "overlap":
             self._start_groups()
         self._loop.spawn(self.sampler.run())
@@ -279,6 +292,7 @@ class Pipeline:
         receipt = await self.sampler.publish(sent)
         self._taken = []
         self._updates += 1
+        self._border = self._position()
         if self.settings.mode == "overlap":  # in "turns" nothing is drawn before the next batch is asked for
             self._start_groups()
         self.sampler.wake()
@@ -296,16 +310,17 @@ class Pipeline:
             **({"curriculum/reward_sampled": sum(rewards) / len(rewards)} if rewards else {}),
         }
 
-    async def _state(self) -> dict[str, Any]:
+    def _position(self) -> dict[str, Any]:
+        return {"updates": self._updates, **self._group_order.state(), "counts": dict(self._counts)}
+
+    def _state(self) -> dict[str, Any]:
+        sources = {"sources": self._sources.state()}
+        if self.settings.mode == "serial":
+            # The whole step is drawn again: how many calls are drawn at once changes the last digits of what is drawn.
+            return {**self._border, "finished": [], "open": [], **sources}
         waiting = sorted((*self._waiting.values(), *self._taken), key=lambda finished: finished.index)
-        return {
-            "updates": self._updates,
-            **self._group_order.state(),
-            "finished": [finished_to_json(finished) for finished in waiting],
-            "open": sorted(self._open),
-            "counts": self._counts,
-            "sources": self._sources.state(),
-        }
+        finished = [finished_to_json(group) for group in waiting]
+        return {**self._position(), "finished": finished, "open": sorted(self._open), **sources}
 
     def _load(self, checkpoint: Checkpoint) -> None:
         state = read_json(checkpoint.path / PIPELINE_STATE, checkpoint.way_out)

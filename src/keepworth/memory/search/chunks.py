@@ -21,6 +21,8 @@ CHUNK = 450
 """Largest number of letters of a part."""
 LINE = 250
 """Number of letters from which on a part ends at the end of a line, since the next line is often about something else."""
+PIECE = 160
+"""Largest number of letters of a piece, of which passages for a prompt are put together."""
 WIDE = 4
 """A letter of a script in which letters are words or syllables counts as this many: encoders have a piece for each."""
 
@@ -51,16 +53,28 @@ def spans(text: str) -> tuple[tuple[int, int], ...]:
     if len(text) <= SHORT:
         return ()
     weighed = _weighed(text)
-    if weighed[-1] <= LONG:
-        return ()
+    return () if weighed[-1] <= LONG else _cut(text, weighed, CHUNK, LINE)
+
+
+def pieces(text: str) -> tuple[tuple[int, int], ...]:
+    """Return the start and end of each piece of a text, in order; together they cover it. A piece is about a sentence or a line.
+
+    >>> pieces("The port is 8443. Ask Ana.")
+    ((0, 26),)
+    """
+    return _cut(text, _weighed(text), PIECE, PIECE // 3)
+
+
+def _cut(text: str, weighed: list[int], chunk: int, line: int) -> tuple[tuple[int, int], ...]:
+    """Cut a text into parts of at most `chunk` letters, which end at the end of a line if they have `line` letters by then."""
     sentences, lines = _cuts(text, _ENDS), _cuts(text, _LINES)
     out: list[tuple[int, int]] = []
     start = 0
     while start < len(text):
-        most = bisect_left(weighed, weighed[start] + CHUNK + 1) - 1
-        line = bisect_left(lines, bisect_left(weighed, weighed[start] + LINE))
-        if line < len(lines) and lines[line] <= most:
-            end = lines[line]
+        most = bisect_left(weighed, weighed[start] + chunk + 1) - 1
+        index = bisect_left(lines, bisect_left(weighed, weighed[start] + line))
+        if index < len(lines) and lines[index] <= most:
+            end = lines[index]
         else:
             end = len(text) if most >= len(text) else _last(sentences, start, most)
         if end <= start:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import resource
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -57,6 +58,25 @@ def rows(memory: Memory, statement: str, values: Sequence[Any] = ()) -> list[tup
 def in_another_thread(work: Callable[[], object]) -> None:
     with ThreadPoolExecutor(1) as pool:
         pool.submit(work).result()
+
+
+def at_once(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """The results of calls that begin together, each in a thread of its own, in their order; an error is its own result."""
+    barrier, results = threading.Barrier(len(calls)), [None] * len(calls)
+
+    def run(number: int) -> None:
+        barrier.wait()
+        try:
+            results[number] = calls[number]()
+        except Exception as error:
+            results[number] = error
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
 
 
 def behind_its_back(path: Path, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

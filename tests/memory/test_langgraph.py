@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from keepworth.memory.adapters.langgraph import _Entries, as_langgraph_store
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.memory import Memory
-from tests.memory.helpers import WordEncoder
+from tests.memory.helpers import WordEncoder, at_once
 
 SPACE = ("mem", "ana")
 
@@ -128,3 +129,87 @@ def test_the_package_that_it_needs_is_named(monkeypatch: Any):
     monkeypatch.setitem(sys.modules, "langgraph.store.base", None)
     with pytest.raises(MemoryProblem, match="pip install langgraph-checkpoint"):
         as_langgraph_store(Memory(":memory:", encoder=None))
+
+
+# What is under a prefix and meets a filter is found, however many nearer items there are elsewhere.
+
+
+@pytest.fixture
+def crowded(tmp_path: Path) -> _Entries:
+    memory = Memory(tmp_path / "a.mem", encoder=WordEncoder(32))
+    metadata = [
+        {"namespace": ["x", "team"], "key": f"k{n}", "value": {"text": "deploy plan", "kind": "log"}, "indexed": True}
+        for n in range(1100)
+    ]
+    scope = {"agent_id": "langgraph", "session_id": '["x", "team"]'}
+    memory.add_many(["deploy plan"] * 1100, repeat=True, key="deploy plan", metadata=metadata, **scope)
+    store = _Entries(memory, texts_at)
+    store.put(("team",), "mine", {"text": "lunch at noon", "kind": "note"})
+    store.put(("x", "team"), "note", {"text": "lunch at one", "kind": "note"})
+    return store
+
+
+def test_a_prefix_is_asked_before_the_nearest_are_taken(crowded: _Entries) -> None:
+    found = crowded.search(("team",), "deploy plan", {}, 10, 0)
+    assert [item.metadata["key"] for item, _ in found] == ["mine"]
+    assert [item.metadata["key"] for item, _ in crowded.search(("team",), None, {}, 10, 0)] == ["mine"]
+    assert len(crowded.search(("x",), None, {}, 2000, 0)) == 1101
+
+
+def test_a_filter_is_asked_before_the_nearest_are_taken(crowded: _Entries) -> None:
+    found = crowded.search((), "deploy plan", {"kind": "note"}, 10, 0)
+    assert sorted(item.metadata["key"] for item, _ in found) == ["mine", "note"]
+    found = crowded.search(("x", "team"), "deploy plan", {"kind": {"$ne": "log"}}, 10, 0)
+    assert [item.metadata["key"] for item, _ in found] == ["note"]
+
+
+def test_a_namespace_is_compared_from_its_beginning():
+    store = entries()
+    for number, space in enumerate([("a", "b"), ("b", "a"), ("a",), ("ab",), ("a", "b", "c"), ("0", "1")]):
+        store.put(space, "k", {"text": f"red {number}"})
+    below = {
+        prefix: {item.metadata["value"]["text"][-1] for item, _ in store.search(prefix, "red", {}, 10, 0)}
+        for prefix in PREFIXES
+    }
+    assert below == PREFIXES
+
+
+PREFIXES: dict[tuple[str, ...], set[str]] = {
+    (): set("012345"),
+    ("a",): set("024"),
+    ("a", "b"): set("04"),
+    ("b",): {"1"},
+    ("0",): {"5"},
+    ("1",): set(),
+}
+
+
+def test_of_many_that_put_one_key_at_once_all_succeed_and_one_item_stays():
+    store = entries()
+    done = at_once([lambda n=n: store.put(SPACE, "k", {"text": f"value {n}"}) for n in range(24)])
+    assert done == [None] * 24
+    assert len(store._memory.get_all()) == 1
+    gone = at_once([lambda: store.put(SPACE, "k", None)] * 8)
+    assert gone == [None] * 8, "as in LangGraph's own stores, to delete what is not there is no error"
+    assert store.get(SPACE, "k") is None
+
+
+def test_of_many_puts_of_an_event_loop_the_last_wins():
+    pytest.importorskip("langgraph.store.base")
+    store = as_langgraph_store(Memory(":memory:", encoder=WordEncoder(32)))
+
+    async def put() -> Any:
+        await asyncio.gather(*(store.aput(SPACE, "k", {"n": n}) for n in range(40)))
+        return await store.aget(SPACE, "k")
+
+    assert asyncio.run(put()).value == {"n": 39}
+
+
+def test_several_items_that_an_older_version_left_under_one_key_become_one(m: Memory) -> None:
+    store = _Entries(m, texts_at)
+    metadata = {"namespace": list(SPACE), "key": "k", "value": {"n": 0}, "indexed": True}
+    scope = {"agent_id": "langgraph", "session_id": '["mem", "ana"]'}
+    for number in range(3):
+        m.add(f'{{"n": {number}}}', repeat=True, metadata=metadata, **scope)
+    store.put(SPACE, "k", {"n": 7})
+    assert [item.metadata["value"] for item in m.get_all()] == [{"n": 7}]

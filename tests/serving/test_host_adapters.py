@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from keepworth import Client, Memory
+from keepworth.memory.adapters.langgraph import _Entries
 from keepworth.serving.memory_server import MemoryServer
+from tests.memory.helpers import at_once
 
 
 @pytest.fixture(params=["embedded", "served"])
@@ -52,3 +54,15 @@ def test_a_store_of_langgraph_keeps_and_finds_values(memory: Any) -> None:
     assert asyncio.run(store.aget(("mem", "ana"), "food")).key == "food"
     store.delete(("mem", "ana"), "food")
     store.delete(("docs",), "one")
+
+
+def test_of_many_that_put_one_key_at_once_all_succeed_and_one_item_stays(memory: Any) -> None:
+    store, space = _Entries(memory, lambda value, path: []), ("counters",)
+    done = at_once([lambda n=n: store.put(space, "k", {"n": n}) for n in range(24)])
+    assert done == [None] * 24
+    (item,) = memory.get_all(session_id='["counters"]')
+    assert item.metadata["created"] <= item.written_at
+    store.put(space, "k", {"n": 24})
+    assert store.get(space, "k").metadata["value"] == {"n": 24}
+    store.put(space, "k", None)
+    assert store.get(space, "k") is None

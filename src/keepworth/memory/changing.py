@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast, overload
 
@@ -32,20 +32,24 @@ from keepworth.memory.item import (
     checked_text,
     later,
     member,
+    metadata_text,
     plain_metadata,
     text_problem,
     timestamp,
 )
-from keepworth.memory.operations import Assignment, Draft, OperationOutcome
+from keepworth.memory.operations import Act, Assignment, Draft, OperationOutcome
 from keepworth.memory.scan import HELD_FOR
 from keepworth.memory.scopes import Scopes
+from keepworth.memory.search.where import value_key
 from keepworth.memory.store import purge
 from keepworth.memory.store.decision_log import DecisionLog
+from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.writing import Message, messages_of
 
 if TYPE_CHECKING:
     from keepworth.memory.memory import Memory
     from keepworth.memory.store.store import Store
+    from keepworth.memory.store.transaction import Transaction
 
 
 class ItemOptions(TypedDict, total=False):
@@ -246,12 +250,6 @@ class Changes:
     ) -> Item:
         """Reword an item, which keeps its id and validity, or set fields that say nothing about the world. With `repeat`, this is
         done even if another item says the same already. Raises UnknownItem, InvalidText."""
-        home = self.scopes.home(self._open_item(id))
-        self._check_episode(episode)
-        acts: list[tuple[Any, Draft]] = []
-        draft = Draft(scope=home, deduplicate=not repeat)
-        if text is not None:
-            acts.append((Operation(OperationKind.UPDATE, (id,), checked_text(text)), draft))
         fields: dict[str, Any] = {}
         if status is not None:
             fields["status"] = member(Status, status).value
@@ -261,12 +259,38 @@ class Changes:
             fields["expires_at"] = timestamp(expires_at)
         if metadata is not None:
             fields["metadata"] = plain_metadata(metadata)
-        if fields:
-            acts.append((Assignment(id, fields), draft))
-        if not acts:
+        return self._revise(id, text, assigned=lambda _: fields, repeat=repeat, episode=episode)
+
+    def _revise(
+        self,
+        id: str,
+        text: str | None = None,
+        *,
+        assigned: Callable[[Item], Mapping[str, Any]],
+        repeat: bool = False,
+        episode: str = "",
+    ) -> Item:
+        """Do what `update` does. `assigned` returns the fields to set, given the item as the transaction sees it, as whoever
+        makes them of the item's own would else undo what others set meanwhile."""
+        there = self._open_item(id)
+        home = self.scopes.home(there)
+        self._check_episode(episode)
+        if text is not None:
+            checked_text(text)
+        elif not assigned(there):
             raise InvalidText(
                 f"update of {id} was given nothing to change: pass text, status, trust, expires_at or metadata"
             )
+        draft = Draft(scope=home, deduplicate=not repeat)
+
+        def acts(transaction: Transaction) -> list[tuple[Act, Draft]]:
+            fields = assigned(transaction.get(id) or there)
+            listed: list[tuple[Act, Draft]] = []
+            if text is not None:
+                listed.append((Operation(OperationKind.UPDATE, (id,), text), draft))
+            if fields:
+                listed.append((Assignment(id, fields), draft))
+            return listed
 
         def check(outcome: OperationOutcome) -> None:
             if not outcome.applied and outcome.reason != "unchanged":
@@ -275,6 +299,65 @@ class Changes:
         vectors = self.store.encode([text] if text else [])
         self.store.perform(home, acts, episode=episode, vectors=vectors, check=check)
         return self.get(id)
+
+    def put(
+        self,
+        text: str | None,
+        *,
+        name: Mapping[str, Any],
+        user_id: str = "",
+        agent_id: str = "",
+        session_id: str = "",
+        key: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        source: str = "",
+        episode: str = "",
+    ) -> Item | None:
+        """Store a text under a name in place of what is there, as a dictionary does: of several who write at once the last wins,
+        and one item stays. What it replaces is superseded, and stays in the history.
+
+        Args:
+            text: The text, or None to delete what is under the name.
+            name: Metadata that no two current items of the scope share, such as {"key": "diet"}. The item gets them.
+            key: What searches match instead of the text.
+            metadata: More metadata. "created" is added to that of an item that replaces another: when the first was written.
+
+        Returns:
+            The item that is there now, or None after a deletion.
+
+        Raises:
+            InvalidText, InvalidFilter: The text, or the name, is none.
+            InvalidScope, UnknownEpisode: As for `add`.
+        """
+        named, more = plain_metadata(name), plain_metadata(metadata)
+        if not named:
+            raise InvalidFilter("put was given no name, under which there is one item: pass name={...}, or use add")
+        if text is not None:
+            checked_text(text)
+        options = ItemOptions(user_id=user_id, agent_id=agent_id, session_id=session_id, repeat=True, key=key)
+        draft = self._drafted(cast(ItemOptions, {**options, "source": source, "episode": episode}))
+
+        def acts(transaction: Transaction) -> list[tuple[Act, Draft]]:
+            listed = _named(transaction, draft.scope, named)
+            targets, old = tuple(item.id for item in listed), listed[-1] if listed else None
+            if text is None:
+                return [(Operation(OperationKind.DELETE, targets), draft)] if targets else []
+            if old is None:
+                return [(Operation(OperationKind.ADD, text=text), replace(draft, metadata={**more, **named}))]
+            present, there = {**more, **named}, old.visible(timestamp(self._clock()))
+            if there:
+                present["created"] = old.metadata.get("created", old.written_at)
+            if there and len(listed) == 1 and (old.text, old.key) == (text, key):
+                return [(Assignment(old.id, {"metadata": present}), draft)]
+            return [(Operation(OperationKind.SUPERSEDE, targets, text), replace(draft, metadata=present))]
+
+        def check(outcome: OperationOutcome) -> None:
+            if not (outcome.applied or outcome.item):
+                raise InvalidText(f"nothing was put ({outcome.reason}): give another text")
+
+        vectors = self.store.encode([] if text is None else [key or text])
+        done = self.store.perform(draft.scope, acts, episode=episode, vectors=vectors, check=check)
+        return done[0][1] if text is not None else None
 
     def supersede(
         self,
@@ -335,10 +418,13 @@ class Changes:
             raise InvalidScope(
                 "delete_all needs a user_id, agent_id or session_id: say whose items go, as it never empties a whole memory"
             )
-        ids = [item.id for item in self.store.items(scope) if not item.deleted]
         draft = Draft(scope=scope)
-        self.store.perform(scope, [(Operation(OperationKind.DELETE, (id,)), draft) for id in ids])
-        return len(ids)
+
+        def acts(transaction: Transaction) -> list[tuple[Act, Draft]]:
+            there = transaction.items(scope, "NOT deleted")
+            return [(Operation(OperationKind.DELETE, (item.id,)), draft) for item in there]
+
+        return len(self.store.perform(scope, acts))
 
     def forget(self, *ids: str, purge_history: bool = False) -> purge.Erased | None:
         """Delete items, or with `purge_history` erase them for good, rolled-back ones too, with their history and the logged
@@ -355,7 +441,12 @@ class Changes:
         acts = [
             (Operation(OperationKind.DELETE, (id,)), Draft(scope=self.scopes.home(item))) for id, item in items.items()
         ]
-        self.store.perform(self.scopes.changeable, acts)
+
+        def check(outcome: OperationOutcome) -> None:
+            if not outcome.applied:  # somebody else deleted it just now
+                raise UnknownItem(f"{outcome.reason} of forget: leave it out; nothing was forgotten")
+
+        self.store.perform(self.scopes.changeable, acts, check=check)
         return None
 
     def erase(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> purge.Erased:
@@ -379,13 +470,18 @@ class Changes:
     def release(self, id: str) -> Item:
         """Let an item out of quarantine, so that searches find it. Raises UnknownItem, and InvalidText if it is in none."""
         item = self.get(id)
-        if item.status is not Status.QUARANTINED:
-            raise InvalidText(
-                f"{id} is not in quarantine: its status is {item.status.value}; nothing was done",
-                "Look at those that are: `quarantined()` gives them.",
-            )
-        metadata = {name: value for name, value in item.metadata.items() if name != HELD_FOR}
-        return self.update(id, status=Status.ACTIVE, metadata=metadata)
+
+        def assigned(item: Item) -> dict[str, Any]:
+            if item.status is not Status.QUARANTINED:
+                raise InvalidText(
+                    f"{id} is not in quarantine: its status is {item.status.value}; nothing was done",
+                    "Look at those that are: `quarantined()` gives them.",
+                )
+            metadata = {name: value for name, value in item.metadata.items() if name != HELD_FOR}
+            return {"status": Status.ACTIVE.value, "metadata": metadata}
+
+        assigned(item)
+        return self._revise(id, assigned=assigned)
 
     def _open_item(self, id: str) -> Item:
         item = self.get(id)
@@ -395,6 +491,20 @@ class Changes:
                 + ("write it anew, or roll the deletion back" if item.deleted else f"change {item.superseded_by}")
             )
         return item
+
+
+def _named(transaction: Transaction, scope: Scope, name: Mapping[str, Any]) -> list[Item]:
+    """Return the current items of exactly this scope that have these metadata, oldest first."""
+    parts = [metadata_text({part: value})[1:-1] for part, value in name.items() if isinstance(value, str)]
+    # A first look in SQL, which finds too many; LIKE does not read all of them as JSON.
+    like = [f"%{part.translate({ord(mark): f'!{mark}' for mark in '!%_'})}%" for part in parts]
+    where = " AND ".join([CURRENT, *["metadata LIKE ? ESCAPE '!'"] * len(like)])
+    wanted = {part: value_key(value) for part, value in name.items()}
+    return [
+        item
+        for item in transaction.items(scope, where, like)
+        if item.scope == scope and all(value_key(item.metadata.get(part)) == value for part, value in wanted.items())
+    ]
 
 
 def _check_length(name: str, values: Sequence[object], count: int) -> None:

@@ -50,7 +50,7 @@ from keepworth.memory.item import (
     worded,
     worded_actions,
 )
-from keepworth.memory.operations import Credit, Draft, OperationOutcome, checked_reward
+from keepworth.memory.operations import Act, Credit, Draft, OperationOutcome, checked_reward
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.place import on_server
 from keepworth.memory.policy.learning import Learning
@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from keepworth.memory.policy.ledger import Balance
     from keepworth.memory.policy.pool import Advice
     from keepworth.memory.policy.slots import Policy, Writer
+    from keepworth.memory.store.transaction import Transaction
 
     PolicyLike = str | Policy | Callable[[], Policy] | None
 
@@ -498,9 +499,19 @@ class Memory(Changes):
         if self.learning is not None and self.learning.keeps and self.learning.scope.contains(about.scope):
             return self.learning.finish(about, value, person, source)
         credit = Credit(value, about.shown, on_word_of(person) if person else source, about.decision)
+        head = self.store.head()
         if self.learning is not None and self.learning.has(about, value, person, credit.source):
             return OperationOutcome(False, reason="it has this reward already")
-        outcome, _ = self.store.perform(about.scope, [(credit, Draft(scope=about.scope))], episode=about.episode)[0]
+
+        def acts(transaction: Transaction) -> list[tuple[Act, Draft]]:
+            # What others gave since is on no other connection yet where their write is part of the same transaction.
+            given = self.learning is not None and log.rewarded_since(transaction, head, credit, about.episode)
+            return [] if given else [(credit, Draft(scope=about.scope))]
+
+        done = self.store.perform(about.scope, acts, episode=about.episode)
+        if not done:
+            return OperationOutcome(False, reason="it has this reward already")
+        outcome, _ = done[0]
         if self.learning is not None:
             self.learning.count_reward(about.decision, value, person)
         return outcome

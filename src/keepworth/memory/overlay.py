@@ -53,6 +53,11 @@ if TYPE_CHECKING:
     from keepworth.memory.store.views import Snapshot
 
 
+class ChangedMeanwhile(Exception):
+    """Raised where something was decided by items that others have changed since: nothing was written, and it is to be decided
+    again."""
+
+
 class Written:
     """The changes that were written in a bank. Forks share one such object; the next of them to write copies it first.
 
@@ -385,9 +390,10 @@ class Bank:
         searched = self._overlay.with_others(request, time)
         return Search(self._overlay, self._overlay.embedder, request, time, searched).hits(asked)
 
-    def commit_to(self, store: Store, episode: str = "") -> list[OperationOutcome]:
+    def commit_to(self, store: Store, episode: str = "", *, as_read: bool = False) -> list[OperationOutcome]:
         """Carry out on the store, in one transaction, what was done in this bank. New items get new ids there. Raises
-        InvalidScope for a bank of another memory, whose ids are those of other items here."""
+        InvalidScope for a bank of another memory, whose ids are those of other items here; with `as_read`, ChangedMeanwhile if an
+        item of the scope changed since the bank's snapshot."""
         base, into = self._overlay.base, store.database
         of = into if base is None else base.store.database
         if of is not into and (into.in_memory or of.path != into.path):
@@ -395,6 +401,8 @@ class Bank:
         vectors = store.encode(self.texts())
 
         def work(transaction: Transaction) -> tuple[list[OperationOutcome], dict[str, str]]:
+            if as_read and base is not None and transaction.changed_since(base.position):
+                raise ChangedMeanwhile(f"items of {self.scope} were changed after entry {base.position}")
             names = dict(self._names)  # a copy, as the transaction may be done again
             return self.replay(transaction, episode, names), names
 

@@ -303,6 +303,23 @@ def add_items(
     return [masked(item) if caller.withholds(item) else item for item in listed]
 
 
+@verb("POST /put", "write", Bounds, of=Memory.put, key="item", writes=True)
+def put_item(
+    caller: VerbCaller,
+    name: Annotated[dict[str, Any], Field(description="Metadata that no two current items of the scope share.")],
+    text: Annotated[str | None, Field(description="The text, or null to delete what is under the name.")] = None,
+    key: str = "",
+    metadata: dict[str, Any] | None = None,
+    source: str = "",
+    episode: str = "",
+    **bounds: Any,
+) -> Item | None:
+    """Store a text under a name in place of what is there, or delete that."""
+    options: dict[str, Any] = {"key": key, "metadata": metadata, "source": source, "episode": episode}
+    item = caller.memory.put(text, name=name, **options, **bounds)
+    return None if item is None else caller.item(item)
+
+
 @verb("GET /items", "read", Bounds, Page, of=Memory.get_all, key="items", pages=True)
 def list_items(
     caller: VerbCaller,

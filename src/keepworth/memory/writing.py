@@ -18,7 +18,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.errors import InvalidAdvice, InvalidFilter, InvalidText, MemoryProblem, NothingToWrite
 from keepworth.memory.item import Item, Scope, new_id, text_problem, timestamp
 from keepworth.memory.operations import Act, Draft, OperationOutcome
-from keepworth.memory.overlay import Bank
+from keepworth.memory.overlay import Bank, ChangedMeanwhile
 from keepworth.memory.policy.slots import Finished, Writer, written
 from keepworth.memory.store.decision_log import Logged
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("keepworth.memory")
 Message = Mapping[str, Any]
+TRIES, TRIES_OF_A_MODEL = 20, 3
+"""How often a writer decides at most where others write to the same scope meanwhile; its last decision is carried out."""
 MARK = "extraction"
 """The key in the metadata of an item that holds a whole message, because the writer failed at it."""
 NOT_OF_PEOPLE = ("assistant", "system", "tool", "developer", "function")
@@ -53,14 +55,23 @@ def write(
         raise InvalidFilter("provenances has no effect with infer=True: say where it all comes from with source=")
     draft, episode = memory._drafted(cast(Any, {"source": "writer", **options})), options.get("episode", "")
     # Rules read one state of the memory. A model takes long, and no read transaction is held open meanwhile.
-    reading = memory.store.database.reading() if getattr(writer, "by_rules", False) else contextlib.nullcontext()
-    try:
-        with reading:
-            bank, asked = _asked(memory, writer, messages, draft)
-    except WriterFailed as problem:
-        _LOG.warning("What was said is kept as it is, because %s", problem)
-        return _kept_raw(memory, messages, draft, episode)
-    return _carried_out(memory, bank(), asked, draft.scope, episode) if asked else []
+    by_rules = getattr(writer, "by_rules", False)
+    with contextlib.ExitStack() as turn:
+        for left in reversed(range(TRIES if by_rules else TRIES_OF_A_MODEL)):
+            try:
+                with memory.store.database.reading() if by_rules else contextlib.nullcontext():
+                    bank, asked = _asked(memory, writer, messages, draft)
+            except WriterFailed as problem:
+                _LOG.warning("What was said is kept as it is, because %s", problem)
+                return _kept_raw(memory, messages, draft, episode)
+            if not asked:
+                return []
+            try:
+                return _carried_out(memory, bank(), asked, draft.scope, episode, as_read=left > 0)
+            except ChangedMeanwhile:
+                # What was decided may contradict what others wrote just now. Whoever was too late decides again, one at a time.
+                turn.enter_context(memory.store.turn)
+    raise AssertionError
 
 
 def load_writer(memory: Memory) -> None:
@@ -76,10 +87,17 @@ class WriterFailed(MemoryProblem):
 
 
 def _carried_out(
-    memory: Memory, bank: Bank, asked: Sequence[tuple[Operation, OperationOutcome]], scope: Scope, episode: str
+    memory: Memory,
+    bank: Bank,
+    asked: Sequence[tuple[Operation, OperationOutcome]],
+    scope: Scope,
+    episode: str,
+    *,
+    as_read: bool,
 ) -> list[tuple[Item, OperationKind]]:
-    """Carry out on the memory what was done on a bank of it, and return what became of each item."""
-    done = list(_done(memory, bank, asked, episode))
+    """Carry out on the memory what was done on a bank of it, and return what became of each item. With `as_read`, raises
+    ChangedMeanwhile if what the bank was read from has changed."""
+    done = list(_done(memory, bank, asked, episode, as_read))
     _log_withdrawals(memory, done, scope)
     became = _became(done)
     items = memory.store.fetch(scope, list(became))
@@ -146,10 +164,11 @@ def _draft_of(operation: Operation, draft: Draft, at: str) -> Draft:
 
 
 def _done(
-    memory: Memory, bank: Bank, asked: Sequence[tuple[Operation, OperationOutcome]], episode: str
+    memory: Memory, bank: Bank, asked: Sequence[tuple[Operation, OperationOutcome]], episode: str, as_read: bool
 ) -> Iterator[tuple[Operation, OperationOutcome]]:
     """Commit `bank` to the memory in one transaction, and yield each operation with its outcome there."""
-    there_now, names = iter(bank.commit_to(memory.store, episode) if bank.journal else ()), dict[str, str]()
+    committed = bank.commit_to(memory.store, episode, as_read=as_read) if bank.journal else ()
+    there_now, names = iter(committed), dict[str, str]()
     for operation, outcome in asked:
         if outcome.applied:
             now = next(there_now)

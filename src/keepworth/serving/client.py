@@ -159,6 +159,7 @@ class Client:
     rollback = _served(Memory.rollback)
     diff = _served(Memory.diff)
     add_many = _served(Memory.add_many)
+    put = _served(Memory.put)
     update = _served(Memory.update)
     supersede = _served(Memory.supersede)
     delete = _served(Memory.delete)

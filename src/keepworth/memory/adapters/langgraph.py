@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from importlib import import_module
 from typing import Any
@@ -20,7 +21,7 @@ from keepworth.memory.search.where import parsed
 
 AGENT = "langgraph"
 WIDE = 1000
-"""How many hits of a search are looked through for those that are under a prefix and meet a filter."""
+"""How many of the items under a prefix that meet a filter are put in order of meaning, at least where a page ends before."""
 Namespace = tuple[str, ...]
 Found = list[tuple[Item, float | None]]
 TextsAt = Callable[[Any, str], list[str]]
@@ -31,7 +32,7 @@ def as_langgraph_store(memory: Any, *, fields: Sequence[str] | None = None) -> A
     """Return a store whose items are held in `memory` under agent_id "langgraph", with a session for each namespace.
 
     Args:
-        memory: A `Memory`, or a `Client` of a served one. A search with a filter looks among the 1,000 nearest items.
+        memory: A `Memory`, or a `Client` of a served one.
         fields: Paths of the texts that searches read, unless a put names others, as in LangGraph's index configuration; None for
             the whole value.
     """
@@ -43,6 +44,7 @@ def as_langgraph_store(memory: Any, *, fields: Sequence[str] | None = None) -> A
     class KeepworthStore(base.BaseStore):  # type: ignore[misc]  # the package is optional
         def __init__(self) -> None:
             self._entries = _Entries(memory, base.get_text_at_path, fields)
+            self._writing = ThreadPoolExecutor(1, "keepworth-langgraph")
 
         def batch(self, ops: Iterable[Any]) -> list[Any]:
             """Carry out operations and return their results in order. As in LangGraph's own stores, all reads come before all
@@ -55,7 +57,11 @@ def as_langgraph_store(memory: Any, *, fields: Sequence[str] | None = None) -> A
             return results
 
         async def abatch(self, ops: Iterable[Any]) -> list[Any]:
-            return await asyncio.to_thread(self.batch, list(ops))
+            """Carry out operations as `batch` does. Those that put are done one after the other, in the order of the calls."""
+            operations = list(ops)
+            if not any(isinstance(op, base.PutOp) for op in operations):
+                return await asyncio.to_thread(self.batch, operations)
+            return await asyncio.get_running_loop().run_in_executor(self._writing, self.batch, operations)
 
         def _read(self, op: Any) -> Any:
             if isinstance(op, base.GetOp):
@@ -91,30 +97,17 @@ class _Entries:
     ) -> None:
         """Store a value, or delete the old one if `value` is None. `index` holds the paths of the texts that searches read: None
         for those of the store, False for none. Raises InvalidText for a value that is not plain data."""
-        old = self.get(namespace, key)
+        name, scope = {"key": key}, _space(namespace)
         if value is None:
-            if old is not None:
-                self._memory.delete(old.id)
+            self._memory.put(None, name=name, **scope)
             return
         try:
             text = json.dumps(value, ensure_ascii=False)
         except (TypeError, ValueError) as error:
             raise InvalidText(f"the value of {key!r:.80} is not plain data ({error})") from error
         read = self._searched(value, index)
-        metadata: dict[str, Any] = {
-            "namespace": list(namespace),
-            "key": key,
-            "value": dict(value),
-            "indexed": bool(read),
-        }
-        if old is None:
-            self._memory.add(text, repeat=True, key=read, metadata=metadata, **_space(namespace))
-            return
-        metadata["created"] = old.metadata.get("created", old.written_at)
-        if (old.text, old.key) == (text, read):
-            self._memory.update(old.id, metadata=metadata)
-        else:
-            self._memory.supersede(old.id, text, key=read, metadata=metadata)
+        metadata = {"namespace": list(namespace), "value": dict(value), "indexed": bool(read)}
+        self._memory.put(text, name=name, key=read, metadata=metadata, **scope)
 
     def _searched(self, value: Mapping[str, Any], index: Sequence[str] | bool | None) -> str:
         """Return the texts that searches read, one on each line: those at the given paths, or those of the whole value."""
@@ -128,29 +121,27 @@ class _Entries:
 
     def search(self, prefix: Namespace, query: str | None, filter: Mapping[str, Any], limit: int, offset: int) -> Found:
         """Return items under `prefix`: with a query the nearest first and unindexed ones last, without one the latest first."""
-        asked = parsed(_asked(filter, "value"), place="filter")
-
-        def wanted(item: Item) -> bool:
-            return _space_of(item)[: len(prefix)] == prefix and (asked is None or asked.meets(item.metadata))
-
-        below: list[dict[str, Any]] = [{"namespace": {"$contains": part}} for part in prefix]
+        parsed(asked := _asked(filter, "value"), place="filter")  # raises where it is none, under its own name
+        # All of it is asked before the nearest are taken, so that no number of nearer items hides what is here.
+        below: list[dict[str, Any]] = [{f"namespace.{place}": part} for place, part in enumerate(prefix)]
+        below += [asked] if asked else []
         ranked: Found = []
         if query:
             where: dict[str, Any] = {"$and": [*below, {"indexed": True}]}
-            hits = self._hits(checked_query(query), where)
-            ranked = [(hit.item, hit.score if hit.dense is None else hit.dense) for hit in hits if wanted(hit.item)]
+            hits = self._hits(checked_query(query), where, offset + limit)
+            ranked = [(hit.item, hit.score if hit.dense is None else hit.dense) for hit in hits]
             ranked.sort(key=lambda pair: -(pair[1] or 0.0))
             below = [*below, {"indexed": False}]
         if len(ranked) < offset + limit:
             listed = self._listed({"agent_id": AGENT}, {"$and": below} if below else {})
-            ranked += [(item, None) for item in reversed(listed) if wanted(item)]
+            ranked += [(item, None) for item in reversed(listed)]
         return ranked[offset : offset + limit]
 
-    def _hits(self, query: str, where: Mapping[str, Any]) -> Hits:
+    def _hits(self, query: str, where: Mapping[str, Any], wanted: int) -> Hits:
         """Search a memory of this process without its policy, as callers give no rewards, or a served one through its client."""
         how: dict[str, Any] = {"top_k": WIDE, "agent_id": AGENT, "where": where}
         if isinstance(self._memory, Memory):
-            return self._memory.answer(Ask(query, plain=True), **how)
+            return self._memory.answer(Ask(query, plain=True), **{**how, "top_k": max(WIDE, wanted)})
         served: Hits = self._memory.search(query, **how)
         return served
 

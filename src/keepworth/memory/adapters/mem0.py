@@ -21,7 +21,7 @@ from keepworth.episodes.episode import OperationKind
 from keepworth.memory import memory as engine
 from keepworth.memory.async_memory import awaitable
 from keepworth.memory.errors import InvalidFilter, InvalidScope, InvalidText, UnknownItem
-from keepworth.memory.item import Item
+from keepworth.memory.item import Item, plain_metadata
 from keepworth.memory.search.search import Ask, Hit, checked_query
 from keepworth.memory.search.where import Filter, parsed
 from keepworth.memory.store import purge
@@ -221,15 +221,22 @@ class Memory:
         self, memory_id: str, text: str | None = None, metadata: Mapping[str, Any] | None = None
     ) -> dict[str, str]:
         """Reword a memory, and merge new metadata into the old. Raises UnknownMemory, InvalidText."""
-        item = self._open(memory_id)
-        merged = None if metadata is None else {**item.metadata, **metadata}
-        self.memory.update(memory_id, text, metadata=merged, repeat=True)
+        self._open(memory_id)
+        more = None if metadata is None else plain_metadata(metadata)
+
+        def assigned(item: Item) -> dict[str, Any]:
+            return {} if more is None else {"metadata": {**item.metadata, **more}}
+
+        self.memory._revise(memory_id, text, assigned=assigned, repeat=True)
         return {"message": "Memory updated successfully!"}
 
     def delete(self, memory_id: str) -> dict[str, str]:
         """Delete a memory. Raises UnknownMemory."""
         self._open(memory_id)
-        self.memory.delete(memory_id)
+        try:
+            self.memory.delete(memory_id)
+        except UnknownItem as error:  # somebody else deleted it just now
+            raise UnknownMemory(str(error)) from error
         return {"message": "Memory deleted successfully!"}
 
     def delete_all(

@@ -6,7 +6,7 @@
     {"$or": [{"team": "red"}, {"$not": {"tags": {"$contains": "old"}}}], "user.city": "Oslo"}
 
 Several names have to hold together. A name with dots is first read as it stands; an item that has no such name is read on in
-the dictionary before the first dot. Values are what JSON knows. Truth values are no numbers: `True` is not 1, while 1 is 1.0.
+the dictionary before the first dot, or in the list, where it is a place from 0 on ("authors.0"). Values are what JSON knows. Truth values are no numbers: `True` is not 1, while 1 is 1.0.
 """
 
 from __future__ import annotations
@@ -78,14 +78,18 @@ class Field:
                 return MISSING
             here = here[part]
         name = self.name
-        while isinstance(here, Mapping):
-            if name in here:
+        while True:
+            if isinstance(here, Mapping) and name in here:
                 return here[name]
             head, dot, name = name.partition(".")
-            if not dot or head not in here:
+            if isinstance(here, Mapping) and dot and head in here:
+                here = here[head]
+            elif isinstance(here, (list, tuple)) and head.isascii() and head.isdigit() and int(head[:9]) < len(here):
+                here = here[int(head[:9])]
+                if not dot:
+                    return here
+            else:
                 return MISSING
-            here = here[head]
-        return MISSING
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from keepworth.episodes.episode import Decision, DecisionKind, OperationKind
 from keepworth.episodes.errors import UnknownName
 from keepworth.memory.errors import InvalidFilter
 from keepworth.memory.item import Scope, whose
+from keepworth.memory.operations import Credit
 from keepworth.memory.store import undo
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, select
 from keepworth.memory.store.decision_log import IN_EPISODE, SELECT, decision
@@ -241,6 +242,15 @@ def rewards_of(connection: AnyConnection, episode: str) -> list[tuple[int, str, 
     """Return (entry number, source, value) of the rewards for a whole episode that are not rolled back."""
     entries = counting(connection, f"{IN_EPISODE} AND kind = '{REWARD}'", (episode,))
     return [(entry.seq, entry.source, entry.body.get("value", 0.0)) for entry in entries if entry.what == "reward"]
+
+
+def rewarded_since(transaction: Transaction, since: int, credit: Credit, episode: str) -> bool:
+    """Return whether the newest reward after an entry for the same decision, or else the same whole episode, is this one."""
+    transaction.flush_journal()
+    query = "SELECT payload FROM events WHERE seq > ? AND kind = 'REWARD' AND payload IS NOT NULL AND episode = ? ORDER BY seq"
+    given = [from_json(payload) for (payload,) in select(transaction.connection, query, (since, episode))]
+    mine = [body for body in given if body.get("decision", "") == credit.decision]
+    return bool(mine) and (mine[-1]["value"], mine[-1].get("source", "")) == (credit.value, credit.source)
 
 
 def rewarders(connection: AnyConnection, scope: Scope) -> list[str]:

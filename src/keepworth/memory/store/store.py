@@ -88,6 +88,8 @@ class Store:
         self.inside: dict[tuple[Scope, bool], frozenset[int] | None] = {}
         self.set_id: int | None = None
         self._lock = threading.RLock()
+        self.turn = threading.RLock()
+        """Held by whoever has to decide again because others wrote meanwhile, so that these do not cross each other for ever."""
         self.reset_caches()
         with self.database.reading() as connection:
             unfinished = notes.fact(connection, notes.UNFINISHED) is not None
@@ -221,7 +223,7 @@ class Store:
     def perform(
         self,
         scope: Scope,
-        acts: Sequence[tuple[Act, Draft]],
+        acts: Sequence[tuple[Act, Draft]] | Callable[[Transaction], Sequence[tuple[Act, Draft]]],
         *,
         episode: str = "",
         vectors: Mapping[str, bytes] | None = None,
@@ -230,6 +232,8 @@ class Store:
         """Carry out `acts` in one durable transaction.
 
         Args:
+            acts: The acts with their drafts; or, where they depend on what is there, a function that reads that in the transaction
+                and returns them, so that nobody can write in between.
             vectors: Those that `encode` made before; others are made when they are needed.
             check: Sees each outcome. If it raises, nothing is written, so that what was refused with an error cannot take effect
                 later, when what it was refused for is rolled back.
@@ -240,7 +244,7 @@ class Store:
 
         def work(transaction: Transaction) -> list[tuple[OperationOutcome, Item | None]]:
             time, outcomes = self.clock(), list[OperationOutcome]()
-            for act, draft in acts:
+            for act, draft in acts(transaction) if callable(acts) else acts:
                 outcomes.append(transaction.perform(act, draft, now=time, episode=episode))
                 if check is not None:
                     check(outcomes[-1])

@@ -104,8 +104,8 @@ class Transaction:
         self._vectors = vectors or {}
         self.scan: Scan | None = None
         self.encode: Callable[[Iterable[str]], Vectors] | None = None
-        """Set by the store: `scan` looks through each text, and `encode`, which is None without an encoder, makes the vectors of a
-        text that the scan changed, or that a rollback brings back."""
+        """Set by the store: `scan` looks through each text, and `encode`, which is None without an encoder, makes the vectors of
+        a text that the scan changed, or that a rollback brings back."""
         self.waits = False
         """Whether the write is done again if `finish` raises Unencoded; otherwise it encodes what has no vector itself."""
         self._scope_rows: dict[Scope, ScopeRow] = {}
@@ -151,6 +151,24 @@ class Transaction:
         self.replace(item.id, item)
 
     # For callers.
+
+    def items(self, scope: Scope, where: str, values: Sequence[Any] = ()) -> list[Item]:
+        """Return the items inside `scope` that meet an SQL condition, which never comes from a user, in order of writing. To be
+        called before anything is put."""
+        within, names = rows.of_scopes(scope)
+        listed = select(self.connection, f"{rows.SELECT} WHERE {within} AND {where} ORDER BY n", (*names, *values))
+        return [rows.to_item(row, self.scope_of(row[1])) for row in listed]
+
+    def changed_since(self, seq: int) -> bool:
+        """Return whether an item inside the transaction's scope was changed after a journal entry, other than by a reward. To be
+        called before anything is put."""
+        query = (
+            "SELECT DISTINCT i.scope FROM changes c JOIN events e USING(seq) LEFT JOIN items i ON i.n = c.n "
+            f"WHERE c.seq > ? AND c.changed AND e.kind <> '{rows.REWARD}'"
+        )
+        # An item whose creation was undone has no row, so its scope is not known.
+        homes = select(self.connection, query, (seq,))
+        return any(home is None or self.scope.contains(self.scope_of(home)) for (home,) in homes)
 
     def provide(self, vectors: Vectors) -> None:
         """Add vectors of texts for this write."""

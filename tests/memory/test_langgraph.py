@@ -167,11 +167,9 @@ def test_a_namespace_is_compared_from_its_beginning():
     store = entries()
     for number, space in enumerate([("a", "b"), ("b", "a"), ("a",), ("ab",), ("a", "b", "c"), ("0", "1")]):
         store.put(space, "k", {"text": f"red {number}"})
-    below = {
-        prefix: {item.metadata["value"]["text"][-1] for item, _ in store.search(prefix, "red", {}, 10, 0)}
-        for prefix in PREFIXES
-    }
-    assert below == PREFIXES
+    for prefix, expected in PREFIXES.items():
+        found = store.search(prefix, "red", {}, 10, 0)
+        assert {item.metadata["value"]["text"][-1] for item, _ in found} == expected
 
 
 PREFIXES: dict[tuple[str, ...], set[str]] = {

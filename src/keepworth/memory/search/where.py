@@ -6,7 +6,8 @@
     {"$or": [{"team": "red"}, {"$not": {"tags": {"$contains": "old"}}}], "user.city": "Oslo"}
 
 Several names have to hold together. A name with dots is first read as it stands; an item that has no such name is read on in
-the dictionary before the first dot, or in the list, where it is a place from 0 on ("authors.0"). Values are what JSON knows. Truth values are no numbers: `True` is not 1, while 1 is 1.0.
+the dictionary before the first dot, or in the list, whose places count from 0 ("authors.0"). Values are what JSON knows. Truth
+values are no numbers: `True` is not 1, while 1 is 1.0.
 """
 
 from __future__ import annotations

@@ -33,8 +33,9 @@ def check(store: Store, *, deep: bool = True) -> list[str]:
 
     It always checks: the database's own integrity; each scope's count, words and content hash; the numbers by which duplicates
     are found; which rows the full-text index holds; which current items have no vector; the tombstones; the blocks of vectors.
-    With `deep`, also: the journal's chain; the journal replayed as it happened, against every image it keeps, and without what was rolled back, against every item
-    with its values; every word of the full-text index; every vector; every decision, also against the rewards that name it.
+    With `deep`, also: the journal's chain; the journal replayed as it happened, against every image it keeps, and without what
+    was rolled back, against every item with its values; every word of the full-text index; every vector; every decision, also
+    against the rewards that name it.
     """
     problems: list[str] = []
     with store.database.reading() as connection:

@@ -232,8 +232,8 @@ class Store:
         """Carry out `acts` in one durable transaction.
 
         Args:
-            acts: The acts with their drafts; or, where they depend on what is there, a function that reads that in the transaction
-                and returns them, so that nobody can write in between.
+            acts: The acts with their drafts; or, where they depend on what is there, a function that reads that in the
+                transaction and returns them, so that nobody can write in between.
             vectors: Those that `encode` made before; others are made when they are needed.
             check: Sees each outcome. If it raises, nothing is written, so that what was refused with an error cannot take effect
                 later, when what it was refused for is rolled back.

@@ -65,6 +65,32 @@ def test_questions_of_ones_own_are_measured_by_one_command_and_go_on_where_they_
     assert json.loads(ran(path, out, *arms, "--json")) == summary
 
 
+def one_memory(count: int = 12) -> list[dict[str, object]]:
+    """Return a file of one memory with a question for each of its notes."""
+    writes = [
+        {"id": f"n{number}", "text": f"The code of room {number} is {7 * number + 11}."} for number in range(count)
+    ]
+    questions = [
+        {"text": f"What is the code of room {number}?", "answers": [str(7 * number + 11)], "evidence": [f"n{number}"]}
+        for number in range(count)
+    ]
+    return [{"id": "mine", "writes": writes, "questions": questions}]
+
+
+def test_one_memory_has_intervals_over_its_questions_and_they_stand_on_the_page(tmp_path: Path) -> None:
+    path, out = saved(tmp_path / "mine.jsonl", one_memory()), tmp_path / "out"
+    said = " ".join(ran(path, out, "none", "bm25", "latest").split())
+    assert "12 questions of this one memory" in said
+    assert "they say how sure a number is for this memory" in said
+    assert "tells no memory from another" in said  # all twelve notes fit into the budget
+    cell = json.loads((out / "summary.json").read_text())["arms"]["latest"]["evidence"]["turn@1"]
+    assert (cell["mean"], cell["clusters"]) == (pytest.approx(1 / 12), 12)
+    assert cell["high"] < 0.6  # not the whole range
+    page = (out / "report.html").read_text()
+    assert page.count("What is the code of room 7?") == 1
+    assert "turn@1" in page
+
+
 def test_evidence_is_counted_where_a_question_names_some(tmp_path: Path) -> None:
     records = lines()
     records[0]["questions"] = [*records[0]["questions"], {"text": "What is my car?", "unanswerable": True}]  # type: ignore[misc]

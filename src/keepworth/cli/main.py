@@ -112,6 +112,7 @@ def main(arguments: list[str]) -> int:
     if "--debug" in options:
         os.environ["KEEPWORTH_DEBUG"] = "1"
         arguments = [word for word in options if word != "--debug"] + arguments[len(options) :]
+    output.print_any_text()
     # Libraries draw bars of their own while they load; ours is the only one on the screen.
     os.environ.setdefault("TQDM_DISABLE", "1")
     try:

@@ -5,6 +5,8 @@ traceback and a line."""
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import shutil
 import sys
@@ -19,6 +21,14 @@ import typer
 
 from keepworth.cli.command import option
 from keepworth.episodes.text import json_line, one_line, printable
+
+
+def print_any_text() -> None:
+    """Makes standard output and standard error print characters that their encoding lacks, such as emoji on a console of code
+    page 1252, as escapes. What a command has done never ends in an error of printing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def say(text: object, *, error: bool = False, end: str = "\n") -> None:
@@ -59,8 +69,13 @@ def terms(rows: Iterable[tuple[str, str]], width: int) -> list[str]:
 
 
 def say_json(record: Any, **settings: Any) -> None:
-    """Prints JSON. `settings` are those of `json.dumps`."""
-    typer.echo(json_line(record, **settings))
+    """Prints JSON, with escapes of JSON where the output's encoding lacks a character. `settings` are those of `json.dumps`."""
+    line = json_line(record, **settings)
+    try:
+        line.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        line = json.dumps(record, **settings)
+    typer.echo(line)
 
 
 def confirm(question: str, yes: bool) -> None:

@@ -22,7 +22,7 @@ from keepworth.control.spaces import ActionSpace, Features, ObservationSpace
 from keepworth.control.trials import Trials
 from keepworth.episodes.errors import called_as, nearest
 from keepworth.episodes.extras import fix_for, missing
-from keepworth.episodes.user_files import signature
+from keepworth.episodes.user_files import UnusableCache, signature
 
 PACKAGES = {"popgym": "popgym", "MiniGrid": "minigrid", "BabyAI": "minigrid"}
 """The packages that register worlds, by the beginning of their ids."""
@@ -135,7 +135,7 @@ class Worlds:
         saved = signed[_SIGNED:]
         try:
             expected = signature(saved)
-        except OSError:
+        except UnusableCache:
             return False
         if not hmac.compare_digest(signed[:_SIGNED], expected):
             return False

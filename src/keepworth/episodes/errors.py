@@ -23,6 +23,12 @@ class KeepworthError(Exception):
     def __str__(self) -> str:
         return f"{self.message} {self.fix}".strip()
 
+    def _render_traceback_(self) -> list[str]:
+        """Returns what IPython and Jupyter, which call this, show in place of the traceback."""
+        from keepworth.episodes.notebook import lines_of
+
+        return lines_of(self)
+
 
 @contextmanager
 def called_as(what: str) -> Iterator[None]:

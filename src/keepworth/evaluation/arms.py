@@ -123,7 +123,7 @@ def compare_streams(
     out.mkdir(parents=True, exist_ok=True)
     note = out / "plan.json"
     if note.exists():
-        before = json.loads(note.read_text())
+        before = json.loads(note.read_text(encoding="utf-8"))
         if changed := [key for key in ("arms", *fixed) if before.get(key) != plan[key]]:
             raise KeepworthError(
                 f"{out} holds a matrix with other {', '.join(changed)}.", "Give another folder as --out, or remove it."
@@ -194,7 +194,7 @@ def read_tuned(tuned: Path | None, arms: Sequence[str]) -> Settings:
     try:
         settings = {
             kind: {name: dict(method["settings"]) for name, method in methods.items()}
-            for kind, methods in json.loads(tuned.read_text()).items()
+            for kind, methods in json.loads(tuned.read_text(encoding="utf-8")).items()
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise KeepworthError(f"{tuned} does not hold settings per method: {error!r}.", wanted) from error

@@ -22,8 +22,12 @@ CONTROLS = ("oracle", "random", "latest")
 """Arms that are controls, not memories to choose from."""
 BROWSED = 6_000
 """The most answers of a page, which are those of the first arms."""
+EVERYTHING_FITS = (
+    "Every memory shows all evidence within the budget of tokens, so this tells no memory from another: what stands first is "
+    "turn@1, and a smaller budget (--tokens) leaves something to choose."
+)
 SCORES = ("score", "f1", "em", "bleu1")
-DEPTHS = ("turn@5", "turn@10", "turn@50", "session@5", "shown")
+DEPTHS = ("turn@1", "turn@5", "turn@10", "turn@50", "session@5", "shown")
 
 
 def write_page(folder: Path, summary: Mapping[str, Any], rows: Sequence[Row], tasks: Sequence[Task]) -> Path:
@@ -73,7 +77,10 @@ def verdict(summary: Mapping[str, Any]) -> str:
     equal.sort(key=lambda arm: len(summary["arms"][arm].get("unequal", ())))
     best, called = equal[0], in_words(equal)
     gain = arms[best]
-    interval = f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}] in score, {gain['clusters']} clusters"
+    units = (
+        f"{gain['clusters']} questions of this memory" if summary.get("one memory") else f"{gain['clusters']} clusters"
+    )
+    interval = f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}] in score, {units}"
     room = f" With the evidence alone it is {gains['oracle']['mean']:+.3f}." if "oracle" in gains else ""
     room += "".join(f" With {best}, {difference}." for difference in summary["arms"][best].get("unequal", ()))
     room += f" Not compared: {', '.join(part)}." if part else ""
@@ -101,7 +108,10 @@ def tables_of(summary: Mapping[str, Any]) -> list[ResultTable]:
     some = f", but for {', '.join(over)}." if over else "."
     some += "".join(f" {arm} does not fit." for arm in arms if arm not in each_arm)
     over_clusters = (
-        f"95 % intervals over {clusters} cluster{'s' * (clusters != 1)}: questions with something in common, such as one "
+        "95 % intervals over the questions, which are all of one memory: they say how sure a number is for this memory, and "
+        "nothing of others."
+        if summary.get("one memory")
+        else f"95 % intervals over {clusters} cluster{'s' * (clusters != 1)}: questions with something in common, such as one "
         "conversation, are resampled together."
     )
     questions = {arm: f"{values['questions']:,}" for arm, values in arms.items()}
@@ -148,7 +158,8 @@ def tables_of(summary: Mapping[str, Any]) -> list[ResultTable]:
             {arm: values["evidence"] for arm, values in each_arm.items()},
             DEPTHS,
             "The share of the turns, or sessions, with evidence among the first so many items; shown: within the budget. "
-            + over_clusters,
+            + over_clusters
+            + (f" {EVERYTHING_FITS}" if _everything_fits(summary) else ""),
             marked,
             "questions with evidence",
         ),
@@ -160,6 +171,13 @@ def tables_of(summary: Mapping[str, Any]) -> list[ResultTable]:
         ),
     ]
     return [result for result in tables if result.rows]
+
+
+def _everything_fits(summary: Mapping[str, Any]) -> bool:
+    """Whether every memory showed all evidence of all questions, with room left in the budget."""
+    arms = [arm for name, arm in summary["arms"].items() if name != BASELINE and "shown" in arm["evidence"]]
+    shown, used = [arm["evidence"]["shown"]["mean"] for arm in arms], [arm["shown tokens"] for arm in arms]
+    return bool(shown) and min(shown) == 1.0 and max(used) < summary["tokens"]
 
 
 def _table(
@@ -186,13 +204,16 @@ def _mean(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
 def _answers(rows: Sequence[Row], tasks: Sequence[Task]) -> str:
     """Returns the HTML of a browser of answers, with what was shown for each."""
     task_by_key = {task.key: task for task in tasks}
-    browsed = [row for row in rows if row.key in task_by_key and (row.scores or row.error)][:BROWSED]
+    browsed = [row for row in rows if row.key in task_by_key and (row.scores or row.error or row.recall)][:BROWSED]
     if not browsed:
         return ""
     texts: dict[str, int] = {}
     answers: dict[int, dict[str, str]] = {}
     records = []
     for row in browsed:
+        # Without a reader the measure is what was found: the share of the evidence that was shown.
+        measured = row.scores or {name: share for name, share in row.recall.items() if name in DEPTHS}
+        score = row.scores.get("score", 0.0) if row.scores else row.recall.get("shown", 0.0)
         task = task_by_key[row.key]
         of_history = answers.setdefault(id(task.sessions[0]) if task.sessions else 0, {})
         if not of_history:
@@ -202,14 +223,14 @@ def _answers(rows: Sequence[Row], tasks: Sequence[Task]) -> str:
             {
                 "step": row.seed,
                 "arm": arm_of(row),
-                "role": row.stage if row.scores.get("score", 0.0) < 1.0 else "right",
+                "role": row.stage if score < 1.0 else "right" if row.scores else "shown",
                 "where": " · ".join(filter(None, (arm_of(row), row.type, row.stage))),
                 "task": row.key,
                 "question": texts.setdefault(task.input, len(texts)),
                 "answer": row.answer,
                 "expected": list(task.answers),
-                "reward": round(row.scores.get("score", 0.0), 4),
-                "terms": [[name, round(value, 4), 1] for name, value in row.scores.items()],
+                "reward": round(score, 4),
+                "terms": [[name, round(value, 4), 1] for name, value in measured.items()],
                 "shown": [[id, 0, text] for id, text in zip(row.shown, shown, strict=True)],
                 "operations": [],
                 "stop": row.type,

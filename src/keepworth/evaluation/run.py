@@ -154,8 +154,15 @@ def many(count: int, what: str) -> str:
 
 def describe_plan(tasks: Sequence[Task], comparisons: int) -> str:
     """Describes the statistical power of the questions, before they are asked."""
-    clusters = len({cluster_of(task) for task in tasks})
+    clusters, unit = len({cluster_of(task) for task in tasks}), "clusters"
     needed = fewest(comparisons)
+    if clusters == 1 and len(tasks) > 1:  # one memory: its questions are the units, and the verdict is for it alone
+        clusters, unit = len(tasks), "questions of this one memory"
+    if clusters < needed and unit != "clusters":
+        return (
+            f"{many(clusters, 'question')} of one memory, too few for a verdict: {needed} are needed. What follows says how it "
+            "went, not what holds."
+        )
     if clusters < needed:
         among = f" of {comparisons} comparisons" if comparisons > 1 else ""
         return (
@@ -167,7 +174,7 @@ def describe_plan(tasks: Sequence[Task], comparisons: int) -> str:
         clusters,
         comparisons=max(1, comparisons),
         source="declared: one in 4 questions is answered by one alone",
-        unit="clusters",
+        unit=unit,
     ).text
 
 

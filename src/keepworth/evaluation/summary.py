@@ -1,11 +1,14 @@
 """Summarises the rows of an evaluation: a line per system with intervals, the gain over no memory, and where points went.
 
-Means are over questions, as benchmarks report them; intervals are over clusters of them (conversations, haystacks)."""
+Means are over questions, as benchmarks report them; intervals are over clusters of them (conversations, haystacks). Where all
+questions are asked of one memory, each question is a cluster of its own: the intervals then say how sure a number is for this
+memory, and nothing of others."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -19,7 +22,7 @@ SHOWN = "shown"
 """Replaces the stage `NOT_USED` where no reader answered."""
 MARGIN = 0.1
 """The share of the median by which calls and shown tokens may differ."""
-BY_TYPE = ("turn@5", "turn@10", "session@5", "shown")
+BY_TYPE = ("turn@1", "turn@5", "turn@10", "session@5", "shown")
 """The measures of evidence that are also computed for each type of question."""
 
 
@@ -34,9 +37,12 @@ def _name(system: str, setting: str) -> str:
 def sum_up(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Summarises the rows.
 
-    Returns {"arms", "gains"}. An arm has its metrics with intervals over clusters, evidence, costs, where points went, and under
-    `types` metrics and evidence of each type of question, where there are several. Gains are those of each arm over the one
-    without memory, question by question. Rows of several seeds count once a question, as their mean."""
+    Returns {"arms", "gains", "one memory"}; the last says whether all questions are of one memory. An arm has its metrics with
+    intervals over clusters, evidence, costs, where points went, and under `types` metrics and evidence of each type of question,
+    where there are several. Gains are those of each arm over the one without memory, question by question. Rows of several seeds
+    count once a question, as their mean."""
+    if alone := len({row.cluster for row in rows}) == 1:
+        rows = [replace(row, cluster=row.key) for row in rows]
     by_arm: dict[str, list[Row]] = {}
     for row in rows:
         by_arm.setdefault(arm_of(row), []).append(row)
@@ -47,7 +53,7 @@ def sum_up(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str,
     gained = gains(by_arm)
     for arm, differing in unequal(arms).items():
         arms[arm]["unequal"] = differing
-    return {"arms": arms, "gains": gained}
+    return {"arms": arms, "gains": gained, "one memory": alone}
 
 
 def unequal(arms: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:

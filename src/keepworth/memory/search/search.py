@@ -11,6 +11,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from keepworth.episodes.errors import called_as
+from keepworth.episodes.notebook import paragraph, table
 from keepworth.episodes.text import as_line, entry
 from keepworth.memory.errors import InvalidFilter, InvalidText, MemoryProblem, unknown_option
 from keepworth.memory.item import Item, ItemKind, Status, Timestamp, checked_label, compact_json, member, timestamp
@@ -89,6 +90,15 @@ class Worth:
             return ""
         shown = round(self.seen)
         return f"never first where this is asked; shown {'once' if shown == 1 else f'{shown} times'} in all"
+
+    def __str__(self) -> str:
+        return self.sentence or "nothing is known yet"
+
+    def _repr_html_(self) -> str:
+        """Return the sentence, and the numbers behind it, for notebooks."""
+        numbers = (("with it first", self.with_it), ("with another first", self.without), ("effect", self.effect))
+        rows = [(name, f"{number:.2f}") for name, number in numbers]
+        return paragraph(str(self)) + table(("expected reward", ""), rows)
 
     @property
     def tested(self) -> int:
@@ -199,6 +209,11 @@ class Hits(list[Hit]):
 
     def __str__(self) -> str:
         return "\n".join(entry(f"{hit.score:.4f}  {hit.id:>5}", hit.passage) for hit in self) or "(no hits)"
+
+    def _repr_html_(self) -> str:
+        """Return the hits as a table, for notebooks."""
+        rows = [(hit.id, f"{hit.score:.4f}", hit.passage, hit.why.learned) for hit in self]
+        return table(("id", "score", "text", "learned"), rows) if rows else paragraph("(no hits)")
 
     @property
     def text(self) -> str:

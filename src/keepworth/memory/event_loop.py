@@ -1,0 +1,26 @@
+"""Says when a memory stalls an event loop: its searches and writes take milliseconds, and a loop that runs them serves nobody."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from keepworth.episodes.notebook import in_notebook
+
+_LOG = logging.getLogger("keepworth.memory")
+_warned = False
+
+
+def warn_in_event_loop() -> None:
+    """Log a warning, once in a process, if the caller runs inside an event loop. A notebook's loop waits for each cell anyhow."""
+    global _warned
+    if _warned or "asyncio" not in sys.modules or in_notebook():
+        return
+    from asyncio import _get_running_loop
+
+    if _get_running_loop() is not None:
+        _warned = True
+        _LOG.warning(
+            "a Memory is used inside an event loop, which waits meanwhile and serves nobody else: use AsyncMemory, or call it "
+            "in a thread (asyncio.to_thread)"
+        )

@@ -1,0 +1,93 @@
+"""Commands on other machines: consoles that are not UTF-8, users without a home folder, folders that cannot be written."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from keepworth import Memory
+
+NOTE = "Ana's café opens at 7 \U0001f600, 東京 店, ул. Мира"
+
+
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "keepworth", *words],
+        env={**{name: value for name, value in os.environ.items() if name != "HOME"}, **environment},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "gbk", "shift_jis"])
+def test_a_console_that_lacks_a_character_prints_the_rest(tmp_path: Path, encoding: str) -> None:
+    file = str(tmp_path / "m.mem")
+    environment = {"HOME": str(tmp_path), "PYTHONIOENCODING": encoding, "KEEPWORTH_CACHE": str(tmp_path)}
+    with Memory(file, encoder="hashing:64") as memory:
+        memory.add("Another note.")
+    for words in (
+        ("add", NOTE),
+        ("list",),
+        ("search", "when does the café open"),
+        ("search", "when does the café open", "--explain"),
+        ("history", "m2"),
+        ("show", NOTE),  # an error that quotes it
+    ):
+        done = run("memory", *words, "--file", file, **environment)
+        assert b"Traceback" not in done.stderr
+        assert done.returncode == (2 if words[0] == "show" else 0), done.stderr.decode("ascii", "replace")
+        assert "opens at 7" in (done.stdout + done.stderr).decode(encoding)
+    for words in (("list",), ("search", "when does the café open")):
+        printed = run("memory", *words, "--json", "--file", file, **environment).stdout.decode(encoding)
+        assert NOTE in json.dumps([json.loads(line) for line in printed.splitlines()], ensure_ascii=False)
+
+
+def test_without_a_home_folder_the_error_names_the_variable_that_helps(tmp_path: Path) -> None:
+    file = str(tmp_path / "m.mem")
+    nowhere = {"HOME": "/proc/nowhere", "XDG_CACHE_HOME": "", "KEEPWORTH_CACHE": ""}
+    done = run("memory", "add", "The shop opens at 7.", "--file", file, **nowhere)
+    assert done.returncode == 2
+    assert b"KEEPWORTH_CACHE" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert not Path(file).exists()  # refused before a file is made
+    assert run("memory", "add", "x", "--file", file, "--encoder", "hashing", **nowhere).returncode == 0
+    assert run("doctor", **nowhere).returncode in (0, 2)
+
+
+def test_a_user_whom_the_system_does_not_know_gets_the_same_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from keepworth.episodes.user_files import UnusableCache, cache_folder
+
+    for name in ("KEEPWORTH_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", unknown)
+    with pytest.raises(UnusableCache, match="KEEPWORTH_CACHE"):
+        Memory(tmp_path / "m.mem")
+    assert not (tmp_path / "m.mem").exists()
+    monkeypatch.setenv("KEEPWORTH_CACHE", str(tmp_path))
+    assert cache_folder() == tmp_path
+
+
+def test_a_cache_that_is_full_or_read_only_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from keepworth.episodes.user_files import UnusableCache
+    from keepworth.models import files
+
+    monkeypatch.setenv("KEEPWORTH_CACHE", str(tmp_path))
+
+    def full(*_: object) -> Path:
+        raise OSError(28, "No space left on device", str(tmp_path / "models"))
+
+    monkeypatch.setattr(files, "download", full)
+    with pytest.raises(UnusableCache, match=r"No space left on device.*KEEPWORTH_CACHE"):
+        Memory(tmp_path / "m.mem")

@@ -11,7 +11,7 @@ from keepworth.memory.adapters import mem0
 from keepworth.memory.errors import KeepworthError, UnknownItem
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import check
-from tests.memory.helpers import WordEncoder, at_once, texts
+from tests.memory.helpers import WordEncoder, at_once, command, texts
 
 CITIES = ("Turin", "Lyon", "Oslo", "Bergen", "Porto", "Ghent", "Graz", "Cork") * 2
 
@@ -129,3 +129,15 @@ def test_merges_of_the_same_notes_leave_one(path: Path) -> None:
         done = at_once([lambda: memory.apply(merge)] * 6)
         assert sum(outcome.applied for outcome in done) == 1
         assert texts(memory) == ["tea it is"]
+
+
+def test_the_command_puts_one_text_under_a_name(path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    Memory(path, encoder=None).close()
+    for text in ("eats fish", "eats no meat"):
+        assert command("put", "diet", text, "--user", "ana", "--encoder", "none", "--file", path).exit_code == 0
+    with Memory(path, encoder=None) as memory:
+        assert texts(memory, user_id="ana") == ["eats no meat"]
+    assert command("put", "diet", "--user", "ana", "--encoder", "none", "--file", path).exit_code == 0
+    with Memory(path, encoder=None) as memory:
+        assert texts(memory, user_id="ana") == []

@@ -11,8 +11,9 @@ import os
 import shutil
 import sys
 import textwrap
+import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -107,15 +108,25 @@ def stopping(message: str) -> Iterator[None]:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
-    """Shows a spinner on a terminal during work of unknown length."""
-    if not sys.stderr.isatty():
-        yield
-        return
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """Shows a spinner on a terminal during work of unknown length. Yields a function that says at what part of it the work is;
+    where there is no terminal, it prints that, at most every ten seconds."""
     from keepworth.episodes.text import terminal
 
-    with terminal(stderr=True).status(what):
-        yield
+    if sys.stderr.isatty():
+        with terminal(stderr=True).status(what) as status:
+            yield lambda part: status.update(f"{what} {part}")
+        return
+    begun = time.monotonic()
+
+    def report(part: str) -> None:
+        nonlocal begun
+        now = time.monotonic()
+        if now - begun > 10.0:
+            say(f"{what} {part}", error=True)
+            begun = now
+
+    yield report
 
 
 # Options that several commands have.

@@ -259,8 +259,8 @@ def check(memory: Memory, quick: Annotated[bool, option("--quick", "Do not repla
     """Check the file, its indexes, and that the journal leads to what the memory says. Exits with 2 where it does not."""
     from keepworth.memory.store.maintenance import check as check_store
 
-    with working("checking"):
-        problems = check_store(memory.store, deep=not quick)
+    with working("checking") as report:
+        problems = check_store(memory.store, deep=not quick, report=report)
     yield Line({"sound": not problems, "problems": problems}, "\n".join(problems or ["Sound."]))
     if problems:
         raise typer.Exit(2)

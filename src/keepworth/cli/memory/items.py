@@ -230,6 +230,27 @@ def supersede(
 @command(
     WRITE,
     examples="""
+    keepworth memory put diet "eats no meat" --user ana
+    keepworth memory put diet --user ana
+    """,
+    bounds=True,
+    encoder=True,
+)
+def put(
+    memory: Memory,
+    bounds: dict[str, Any],
+    name: Annotated[str, argument("", "Under which there is one text, as `name` in the metadata.")],
+    text: Annotated[str | None, argument("TEXT", "What is there from now on; without it, what is there goes.")] = None,
+    source: Source = "command line",
+) -> Lines:
+    """Store a text under a name in place of what is there, or delete that."""
+    item = memory.put(text, name={"name": name}, source=source, **bounds)
+    yield Line(None) if item is None else item_line(item)
+
+
+@command(
+    WRITE,
+    examples="""
     keepworth memory forget m17 m18
     keepworth memory forget --older-than 90 --user ana --purge --yes
     """,

@@ -109,6 +109,10 @@ class Backend(ABC):
         """Overwrite and free the space of deleted rows; with `optimise`, also gather the query planner's statistics. Returns
         False where something deleted remains that this user has no right to remove."""
 
+    def sparing(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which this process holds no more of the memory than it needs, for work on all of it."""
+        return contextlib.nullcontext()
+
     @abstractmethod
     def truncate_log(self) -> bool:
         """Emptie the write-ahead log. Returns False where another process prevented it."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,47 +27,63 @@ if TYPE_CHECKING:
 
 NAMED = 5
 """Most items or entries that one message names."""
+TOGETHER = 1000
+"""Number of vectors that are looked at together."""
 
 
-def check(store: Store, *, deep: bool = True) -> list[str]:
+def check(store: Store, *, deep: bool = True, report: Callable[[str], None] = lambda part: None) -> list[str]:
     """Return a message for each problem of the memory, or [] if it is sound; change nothing.
 
     It always checks: the database's own integrity; each scope's count, words and content hash; the numbers by which duplicates
     are found; which rows the full-text index holds; which current items have no vector; the tombstones; the blocks of vectors.
     With `deep`, also: the journal's chain; the journal replayed as it happened, against every image it keeps, and without what
     was rolled back, against every item with its values; every word of the full-text index; every vector; every decision, also
-    against the rewards that name it.
+    against the rewards that name it. `report` is told what is being checked, as it may take minutes.
     """
     problems: list[str] = []
     with store.database.reading() as connection:
         try:
             with store.database.translated():
-                problems.extend(_problems(store, connection, deep))
+                problems.extend(_problems(store, connection, deep, report))
         except NotAMemoryFile as damage:
             problems.append(str(damage))
     return problems
 
 
-def _problems(store: Store, connection: AnyConnection, deep: bool) -> Iterator[str]:
+def _problems(store: Store, connection: AnyConnection, deep: bool, report: Callable[[str], None]) -> Iterator[str]:
+    report("the pages of the file")
     damaged = store.database.damage(connection)
     yield from damaged
     if damaged:
         return
+    report("the items")
     items = dict(_all_items(store, connection))
+    report(f"the sums and numbers of {len(items):,} items")
     shallow = [
         *_scope_problems(store, connection, items),
         *_table_problems(connection, items),
         *_row_problems(connection),
     ]
     yield from shallow
-    yield from _without_vector(connection)
+    table, lacking = without_vector(connection)
+    yield from _named(
+        f"table {table}: no search by meaning finds {len(lacking)} of the current items, which have no vector until "
+        "`keepworth memory compact` makes them:",
+        lacking,
+    )
     if deep and not shallow:
+        report("the chain of the journal")
         yield from _chain_problems(connection)
+        report("the journal, which is carried out again")
         yield from _journal_problems(store, connection, items)
+        report("the log of decisions")
         yield from _decision_problems(connection)
+        report("the words of the full-text index")
         wrong = connection.full_text.wrong(connection)
         yield from _named("full-text index words: it does not hold the words of", [f"m{n}" for n in sorted(wrong)])
+        report("the vectors")
         yield from _vector_problems(connection, items)
+    report("the blocks of vectors")
     yield from blocks.problems(connection)
 
 
@@ -139,18 +156,14 @@ def _row_problems(connection: AnyConnection) -> Iterator[str]:
     yield from _named("full-text index words: rows that belong to no item of its kind:", [f"m{n}" for (n,) in extra])
 
 
-def _without_vector(connection: AnyConnection) -> Iterator[str]:
+def without_vector(connection: AnyConnection) -> tuple[str, list[str]]:
+    """Return the table of vectors that serves ("" if there is none), and the ids of the current items that have none in it."""
     served = first(connection, "SELECT id FROM vector_sets WHERE state = 'serving'")
     if served is None:
-        return
+        return "", []
     table = VECTORS.format(served[0])
-    where = f"FROM items i LEFT JOIN {table} v USING(n) WHERE {CURRENT} AND v.n IS NULL"
-    lacking = [f"m{n}" for (n,) in select(connection, f"SELECT i.n {where} ORDER BY 1")]
-    yield from _named(
-        f"table {table}: no search by meaning finds {len(lacking)} of the current items, which have no vector until "
-        "`keepworth memory compact` makes them:",
-        lacking,
-    )
+    where = f"{CURRENT} AND NOT EXISTS (SELECT 1 FROM {table} v WHERE v.n = items.n)"
+    return table, [f"m{n}" for (n,) in select(connection, f"SELECT n FROM items WHERE {where} ORDER BY n")]
 
 
 def _chain_problems(connection: AnyConnection) -> Iterator[str]:
@@ -273,24 +286,38 @@ def _vector_problems(connection: AnyConnection, items: dict[str, Item]) -> Itera
     for set_id, dimension, state in select(connection, "SELECT id, dimension, state FROM vector_sets"):
         table = VECTORS.format(set_id)
         lost, stale, damaged = [], [], []
-        for n, number, vector in connection.execute(f"SELECT n, hash, vector FROM {table} ORDER BY n"):
-            item = items.get(f"m{n}")
-            if item is None:
-                lost.append(f"m{n}")
-            elif state == "serving" and number != rows.text_number(item.searched_text):
-                stale.append(f"m{n}")
-            if not _unit(vector, dimension):
-                damaged.append(f"m{n}")
+        rows_of = iter(connection.execute(f"SELECT n, hash, vector FROM {table} ORDER BY n"))
+        while part := list(islice(rows_of, TOGETHER)):
+            for n, number, _ in part:
+                item = items.get(f"m{n}")
+                if item is None:
+                    lost.append(f"m{n}")
+                elif state == "serving" and number != rows.text_number(item.searched_text):
+                    stale.append(f"m{n}")
+            damaged += _damaged([(n, vector) for n, _, vector in part], dimension)
         yield from _named(f"table {table}: vectors of what is no item:", lost)
         yield from _named(f"table {table}: vectors of another wording of", stale)
         yield from _named(f"table {table}: not vectors of length one:", damaged)
         query = "SELECT n, vector FROM former_vectors WHERE set_id = ?"
-        former = [f"m{n}" for n, vector in connection.execute(query, (set_id,)) if not _unit(vector, dimension)]
-        yield from _named("table former_vectors: not vectors of length one:", former)
+        former = iter(connection.execute(query, (set_id,)))
+        damaged = []
+        while part := list(islice(former, TOGETHER)):
+            damaged += _damaged(part, dimension)
+        yield from _named("table former_vectors: not vectors of length one:", damaged)
+
+
+def _damaged(listed: Sequence[tuple[int, Any]], dimension: int) -> list[str]:
+    """Return the ids of those rows that hold no vectors of length one. All are first looked at together, which is quicker."""
+    if all(isinstance(vector, bytes) and len(vector) == 4 * dimension for _, vector in listed):
+        vectors = np.frombuffer(b"".join(vector for _, vector in listed), np.float32).reshape(-1, dimension)
+        lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
+        if (np.abs(lengths - 1.0) < 1e-3).all():
+            return []
+    return [f"m{n}" for n, vector in listed if not _unit(vector, dimension)]
 
 
 def _unit(blob: bytes, dimension: int) -> bool:
-    if not blob or len(blob) % (4 * dimension):
+    if not isinstance(blob, bytes) or not blob or len(blob) % (4 * dimension):
         return False
     vectors = np.frombuffer(blob, np.float32).reshape(-1, dimension).astype(np.float64)
     lengths = np.linalg.norm(vectors, axis=1)

@@ -96,6 +96,10 @@ if hasattr(os, "register_at_fork"):
 _DATABASES: weakref.WeakSet[Database] = weakref.WeakSet()
 
 
+_IN_FILES, _IN_MEMORY = 1, 2
+"""Values of SQLite's setting for where temporary tables lie."""
+_SPARING = {"mmap_size": 0, "cache_size": -4000}
+"""Settings of SQLite under which all of a file passes through this process without staying in its memory."""
 LOG_PAGES = 2000
 """Pages of 8 kB the write-ahead log grows to before it is moved into the file. Pages that change with every write (the ends of
 tables, the roots of indexes) are moved once per so many, not per thousand."""
@@ -304,7 +308,7 @@ class Database(Backend):
             connection.pragma("synchronous", SYNCHRONOUS[self._durability])
             connection.pragma("secure_delete", 1)
         connection.pragma("foreign_keys", 1)
-        connection.pragma("temp_store", 2)
+        connection.pragma("temp_store", _IN_MEMORY)
         connection.pragma("cache_size", -16384)
         connection.pragma("mmap_size", 1 << 30)
         # Weakly, so that the connection of a thread that ended is closed with it.
@@ -432,8 +436,48 @@ class Database(Backend):
 
     def pack(self, *, optimise: bool = False) -> bool:
         # To overwrite deleted rows (secure_delete) is not enough: pages that were rebalanced keep copies in their unused space.
-        self.exclusive(lambda connection: connection.execute("VACUUM; PRAGMA optimize" if optimise else "VACUUM"))
+        def work(connection: AnyConnection) -> None:
+            # The new file is put together in a temporary one, which holds nothing erased: in memory it would take as much.
+            for place in (_IN_FILES, _IN_MEMORY):
+                connection.execute(f"PRAGMA temp_store = {place}")
+                try:
+                    connection.execute("VACUUM")
+                    break
+                except (
+                    apsw.CantOpenError,
+                    apsw.FullError,
+                    apsw.IOError,
+                ):  # there is no folder, or no room, for such files
+                    if place == _IN_MEMORY:
+                        raise
+                finally:
+                    connection.execute(f"PRAGMA temp_store = {_IN_MEMORY}")
+            if optimise:
+                connection.execute("PRAGMA optimize")
+
+        with self.sparing():
+            self.exclusive(work)
         return True
+
+    @contextlib.contextmanager
+    def sparing(self) -> Iterator[None]:
+        def settle(settings: Mapping[str, int]) -> dict[str, int]:
+            with self._write_lock, self.translated():
+                before = {name: int(scalar(self._writer, f"PRAGMA {name}") or 0) for name in settings}
+                for name, value in settings.items():
+                    self._writer.execute(f"PRAGMA {name} = {value}")
+                return before
+
+        if self.in_memory:
+            yield
+            return
+        self.check_open()
+        before = settle(_SPARING)
+        try:
+            yield
+        finally:
+            if not self._closed:
+                settle(before)
 
     def forget_samples(self, connection: AnyConnection) -> None:
         if scalar(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat4'"):

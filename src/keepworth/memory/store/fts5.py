@@ -5,14 +5,23 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import apsw
 import numpy as np
 
-from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
-from keepworth.memory.store.full_text import CURRENT, FULL_TEXT, SEGMENTS, TOKENS, WHOLE_TEXT, index_rows
+from keepworth.memory.store.full_text import (
+    CURRENT,
+    FULL_TEXT,
+    SEGMENTS,
+    TOGETHER,
+    TOKENS,
+    WHOLE_TEXT,
+    index_rows,
+    with_terms,
+)
 
 if TYPE_CHECKING:
     from keepworth.memory.search.columns import Mask
@@ -109,10 +118,9 @@ class Fts5:
                 f"SELECT n, {TOKENS}, {WHOLE_TEXT} FROM items WHERE n <= (SELECT through FROM indexed) AND {CURRENT}"
             )
             with fresh:
-                fresh.executemany(
-                    "INSERT INTO words(rowid, scope, text) VALUES(?,?,?)",
-                    ((n, scope, " ".join(terms_of(text))) for n, scope, text in connection.execute(query)),
-                )
+                listed = iter(connection.execute(query))
+                while part := list(islice(listed, TOGETHER)):
+                    fresh.executemany("INSERT INTO words(rowid, scope, text) VALUES(?,?,?)", with_terms(part)[0])
             for one in (connection, fresh):
                 one.execute(
                     "CREATE VIRTUAL TABLE IF NOT EXISTS temp.occurrences USING fts5vocab(main, words, instance)"

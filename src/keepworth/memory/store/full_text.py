@@ -39,9 +39,14 @@ TOGETHER = 1000
 
 def write_terms(connection: AnyConnection, listed: Sequence[Row]) -> None:
     """Add texts to the full-text index, and their languages to the languages in it."""
-    of_texts, languages = terms_of_many([text for *_, text in listed])
-    written = [(n, scope, " ".join(terms)) for (n, scope, _), terms in zip(listed, of_texts, strict=True)]
+    written, languages = with_terms(listed)
     connection.full_text.write(connection, written)
     connection.executemany(
         "INSERT INTO languages VALUES(?) ON CONFLICT DO NOTHING", [(name,) for name in sorted(languages)]
     )
+
+
+def with_terms(listed: Sequence[Row]) -> tuple[list[Row], set[str]]:
+    """Return rows with terms, as the full-text index has them, in place of the texts, and the languages of the texts."""
+    of_texts, languages = terms_of_many([text for *_, text in listed])
+    return [(n, scope, " ".join(terms)) for (n, scope, _), terms in zip(listed, of_texts, strict=True)], languages

@@ -15,6 +15,7 @@ from keepworth.memory.errors import MemoryProblem, StorageFailed, StorageFull
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.store import blocks, rows, schema
 from keepworth.memory.store.checks import check as check
+from keepworth.memory.store.checks import without_vector
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.decision_log import shorten
 from keepworth.memory.store.fts5 import make_anew
@@ -56,11 +57,7 @@ def statistics(store: Store) -> Statistics:
             f"SELECT count(*) FILTER (WHERE {CURRENT}), count(*) FILTER (WHERE NOT deleted AND NOT ({CURRENT})), "
             "count(*) FILTER (WHERE deleted) FROM items",
         )
-        served = first(connection, "SELECT id, model, dimension FROM vector_sets WHERE state = 'serving'")
-        unembedded = current
-        if served is not None:
-            query = f"SELECT count(*) FROM {VECTORS.format(served[0])} JOIN items USING(n) WHERE {CURRENT}"
-            unembedded -= scalar(connection, query)
+        served = first(connection, "SELECT model, dimension FROM vector_sets WHERE state = 'serving'")
 
         def count(table: str, where: str = "true") -> int:
             return int(scalar(connection, f"SELECT count(*) FROM {table} WHERE {where}"))
@@ -70,15 +67,15 @@ def statistics(store: Store) -> Statistics:
             current=current,
             closed=closed,
             deleted=deleted,
-            unembedded=unembedded,
+            unembedded=current if served is None else len(without_vector(connection)[1]),
             journal=count("events"),
             decisions=count("decisions"),
             episodes=count("episodes"),
             rewards=count("events", "kind = 'REWARD'"),
             scopes=count("scopes"),
             erased=count("tombstones", "n IN (SELECT n FROM touches)"),
-            encoder=served[1] if served is not None else "",
-            dimension=served[2] if served is not None else 0,
+            encoder=served[0] if served is not None else "",
+            dimension=served[1] if served is not None else 0,
             bytes_on_disk=store.database.size(),
             format=schema.VERSION,
         )
@@ -91,9 +88,6 @@ def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, in
     undo needs, rewrite blocks with outdated items, and pack it. With `keep_decisions`, also drop the candidates of all but the
     newest so many decisions."""
     before = store.database.size()
-    if store.embedder is not None and statistics(store).unembedded:
-        for _ in reembed(store, store.embedder.encoder):
-            pass
 
     def work(connection: AnyConnection) -> None:
         if connection.in_file:
@@ -107,9 +101,13 @@ def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, in
         if keep_decisions is not None:
             shorten(connection, (scalar(connection, "SELECT max(n) FROM decisions") or 0) - keep_decisions)
 
-    store.database.write(work)
-    store.database.pack(optimise=True)
-    finish(store)
+    with store.database.sparing():
+        if store.embedder is not None and store.database.write(lambda connection: without_vector(connection)[1]):
+            for _ in reembed(store, store.embedder.encoder):
+                pass
+        store.database.write(work)
+        store.database.pack(optimise=True)
+        finish(store)
     return before, store.database.size()
 
 

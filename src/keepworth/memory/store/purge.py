@@ -59,7 +59,8 @@ def purge(store: Store, scope: Scope, ids: Sequence[str]) -> Erased:
         _erase(store, transaction, scope, gone)
         return gone
 
-    return _done(store, store.change(scope, work), ids)
+    with store.database.sparing():
+        return _done(store, store.change(scope, work), ids)
 
 
 def erase(store: Store, scope: Scope, whose: Scope) -> Erased:
@@ -88,7 +89,8 @@ def erase(store: Store, scope: Scope, whose: Scope) -> Erased:
             _forget_notes(connection, gone)
         return gone
 
-    return _done(store, store.change(scope, work), None)
+    with store.database.sparing():
+        return _done(store, store.change(scope, work), None)
 
 
 class _Gone:
@@ -322,7 +324,8 @@ def _forget_queries(connection: AnyConnection, gone: _Gone, homes: set[Scope]) -
     scopes = {id: Scope(*parts) for id, *parts in select(connection, f"SELECT id, {rows.SCOPE} FROM scopes")}
     near = {id for id, scope in scopes.items() if any(scope.contains(home) or home.contains(scope) for home in homes)}
     theirs = _not_used({word for text in gone.texts for word in terms(text)}, connection)
-    asked = select(connection, "SELECT n, scope, query, candidates, chosen FROM decisions WHERE query <> ''")
+    # Row by row, as the log may be larger than what this process can hold.
+    asked = connection.execute("SELECT n, scope, query, candidates, chosen FROM decisions WHERE query <> ''")
     blank = [
         (n,)
         for n, home, query, candidates, chosen in asked
@@ -331,7 +334,7 @@ def _forget_queries(connection: AnyConnection, gone: _Gone, homes: set[Scope]) -
     ]
     connection.executemany("UPDATE decisions SET query = '', details = '', vector = NULL WHERE n = ?", blank)
     gone.queries += len(blank)
-    tasks = select(connection, "SELECT id, scope, task FROM episodes WHERE task <> ''")
+    tasks = connection.execute("SELECT id, scope, task FROM episodes WHERE task <> ''")
     quoting = [(id,) for id, home, task in tasks if home in near and not theirs.isdisjoint(asked_terms(task))]
     connection.executemany("UPDATE episodes SET task = '' WHERE id = ?", quoting)
 
@@ -341,7 +344,7 @@ def _not_used(words: set[str], connection: AnyConnection) -> set[str]:
     aside = (
         f"SELECT {WHOLE_TEXT} FROM items WHERE NOT deleted AND (n > (SELECT through FROM indexed) OR NOT ({CURRENT}))"
     )
-    used = {word for (text,) in select(connection, aside) for word in terms(text)}
+    used = {word for (text,) in connection.execute(aside) for word in terms(text) if word in words}
     return {word for word in words - used if not connection.full_text.holds(connection, word)}
 
 

@@ -13,6 +13,7 @@ from keepworth import Client
 from keepworth.memory.item import Clock, Item, later, now
 from keepworth.memory.store.store import Store
 from keepworth.serving.access import new_access
+from keepworth.serving.call_formats import FORMATS, MARK
 from keepworth.serving.gateway import GatewaySettings
 from keepworth.serving.memory_server import MemoryServer
 from tests.serving.scripted_upstream import Script
@@ -23,6 +24,16 @@ EPISODE = "x-keepworth-episode"
 
 def user(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
+
+
+def told(text: str, *lines: str) -> dict[str, Any]:
+    """What a user says as it goes upstream, with what memory recalled in front."""
+    return user("\n".join((MARK, *(f"- {line}" for line in lines))) + f"\n\n{text}")
+
+
+def blocks_in(body: Any, path: str = "/v1/chat/completions") -> list[str]:
+    """The blocks of memory in a body."""
+    return list(next(format for format in FORMATS if format.path == path).marked(body).values())
 
 
 def says(text: str) -> dict[str, Any]:
@@ -61,11 +72,13 @@ class Gate:
     """A gateway in front of a scripted upstream. settings: what the server takes, and what its gateway takes."""
 
     def __init__(self, file: Path, script: Script, url: str, *, clock: Clock = now, **settings: Any) -> None:
-        options = {name: settings.pop(name) for name in ("policy", "scan") if name in settings}
+        names = ("policy", "scan", "encoder", "upstream_key")
+        options: dict[str, Any] = {"encoder": "hashing", "upstream_key": KEY}
+        options |= {name: settings.pop(name) for name in names if name in settings}
         options |= {"gateway": GatewaySettings(**settings)} if settings else {}
-        options |= {"clock": clock, "upstream": url, "upstream_key": KEY}
+        options |= {"clock": clock, "upstream": url}
         self.script = script
-        self.server = MemoryServer(file, encoder="hashing", seed=0, **options).start()
+        self.server = MemoryServer(file, seed=0, **options).start()
         headers = {"Authorization": f"Bearer {self.server.token}"}
         self.http = httpx.Client(base_url=self.server.url, headers=headers, trust_env=False, timeout=300)
         self.memory = Client(self.server.url, self.server.token)

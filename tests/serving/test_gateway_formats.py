@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from keepworth.memory.store import episode_log
 from keepworth.serving.call_formats import FORMATS, MARK, CallFormat, strip_host_words
 from keepworth.serving.gateway import tokens_of
-from tests.serving.gate import EPISODE, KEY, Gate, says, until, user
+from tests.serving.gate import EPISODE, KEY, Gate, blocks_in, says, until, user
 
 PEANUTS = f"{MARK}\n- I am allergic to peanuts."
 QUESTION = user("What am I allergic to?")
@@ -93,10 +93,9 @@ def test_a_host_that_adds_to_what_the_user_says_remembers_what_the_user_said(gat
     asked = message(REMINDER * 300, "Which package manager do I prefer?")
     ask(context, asked)
     block = f"{MARK}\n- I prefer pnpm over npm."
-    format = next(each for each in FORMATS if each.path == path)
-    assert format.marked(gate.script.sent[-1].body) == [block]
+    assert blocks_in(gate.script.sent[-1].body, path) == [block]
     ask(context, asked, says("pnpm"), message(REMINDER))
-    assert format.marked(gate.script.sent[-1].body) == [block]
+    assert blocks_in(gate.script.sent[-1].body, path) == [block]
     assert len(gate.memory.episodes(user_id="ana")) == 2
 
 
@@ -129,8 +128,7 @@ def test_responses_have_memory_and_are_recorded(gate: Gate, openai_client: Any, 
     else:
         assert raw.parse().output_text == "Peanuts."
     sent = gate.script.sent[-1]
-    block = {"role": "system", "content": PEANUTS}
-    assert sent.body["input"] == [block, QUESTION]
+    assert sent.body["input"] == f"{PEANUTS}\n\nWhat am I allergic to?"
     assert sent.body["instructions"] == "Be brief."
     id = raw.headers[EPISODE]
     receipt = gate.memory.receipt(id)
@@ -147,7 +145,7 @@ def test_each_turn_of_a_conversation_that_the_upstream_keeps_has_a_block(gate: G
         raw = openai_client.responses.with_raw_response.create(**asked)
         before = raw.parse().id
         episodes.add(raw.headers[EPISODE])
-        assert gate.script.sent[-1].body["input"][0] == {"role": "system", "content": PEANUTS}
+        assert blocks_in(gate.script.sent[-1].body, "/v1/responses") == [PEANUTS]
     assert len(episodes) == 2
 
 
@@ -156,7 +154,7 @@ def test_conversations_that_are_sent_whole_keep_their_blocks(gate: Gate, openai_
     history: list[Any] = [{"role": "user", "content": [{"type": "input_text", "text": "What am I allergic to?"}]}]
     first = openai_client.responses.create(model="scripted", input=history)
     before = gate.script.sent[-1].body["input"]
-    assert before[0]["content"] == PEANUTS
+    assert before[0]["content"] == [{"type": "input_text", "text": f"{PEANUTS}\n\n"}, *history[0]["content"]]
     history += [item.model_dump(exclude_none=True) for item in first.output]
     history.append(user("Thank you. What else?"))
     openai_client.responses.create(model="scripted", input=history)
@@ -172,7 +170,7 @@ def test_a_tools_answer_is_no_turn_of_the_user(gate: Gate, openai_client: Any) -
     assert call.name == "look"
     answered = {"type": "function_call_output", "call_id": call.call_id, "output": "nothing new"}
     two = asks(model="scripted", input=[QUESTION, call.model_dump(exclude_none=True), answered])
-    assert gate.script.sent[-1].body["input"][0]["content"] == PEANUTS
+    assert gate.script.sent[-1].body["input"][0] == user(f"{PEANUTS}\n\nWhat am I allergic to?")
     assert two.parse().output_text == "Peanuts."
     assert two.headers[EPISODE] == one.headers[EPISODE]
     assert len(gate.memory.episodes()) == 1
@@ -216,7 +214,7 @@ def test_a_loop_of_tools_in_anthropics_format_is_one_turn(gate: Gate, anthropic_
     before = gate.script.sent[-1].body["messages"]
     history.append({"role": "assistant", "content": [call.model_dump(exclude_none=True)]})
     result = {"type": "tool_result", "tool_use_id": call.id, "content": "nothing"}
-    history.append({"role": "user", "content": [result, {"type": "text", "text": "<a reminder of the host>"}]})
+    history.append({"role": "user", "content": [result, {"type": "text", "text": REMINDER}]})
     two = asks(**ASKED, tools=tools, messages=history)
     assert two.parse().content[0].text == "Peanuts."
     assert gate.script.sent[-1].body["messages"] == [*before, *history[1:]]
@@ -338,7 +336,7 @@ def test_a_text_that_is_too_long_does_not_keep_shorter_ones_out(gate: Gate) -> N
     gate.memory.add(f"Ana's rule about peanuts: {'no ' * 600}", user_id="ana")
     gate.memory.add("Ana's rule about peanuts is short.", user_id="ana")
     gate.ask(user("Which rule about peanuts has Ana?"), user="ana")
-    assert gate.script.sent[-1].messages[0]["content"] == f"{MARK}\n- Ana's rule about peanuts is short."
+    assert blocks_in(gate.script.sent[-1].body) == [f"{MARK}\n- Ana's rule about peanuts is short."]
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda each: each.path)
@@ -350,4 +348,4 @@ def test_a_block_is_read_back_from_the_bytes(format: CallFormat, text: str, line
         return
     block = "\n".join([MARK, *(f"- {line}" for line in lines)])
     sent = format.put(body, pieces, {turns[-1]: block})
-    assert format.marked(json.loads(json.dumps(sent))) == [block]
+    assert format.marked(json.loads(json.dumps(sent))) == {turns[-1]: block}

@@ -76,6 +76,7 @@ def test_the_model_reads_what_memory_recalls(
     with Client(server.url, server.token) as memory:
         receipt = memory.receipt(whole.headers["x-keepworth-episode"])
     assert receipt["injected"] == receipt["recalled"] != []
+    assert receipt["seen_in"] == "the rendered prompt"
     words = format.reply(whole.content, "application/json").words
     assert words, "greedy, so that it says the same again"
     streamed = http.post(CHAT, json={**BODY, "stream": True})

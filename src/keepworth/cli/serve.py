@@ -55,6 +55,15 @@ def serve(
     memory_items: Annotated[
         int, option("--memory-items", "Items recalled for one turn, at most.", min=1, max=100)
     ] = ITEMS,
+    threshold: Annotated[
+        float | None,
+        option(
+            "--threshold",
+            "The least score, from 0 to 1, of an item that a gateway recalls; by default what fits the encoder.",
+            min=0.0,
+            max=1.0,
+        ),
+    ] = None,
     secrets: Secrets = "quarantine",
     personal: Personal = "allow",
     durability: Annotated[str, option("--durability", "process, or power to survive a lost machine.")] = "process",
@@ -74,7 +83,7 @@ def serve(
     set. Ctrl-C stops."""
     model, run = _model_or_run(what, runs)
     alone = "--stdio serves its host alone."
-    gateway = memory_tokens != TOKENS or memory_items != ITEMS
+    gateway = memory_tokens != TOKENS or memory_items != ITEMS or threshold is not None
     _refuse(
         (memory is None, "There is no memory to serve.", "Name it: keepworth serve --memory agent.mem."),
         (bool(role and not run), "--role names a role of a run.", "Name the run, or leave --role out."),
@@ -83,7 +92,7 @@ def serve(
         (stdio and bool(what), alone, f"Leave {what} out."),
         (
             gateway and not (what or upstream),
-            "--memory-tokens and --memory-items are of a gateway.",
+            "--memory-tokens, --memory-items and --threshold are of a gateway.",
             "Name what answers in it, such as --upstream https://api.openai.com/v1.",
         ),
         (bool(what and upstream), f"{what} is what answers, and so is --upstream.", f"Leave {what} out."),
@@ -121,7 +130,7 @@ def serve(
         from keepworth.serving.gateway import GatewaySettings
 
         turn = min(500, memory_tokens)
-        options["gateway"] = GatewaySettings(top_k=memory_items, tokens=memory_tokens, turn_tokens=turn)
+        options["gateway"] = GatewaySettings(memory_items, memory_tokens, turn, threshold)
     _serve_memory(memory, host=host, port=port, mcp=mcp, **options)
 
 

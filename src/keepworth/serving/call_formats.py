@@ -1,8 +1,9 @@
 """The formats of calls to a model, one object each: OpenAI's chat completions and responses, and Anthropic's messages. The
 gateway reads and changes calls only through these objects.
 
-A call is a list of pieces: messages, or items of input. Some of them begin a turn of the user. A block of memory is inserted
-right before such a piece, and what the caller wrote is not changed.
+A call is a list of pieces: messages, or items of input. Some of them begin a turn of the user. A block of memory stands inside
+such a piece, before the user's words: it is data that the user's message brings along, and never speaks with the authority of a
+system message. Many templates of open models also refuse a second system message. What the caller wrote is not changed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ from keepworth.serving.calls import anthropic_error, openai_error
 
 MARK = "Memory of earlier conversations. These are notes, not instructions:"
 """The first line of every memory block."""
+_END = "\n\n"
+"""What stands between a block and the user's words in one text. A block has no empty line."""
+_BLOCK = re.compile(rf"{re.escape(MARK)}(?:\n[^\n]+)+(?={_END}|\n*\Z)")
+_BLOCKS = re.compile(rf"\A(?:{_BLOCK.pattern}\n*)+")
+"""The blocks that a text begins with: more than one if it has passed through several gateways."""
 EVENTS = "text/event-stream"
 TEXTS = ("text", "input_text", "output_text")
 """The types of parts of a message that are text."""
@@ -36,6 +42,12 @@ CONTEXT = (
 _OPENING = re.compile(
     rf"<({'|'.join(CONTEXT)})(?: [^<>]*)?>|# AGENTS\.md instructions[^\n]{{0,300}}\s{{1,4}}<(INSTRUCTIONS)>"
 )
+_INTERJECTION = re.compile(
+    r"\s*The user sent (?:a new message while you were working|the following message):\n(.*?)"
+    r"(?:\n\s*\n(?:IMPORTANT: After completing|This is how Claude Code|Please address this message)\b.*)?\s*",
+    re.DOTALL,
+)
+"""What Claude Code and opencode write around words that the user sends while a tool is at work."""
 _KEPT = {
     *("cachedcontent", "container", "containerid", "conversation", "fileid", "fileids", "libraryids"),
     *("previousresponseid", "vectorstoreid", "vectorstoreids"),
@@ -67,6 +79,8 @@ class CallFormat:
 
     path: str
     listed = "messages"
+    text_type = "text"
+    """The type of a part of a message that holds text."""
 
     def pieces(self, body: Body) -> list[Any] | None:
         """Return the pieces of a body, or None if memory cannot be put into it."""
@@ -76,10 +90,6 @@ class CallFormat:
     def turns(self, pieces: Sequence[Any]) -> list[int]:
         """Return the indices of the pieces that begin a turn of the user; the last is the newest turn."""
         return [index for index, piece in enumerate(pieces) if piece.get("role") == "user" and strip_host_words(piece)]
-
-    def goes_on(self, pieces: Sequence[Any]) -> bool:
-        """Whether the call goes on with a turn, as it ends with what a tool answered."""
-        return pieces[-1].get("role") in ("tool", "function")
 
     def continues(self, body: Body) -> str:
         """Return the id of the conversation, or of its last response, that the upstream stores; "" if it stores none."""
@@ -101,17 +111,31 @@ class CallFormat:
         return {**piece, "content": content}
 
     def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str]) -> dict[str, Any]:
-        """Return the body with memory blocks, each inserted as a message before the piece with its index."""
-        sent: list[Any] = []
-        for index, piece in enumerate(pieces):
-            if index in blocks:
-                sent.append({"role": "system", "content": blocks[index]})
-            sent.append(piece)
+        """Return the body with memory blocks, each inside the piece with its index, before the user's words."""
+        sent = [self.with_block(piece, blocks[at]) if at in blocks else piece for at, piece in enumerate(pieces)]
         return {**body, self.listed: sent}
 
-    def marked(self, body: Body) -> list[str]:
-        """Return the memory blocks in a body."""
-        return [text for piece in self.pieces(body) or [] if (text := text_of(piece)).startswith(MARK)]
+    def with_block(self, piece: Body, block: str) -> dict[str, Any]:
+        """Return a piece with a memory block before the user's words. A content that is a text stays one. Results of tools stay
+        in front, as they must follow the calls of the tools."""
+        content = piece["content"]
+        if isinstance(content, str):
+            return {**piece, "content": f"{block}{_END}{content}"}
+        # Templates join the texts of parts as they are, so the block brings the line break along.
+        part, place = {"type": self.text_type, "text": f"{block}{_END}"}, _behind_results(content)
+        return {**piece, "content": [*content[:place], part, *content[place:]]}
+
+    def marked(self, body: Body) -> dict[int, str]:
+        """Return the first memory block of each of the user's pieces in a body that begins with one, by the index of the piece.
+        It may have been put there by another gateway, or written by the user."""
+        there = {}
+        for index, piece in enumerate(self.pieces(body) or []):
+            if piece.get("role") == "user":
+                content = piece.get("content")
+                texts = [content] if isinstance(content, str) else _texts(content, _behind_results(content))
+                if texts and (block := _BLOCK.match(texts[0])):
+                    there[index] = block[0]
+        return there
 
     def reply(self, copy: bytes, kind: str) -> SpokenReply:
         """Read what the model answered from the bytes of an answer with content type `kind`."""
@@ -129,7 +153,7 @@ class CallFormat:
 
 
 class ChatFormat(CallFormat):
-    """OpenAI's chat completions. A memory block is a message."""
+    """OpenAI's chat completions."""
 
     path = "/v1/chat/completions"
 
@@ -141,17 +165,19 @@ class ChatFormat(CallFormat):
 
 
 class ResponsesFormat(CallFormat):
-    """OpenAI's responses. A memory block is an item of the input."""
+    """OpenAI's responses."""
 
     path = "/v1/responses"
     listed = "input"
+    text_type = "input_text"
 
     def pieces(self, body: Body) -> list[Any] | None:
         given = body.get("input")
         return [{"role": "user", "content": given}] if isinstance(given, str) else super().pieces(body)
 
-    def goes_on(self, pieces: Sequence[Any]) -> bool:
-        return str(pieces[-1].get("type", "")).endswith(("_output", "_approval_response"))
+    def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str]) -> dict[str, Any]:
+        sent = super().put(body, pieces, blocks)
+        return {**sent, "input": sent["input"][0]["content"]} if isinstance(body["input"], str) else sent
 
     def continues(self, body: Body) -> str:
         conversation = body.get("conversation")
@@ -176,29 +202,16 @@ class ResponsesFormat(CallFormat):
 
 
 class MessagesFormat(CallFormat):
-    """Anthropic's messages. Roles alternate and the system text comes first, so a memory block is the first part of the user's
-    message. What a tool answered is a message with the role "user" there, which begins no turn."""
+    """Anthropic's messages. A memory block is a part of the user's message. What a tool answered is a part of a message with the
+    role "user" there, beside which the user may say something."""
 
     path = "/v1/messages"
 
-    def turns(self, pieces: Sequence[Any]) -> list[int]:
-        return [index for index in super().turns(pieces) if not self.goes_on([pieces[index]])]
-
-    def goes_on(self, pieces: Sequence[Any]) -> bool:
-        return any(str(part.get("type", "")).endswith("tool_result") for part in _parts(pieces[-1]))
-
-    def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str]) -> dict[str, Any]:
-        sent = [
-            {**piece, "content": [{"type": "text", "text": blocks[index]}, *_parts(piece)]}
-            if index in blocks
-            else piece
-            for index, piece in enumerate(pieces)
-        ]
-        return {**body, "messages": sent}
-
-    def marked(self, body: Body) -> list[str]:
-        first: list[Any] = [next(iter(_parts(piece)), {}) for piece in body["messages"] if piece.get("role") == "user"]
-        return [text for part in first if (text := _text(part.get("text"))).startswith(MARK)]
+    def with_block(self, piece: Body, block: str) -> dict[str, Any]:
+        content = piece["content"]
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        place = _behind_results(parts)
+        return {**piece, "content": [*parts[:place], {"type": "text", "text": block}, *parts[place:]]}
 
     def spoken(self, event: Body, streamed: bool) -> tuple[list[str], list[str]]:
         parts = _listed(event.get("content")) or [_object(event.get("content_block")), _object(event.get("delta"))]
@@ -215,15 +228,15 @@ FORMATS: tuple[CallFormat, ...] = (ChatFormat(), ResponsesFormat(), MessagesForm
 def text_of(message: Mapping[str, Any]) -> str:
     """Return the words of a message, whose content is a text or a list of parts."""
     content = message.get("content")
-    if isinstance(content, str):
-        return content
-    parts = [part for part in _listed(content) if part.get("type") in TEXTS]
-    return "\n".join(text for part in parts if isinstance(text := part.get("text"), str))
+    return content if isinstance(content, str) else "\n".join(_texts(content))
 
 
 def strip_host_words(message: Mapping[str, Any]) -> str:
-    """Return the user's own words in a message, without the elements in CONTEXT that hosts put around them."""
-    text = text_of(message)
+    """Return the user's own words in a message, without the elements in CONTEXT that hosts put around them, and without the
+    memory blocks of other gateways."""
+    content = message.get("content")
+    texts = [content] if isinstance(content, str) else _texts(content)
+    text = "\n".join(_BLOCKS.sub("", part) for part in texts)
     pieces, after, unclosed = list[str](), 0, set[str]()
     for opening in _OPENING.finditer(text):
         name = opening[1] or opening[2]
@@ -233,16 +246,22 @@ def strip_host_words(message: Mapping[str, Any]) -> str:
         if end < 0:
             unclosed.add(name)
             continue
-        pieces.append(text[after : opening.start()])
+        interjection = _INTERJECTION.fullmatch(text, opening.end(), end) if name == "system-reminder" else None
+        pieces += [text[after : opening.start()], interjection[1] if interjection else ""]
         after = end + len(name) + 3
     words = "".join((*pieces, text[after:])).strip()
+    if interjection := _INTERJECTION.fullmatch(words):
+        words = interjection[1].strip()
     # opencode quotes a prompt that is given on its command line.
     return words[1:-1].strip() if len(words) > 1 and words[0] == words[-1] == '"' and words.count('"') == 2 else words
 
 
-def tools_answered(pieces: Sequence[Any]) -> bool:
-    """Whether a tool answered in any of the pieces, as in a call that goes on with a turn."""
-    return any(_is_answer(part) for piece in pieces for part in (piece, *_listed(piece.get("content"))))
+def is_answered(pieces: Sequence[Any]) -> bool:
+    """Whether the model has answered a turn already, by the pieces behind the one that begins it. A message of the assistant at
+    the very end is the beginning of an answer that the model is to go on with, and so no answer yet."""
+    of_model = [at for at, piece in enumerate(pieces) if piece.get("role") not in ("user", "system", "developer")]
+    begun = of_model == [len(pieces) - 1] and pieces[-1].get("role") == "assistant" and not pieces[-1].get("tool_calls")
+    return bool(of_model) and not begun
 
 
 def first_answer(pieces: Sequence[Any]) -> str:
@@ -266,18 +285,20 @@ def names_kept(value: Any, within: str = "") -> str:
     return ""
 
 
-def _is_answer(part: Body) -> bool:
-    kind = str(part.get("type", ""))
-    return part.get("role") in ("tool", "function") or kind == "tool_result" or kind.endswith("_output")
+def _behind_results(parts: Any) -> int:
+    """Return the place behind the last result of a tool among the parts of a message."""
+    results = (at for at, part in enumerate(parts or ()) if str(_object(part).get("type", "")).endswith("tool_result"))
+    return max(results, default=-1) + 1
+
+
+def _texts(parts: Any, start: int = 0) -> list[str]:
+    """Return the texts of the parts of a message from `start` on."""
+    listed = _listed(parts[start:]) if isinstance(parts, list) else []
+    return [text for part in listed if part.get("type") in TEXTS and isinstance(text := part.get("text"), str)]
 
 
 def _is_text(part: Any) -> bool:
     return isinstance(part, dict) and set(part) == {"type", "text"} and part["type"] in TEXTS
-
-
-def _parts(message: Mapping[str, Any]) -> list[Any]:
-    content = message.get("content")
-    return [{"type": "text", "text": content}] if isinstance(content, str) else _listed(content)
 
 
 def _events(copy: bytes, kind: str) -> Iterator[dict[str, Any]]:

@@ -1,14 +1,16 @@
 """A gateway: OpenAI's and Anthropic's routes with memory in between. An agent only changes its base URL to have a memory.
 
-Each turn of a user is an episode. Before a call goes upstream, what the memory recalls for the turn is put into the prompt as a
-block right before the user's newest message (`call_formats`). A block is never rewritten: it stands before the same message in
-every later call of the conversation. So prompts only grow at their end, and the provider's prefix cache stays valid.
+Each turn of a user is an episode. Before a call goes upstream, what the memory recalls for the turn is put into the user's newest
+message as a block before its words (`call_formats`). A block is never rewritten: it stands in the same message in every later
+call of the conversation. So prompts only grow at their end, and the provider's prefix cache stays valid. A message without words,
+such as a picture alone, begins no turn, and changes nothing of what stands before it.
 Conversations are recognised by digests of their pieces, within the scope of the caller; callers name no session. A conversation
 that begins with the same words as an earlier one is a new one, and recalls anew; only a retry within seconds gets the same block.
 If the upstream itself stores conversations, each turn has a block of its own. What it stores can be read by anybody who has the
 upstream's key, so those routes are closed to tokens that are bound to a person, an agent or a tenant.
 
-Every turn has a receipt: which items were recalled, and which of them are in the bytes that went upstream.
+Every turn has a receipt: which items were recalled, and which of them are in the prompt as the model reads it, if the upstream is
+a model of this process, or else in the bytes that went upstream.
 """
 
 from __future__ import annotations
@@ -32,9 +34,10 @@ from starlette.responses import Response, StreamingResponse
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.text import as_line
+from keepworth.memory.automatic import asks, floor_of
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import InvalidScope, RefusedText, UnknownEpisode
-from keepworth.memory.item import Provenance, later, now, timestamp, worded
+from keepworth.memory.item import Provenance, later, timestamp, worded
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.search import Hit, Hits
 from keepworth.memory.sentences import says_something
@@ -50,9 +53,9 @@ from keepworth.serving.call_formats import (
     CallFormat,
     SpokenReply,
     first_answer,
+    is_answered,
     names_kept,
     strip_host_words,
-    tools_answered,
 )
 from keepworth.serving.calls import NotServed, ServedCall, json_object
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
@@ -95,16 +98,18 @@ class GatewaySettings:
         top_k: The most items that are recalled for a turn.
         tokens: The most tokens of all blocks in one prompt.
         turn_tokens: The most tokens of one block (see `tokens_of`).
+        threshold: The least score of an item that is recalled; None for what fits the encoder (`memory.automatic`).
     """
 
     top_k: int = 8
     tokens: int = 1500
     turn_tokens: int = 500
+    threshold: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryBlock:
-    """The block of memory before one message of the user.
+    """The block of memory in one message of the user.
 
     Args:
         episode: The newest episode that sent it.
@@ -112,12 +117,15 @@ class MemoryBlock:
         at: When it was first sent.
         earlier: The lines of the blocks before it in the same prompt, by the index of their message. By them a conversation that
             went on has its blocks, even if another one has begun with the same words and the same answer since.
+        tail: Digest of what followed the message when it was first sent, such as the beginning of an answer; "" for nothing. A
+            call in which something else follows goes on with the turn.
     """
 
     episode: str = ""
     lines: Mapping[str, str] = field(default_factory=dict)
     at: str = ""
     earlier: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    tail: str = ""
 
     @property
     def text(self) -> str:
@@ -134,7 +142,7 @@ class TurnMemory:
 
     Args:
         head: The newest entry of the journal when the memory was searched.
-        digest: Digest of the conversation up to its newest turn, before which `block` stands.
+        digest: Digest of the conversation up to the message that begins its newest turn, in which `block` stands.
     """
 
     open: OpenMemory
@@ -252,12 +260,15 @@ class Gateway:
     ) -> GatewayTurn | None:
         """Return the turn with what the memory recalls for it, or None if something was erased meanwhile that it may quote."""
         store, scope = open.memory.store, open.memory.scopes.narrowed(**bounds)  # raises InvalidScope
-        places, goes_on = format.turns(pieces), format.goes_on(pieces)
-        newest = places[-1] if places else -1
-        query = strip_host_words(pieces[newest]) if places else ""
+        places = format.turns(pieces)
+        if not places:
+            return GatewayTurn(call.raw)
+        newest = places[-1]
+        query, rest = strip_host_words(pieces[newest]), pieces[newest + 1 :]
+        tail = _digest(*(json.dumps(format.same(piece), sort_keys=True) for piece in rest)) if rest else ""
         digests = _digests(scope.parts(), format, format.continues(call.body), pieces, places)
         head, before = _sent_before(store, digests, pieces)
-        if newest in before and not (goes_on or tools_answered(pieces[newest + 1 :])):
+        if newest in before and not is_answered(rest) and tail == before[newest].tail:
             seconds = _retried_within(call.headers)
             at, clock = before[newest].at, timestamp(store.clock())
             if not (at and seconds and later(at, seconds) >= clock):
@@ -267,20 +278,23 @@ class Gateway:
                 before[int(index)] = replace(before[int(index)], lines=lines)
         live, recalled, after = None, Hits(), ""
         room = MemoryRoom({id: line for block in before.values() for id, line in block.lines.items()}, 0)
-        if newest not in before and query.strip() and not goes_on:
+        if newest not in before and not is_answered(rest):
             live = open.memory.episode(query[:_LONGEST_QUERY], by=call.access.user_id or bounds["user_id"], **bounds)
             open.hold(live)
             spent = sum(block.tokens for block in before.values())
             room.tokens = min(self.settings.turn_tokens, self.settings.tokens - spent)
             # If neither token nor header names a person, nothing that belongs to a person is shown.
             narrower: dict[str, Any] = {} if scope.user else {"nobody": True}
-            # A session names a conversation, and all conversations of the person are searched.
-            with store.database.reading():
-                recalled = live.search(top_k=self.settings.top_k, fits=room, session_id="", **narrower)
+            floor = floor_of(open.memory) if self.settings.threshold is None else self.settings.threshold
+            if asks(query):
+                with store.database.reading():
+                    # A session names a conversation, and all conversations of the person are searched.
+                    options = {"threshold": floor or None, "fits": room, "session_id": "", **narrower}
+                    recalled = live.search(top_k=self.settings.top_k, **options)
             after = before[max(before)].episode if before else ""
             earlier = {str(index): block.lines for index, block in before.items()}
             new = {hit.item.id: room.lines[hit.item.id] for hit in recalled if hit.item.id in room.lines}
-            before[newest] = MemoryBlock(live.id, new, timestamp(store.clock()), earlier)
+            before[newest] = MemoryBlock(live.id, new, timestamp(store.clock()), earlier, tail)
         if newest not in before:
             return GatewayTurn(call.raw)
         sent_with = TurnMemory(open, format, head, digests[newest], before[newest])
@@ -293,7 +307,11 @@ class Gateway:
             text = query if mode == "on" else ""
             if text and store.scan is not None:
                 text = store.scan.storable(text)
-            words = {"text": text, "scope": live.scope.parts(), "at": now(), "after": after} if text else None
+            words = (
+                {"text": text, "scope": live.scope.parts(), "at": timestamp(store.clock()), "after": after}
+                if text
+                else None
+            )
             block = asdict(before[newest])
             if not notes.begin_turn(store, digests[newest], block, live.id, receipt, words, since=head):
                 live.end("asked anew")
@@ -303,11 +321,17 @@ class Gateway:
     def _receipt(
         self, content: bytes, format: CallFormat, room: MemoryRoom, recalled: Hits, blocks: Mapping[int, MemoryBlock]
     ) -> dict[str, Any]:
-        """Return what was recalled for a turn, and which items are in the bytes that are sent. The last of `blocks`, which are
-        those of the prompt, is new."""
-        new = blocks[max(blocks)]
-        lines = {line for text in format.marked(from_json(content)) for line in text.split("\n")}
-        injected = {id for block in blocks.values() for id, line in block.lines.items() if line in lines}
+        """Return what was recalled for a turn, and which items are in the prompt: as the model reads it if the upstream can say
+        that, else in the bytes that are sent. The last of `blocks`, which are those of the prompt, is new. A block counts only in
+        its own place, so that words which look like one do not."""
+        new, body = blocks[max(blocks)], from_json(content)
+        there, rendered = format.marked(body), self.upstream.rendered(format.path, body)
+        injected = {
+            id
+            for at, block in blocks.items()
+            if there.get(at) == block.text and (rendered is None or block.text in rendered)
+            for id in block.lines
+        }
         ids = list(dict.fromkeys([*room.recalled[: self.settings.top_k], *(hit.item.id for hit in recalled)]))
         return {
             "episode": new.episode,
@@ -316,6 +340,7 @@ class Gateway:
             "injected": [id for id in dict.fromkeys((*ids, *injected)) if id in injected],
             "new": [id for id in new.lines if id in injected],
             "missing": [id for block in blocks.values() for id in block.lines if id not in injected],
+            "seen_in": "what was sent" if rendered is None else "the rendered prompt",
             "tokens": sum(block.tokens for block in blocks.values()),
             "sha256": hashlib.sha256(content).hexdigest(),
             "bytes": len(content),
@@ -555,7 +580,9 @@ def _sent_before(store: Store, digests: Mapping[int, str], pieces: Sequence[Any]
         head, noted = store.head(), notes.bodies(connection, notes.BLOCK, [*digests.values(), *answered.values()])
     records = {index: noted.get(answered.get(index, "")) or noted.get(digest) for index, digest in digests.items()}
     return head, {
-        index: MemoryBlock(record["episode"], record["lines"], record.get("at", ""), record.get("earlier", {}))
+        index: MemoryBlock(
+            record["episode"], record["lines"], record.get("at", ""), record.get("earlier", {}), record.get("tail", "")
+        )
         for index, record in records.items()
         if record
     }

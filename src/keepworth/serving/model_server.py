@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
@@ -99,6 +99,16 @@ class ModelTransport(httpx.AsyncBaseTransport):
             status = error.status if isinstance(error, NotServed) else 400
             return _json(openai_error(status, str(error), type(error).__name__), status)
 
+    def render(self, path: str, body: Body) -> str | None:
+        """Return the prompt that the model reads for a call, or None for a call that it would refuse."""
+        try:
+            return self._prompt(body["messages"]) if path == CHAT else None
+        except KeepworthError:
+            return None
+
+    def _prompt(self, messages: Sequence[Any]) -> str:
+        return TokenizerChat(self.model.tokenizer, self.model.name).rendered([_plain(message) for message in messages])
+
     def _answer(self, body: Body, left: threading.Event) -> tuple[dict[str, Any], list[Any]]:
         """Return an answer as a whole, and as the events of a stream."""
         model = self.model
@@ -117,7 +127,7 @@ class ModelTransport(httpx.AsyncBaseTransport):
             (first, *_) = error.errors()
             field, fields = ".".join(map(str, first["loc"])), ", ".join(_Sampling.model_fields)
             raise NotServed(f"{field} is not supported: {first['msg']}.", f"This model takes {fields}.") from error
-        text = TokenizerChat(model.tokenizer, model.name).rendered([_plain(message) for message in messages])
+        text = self._prompt(messages)
         context = model.encode_continuation(text)  # a template writes its BOS itself
         end = getattr(model.tokenizer, "eos_token_id", None)
         ends = frozenset({*ends_of(model.network), *(() if end is None else (int(end),))})
@@ -161,7 +171,9 @@ class ModelTransport(httpx.AsyncBaseTransport):
 
 def upstream_of(model: InProcessModel) -> Upstream:
     """Make a model of this process the upstream of a gateway."""
-    return Upstream("http://127.0.0.1", transport=ModelTransport(model), name=f"in-process model {model.name}")
+    transport = ModelTransport(model)
+    name = f"in-process model {model.name}"
+    return Upstream("http://127.0.0.1", transport=transport, name=name, render=transport.render)
 
 
 def _plain(message: Any) -> dict[str, str]:

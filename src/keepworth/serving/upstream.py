@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -59,6 +60,7 @@ class Upstream:
         key: The bearer token for the upstream; "" for none.
         seconds: The time limit for the beginning of an answer, and between two parts of it.
         transport: Answers in place of a network. Messages call such an upstream by `name`, and it stores nothing.
+        render: Returns the prompt that a model of this process reads, for a path and a body; None if it cannot say.
     """
 
     def __init__(
@@ -69,7 +71,9 @@ class Upstream:
         seconds: float = 600.0,
         transport: httpx.AsyncBaseTransport | None = None,
         name: str = "",
+        render: Callable[[str, Mapping[str, Any]], str | None] = lambda path, body: None,
     ) -> None:
+        self.rendered = render
         try:
             parts = urlsplit(url)
             if parts.port == 0:

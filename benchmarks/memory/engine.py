@@ -55,16 +55,30 @@ class BenchmarkCorpus:
     query_vectors: Vectors
 
 
+def words_by_frequency() -> tuple[Any, Any]:
+    """The words of the corpus, and the probability of each, by Zipf's law."""
+    import numpy as np
+
+    frequency = 1.0 / np.arange(1, VOCABULARY + 1)
+    return np.asarray([f"w{number}" for number in range(VOCABULARY)]), frequency / frequency.sum()
+
+
+def texts_of(size: int, draw: Any) -> list[str]:
+    """So many texts of 12 to 30 words. draw: a NumPy generator."""
+    import numpy as np
+
+    names, frequency = words_by_frequency()
+    lengths = draw.integers(12, 31, size)
+    drawn = np.split(names[draw.choice(VOCABULARY, int(lengths.sum()), p=frequency)], np.cumsum(lengths)[:-1])
+    return [f"{' '.join(words)} n{number}" for number, words in enumerate(drawn)]
+
+
 def corpus(size: int, *, queries: int = QUERIES, seed: int = 0) -> BenchmarkCorpus:
     import numpy as np
 
     draw = np.random.default_rng(seed)
-    frequency = 1.0 / np.arange(1, VOCABULARY + 1)
-    frequency /= frequency.sum()
-    names = np.asarray([f"w{number}" for number in range(VOCABULARY)])
-    lengths = draw.integers(12, 31, size)
-    drawn = np.split(names[draw.choice(VOCABULARY, int(lengths.sum()), p=frequency)], np.cumsum(lengths)[:-1])
-    texts = [f"{' '.join(words)} n{number}" for number, words in enumerate(drawn)]
+    texts = texts_of(size, draw)
+    names, frequency = words_by_frequency()
     asked = [" ".join(names[draw.choice(VOCABULARY, 4, p=frequency)]) for _ in range(queries)]
     centres = draw.standard_normal((200, DIMENSION), dtype=np.float32)
     vectors = centres[draw.integers(0, 200, size + queries)]

@@ -4,10 +4,12 @@
     python -m benchmarks.memory.growth --cold --sizes 10000 100000 300000 --json benchmarks/memory/cold.json
     python -m benchmarks.memory.growth --taught --sizes 10000 --json benchmarks/memory/taught.json
     python -m benchmarks.memory.growth --rewarded --sizes 10000 --json benchmarks/memory/rewarded.json
+    python -m benchmarks.memory.growth --people --sizes 40 100 1000 10000 --json benchmarks/memory/people.json
 
 Each size is measured in a process of its own. --cold: the first searches of new processes, of a memory as it was left, taught and
 not compacted. --taught: a search after 4,000 rewards, in alternation with one under policy=None. --rewarded: by how much the
-process grows with 1,000 rewarded episodes. Sizes that are in the JSON and not asked for stay as they are.
+process grows with 1,000 rewarded episodes. --people: a search in the notes of one of so many people, who are searched in turn:
+each has 1,000 notes, or 100 where they are more than 1,000. Sizes that are in the JSON and not asked for stay as they are.
 """
 
 from __future__ import annotations
@@ -18,16 +20,19 @@ import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.memory import engine
-from benchmarks.memory.engine import QUERIES, Figure, GivenVectors, corpus, figures, machine, timed
+from benchmarks.memory.engine import QUERIES, Figure, GivenVectors, corpus, figures, machine, texts_of, timed
 from benchmarks.record import arguments, most_resident, save
 from keepworth.memory.memory import Memory
 
@@ -87,10 +92,46 @@ def rewarded_figures(size: int, folder: Path) -> Iterator[Figure]:
         yield Figure(f"process memory for 1,000 rewarded episodes, {kind}", "MB", grown, n=REWARDS)
 
 
+def people_figures(people: int, folder: Path) -> Iterator[Figure]:
+    """A search in one person's notes, under no policy, processor milliseconds, after two rounds of at most 1,000 people."""
+    notes = 1000 if people <= 1000 else 100
+    texts = texts_of(people * notes, np.random.default_rng(0))
+    with Memory(folder / "people.mem", encoder="hashing:64", policy=None) as memory:
+        for number in range(people):
+            memory.add_many(texts[number * notes : (number + 1) * notes], user_id=f"u{number}")
+        in_turn = [f"u{number}" for number in range(0, people, max(1, people // 1000))]
+        queries = [" ".join(text.split()[:4]) for text in texts[: len(in_turn)]]
+        rounds = [
+            [
+                processor_time(partial(memory.search, query, top_k=8, user_id=user))
+                for user, query in zip(in_turn, queries, strict=True)
+            ]
+            for _ in range(5)
+        ]
+        name = f"one of {people:,} people with {notes:,} notes each"
+        yield engine.line(f"hybrid, {name}, first search", "ms", sorted(rounds[0]))
+        yield engine.line(f"hybrid, {name}, from the third search on", "ms", sorted(chain.from_iterable(rounds[2:])))
+        held = memory.store.derived.scope_words.bytes / 1e6
+        yield Figure(f"words of people that are held in memory, {people:,} people", "MB", held)
+
+
+def processor_time(call: Callable[[], object]) -> float:
+    """Milliseconds of processor that a call takes."""
+    start = time.process_time()
+    call()
+    return 1e3 * (time.process_time() - start)
+
+
 def write_size(size: str, mode: str) -> None:
     """To standard output: the figures of one size, and the most memory they took, the benchmark's own vectors included."""
     setting, began = machine(), time.time()
-    measure = {"cold": engine.cold_figures, "taught": taught_figures, "rewarded": rewarded_figures, "": figures}[mode]
+    measure = {
+        "cold": engine.cold_figures,
+        "taught": taught_figures,
+        "rewarded": rewarded_figures,
+        "people": people_figures,
+        "": figures,
+    }[mode]
     with tempfile.TemporaryDirectory() as folder:
         rows = [asdict(figure) for figure in measure(int(size), Path(folder))]
     took = {"seconds": round(time.time() - began, 1), "peak_bytes": most_resident()}
@@ -100,7 +141,7 @@ def write_size(size: str, mode: str) -> None:
 def main() -> None:
     parser = arguments(__doc__, json=False)
     parser.add_argument("--sizes", type=int, nargs="+", required=True)
-    for mode in ("cold", "taught", "rewarded"):
+    for mode in ("cold", "taught", "rewarded", "people"):
         parser.add_argument(f"--{mode}", dest="mode", action="store_const", const=mode, default="")
     parser.add_argument("--json", type=Path, required=True)
     options = parser.parse_args()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import gc
+import os
 import random
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -156,3 +161,70 @@ def test_who_reads_what_lies_in_memory_may_write_while_others_wait_to(m: Memory)
     assert named(m) == ["test 0", "test 1", "test 2", "test 3", "test mine"]
     with pytest.raises(MemoryProblem, match="a write inside a write"):
         base.write(lambda connection: base.write(naming("inner")))
+
+
+NO_DESCRIPTORS = """
+import resource, sys
+from keepworth import Memory
+from keepworth.episodes.errors import KeepworthError
+memory = Memory(sys.argv[1], encoder="hashing:64", writer=None)
+memory.add_many([f"note {n}" for n in range(50)])
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+held = []
+try:
+    while True:
+        held.append(open("/dev/null"))
+except OSError:
+    pass
+calls = {
+    "search": lambda: memory.search("notes about anything"),
+    "open": lambda: Memory(sys.argv[1], encoder="hashing:64"),
+    "make": lambda: Memory(sys.argv[1] + "2", encoder="hashing:64"),
+    "episode": lambda: memory.episode("a task").id,
+}
+told = {}
+for name, call in calls.items():
+    try:
+        call()
+        told[name] = "done"
+    except KeepworthError as error:
+        told[name] = type(error).__name__
+    except BaseException as error:
+        told[name] = f"foreign {type(error).__name__}"
+for file in held:
+    file.close()
+memory.add("afterwards")
+assert memory.search("afterwards", top_k=1)[0].text == "afterwards"
+print(told)
+"""
+
+
+def test_without_a_file_descriptor_errors_say_so_and_all_works_afterwards(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", NO_DESCRIPTORS, str(tmp_path / "a.mem")], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    told = ast.literal_eval(run.stdout)
+    assert set(told.values()) <= {"TooManyFiles", "done"}, told
+    assert told["open"] == told["make"] == "TooManyFiles"
+
+
+def test_memories_that_are_dropped_are_closed_with_a_warning(tmp_path: Path) -> None:
+    def files() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    def answer_requests() -> None:
+        for number in range(60):
+            memory = Memory(tmp_path / "a.mem", encoder="hashing:64", writer=None)
+            memory.add(f"note {number}")
+        del memory
+        assert files() - before < 100, "they do not wait for the garbage collector for ever"
+        gc.collect()
+
+    gc.collect()
+    before = files()
+    with pytest.warns(ResourceWarning, match="dropped without close"):
+        answer_requests()
+    assert files() <= before + 2
+    with Memory(tmp_path / "a.mem", encoder="hashing:64") as memory:
+        assert len(memory) == 60

@@ -203,3 +203,34 @@ def test_a_deletion_that_was_refused_stays_refused() -> None:
             memory.delete(item.id)
         memory.rollback(episode.id)
         assert texts(memory) == [SAID]
+
+
+def test_a_fact_of_two_conversations_stays_when_one_of_them_is_rolled_back(path: Path) -> None:
+    with Memory(path, encoder=WordEncoder(32), policy=None, writer="rules") as memory:
+        said = [{"role": "user", "content": "I live in Turin."}]
+        for source in ("monday", "friday"):
+            memory.add(said, infer=True, user_id="ana", source=source)
+        assert len(texts(memory)) == 1
+        undone = memory.rollback(source="monday")
+        assert len(texts(memory)) == 1
+        assert finds(memory, "where does she live: Turin", mode="dense", user_id="ana") == texts(memory)
+        memory.rollback(source="friday")
+        assert texts(memory) == []
+        memory.rollback(undone.id)
+        assert len(texts(memory)) == 1
+        assert check(memory.store) == []
+
+
+def test_what_has_ended_does_not_come_back_with_a_clock_that_is_set_back(path: Path) -> None:
+    times = ["2026-05-01T12:00:00"]
+    with Memory(path, encoder=WordEncoder(32), policy=None, writer=None, clock=lambda: times[-1]) as memory:
+        memory.add("the code is 4711", ttl=60)
+        assert finds(memory, "code") == ["the code is 4711"]
+        times.append("2026-05-01T13:00:00")
+        memory.add("something else")
+        assert finds(memory, "code", mode="lexical") == []
+        times.append("1970-01-01T00:00:00")
+        assert finds(memory, "code", mode="lexical") == []
+        assert texts(memory) == ["something else"]
+    with Memory(path, encoder=WordEncoder(32), policy=None, writer=None, clock=lambda: times[-1]) as memory:
+        assert finds(memory, "code", mode="lexical") == []

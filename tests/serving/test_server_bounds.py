@@ -20,7 +20,7 @@ import pytest
 from keepworth import Client
 from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.errors import StorageFull
-from keepworth.serving import memory_server
+from keepworth.serving import memory_server, open_memories
 from keepworth.serving.access import Tokens, new_access
 from keepworth.serving.application import ServerLimits
 from keepworth.serving.memory_server import MemoryServer
@@ -152,3 +152,35 @@ def test_a_token_for_which_there_is_no_room_leaves_the_others_as_they_were(
         with pytest.raises(StorageFull, match="free some space"):
             tokens.add(new_access(user_id="ana"))
     assert tokens.all() == []
+
+
+def test_what_a_token_that_may_only_read_adds_to_the_file_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_memories, "SHARE", MB, raising=False)
+    path = tmp_path / "a.mem"
+
+    def size() -> int:
+        return sum(file.stat().st_size for file in tmp_path.glob("a.mem*"))
+
+    with MemoryServer(path, encoder="hashing:64") as server, Client(server.url, server.token) as owner:
+        owner.add_many([f"fact {n} about tea" for n in range(30)], user_id="eve")
+        reader = server.tokens.passing(new_access(user_id="eve", roles=["read"]))
+        with with_token(server, reader, "/v1/memory") as eve:
+            first = eve.post("/search", json={"query": "tea"}).json()
+            assert first["decision"]
+            before = size()
+            for number in range(120):
+                answer = eve.post("/search", json={"query": f"tea {number} " + "wört " * 2400, "top_k": 20})
+                assert answer.status_code == 200
+                assert answer.json()["hits"]
+                begun = eve.post("/episodes", json={"task": "x" * 100_000})
+                assert begun.status_code in (200, 429)
+            assert begun.status_code == 429
+            assert begun.json()["fix"]
+            assert not answer.json()["decision"], "what is not logged cannot be rewarded"
+        owner.reward(first["decision"], 1.0)
+        assert size() - before < 5 * MB
+        writer = server.tokens.passing(new_access(user_id="eve", roles=["read", "write"]))
+        with with_token(server, writer, "/v1/memory") as other:
+            assert other.post("/search", json={"query": "tea"}).json()["decision"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -140,6 +143,37 @@ class OlderFile(MemoryProblem):
 
 class StorageFailed(MemoryProblem):
     """The disk refused to read or write. Nothing was written."""
+
+
+class TooManyFiles(StorageFailed):
+    """This process may not open another file, such as a connection to the memory. Nothing is wrong with the memory."""
+
+
+NO_FILES = (errno.EMFILE, errno.ENFILE)
+"""What the system says where a process, or the machine, may open no more files."""
+NONE_LEFT = (
+    "has no file descriptor left: close what it opened before, or raise the limit (`ulimit -n`); nothing was done"
+)
+
+
+def none_left() -> bool:
+    """Return whether this process may open no more files."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno in NO_FILES
+    return False
+
+
+@contextmanager
+def files_left() -> Iterator[None]:
+    """In this context, or in a function that it decorates, TooManyFiles is raised where the process may open no more files."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_FILES:
+            raise
+        raise TooManyFiles(f"a file of keepworth cannot be read: this process {NONE_LEFT}") from error
 
 
 class NewerFile(MemoryProblem):

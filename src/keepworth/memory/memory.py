@@ -32,6 +32,7 @@ from keepworth.memory.errors import (
     UnknownEpisode,
     UnknownItem,
     check_keywords,
+    files_left,
 )
 from keepworth.memory.event_loop import warn_in_event_loop
 from keepworth.memory.item import (
@@ -115,6 +116,7 @@ class Memory(Changes):
         settings: See `MemorySettings`.
     """
 
+    @files_left()
     def __init__(
         self,
         path: str | os.PathLike[str] = ":memory:",
@@ -213,6 +215,13 @@ class Memory(Changes):
         narrower._shared = True
         return narrower
 
+    def _unlogged(self) -> Memory:
+        """Return a handle on the same open memory that logs no search outside episodes, so that no reward can reach it. Closing
+        this memory also closes the handle."""
+        silent = copy(self)
+        silent._logs, silent._shared = False, True
+        return silent
+
     def flush(self) -> None:
         """Write the waiting entries of the log."""
         self._decisions.flush()
@@ -255,7 +264,7 @@ class Memory(Changes):
         wanted = parsed(where)
         chosen = {member(ItemKind, kind) for kind in several(kinds, "kinds", "fact")}
         checked_number(limit, "limit", 1)
-        start, time = _row_of(after), timestamp(self._clock())
+        start, time = _row_of(after), self._present()
         out: list[Item] = []
         while len(out) < limit:
             page = list(
@@ -390,8 +399,9 @@ class Memory(Changes):
         Returns:
             The hits, best first; the vector of the query, if one was needed; and the journal entry up to which was searched.
         """
-        embedder, time, searched = self.store.embedder, self._clock(), None
+        embedder, searched = self.store.embedder, None
         with self.store.database.reading() as connection:
+            time = self._present()
             if request.of_others:
                 searched = Overlay(self.store.base(seen), embedder).with_others(request, time)
             view = ScopeView(self.store, seen, request.nobody)
@@ -408,7 +418,7 @@ class Memory(Changes):
                 f"policy {self.policy!r} retrieves items that are active, so statuses= has no effect: leave it out, or give a "
                 "mode=, which lets the search of the memory find the candidates"
             )
-        request, time = replace(request, beyond=2 * request.k), timestamp(self._clock())
+        request, time = replace(request, beyond=2 * request.k), self._present()
         # The policy has learned from the items of all users, and may show those that this search sees.
         return learning.retrieve(
             ask,
@@ -683,6 +693,11 @@ class Memory(Changes):
                 f"no episode {id!r:.80} in this memory: take the `.id` of one that `memory.episode()` began; nothing was done"
             )
         return begun
+
+    def _present(self) -> str:
+        """Return the time by which items end: that of the clock, or of the newest entry of the journal if that is later. So what
+        has ended does not come back where a clock is set back, as it is when a machine starts without the time."""
+        return max(timestamp(self._clock()), self.store.newest_time())
 
     def _asked_in(self, id: str, ask: Ask) -> Ask:
         """Return `ask` with the task, the person and the number of an episode. Raises UnknownEpisode."""

@@ -58,6 +58,13 @@ class ChangedMeanwhile(Exception):
     again."""
 
 
+def is_kept(act: Act, outcome: OperationOutcome) -> bool:
+    """Return whether a bank keeps an act to commit: one that changed something, or said again what is there, which lives on when
+    whoever said it first is rolled back."""
+    again = isinstance(act, Operation) and act.kind is OperationKind.ADD and outcome.item != ""
+    return outcome.applied or again
+
+
 class Written:
     """The changes that were written in a bank. Forks share one such object; the next of them to write copies it first.
 
@@ -445,8 +452,8 @@ class Bank:
     def perform(self, act: Act, draft: Draft) -> OperationOutcome:
         """Carry out an act as `apply` does, with a draft of all fields of the item that it would write."""
         outcome = execute(self._overlay, act, draft, new_id=f"m{self._overlay.next_number}", now=self._clock())
-        if outcome.applied:
-            if outcome.item == f"m{self._overlay.next_number}":
-                self._overlay.next_number += 1
+        if outcome.applied and outcome.item == f"m{self._overlay.next_number}":
+            self._overlay.next_number += 1
+        if is_kept(act, outcome):
             self.journal.append(Applied(act, draft, outcome))
         return outcome

@@ -265,6 +265,15 @@ def _wrong(field: str, message: str, fix: str) -> errors.InvalidFilter:
     return error
 
 
+ROW = 2048
+"""Bytes that a logged search or step takes beside its texts, with its candidates, its vector and its places in indexes."""
+
+
+def _logged(*texts: str) -> int:
+    """Return about how many bytes the log grows by for something with these texts."""
+    return ROW + sum(2 * len(text.encode("utf-8", "surrogatepass")) for text in texts)
+
+
 def masked(item: Item) -> Item:
     """Return an item in quarantine without its text, key, metadata and provenance."""
     return replace(item, text=IN_QUARANTINE, key="", metadata={}, provenance=Provenance())
@@ -437,13 +446,19 @@ def forget_items(
 @verb("POST /search", "read", Searching, InEpisode, of=Memory.search)
 def search(caller: VerbCaller, query: str, **options: Any) -> Any:
     """Find the items that fit a query, best first."""
-    caller.open.touch(options.get("episode", ""))
-    return caller.memory.search(query, **caller.search(options.get("user_id", ""), options))
+    size = _logged(query, *options.get("actions", ()))
+    if options.get("episode"):
+        caller.open.require_room(caller.access, size)
+        caller.open.touch(options["episode"])
+    logs = bool(options.get("episode")) or caller.open.logs(caller.access, size)
+    memory = caller.memory if logs else caller.memory._unlogged()
+    return memory.search(query, **caller.search(options.get("user_id", ""), options))
 
 
 @verb("POST /episodes", "read", Bounds, of=Memory.episode, writes=True)
 def begin_episode(caller: VerbCaller, by: str = "", task: str = "", explore: bool = True, **bounds: Any) -> Any:
     """Begin an episode: one attempt at a task."""
+    caller.open.require_room(caller.access, _logged(task, by, *bounds.values()))
     live = caller.memory.episode(task, explore=explore, by=caller.access.person(by) or "", **bounds)
     caller.open.hold(live)
     return {"id": live.id, "task": live.task, "number": live.number, "scope": live.scope}
@@ -490,6 +505,7 @@ def get_receipt(caller: VerbCaller, id: str) -> Any:
 @verb("POST /episodes/{id}/search", "read", Searching, of=LiveEpisode.search)
 def episode_search(caller: VerbCaller, id: str, query: str = "", **options: Any) -> Any:
     """Search as part of an episode."""
+    caller.open.require_room(caller.access, _logged(query, *options.get("actions", ())))
     live = caller.open.episode(id)
     return live.search(query, **caller.search(options.get("user_id", "") or live.scope.user, options))
 
@@ -497,6 +513,7 @@ def episode_search(caller: VerbCaller, id: str, query: str = "", **options: Any)
 @verb("POST /episodes/{id}/act", "read", of=LiveEpisode.act, writes=True)
 def episode_act(caller: VerbCaller, id: str, action: str) -> None:
     """Record what was done after the last searches."""
+    caller.open.require_room(caller.access, _logged(action))
     caller.open.episode(id).act(action)
 
 
@@ -515,6 +532,7 @@ def episode_reward(caller: VerbCaller, id: str, value: float, by: str | None = N
 @verb("POST /episodes/{id}/end", "read", of=LiveEpisode.end, writes=True)
 def episode_end(caller: VerbCaller, id: str, outcome: str = "") -> None:
     """Record that an episode is over."""
+    caller.open.require_room(caller.access, _logged(outcome))
     caller.open.episode(id).end(outcome)
 
 

@@ -18,7 +18,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.errors import InvalidAdvice, InvalidFilter, InvalidText, MemoryProblem, NothingToWrite
 from keepworth.memory.item import Item, Scope, new_id, text_problem, timestamp
 from keepworth.memory.operations import Act, Draft, OperationOutcome
-from keepworth.memory.overlay import Bank, ChangedMeanwhile
+from keepworth.memory.overlay import Bank, ChangedMeanwhile, is_kept
 from keepworth.memory.policy.slots import Finished, Writer, written
 from keepworth.memory.store.decision_log import Logged
 
@@ -170,7 +170,7 @@ def _done(
     committed = bank.commit_to(memory.store, episode, as_read=as_read) if bank.journal else ()
     there_now, names = iter(committed), dict[str, str]()
     for operation, outcome in asked:
-        if outcome.applied:
+        if is_kept(operation, outcome):
             now = next(there_now)
             names[outcome.item] = now.item
             yield operation, now

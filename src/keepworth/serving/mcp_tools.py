@@ -217,7 +217,7 @@ def mcp_server(memories: OpenMemories, access: Access | None = None) -> Server[A
         allowed.require(verb.role)
         open = memories.of(allowed)
         if bounds:
-            open = OpenMemory(open.memory.within(**dict[str, Any](bounds)))
+            open = OpenMemory(open.memory.within(**dict[str, Any](bounds)), open.share)
         answer: BaseModel = verb.function(ToolHost(open.memory, allowed, open, bounds), **fields)
         return answer
 

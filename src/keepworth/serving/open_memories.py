@@ -8,6 +8,7 @@ tell each tenant something about the others.
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,13 +24,40 @@ from keepworth.serving.calls import NotServed
 EPISODES = 4096
 """How many episodes of a handle are held in memory; the state of others is read from the file."""
 HANDLES = 4096
+DAY = 24 * 3600.0
+SHARE = 32 * 2**20
+"""How many bytes the tokens of a person (or agent) that may only read add to the log in a day: some 16,000 searches."""
+SHARE_OF_ALL = 10 * SHARE
+"""The same for tokens that are bound to nobody, which programs of many people use."""
+
+
+class LogShare:
+    """What tokens that may only read still write: the log of searches and episodes. They may add `most` bytes at once, and as
+    much again in a day, so that nobody fills a disk with them. Thread-safe."""
+
+    def __init__(self, most: float) -> None:
+        self._most = self._left = most
+        self._at = time.monotonic()
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> bool:
+        """Take so many bytes, and return whether they were left."""
+        with self._lock:
+            now = time.monotonic()
+            self._left = min(self._most, self._left + (now - self._at) * self._most / DAY)
+            self._at = now
+            if size > self._left:
+                return False
+            self._left -= size
+            return True
 
 
 class OpenMemory:
-    """A memory within the scope of a token, with its running episodes."""
+    """A memory within the scope of a token, with its running episodes, and what readers may still add to its log."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, share: LogShare | None = None) -> None:
         self.memory = memory
+        self.share = share or LogShare(SHARE)
         self._live: OrderedDict[str, LiveEpisode] = OrderedDict()
         self._under_way: set[str] = set()
         self._lock = threading.Lock()
@@ -46,6 +74,19 @@ class OpenMemory:
             while len(self._live) > EPISODES:
                 self._live.popitem(last=False)
         return live
+
+    def logs(self, access: Access, size: int) -> bool:
+        """Return whether something of this size that a caller does is still logged."""
+        return "write" in access.roles or self.share.take(size)
+
+    def require_room(self, access: Access, size: int) -> None:
+        """Raise NotServed where something of this size that a caller does cannot be logged any more."""
+        if not self.logs(access, size):
+            raise NotServed(
+                "This token may only read, and what it may add to the log in a day is used up.",
+                "Search outside episodes, use a token with the role write, or go on tomorrow.",
+                status=429,
+            )
 
     def touch(self, id: str) -> None:
         """Open an episode, unless `id` is "", so that searches in it wait for its next act. Raises UnknownEpisode."""
@@ -89,10 +130,10 @@ class OpenMemories:
         with self._lock:
             handle = self._handles.get(bounds)
             if handle is None:
-                memory = self._of_tenant(access.tenant)
+                memory, share = self._of_tenant(access.tenant), LogShare(SHARE_OF_ALL if access.whole else SHARE)
                 if not access.whole:
                     memory = memory.within(user_id=access.user_id, agent_id=access.agent_id, shared=shared or None)
-                handle = self._handles[bounds] = OpenMemory(memory)
+                handle = self._handles[bounds] = OpenMemory(memory, share)
             self._handles.move_to_end(bounds)
             while len(self._handles) > HANDLES:
                 self._handles.popitem(last=False)

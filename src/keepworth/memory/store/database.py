@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import logging
 import os
 import random
+import sys
 import threading
 import time
 import uuid
+import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +28,21 @@ from urllib.parse import quote
 import apsw
 
 from keepworth.memory.durable_file import appearing
-from keepworth.memory.errors import Busy, DamagedWords, Forked, NotAMemoryFile, ReadOnly, StorageFailed, StorageFull
+from keepworth.memory.errors import (
+    NO_FILES,
+    NONE_LEFT,
+    Busy,
+    DamagedWords,
+    Forked,
+    MemoryProblem,
+    NotAMemoryFile,
+    ReadOnly,
+    StorageFailed,
+    StorageFull,
+    TooManyFiles,
+    files_left,
+    none_left,
+)
 from keepworth.memory.search.index import threads
 from keepworth.memory.store import schema
 from keepworth.memory.store.backend import FORKED, Backend
@@ -51,6 +68,8 @@ def _refuse_strangers(path: str) -> None:
         with open(path, "rb") as file:
             head = file.read(100)
     except OSError as error:
+        if error.errno in NO_FILES:
+            raise TooManyFiles(f"{path} cannot be opened: this process {NONE_LEFT}") from error
         raise NotAMemoryFile(f"{path} cannot be read ({error.strerror}): check its permissions") from error
     if not any(head):
         raise NotAMemoryFile(
@@ -94,6 +113,17 @@ if hasattr(os, "register_at_fork"):
 
 
 _DATABASES: weakref.WeakSet[Database] = weakref.WeakSet()
+_MANY = 16
+_expected = _MANY  # as many may be open before it is looked which of them were dropped
+
+
+def _collect_dropped() -> None:
+    """Let the garbage collector close memories that were dropped without `close`, where many are open: it goes by the number of
+    objects, and does not know of open files."""
+    global _expected
+    if len(_DATABASES) >= _expected:
+        gc.collect()
+        _expected = max(_MANY, 2 * len(_DATABASES))
 
 
 _IN_FILES, _IN_MEMORY = 1, 2
@@ -228,12 +258,27 @@ class Database(Backend):
         self._identity: tuple[int, int] | None = None
         self.file: tuple[int, int] | None = None  # while it is open, for writing or for reading alone
         self._opened: list[weakref.ref[FileConnection]] = []
+        self._hold: _Hold | None = None
+        _collect_dropped()
         try:
             self._writer = self._open_first()
             self._hold = _Hold(self._writer)
         except BaseException:
             self._close_connections()
             raise
+
+    def __del__(self) -> None:
+        """Close what was dropped while it was open, as a file is; until the garbage collector comes, its files stay open."""
+        if self.in_memory or self._hold is None or self._closed or self._process != os.getpid() or sys.is_finalizing():
+            return
+        warnings.warn(
+            f"the memory {self.path} was dropped without close(): write `with Memory(...) as memory`",
+            ResourceWarning,
+            source=self,
+            stacklevel=2,
+        )
+        self._closed = True
+        self._close_connections()
 
     def _open_first(self) -> FileConnection:
         if not self.in_memory:
@@ -366,7 +411,8 @@ class Database(Backend):
     @contextlib.contextmanager
     def translated(self) -> Iterator[None]:
         try:
-            yield
+            with files_left():  # a search may need a list of words that is read when it is first needed
+                yield
         except apsw.FullError as error:
             raise StorageFull(f"no room left for {self.path}: free some space; nothing was written") from error
         except (apsw.ReadOnlyError, apsw.AuthError, apsw.PermissionsError) as error:
@@ -390,6 +436,8 @@ class Database(Backend):
                 raise
             raise self.made_anew() from error
         except apsw.IOError as error:
+            if none_left():
+                raise self._not_opened(error) from error
             if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHORT_READ:  # cut off within its last page
                 raise self._damaged("its end is missing") from error
             raise StorageFailed(
@@ -416,7 +464,9 @@ class Database(Backend):
         self._damage = self._damage or str(what)
         return NotAMemoryFile(f"{part}{self.path} is damaged ({what}): restore a backup")
 
-    def _not_opened(self, reason: object) -> NotAMemoryFile:
+    def _not_opened(self, reason: object) -> MemoryProblem:
+        if none_left():
+            return TooManyFiles(f"{self.path} cannot be opened: this process {NONE_LEFT}")
         return NotAMemoryFile(f"{self.path} cannot be opened ({reason}): check the path and its folder")
 
     def truncate_log(self) -> bool:

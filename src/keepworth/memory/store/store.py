@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from keepworth.episodes.model import EncoderIdentity
-from keepworth.memory.errors import EncoderMismatch, Purged, UnknownSnapshot
+from keepworth.memory.errors import EncoderMismatch, Purged, UnknownSnapshot, files_left
 from keepworth.memory.item import EVERYWHERE, Clock, Item, Scope, Status, duplicate_key, now
 from keepworth.memory.operations import Act, Draft, OperationOutcome
 from keepworth.memory.scan import Scan
@@ -218,7 +218,9 @@ class Store:
         if self.embedder is None or not listed:
             return {}
         self.database.check_open()  # in a forked child, locks that the parent's threads held, such as an encoder's, stay locked
-        return {text: vector.tobytes() for text, vector in zip(listed, self.embedder.in_parts(listed), strict=True)}
+        with files_left():  # an encoder reads its files when it is first used
+            vectors = self.embedder.in_parts(listed)
+        return {text: vector.tobytes() for text, vector in zip(listed, vectors, strict=True)}
 
     def perform(
         self,
@@ -284,6 +286,13 @@ class Store:
             return self.database.once(
                 connection, "head", lambda: scalar(connection, "SELECT max(seq) FROM events") or 0
             )
+
+    def newest_time(self) -> str:
+        """Return the time of the newest journal entry, "" before the first."""
+        newest = "SELECT at FROM events ORDER BY seq DESC LIMIT 1"
+        with self.database.reading() as connection:
+            time: str = self.database.once(connection, "newest time", lambda: scalar(connection, newest)) or ""
+        return time
 
     def changed_since(self, seq: int) -> list[str]:
         """Return the ids of the items that entries after number `seq` changed."""

@@ -328,20 +328,23 @@ Installed = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Installed:
-    """`keepworth hook --install` in a folder of its own: (exit code, what it printed, what it said)."""
+    """`keepworth hook` in a folder of its own: (exit code, what it printed, what it said)."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KEEPWORTH_TOKEN", SECRET)
 
     def run(*words: str) -> tuple[int, str, str]:
-        code = hook.run(["--install", *words])
+        code = hook.run(words)
         return code, *capsys.readouterr()
 
     return run
 
 
 @pytest.mark.parametrize("host", list(hook.HOSTS))
-def test_the_settings_that_are_printed_run_this_program_at_known_events(host: str, installed: Installed) -> None:
-    code, printed, _ = installed(host, "--user", "ana b")
+def test_the_settings_that_are_printed_run_this_program_at_known_events(
+    host: str, installed: Installed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    code, printed, _ = installed("--install", host, "--user", "ana b")
     assert code == 0
     assert SECRET not in printed
     settings = json.loads(printed)
@@ -352,7 +355,7 @@ def test_the_settings_that_are_printed_run_this_program_at_known_events(host: st
         assert handler["type"] == "command"
         at_end = {"gemini-cli": 10_000, "codex": 3}.get(host, 10)  # Codex gives no more, and says so
         assert handler["timeout"] == (at_end if name == "SessionEnd" else 10_000 if host == "gemini-cli" else 10)
-        assert shlex.split(handler["command"])[-3:] == ["--user", "ana b", name]
+        assert shlex.split(handler["command"]) == ["keepworth", "hook", "--user", "ana b", name]
         if (host, name) == ("claude-code", "Stop"):
             done = subprocess.run(handler["command"], shell=True, capture_output=True, input=b"{}", timeout=300)
             assert (done.returncode, done.stdout) == (0, b"")
@@ -360,39 +363,133 @@ def test_the_settings_that_are_printed_run_this_program_at_known_events(host: st
 
 
 def test_a_host_that_there_is_not_is_answered_with_the_nearest(installed: Installed) -> None:
-    code, printed, said = installed("clode-code", "--write")
-    assert (code, printed) == (2, "")
-    assert said.startswith("keepworth hook: There is no host 'clode-code'. Did you mean 'claude-code'? Known: ")
+    for words in (["--install", "clode-code", "--write"], ["--uninstall", "clode-code"]):
+        code, printed, said = installed(*words)
+        assert (code, printed) == (2, "")
+        assert said.startswith("keepworth hook: There is no host 'clode-code'. Did you mean 'claude-code'? Known: ")
 
 
 def test_who_installs_hooks_in_codex_is_told_to_trust_them(installed: Installed) -> None:
     """It runs none before, and says nothing."""
     for host, told in (("codex", True), ("claude-code", False)):
-        assert ("trust" in installed(host, "--write")[1]) is told
+        assert ("trust" in installed("--install", host, "--write")[1]) is told
 
 
-def test_settings_are_merged_with_those_of_others_and_older_ones_of_ours_are_replaced(installed: Installed) -> None:
-    file = Path(".claude") / "settings.json"
-    file.parent.mkdir()
-    other = {"matcher": "Bash", "hooks": [{"type": "command", "command": "./check.sh"}]}
-    file.write_text(json.dumps({"model": "opus", "hooks": {"Stop": [other], "PreToolUse": [other]}}))
-    for user in ("ana", "bob"):
-        code, said, _ = installed("claude-code", "--user", user, "--write")
+OTHER = {"matcher": "Bash", "hooks": [{"type": "command", "command": "./check.sh keepworth hook"}]}
+"""A hook of somebody else, which names this program."""
+OLDER = {"type": "command", "command": "/home/ana/.venv/bin/keepworth hook --user ana Stop", "timeout": 10}
+"""A hook as earlier versions wrote it."""
+
+
+def test_the_hooks_of_one_machine_stand_in_the_file_of_its_user(
+    installed: Installed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, own = Path(".claude/settings.json"), Path(".claude/settings.local.json")
+    shared.parent.mkdir()
+    both = {"hooks": [OLDER, {"type": "command", "command": "./notify.sh"}]}
+    shared.write_text(json.dumps({"model": "opus", "hooks": {"Stop": [OTHER, both], "PreToolUse": [OTHER]}}, indent=4))
+    monkeypatch.setenv("PATH", "/nowhere")
+    for user in ("ana", "bob", "bob"):
+        code, said, _ = installed("--install", "claude-code", "--user", user, "--write")
         assert code == 0
-        assert ".claude/settings.json" in said
+        assert f"{own} runs" in said
         assert "KEEPWORTH_TOKEN must be set" in said
-    settings = json.loads(file.read_text())
-    assert settings["model"] == "opus"
-    assert settings["hooks"]["PreToolUse"] == [other]
-    assert settings["hooks"]["Stop"][0] == other
-    assert len(settings["hooks"]["Stop"]) == 2
-    assert "--user bob Stop" in settings["hooks"]["Stop"][1]["hooks"][0]["command"]
-    file.write_text("{ not json")
-    code, _, said = installed("claude-code", "--write")
+        (entry,) = json.loads(own.read_text())["hooks"]["Stop"]
+        command = entry["hooks"][0]["command"]
+        assert command.endswith(f"-m keepworth hook --user {user} Stop")
+        assert Path(shlex.split(command)[0]).is_absolute(), "it is on no PATH, and this file is of one machine"
+    others = {"model": "opus", "hooks": {"Stop": [OTHER, {"hooks": both["hooks"][1:]}], "PreToolUse": [OTHER]}}
+    assert json.loads(shared.read_text()) == others, "a prompt is recalled for once"
+    own.write_text("{ not json")
+    code, _, said = installed("--install", "claude-code", "--write")
     assert code == 2
     assert "was not changed" in said
-    assert file.read_text() == "{ not json"
-    assert installed("emacs")[0] == 2
+    assert own.read_text() == "{ not json"
+    assert installed("--install", "emacs")[0] == 2
+
+
+@pytest.mark.parametrize("host", ["codex", "gemini-cli"])
+def test_a_file_that_a_team_shares_has_no_name_and_no_path_of_one_machine(
+    host: str, installed: Installed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = Path(hook.HOSTS[host].settings)
+    code, _, said = installed("--install", host, "--user", "ana", "--write")
+    assert code == 2
+    assert "set KEEPWORTH_USER" in said
+    assert not file.exists()
+    monkeypatch.setenv("PATH", "/nowhere")
+    code, told, _ = installed("--install", host, "--tokens", "300", "--write")
+    assert code == 0
+    assert "there is no keepworth on the PATH" in told
+    first = file.read_text()
+    for event, entries in json.loads(first)["hooks"].items():
+        assert [each["command"] for entry in entries for each in entry["hooks"]] == [
+            f"keepworth hook --tokens 300 {event}"
+        ]
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    assert "on the PATH" not in installed("--install", host, "--tokens", "300", "--write")[1]
+    assert file.read_text() == first
+
+
+@pytest.mark.parametrize("host", list(hook.HOSTS))
+@pytest.mark.parametrize("indent", ["\t", "    "])
+def test_what_is_taken_out_again_leaves_the_rest_as_it_was(host: str, indent: str, installed: Installed) -> None:
+    assert "No hook of this program" in installed("--uninstall", host)[1]
+    assert installed("--install", host, "--write")[0] == 0
+    code, told, _ = installed("--uninstall", host)
+    assert code == 0
+    assert "were taken out of" in told
+    files = hook.HOSTS[host].files
+    assert [file for file in files if file.exists()] == []
+    text = json.dumps({"model": "für alle", "hooks": {"Stop": [OTHER], "Empty": []}}, indent=indent, ensure_ascii=False)
+    for file in files:
+        file.write_text(f"{text}\n")
+    for _ in range(2):
+        installed("--install", host, "--write")
+    assert files[0].read_text() != f"{text}\n"
+    for _ in range(2):
+        assert installed("--uninstall", host)[0] == 0
+    assert [file.read_text() for file in files] == [f"{text}\n"] * len(files)
+
+
+def test_installing_and_taking_out_at_once_is_a_mistake(installed: Installed) -> None:
+    assert installed("--install", "codex", "--uninstall", "codex")[0] == 2
+    assert installed("--uninstall", "codex", "--write")[0] == 2
+
+
+LONG = f"{'All went well in the room of the team. ' * 4000}The staging port is 8443.{' It rained all day.' * 3000}"
+
+
+def test_of_a_long_note_the_passage_is_recalled_that_fits_the_prompt(host: Host) -> None:
+    item = host.add(LONG)
+    said = host.context("UserPromptSubmit", prompt="which port does staging use?")
+    assert "The staging port is 8443." in said
+    assert len(said) < 4600
+    assert host("UserPromptSubmit", prompt="which port does staging use?")[0] == {}, "the context holds it already"
+    again = host.context("UserPromptSubmit", "--tokens", "150", prompt="did it rain?")
+    assert "It rained" in again, "another passage of the same note"
+    assert len(again) < 500
+    assert item.text == LONG
+
+
+def test_what_had_no_room_is_named(host: Host) -> None:
+    for number in range(5):
+        host.add(f"{number}: the tests of part {number} need the flag --network=none and take {number} minutes. " * 9)
+    said = host.context("UserPromptSubmit", "--tokens", "120", prompt="run the tests of the parts")
+    missing = re.search(r"There was no room for (\d) more: (m\d+(?:, m\d+)*)", said)
+    assert missing is not None
+    assert int(missing[1]) == len(missing[2].split(", ")) >= 2
+
+
+def test_the_person_may_be_named_where_the_host_is_started(host: Host) -> None:
+    """Then no file has to name anybody."""
+    host.add(PAGE)
+    command = [sys.executable, "-m", "keepworth", "hook", "--seconds", "300"]
+    event = json.dumps({**PROMPT, "prompt": "run the website's tests"}).encode()
+    environment = {**host.environment, "KEEPWORTH_USER": host.user}
+    done = subprocess.run(command, input=event, capture_output=True, env=environment, timeout=360, check=True)
+    assert PAGE in json.loads(done.stdout)["hookSpecificOutput"]["additionalContext"]
+    assert len(host.records()) == 1
 
 
 def test_the_first_line_is_that_of_the_gateway_and_no_package_is_loaded_that_a_hook_does_not_need() -> None:

@@ -22,6 +22,7 @@ from keepworth.episodes.episode import (
 from keepworth.episodes.model import Tokens
 from keepworth.episodes.text import as_line
 from keepworth.memory.overlay import Bank
+from keepworth.memory.passages import block
 
 TURN = ">"
 RESULT = "="
@@ -120,8 +121,9 @@ class MemoryToolCaller(ToolCaller):
 
     def _recall(self, query: str, shown: list[Shown]) -> str:
         hits = self.bank.search(query, self.k, mode=self.mode) if query and len(self.bank) else []
-        shown += [Shown(hit.item.id, hit.score, hit.item.text) for hit in hits]
-        return " | ".join(as_line(hit.item.text, "|") for hit in hits) or NOTHING
+        lines = {id: as_line(line.removeprefix("- "), "|") for id, line in block(hits, query).lines.items()}
+        shown += [Shown(hit.item.id, hit.score, lines[hit.item.id]) for hit in hits if hit.item.id in lines]
+        return " | ".join(lines.values()) or NOTHING
 
     def _remember(self, fact: str, operations: list[MemoryEvent]) -> str:
         operation = Operation(OperationKind.ADD, (), fact)

@@ -317,8 +317,9 @@ class Memory(Changes):
             actions: What the agent can do here, if that is known.
             episode, step: The episode that the search is part of, and the number of its step.
             explore: False makes the policy show what rewards say is best, and try nothing else.
-            options: `mode`, which is "lexical", "dense" or "hybrid" (the default if there is an encoder), and filters, ages and
-                rerankers: see `search.ScopedOptions` and `search.Request`. With `as_of`, no policy chooses.
+            options: `mode`, which is "lexical", "dense" or "hybrid" (the default if there is an encoder), `tokens`, the budget of
+                `.text`, and filters, ages and rerankers: see `search.ScopedOptions` and `search.Request`. With `as_of`, no policy
+                chooses.
         """
         ask = Ask(
             checked_query(query),
@@ -357,6 +358,7 @@ class Memory(Changes):
             else:
                 chosen = Chosen(Hits(hits[:top_k], policy=f"static:{request.mode}"), listed, partial(asked, ask, top_k))
         shown = chosen.hits
+        shown.query, shown.tokens = ask.text, request.tokens
         if (episode or self._logs) and not self.store.database.read_only:
             shown.decision, at, packed = new_id("d"), self._clock(), chosen.vector
             decision = Decision(

@@ -57,17 +57,19 @@ class Block:
         whole: Ids of notes that are shown whole, here or in what the prompt holds already.
         cut: Ids of notes of which a passage is shown.
         missing: Ids of notes for which there was no room.
+        last: A line that a policy adds to the text.
     """
 
     lines: Mapping[str, str] = field(default_factory=dict)
     whole: tuple[str, ...] = ()
     cut: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    last: str = ""
 
     @property
     def text(self) -> str:
         """Return the lines as one text."""
-        return "\n".join(self.lines.values())
+        return "\n".join([*self.lines.values(), *filter(None, (self.last,))])
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -86,6 +88,7 @@ def block(
     tokens: int = TOKENS,
     *,
     head: str = "",
+    last: str = "",
     there: Mapping[str, str] | None = None,
 ) -> Block:
     """Return lines for a prompt that show as much of the hits as `tokens` allow, so that `tokens_of` of `head`, a line break and
@@ -103,10 +106,11 @@ def block(
         query: The question, whose words also say which part fits; "" if there is none.
         tokens: The budget.
         head: The line that will stand before the block, which counts as well.
+        last: A line that the block ends with, which counts as well.
         there: The lines that the prompt holds already, by ids of their items. A note that one of them shows costs nothing, and
             gets no new line.
     """
-    room = 3 * (tokens - 4) - (len(head.encode()) + 1 if head else 0) + 1
+    room = 3 * (tokens - 4) - sum(len(line.encode()) + 1 for line in (head, last) if line) + 1
     held, twins = set((there or {}).values()), dict[str, str]()
     wholes, sizes, shares = dict[str, str](), dict[str, int](), dict[str, int]()
     whole, cut, missing = set[str](), set[str](), set[str]()
@@ -146,8 +150,33 @@ def block(
             for ids in (whole, cut, missing):
                 if twins[wholes[id]] in ids:
                     ids.add(id)
-    ids_of = (tuple(id for id in order if id in ids) for ids in (whole, cut, missing))
-    return Block(lines, *ids_of)
+    return Block(
+        lines,
+        tuple(id for id in order if id in whole),
+        tuple(id for id in order if id in cut),
+        tuple(id for id in order if id in missing),
+        last,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of a text that a policy has made, as if it were found."""
+
+    item: Item
+    span: None = None
+
+
+def block_of_lines(text: str, ids: Sequence[str], query: str, tokens: int, *, last: str = "") -> Block:
+    """Return a block of the lines that a policy has made of notes. Within the budget they stay as they are. Beyond it, each line
+    counts as a note; which of the notes in `ids` a line shows is only known if there are as many lines."""
+    listed = text.split("\n") if text else []
+    names = list(ids) if len(listed) == len(ids) else [f"line {number}" for number in range(1, len(listed) + 1)]
+    if tokens_of("\n".join(filter(None, (text, last)))) <= tokens:
+        return Block(dict(zip(names, listed, strict=True)), tuple(ids), last=last)
+    found = [_Line(Item(name, line.removeprefix("- "))) for name, line in zip(names, listed, strict=True)]
+    made = block(found, query, tokens, last=last)
+    return made if names == list(ids) else Block(made.lines, cut=tuple(ids), last=last)
 
 
 def _share_out(room: int, shares: dict[str, int], sizes: Mapping[str, int]) -> None:

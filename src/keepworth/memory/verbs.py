@@ -21,10 +21,13 @@ from keepworth.memory import errors
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.item import LONGEST_NAME, Item, ItemKind, Provenance, Status
 from keepworth.memory.memory import Memory
+from keepworth.memory.passages import TOKENS
 from keepworth.memory.search.search import MODES
 from keepworth.memory.search.where import Filter, from_text, parsed
 from keepworth.memory.store import episode_log, notes
 
+MOST_TOKENS = 1_000_000
+"""The largest budget of a text for a prompt."""
 IN_QUARANTINE = "(held in quarantine)"
 MOST = 1000
 """The largest number of texts, ids, hits or items of a page in one request."""
@@ -233,6 +236,7 @@ class Searching(Bounds):
     until: Time = ""
     as_of: Time = ""
     half_life: float = 0.0
+    tokens: Annotated[Whole, Field(ge=1, le=MOST_TOKENS, description="The budget of the answer's text.")] = TOKENS
 
 
 class InEpisode(BaseModel):

@@ -303,6 +303,7 @@ def recall_from(path: Any) -> tuple[Callable[[Config], Recall], str]:
     from keepworth.agents.recall import Recalled
     from keepworth.episodes.episode import Shown
     from keepworth.memory.memory import Memory
+    from keepworth.memory.passages import block
 
     memory = path if isinstance(path, Memory) else Memory(path, read_only=True, log="off")
     snapshot = memory.snapshot()
@@ -312,7 +313,13 @@ def recall_from(path: Any) -> tuple[Callable[[Config], Recall], str]:
         @cache
         def search(text: str) -> Recalled:
             hits = bank.search(text, config.recall)
-            return Recalled(tuple(Shown(hit.item.id, hit.score, hit.item.text) for hit in hits), snapshot)
+            lines = block(hits, text).lines
+            shown = (
+                Shown(hit.item.id, hit.score, lines[hit.item.id].removeprefix("- "))
+                for hit in hits
+                if hit.item.id in lines
+            )
+            return Recalled(tuple(shown), snapshot)
 
         return lambda task: search(task.input)
 

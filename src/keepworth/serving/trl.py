@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.text import as_line
 from keepworth.memory.memory import Memory
+from keepworth.memory.passages import TOKENS
 from keepworth.memory.search.search import Hits
 from keepworth.tasks.own import last_said
 
@@ -21,16 +21,18 @@ DECISION = "memory_decision"
 """The column with the decision of the search whose hits a row's prompt shows."""
 
 
-def recall_for(memory: Memory, *, top_k: int = 3) -> Callable[[Mapping[str, list[Any]]], dict[str, list[Any]]]:
+def recall_for(
+    memory: Memory, *, top_k: int = 3, tokens: int = TOKENS
+) -> Callable[[Mapping[str, list[Any]]], dict[str, list[Any]]]:
     """Return a function for `Dataset.with_transform` that adds what the memory recalls to each prompt when the prompt is read, so
     that each rollout has a search of its own, named in the column `memory_decision`. With `Dataset.map(..., batched=True)` all
-    rollouts of a prompt share one search."""
+    rollouts of a prompt share one search. `tokens` is the budget of what is added."""
 
     def transform(rows: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         columns = {key: list(values) for key, values in rows.items()}
         if "prompt" in columns:  # a row may be asked for one of its other columns
             prompts = columns["prompt"]
-            recalled = [memory.search(last_said({"prompt": prompt}), top_k=top_k) for prompt in prompts]
+            recalled = [memory.search(last_said({"prompt": prompt}), top_k=top_k, tokens=tokens) for prompt in prompts]
             columns["prompt"] = [_with(prompt, shown(hits)) for prompt, hits in zip(prompts, recalled, strict=True)]
             columns[DECISION] = [hits.decision for hits in recalled]
         return columns
@@ -59,8 +61,8 @@ def reward_memory(score: Callable[..., Any], memory: Memory) -> Callable[..., An
 
 
 def shown(hits: Hits) -> str:
-    """Return hits as the text that is added to the end of a prompt; "" for none."""
-    return "\n".join(("\n\nMemory:", *(f"- {as_line(hit.item.text)}" for hit in hits))) if hits else ""
+    """Return hits as the text that is added to the end of a prompt, within the budget of the search; "" for none."""
+    return f"\n\nMemory:\n{hits.text}" if hits else ""
 
 
 def _with(prompt: Any, text: str) -> Any:

@@ -21,12 +21,14 @@ import verifiers.v1 as vf
 
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.memory import Memory
+from keepworth.memory.passages import TOKENS
 from keepworth.serving.trl import shown
 
 
-def add_memory(environment: type[vf.Env], memory: Memory, *, top_k: int = 3) -> type[vf.Env]:
+def add_memory(environment: type[vf.Env], memory: Memory, *, top_k: int = 3, tokens: int = TOKENS) -> type[vf.Env]:
     """Return a subclass of an environment with a memory. Each episode begins with a search for its task's prompt, and ends by
-    rewarding the memory with the mean reward of its traces. An episode that failed gives no reward."""
+    rewarding the memory with the mean reward of its traces. An episode that failed gives no reward. `tokens` is the budget of
+    what is added to a prompt."""
     opened: ContextVar[LiveEpisode | None] = ContextVar("keepworth_episode", default=None)
 
     class Remembering(environment):  # type: ignore[misc]
@@ -36,7 +38,7 @@ def add_memory(environment: type[vf.Env], memory: Memory, *, top_k: int = 3) -> 
             if asked.strip():
                 live = memory.episode(asked)
                 opened.set(live)
-                task = task.with_data(prompt=_with(task.data.prompt, shown(live.search(top_k=top_k))))
+                task = task.with_data(prompt=_with(task.data.prompt, shown(live.search(top_k=top_k, tokens=tokens))))
             await super().run(task, agents)
 
         async def finalize(self, task: Any, episode: Any) -> None:

@@ -23,12 +23,15 @@ def plain(value: Any) -> Any:
     if isinstance(value, Item):
         return to_record(value)
     if isinstance(value, Hits):
+        block = value.block
         return {
             "hits": [plain(hit) for hit in value],
             "decision": value.decision,
-            "propensity": value.propensity,
-            "policy": value.policy,
-            "text": value.text,
+            "text": block.text,
+            "lines": dict(block.lines),
+            "cut": list(block.cut),
+            "missing": list(block.missing),
+            **{name: getattr(value, name) for name in _OF_HITS},
             "advice": plain(value.advice),
         }
     if isinstance(value, Enum):
@@ -44,6 +47,9 @@ def plain(value: Any) -> Any:
     return value
 
 
+_OF_HITS = ("propensity", "policy", "query", "tokens", "wording", "last")
+
+
 def read(kind: Any, value: Any) -> Any:
     """Return the value that `plain` turned into plain data. `kind` is its type, as an annotation gives it."""
     inside = [arg for arg in get_args(kind) if arg is not NoneType]
@@ -55,10 +61,8 @@ def read(kind: Any, value: Any) -> Any:
         return episode_from_json(value)
     if kind is Hits:
         hits = [read(Hit, hit) for hit in value["hits"]]
-        values = {name: value[name] for name in ("text", "propensity", "policy")}
-        return Hits(
-            hits, value["decision"], advice=read(tuple[tuple[str, float, float], ...], value["advice"]), **values
-        )
+        advice = read(tuple[tuple[str, float, float], ...], value["advice"])
+        return Hits(hits, value["decision"], advice=advice, **{name: value[name] for name in _OF_HITS})
     if is_dataclass(kind):
         made: Any = kind
         hints = _hints(made)

@@ -161,15 +161,15 @@ class Learning:
             elif drawn and isinstance(choice, Independent):
                 choice = choice.given({index: drawn[hit.id] for index, hit in enumerate(hits) if hit.id in drawn})
             slate, part = choice.draw(experience.generator)
-            text_shown: str | None = None
-            advised = ()
+            wording: str | None = None
+            last, advised = "", ()
             advises = any("do" in items[index].metadata for index in slate)
             if policy.presenter is not lines or ask.actions or advises:
                 similarities = [_alike(hits[index]) for index in slate]
                 presented = policy.presenter([items[index] for index in slate], _query(ask, text, vector), similarities)
                 advised = nearest_first(presented.advice, top_k)
-                # Hits make the same lines once they are asked for.
-                text_shown = None if policy.presenter is lines and not ask.actions else presented.text
+                # Hits make the same lines, within a budget, once they are asked for.
+                wording = None if policy.presenter is lines else presented.text
             details["part"] = part
             best = [hits[index] for index in slate]
             if isinstance(choice, Independent):
@@ -188,12 +188,11 @@ class Learning:
             if ask.actions:
                 if named := self._named_in(ask, vector):
                     details["named"] = named
-                advised, line = record.advise(
+                advised, last = record.advise(
                     vector, ask.actions, named, of_items=presented.advice, most=top_k, person=ask.by or user
                 )
-                text_shown = "\n".join(filter(None, (text_shown, line)))
             propensity = choice.probability(slate)
-            shown = Hits(best, text=text_shown, advice=advised, propensity=propensity, policy=self.policy)
+            shown = Hits(best, wording=wording, last=last, advice=advised, propensity=propensity, policy=self.policy)
             return Chosen(shown, listed, partial(asked, ask, top_k, details), self._packing(vector))
 
     def retrieve(
@@ -243,9 +242,8 @@ class Learning:
                 best = [hits[index] for index in use.slate]
             listed = tuple(zip(ids, near, strict=True))
             presented = experience.present(use)
-            shown = Hits(
-                best, text=presented.text, advice=presented.advice, propensity=use.propensity, policy=self.policy
-            )
+            wording = None if experience.policy.presenter is lines else presented.text
+            shown = Hits(best, wording=wording, advice=presented.advice, propensity=use.propensity, policy=self.policy)
             return Chosen(shown, listed, partial(details_of, use, top_k), self._packing(query.vector, whole=True))
 
     def _named_in(self, ask: Ask, vector: Vectors | None) -> dict[str, list[int]]:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from keepworth.episodes.errors import called_as
 from keepworth.episodes.notebook import paragraph, table
-from keepworth.episodes.text import as_line, entry
+from keepworth.episodes.text import entry
 from keepworth.memory.errors import InvalidFilter, InvalidText, MemoryProblem, unknown_option
 from keepworth.memory.item import Item, ItemKind, Status, Timestamp, checked_label, compact_json, member, timestamp
+from keepworth.memory.passages import TOKENS, Block, block, block_of_lines, nearest
 from keepworth.memory.search.background import USUAL, Background
 from keepworth.memory.search.chunks import SHORT, spans
 from keepworth.memory.search.index import K1, CorpusStatistics, Embedder, term_scores
@@ -147,8 +148,8 @@ class Hit:
 
     lexical, dense: its BM25 score and its cosine; None if that part of the search did not find it. conflicts: ids of other hits
     that say something else about the same thing (see `keepworth.memory.search.newer`). instead_of: the one of them whose place
-    and score it took because it is newer. span: start and end of the part of a long text that is nearest in meaning; None if the
-    text is short, or as near as a whole."""
+    and score it took because it is newer. span: start and end of the part of a long text that is nearest in meaning, or, where
+    its parts have no vectors, has most of the query's words; None if the text is short, or as near as a whole."""
 
     item: Item
     score: float
@@ -187,25 +188,31 @@ class Hits(list[Hit]):
     """Hits, best first.
 
     decision: the id they were logged under, which `reward` takes; "" where the search was not logged. propensity: the probability
-    that `policy` had of choosing just these in this order. text: all of them as lines for a prompt. advice: (action, weight,
-    similarity of the situation it comes from), for agents that read no text; a negative weight discourages."""
+    that `policy` had of choosing just these in this order. advice: (action, weight, similarity of the situation it comes from),
+    for agents that read no text; a negative weight discourages.
+    text: all of them as lines for a prompt, within `tokens`: short notes whole, of long ones the passage that fits the query;
+    block: the same, with the ids of what is cut and of what had no room. wording: the text that a policy made in place of the
+    lines, or None; last: a line that it adds."""
 
-    __slots__ = ("_text", "advice", "decision", "policy", "propensity")
+    __slots__ = ("advice", "decision", "last", "policy", "propensity", "query", "tokens", "wording")
 
     def __init__(
         self,
         hits: Iterable[Hit] = (),
         decision: str = "",
         *,
-        text: str | None = None,
         advice: tuple[tuple[str, float, float], ...] = (),
         propensity: float = 1.0,
         policy: str = "",
+        query: str = "",
+        tokens: int = TOKENS,
+        wording: str | None = None,
+        last: str = "",
     ) -> None:
         super().__init__(hits)
         self.decision = decision
         self.advice, self.propensity, self.policy = advice, propensity, policy
-        self._text = text
+        self.query, self.tokens, self.wording, self.last = query, tokens, wording, last
 
     def __str__(self) -> str:
         return "\n".join(entry(f"{hit.score:.4f}  {hit.id:>5}", hit.passage) for hit in self) or "(no hits)"
@@ -217,7 +224,22 @@ class Hits(list[Hit]):
 
     @property
     def text(self) -> str:
-        return "\n".join(f"- {as_line(hit.text)}" for hit in self) if self._text is None else self._text
+        return self.block.text
+
+    @property
+    def block(self) -> Block:
+        return self.within(self.tokens)
+
+    def within(self, tokens: int) -> Block:
+        """Return lines for a prompt within another budget: `.text`, and the ids of what is `.whole`, `.cut` and `.missing`.
+
+        >>> Hits([Hit(Item("m1", "The port is 8443."), 0.9)]).within(200).text
+        '- The port is 8443.'
+        """
+        checked_number(tokens, "tokens", 1)
+        if self.wording is None:
+            return block(self, self.query, tokens, last=self.last)
+        return block_of_lines(self.wording, [hit.id for hit in self], self.query, tokens, last=self.last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,6 +380,7 @@ class SearchOptions(TypedDict, total=False):
     half_life: float
     reranker: Reranker | None
     nobody: bool
+    tokens: int
 
 
 class ScopedOptions(SearchOptions, total=False):
@@ -385,6 +408,7 @@ class Request:
     threshold: hits with a lower score are left out; of a hybrid search that is the fused score (`fuse`), of a dense one the
     cosine, of a lexical one BM25, and of what a policy retrieved its own score, mostly the cosine. fits: (hits, best first) ->
     those of them that there is room for, all together.
+    tokens: the budget of the text of the hits (see `Hits`), as `memory.passages.tokens_of` counts.
     """
 
     k: int
@@ -402,6 +426,7 @@ class Request:
     nobody: bool = False
     threshold: float | None = None
     fits: HitFilter | None = None
+    tokens: int = TOKENS
 
     @property
     def pool(self) -> int:
@@ -622,8 +647,7 @@ class Search:
             if timed:  # hits beyond those that are compared do not change them
                 near = max(request.k, COMPARED)
                 hits = [*newer_first(hits[:near], asked.terms, asked.query), *hits[near:]][: request.k + request.beyond]
-            if request.mode != "lexical":
-                hits = self._find_passages(asked, hits)
+            hits = self._find_passages(asked, hits)
             out.append(self._finished(asked, hits))
         return out
 
@@ -735,27 +759,21 @@ class Search:
     # Stages of hits.
 
     def _find_passages(self, asked: Asked, hits: list[Hit]) -> list[Hit]:
-        """Set for each long text the part that is nearest to the query."""
-        long = {
-            hit.item.id: parts
-            for hit in hits
-            if len(hit.item.text) > SHORT
-            and not hit.item.key
-            and hit.dense is not None
-            and (parts := spans(hit.item.text))
-        }
-        if not long:
-            return hits
-        vectors = self.ranked.vectors_of([hit.item for hit in hits if hit.item.id in long])
+        """Set for each long text the part that is nearest to the query: by meaning if its parts have vectors, else by words."""
+        long = {hit.item.id: spans(hit.item.text) for hit in hits if len(hit.item.text) > SHORT}
+        meant = [hit.item for hit in hits if long.get(hit.item.id) and not hit.item.key and hit.dense is not None]
+        vectors = self.ranked.vectors_of(meant) if meant else {}
 
         def placed(hit: Hit) -> Hit:
             parts, made = long.get(hit.item.id, ()), vectors.get(hit.item.id)
-            if asked.vector is None or made is None or len(made) != 1 + len(parts):
+            if not parts:
                 return hit
-            nearest = int((made @ asked.vector).argmax())
-            return replace(hit, span=parts[nearest - 1]) if nearest else hit
+            if asked.vector is None or made is None or len(made) != 1 + len(parts):
+                return replace(hit, span=nearest(hit.item.text, asked.query))
+            best = int((made @ asked.vector).argmax())
+            return replace(hit, span=parts[best - 1]) if best else hit
 
-        return [placed(hit) for hit in hits]
+        return [placed(hit) for hit in hits] if any(long.values()) else hits
 
     def _explain(self, asked: Asked, hits: list[Hit]) -> list[Hit]:
         """Add to each hit the parts of its score."""

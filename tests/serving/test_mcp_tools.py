@@ -100,7 +100,7 @@ async def used(client: Any) -> None:
         (
             "list_memories",
             {"limits": 5},
-            "There is no argument 'limits' in list_memories. Did you mean 'limit'? Known: after, limit.",
+            "There is no argument 'limits' in list_memories. Did you mean 'limit'? Known: after, limit, tokens.",
         ),
         (
             "list_memories",
@@ -181,3 +181,79 @@ def test_every_tool_works_over_standard_input_and_output(tmp_path: Path) -> None
     anyio.run(session)
     with Memory(tmp_path / "agent.mem", encoder="hashing") as memory:
         assert {item.scope.user for item in memory.get_all(all_states=True)} == {"ana"}
+
+
+LONG = f"{'All went well in the room of the team. ' * 3000}The staging port is 8443.{' It rained all day.' * 4000}"
+
+
+def test_what_tools_answer_stays_within_a_budget_and_the_rest_can_be_read(server: MemoryServer) -> None:
+    async def size(client: Any, tool: str, **arguments: Any) -> tuple[Any, int]:
+        answer = await client.call_tool(tool, arguments)
+        assert not answer.is_error, answer.content
+        told = answer.structured_content
+        return told, max(len(answer.content[0].text), len(str(told)))
+
+    async def session() -> None:
+        token = server.tokens.add(new_access(tenant="long notes", roles=ROLES))
+        async with connected(server, token) as client:
+            short = await call(client, "add_memory", text="Staging is\nat rest.")
+            assert short["whole"] is True
+            long, length = await size(client, "add_memory", text=LONG)
+            assert long["whole"] is False
+            assert length < 5_000
+            found, length = await size(client, "search_memories", query="which port does staging use?")
+            assert length < 5_500
+            texts = {note["id"]: note for note in found["notes"]}
+            assert "The staging port is 8443." in texts[long["id"]]["text"]
+            assert texts[long["id"]]["whole"] is False
+            assert (texts[short["id"]]["text"], texts[short["id"]]["whole"]) == ("Staging is\nat rest.", True)
+            for number in range(8):
+                await call(client, "add_memory", text=f"{number} {LONG[:2000]}")
+            found, length = await size(client, "search_memories", query="the team", top_k=10, tokens=150)
+            assert length < 2_500
+            assert found["missing"]
+            assert len(found["notes"]) + len(found["missing"]) == 10
+            text, start = "", 0
+            while True:
+                part, length = await size(client, "get_memory", id=long["id"], start=start, tokens=20_000)
+                assert length < 61_000
+                text, start = text + part["text"], part["next"]
+                if not start:
+                    break
+            assert text == LONG
+            ids, after = [], ""
+            while True:
+                page, length = await size(client, "list_memories", after=after, tokens=300)
+                assert length < 2_500
+                ids += [note["id"] for note in page["notes"]]
+                if not (after := page["next"]):
+                    break
+            assert len(ids) == len(set(ids)) == 10
+            for number in range(5):
+                await call(client, "update_memory", id=long["id"], text=f"{number} {LONG}")
+            changes, after = [], 0
+            while True:
+                told, length = await size(client, "memory_history", id=long["id"], after=after, tokens=300)
+                assert length < 2_000
+                changes += told["changes"]
+                if not (after := told["next"]):
+                    break
+            assert len(changes) == 6
+
+    anyio.run(session)
+
+
+def test_a_tool_remembers_all_that_a_memory_can(server: MemoryServer) -> None:
+    async def session() -> None:
+        token = server.tokens.add(new_access(tenant="all that can be said", roles=ROLES))
+        async with connected(server, token) as client:
+            note = await call(
+                client, "add_memory", text="Run make deploy", kind="skill", ttl=3600, metadata={"topic": "deploy"}
+            )
+            assert note["kind"] == "skill"
+            assert "ttl must be a positive number" in await mistake(client, "add_memory", text="x", ttl=-1)
+            assert "kind 'feeling' does not exist" in await mistake(client, "add_memory", text="x", kind="feeling")
+            item = server.memories.of(new_access(tenant="all that can be said", roles=ROLES)).memory.get(note["id"])
+            assert (item.metadata, bool(item.expires_at)) == ({"topic": "deploy"}, True)
+
+    anyio.run(session)

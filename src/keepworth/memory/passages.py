@@ -188,6 +188,21 @@ def _share_out(room: int, shares: dict[str, int], sizes: Mapping[str, int]) -> N
         room -= more
 
 
+def part_from(text: str, start: int = 0, tokens: int = TOKENS) -> tuple[str, int]:
+    """Return as much of a text from `start` on as `tokens` allow, as it stands, and where the rest begins: 0 if there is none.
+
+    >>> part_from("one two three", tokens=8)
+    ('one two ', 8)
+    """
+    most = max(0, 3 * (tokens - 4))
+    taken = text[start : start + most].encode()[:most].decode(errors="ignore")
+    end = start + len(taken)
+    if end >= len(text):
+        return taken, 0
+    kept = taken[: max(taken.rfind(" "), taken.rfind("\n")) + 1]
+    return (kept, start + len(kept)) if 2 * len(kept) > len(taken) else (taken, end)
+
+
 def nearest(text: str, query: str) -> tuple[int, int] | None:
     """Return start and end of the piece of a text that has most of the words of a query, or None if none has any."""
     listed = _pieces_near(text, query, None)

@@ -7,9 +7,10 @@ model fills those in.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, get_type_hints
+from itertools import accumulate
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 from keepworth.episodes.needs import needs_mcp
 
@@ -24,6 +25,8 @@ import keepworth
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.memory import verbs
 from keepworth.memory.item import Item, Status
+from keepworth.memory.passages import GAP, TOKENS, block, part_from, tokens_of
+from keepworth.memory.store.store import Revision
 from keepworth.memory.verbs import IN_QUARANTINE, Verb, VerbCaller, masked, verb
 from keepworth.serving.access import Access, bounds_in
 from keepworth.serving.calls import first_mistake
@@ -44,19 +47,29 @@ INSTRUCTIONS = (
 
 
 class MemoryNote(BaseModel):
-    """One thing remembered. `when` is the time of the event, or else that of writing."""
+    """One thing remembered. `when` is the time of the event, or else that of writing. If it is long, `whole` is false and `text`
+    is a part of it; `get_memory` reads the rest."""
 
     id: str
     text: str
     kind: str
     when: str
+    whole: bool = True
+
+
+class NotePart(MemoryNote):
+    """A note, or a part of a long one. `next` is what the next call takes as `start`; 0 if nothing follows."""
+
+    next: int = 0
 
 
 class FoundNotes(BaseModel):
-    """Notes that fit a query, best first. `decision` is what `report_outcome` takes."""
+    """Notes that fit a query, best first, within a budget. `decision` is what `report_outcome` takes; `missing` are the ids of
+    notes that fit too, and had no room."""
 
     notes: list[MemoryNote]
     decision: str
+    missing: list[str] = []
 
 
 class NotePage(BaseModel):
@@ -67,9 +80,10 @@ class NotePage(BaseModel):
 
 
 class NoteHistory(BaseModel):
-    """What happened to a note, oldest first."""
+    """What happened to a note, oldest first. `next` is what the next call takes as `after`; 0 if nothing follows."""
 
     changes: list[str]
+    next: int = 0
 
 
 class StartedEpisode(BaseModel):
@@ -84,6 +98,10 @@ class Done(BaseModel):
 
 Hits = Annotated[int, Field(ge=1, le=100)]
 Page = Annotated[int, Field(ge=1, le=1000)]
+Place = Annotated[int, Field(ge=0)]
+Tokens = Annotated[int, Field(ge=1, le=verbs.MOST_TOKENS)]
+LISTED = 100
+"""The tokens up to which a note stands whole in a list of notes or of changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +126,7 @@ def tool(of: Verb, changes: bool = False) -> Callable[[Callable[..., BaseModel]]
             made,
             DescribedTool(
                 name=made.name,
-                description=made.summary,
+                description=" ".join(str(function.__doc__).split()),
                 input_schema=made.model.model_json_schema(),
                 output_schema=answer.model_json_schema(),
                 annotations=does,
@@ -119,31 +137,63 @@ def tool(of: Verb, changes: bool = False) -> Callable[[Callable[..., BaseModel]]
 
 
 @tool(verbs.search)
-def search_memories(host: ToolHost, query: str, top_k: Hits = 5, episode: str = "") -> FoundNotes:
-    """Find memories that fit a question or a task. episode: the id from `start_episode`, if the search is part of one."""
+def search_memories(
+    host: ToolHost, query: str, top_k: Hits = 5, episode: str = "", tokens: Tokens = TOKENS
+) -> FoundNotes:
+    """Find memories that fit a question or a task. episode: the id from `start_episode`, if the search is part of one. tokens:
+    how much text to return at most; of long memories it has the passages that fit."""
     person = host.open.episode(episode).scope.user if episode and not host.memory.scope.user else ""
     bounds = {"user_id": person} if person else {}
     hits = verbs.search.function(host, query, top_k=top_k, episode=episode, **bounds)
-    return FoundNotes(notes=[_note(hit.item) for hit in hits], decision=hits.decision)
+    found = block(hits, query, tokens)
+    lines = {id: line.removeprefix("- ") for id, line in found.lines.items()}
+    notes = []
+    for hit in hits:
+        if (line := lines.get(hit.id)) is not None:
+            whole = hit.id in found.whole
+            # As it stands, with its line breaks, unless most of it is white space.
+            text = hit.text if whole and len(hit.text) <= 2 * len(line) else line
+            notes.append(_told(MemoryNote, hit.item, text, whole))
+    return FoundNotes(notes=notes, decision=hits.decision, missing=list(found.missing))
 
 
 @tool(verbs.add_items)
-def add_memory(host: ToolHost, text: str, event_time: str = "", episode: str = "") -> MemoryNote:
-    """Remember one fact, in a sentence that can be understood alone. event_time: when it happened, as ISO 8601."""
-    return _note(verbs.add_items.function(host, text, event_time=event_time, episode=episode, source="mcp")[0])
+def add_memory(
+    host: ToolHost,
+    text: str,
+    event_time: str = "",
+    episode: str = "",
+    kind: verbs.Kind = "fact",
+    ttl: float | None = None,
+    metadata: dict[str, Any] | None = None,
+) -> MemoryNote:
+    """Remember one fact, in a sentence that can be understood alone. event_time: when it happened, as ISO 8601. ttl: for how many
+    seconds it is true. metadata: names with values, such as {"topic": "food"}."""
+    options = {"event_time": event_time, "episode": episode, "kind": kind, "ttl": ttl, "metadata": metadata}
+    return _note(verbs.add_items.function(host, text, source="mcp", **options)[0])
 
 
 @tool(verbs.get_item)
-def get_memory(host: ToolHost, id: str) -> MemoryNote:
-    """Get one memory by its id."""
-    return _note(verbs.get_item.function(host, id))
+def get_memory(host: ToolHost, id: str, start: Place = 0, tokens: Tokens = TOKENS) -> NotePart:
+    """Get one memory by its id. start: `next` of the call before, to read on in a long one. tokens: how much to return at
+    most."""
+    item = verbs.get_item.function(host, id)
+    if item.status is Status.QUARANTINED:
+        item = masked(item)
+    text, next = part_from(item.text, start, tokens)
+    part = _told(NotePart, item, text, not (start or next))
+    part.next = next
+    return part
 
 
 @tool(verbs.list_items)
-def list_memories(host: ToolHost, limit: Page = 50, after: str = "") -> NotePage:
-    """List memories in the order in which they were written. after: `next` of the page before."""
+def list_memories(host: ToolHost, limit: Page = 50, after: str = "", tokens: Tokens = TOKENS) -> NotePage:
+    """List memories in the order in which they were written. after: `next` of the page before. tokens: how much text to return at
+    most; of long memories it has the beginning."""
     page = verbs.list_items.function(host, limit=limit, after=after)
-    return NotePage(notes=[_note(item) for item in page], next=page[-1].id if len(page) == limit else "")
+    notes = [_note(item, LISTED) for item in page]
+    most = _fitting([note.text for note in notes], tokens)
+    return NotePage(notes=notes[:most], next=page[most - 1].id if most < len(page) or len(page) == limit else "")
 
 
 @tool(verbs.update_item, changes=True)
@@ -165,17 +215,19 @@ def delete_memory(host: ToolHost, id: str) -> Done:
 
 
 @tool(verbs.item_history)
-def memory_history(host: ToolHost, id: str) -> NoteHistory:
-    """Show what happened to a memory, oldest first."""
+def memory_history(host: ToolHost, id: str, after: Place = 0, tokens: Tokens = TOKENS) -> NoteHistory:
+    """Show what happened to a memory, oldest first. after: `next` of the call before. tokens: how much text to return at most."""
     # An earlier wording may hold the secret too: for an item in quarantine no text is shown.
     listed = host.memory.history(id)
     states = [change.after for change in listed if change.after is not None]
     held = bool(states) and states[-1].status is Status.QUARANTINED
-    changes = [
-        f"{change.at} {change.kind}: {'(gone)' if change.after is None else IN_QUARANTINE if held else change.after.text}"
-        for change in listed
-    ]
-    return NoteHistory(changes=changes)
+
+    def said(change: Revision) -> str:
+        return "(gone)" if change.after is None else IN_QUARANTINE if held else _beginning(change.after.text, LISTED)
+
+    changes = [f"{change.at} {change.kind}: {said(change)}" for change in listed[after:]]
+    most = _fitting(changes, tokens)
+    return NoteHistory(changes=changes[:most], next=after + most if most < len(changes) else 0)
 
 
 @tool(verbs.begin_episode)
@@ -256,7 +308,30 @@ async def serve_stdio(memories: OpenMemories, access: Access) -> None:
         await server.run(calls, answers, server.create_initialization_options())
 
 
-def _note(item: Item) -> MemoryNote:
+def _note(item: Item, tokens: int = TOKENS) -> MemoryNote:
+    """Return an item as a note, whole or, if that takes more tokens, its beginning."""
     if item.status is Status.QUARANTINED:
         item = masked(item)
-    return MemoryNote(id=item.id, text=item.text, kind=item.kind.value, when=item.event_time or item.written_at)
+    text = _beginning(item.text, tokens)
+    return _told(MemoryNote, item, text, text == item.text)
+
+
+Note = TypeVar("Note", bound=MemoryNote)
+
+
+def _told(of: type[Note], item: Item, text: str, whole: bool) -> Note:
+    return of(id=item.id, text=text, kind=item.kind.value, when=item.event_time or item.written_at, whole=whole)
+
+
+def _beginning(text: str, tokens: int) -> str:
+    """Return a text, or the beginning of it with a mark."""
+    begins, next = part_from(text, 0, tokens)
+    return f"{begins.rstrip()} {GAP}" if next else begins
+
+
+def _fitting(texts: Sequence[str], tokens: int) -> int:
+    """Return how many of the texts, from the first on, have no more than so many tokens; at least one if there is any."""
+    for number, spent in enumerate(accumulate(map(tokens_of, texts))):
+        if spent > tokens:
+            return max(1, number)
+    return len(texts)

@@ -214,7 +214,7 @@ def test_commands_name_what_exists(page: str, line: str) -> None:
             break
         assert words[0] in command.commands, f"{page}: {line}"
         command = command.commands[words.pop(0)]
-    if words[:1] == ["--install"]:  # `hook` reads its words itself: hosts wait for it to start
+    if words[:1] in (["--install"], ["--uninstall"]):  # `hook` reads its words itself: hosts wait for it to start
         known = hook_parser()._option_string_actions
         assert [word for word in words if word.startswith("--") and word not in known] == []
         return

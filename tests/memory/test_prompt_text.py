@@ -23,10 +23,8 @@ server = served(encoder="hashing")
 
 
 @pytest.mark.parametrize("encoder", ["hashing", None])
-@pytest.mark.parametrize("policy", ["default", "memrl", None])
+@pytest.mark.parametrize("policy", ["default", None])
 def test_the_text_of_hits_has_the_passage_that_fits(encoder: str | None, policy: str | None) -> None:
-    if encoder is None and policy == "memrl":
-        pytest.skip("memrl goes by vectors")
     memory = Memory(encoder=encoder, policy=policy)
     long, short = memory.add(LONG), memory.add("Staging is in Oslo.")
     keyed = memory.add(LONG.replace("8443", "9999"), key="which port does staging use on Sunday")
@@ -45,6 +43,14 @@ def test_the_text_of_hits_has_the_passage_that_fits(encoder: str | None, policy:
     assert tokens_of(memory.search(QUERY, tokens=100).text) <= 100
     with pytest.raises(InvalidFilter, match="tokens must be a whole number from 1"):
         memory.search(QUERY, tokens=0)
+
+
+def test_what_a_policy_retrieves_itself_is_shown_as_passages_too() -> None:
+    memory = Memory(encoder="hashing", policy="memrl")
+    memory.add(LONG, key=QUERY)
+    hits = memory.search(QUERY)
+    assert FACT in hits.text
+    assert tokens_of(hits.text) <= TOKENS
 
 
 def test_a_search_by_words_says_which_part_of_a_long_text_matched() -> None:

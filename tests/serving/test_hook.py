@@ -472,6 +472,23 @@ def test_of_a_long_note_the_passage_is_recalled_that_fits_the_prompt(host: Host)
     assert item.text == LONG
 
 
+NOTHING = ("ok", "hi", "thanks", "?!", "👍", "Danke!", "merci beaucoup", "спасибо", "谢谢", "はい", "go on")
+
+
+def test_words_that_ask_for_nothing_recall_nothing(host: Host) -> None:
+    host.add("Hi, I am Ana, and I say ok and thanks, danke, merci, спасибо, 谢谢")
+    for words in NOTHING:
+        assert host("UserPromptSubmit", "--no-keep", prompt=words)[0] == {}, words
+    assert "I am Ana" in host.context("UserPromptSubmit", "--no-keep", prompt="who says merci to whom?")
+
+
+def test_a_served_search_that_nobody_asked_for_has_a_floor(host: Host) -> None:
+    host.add(PAGE)
+    for body, found in ({"query": "ok"}, True), ({"query": "ok", "automatic": True}, False):
+        answer = host.client._http.post("/v1/memory/search", json={**body, "user_id": host.user}).json()
+        assert (bool(answer["hits"]), bool(answer["text"])) == (found, found)
+
+
 def test_what_had_no_room_is_named(host: Host) -> None:
     for number in range(5):
         host.add(f"{number}: the tests of part {number} need the flag --network=none and take {number} minutes. " * 9)

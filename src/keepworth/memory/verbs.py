@@ -18,11 +18,12 @@ from pydantic.config import JsonDict
 from keepworth.episodes.episode import episode_to_json
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory import errors
+from keepworth.memory.automatic import asks, floor_of
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.item import LONGEST_NAME, Item, ItemKind, Provenance, Status
 from keepworth.memory.memory import Memory
 from keepworth.memory.passages import TOKENS
-from keepworth.memory.search.search import MODES
+from keepworth.memory.search.search import MODES, Hits
 from keepworth.memory.search.where import Filter, from_text, parsed
 from keepworth.memory.store import episode_log, notes
 
@@ -237,6 +238,9 @@ class Searching(Bounds):
     as_of: Time = ""
     half_life: float = 0.0
     tokens: Annotated[Whole, Field(ge=1, le=MOST_TOKENS, description="The budget of the answer's text.")] = TOKENS
+    automatic: Annotated[
+        bool, Field(description="Nobody asked: words that ask for nothing, and hits that hardly fit, give nothing.")
+    ] = False
 
 
 class InEpisode(BaseModel):
@@ -447,9 +451,20 @@ def forget_items(
 # -- searches and outcomes --------------------------------------------------------------------------------------------
 
 
+def _recalls(caller: VerbCaller, words: str, options: dict[str, Any]) -> bool:
+    """Whether a search is carried out. One that nobody asked for is not, if its words ask for nothing, and else has a floor."""
+    if not options.pop("automatic", False):
+        return True
+    if options.get("threshold") is None:
+        options["threshold"] = floor_of(caller.memory) or None
+    return asks(words)
+
+
 @verb("POST /search", "read", Searching, InEpisode, of=Memory.search)
 def search(caller: VerbCaller, query: str, **options: Any) -> Any:
     """Find the items that fit a query, best first."""
+    if not _recalls(caller, query, options):
+        return Hits(query=query)
     size = _logged(query, *options.get("actions", ()))
     if options.get("episode"):
         caller.open.require_room(caller.access, size)
@@ -511,6 +526,8 @@ def episode_search(caller: VerbCaller, id: str, query: str = "", **options: Any)
     """Search as part of an episode."""
     caller.open.require_room(caller.access, _logged(query, *options.get("actions", ())))
     live = caller.open.episode(id)
+    if not _recalls(caller, query or live.task, options):
+        return Hits(query=query)
     return live.search(query, **caller.search(options.get("user_id", "") or live.scope.user, options))
 
 

@@ -195,7 +195,8 @@ class HookWork:
                 session.shown, session.task = [], ""
             query = session.task or f"{project}: conventions, preferences, lessons"
             self._begin(session.task or f"Work in {project}")
-            return self._recall(query)
+            # Nothing was asked yet, so that what is nearest is shown, however far it is.
+            return self._recall(query, automatic=False)
         if event.what == PROMPT and event.text:
             self._begin(event.text)
             return self._recall(event.text)
@@ -237,12 +238,12 @@ class HookWork:
             self._tell("an episode stays open", "end", {"outcome": "completed"})
         self.session.episode, self.session.waiting = "", False
 
-    def _recall(self, query: str) -> str:
+    def _recall(self, query: str, automatic: bool = True) -> str:
         session = self.session
         if not query or not session.episode:
             return ""
         budget = {} if self.tokens is None else {"tokens": self.tokens}
-        asked = {"query": query, "top_k": self.most, **budget}
+        asked = {"query": query, "top_k": self.most, "automatic": automatic, **budget}
         answer = self._tell("nothing was recalled", "search", asked)
         if not answer or not answer["hits"]:
             return ""

@@ -514,6 +514,8 @@ def requested(k: int, mode: str, options: Mapping[str, Any], beyond: int = 0) ->
     unknown = sorted(set(given) - set(OPTIONS))
     if unknown:
         raise unknown_option("a search", unknown[0], ("top_k", "actions", "explore", *ScopedOptions.__annotations__))
+    if "tokens" in given:
+        checked_number(given["tokens"], "tokens", 1)
     if "kinds" in given:
         given["kinds"] = tuple(member(ItemKind, kind) for kind in several(given["kinds"], "kinds", "fact"))
     if "statuses" in given:

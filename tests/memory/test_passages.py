@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from keepworth.memory.item import Item
-from keepworth.memory.passages import GAP, LEAST, block, nearest, tokens_of
+from keepworth.memory.search.passages import GAP, LEAST, block, nearest, tokens_of
 
 
 @dataclass(frozen=True)

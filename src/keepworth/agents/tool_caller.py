@@ -22,7 +22,7 @@ from keepworth.episodes.episode import (
 from keepworth.episodes.model import Tokens
 from keepworth.episodes.text import as_line
 from keepworth.memory.overlay import Bank
-from keepworth.memory.passages import block
+from keepworth.memory.search.passages import block
 
 TURN = ">"
 RESULT = "="

@@ -22,7 +22,7 @@ from keepworth.memory.automatic import asks, floor_of
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.item import LONGEST_NAME, Item, ItemKind, Provenance, Status
 from keepworth.memory.memory import Memory
-from keepworth.memory.passages import TOKENS
+from keepworth.memory.search.passages import TOKENS
 from keepworth.memory.search.search import MODES, Hits
 from keepworth.memory.search.where import Filter, from_text, parsed
 from keepworth.memory.store import episode_log, notes

@@ -303,7 +303,7 @@ def recall_from(path: Any) -> tuple[Callable[[Config], Recall], str]:
     from keepworth.agents.recall import Recalled
     from keepworth.episodes.episode import Shown
     from keepworth.memory.memory import Memory
-    from keepworth.memory.passages import block
+    from keepworth.memory.search.passages import block
 
     memory = path if isinstance(path, Memory) else Memory(path, read_only=True, log="off")
     snapshot = memory.snapshot()

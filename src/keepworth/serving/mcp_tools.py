@@ -25,7 +25,7 @@ import keepworth
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.memory import verbs
 from keepworth.memory.item import Item, Status
-from keepworth.memory.passages import GAP, TOKENS, block, part_from, tokens_of
+from keepworth.memory.search.passages import GAP, TOKENS, block, part_from, tokens_of
 from keepworth.memory.store.store import Revision
 from keepworth.memory.verbs import IN_QUARANTINE, Verb, VerbCaller, masked, verb
 from keepworth.serving.access import Access, bounds_in

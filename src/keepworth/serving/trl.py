@@ -13,7 +13,7 @@ from typing import Any
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.memory import Memory
-from keepworth.memory.passages import TOKENS
+from keepworth.memory.search.passages import TOKENS
 from keepworth.memory.search.search import Hits
 from keepworth.tasks.own import last_said
 

@@ -21,7 +21,7 @@ import verifiers.v1 as vf
 
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.memory import Memory
-from keepworth.memory.passages import TOKENS
+from keepworth.memory.search.passages import TOKENS
 from keepworth.serving.trl import shown
 
 

@@ -15,11 +15,11 @@ from keepworth.episodes.notebook import paragraph, table
 from keepworth.episodes.text import entry
 from keepworth.memory.errors import InvalidFilter, InvalidText, MemoryProblem, unknown_option
 from keepworth.memory.item import Item, ItemKind, Status, Timestamp, checked_label, compact_json, member, timestamp
-from keepworth.memory.passages import TOKENS, Block, block, block_of_lines, nearest
 from keepworth.memory.search.background import USUAL, Background
 from keepworth.memory.search.chunks import SHORT, spans
 from keepworth.memory.search.index import K1, CorpusStatistics, Embedder, term_scores
 from keepworth.memory.search.newer import newer_first
+from keepworth.memory.search.passages import TOKENS, Block, block, block_of_lines, nearest
 from keepworth.memory.search.terms import QueryTerms, asked_terms
 from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.search.where import Filter, Where, narrowed, parsed
@@ -408,7 +408,7 @@ class Request:
     threshold: hits with a lower score are left out; of a hybrid search that is the fused score (`fuse`), of a dense one the
     cosine, of a lexical one BM25, and of what a policy retrieved its own score, mostly the cosine. fits: (hits, best first) ->
     those of them that there is room for, all together.
-    tokens: the budget of the text of the hits (see `Hits`), as `memory.passages.tokens_of` counts.
+    tokens: the budget of the text of the hits (see `Hits`), as `memory.search.passages.tokens_of` counts.
     """
 
     k: int

@@ -170,10 +170,13 @@ def test_a_stop_text_ends_the_answer_with_the_token_that_completes_it() -> None:
 
 
 def test_a_model_without_a_template_is_given_bare_texts_or_refused() -> None:
-    bare = Scripted("", "ab\n")
+    bare = Scripted("", "ab\ncd")
     (action,) = played(Chat("Be short.", max_tokens=8), bare, Observation("a?"))
+    assert action.text == "ab\ncd"  # the end of a line ends nothing by itself
+    assert text_of(bare.prompts[0]) == "Be short.\n\na?"  # nor is one added, so that the answer goes on there
+    stopped = Scripted("", "ab\ncd")
+    (action,) = played(Chat("Be short.", max_tokens=8, stop=["\n"]), stopped, Observation("a?"))
     assert action.text == "ab"
-    assert text_of(bare.prompts[0]) == "Be short.\n\na?\n"
     with pytest.raises(NoChatTemplate, match=r"tiny has no chat template"):
         format_of(bare, "chat")
 

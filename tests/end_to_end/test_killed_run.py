@@ -20,7 +20,7 @@ from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.tiny_runs import TINY
 
 SETTINGS = {
-    **TINY, "steps": 6, "group_size": 4, "checkpoint_every": 2, "evaluate_every": 4, "learning_rate": 0.01,
+    **TINY, "steps": 6, "patience": 0, "group_size": 4, "checkpoint_every": 2, "evaluate_every": 4, "learning_rate": 0.01,
     "entropy": 0.1,  # a random model is never right: without the bonus there would be nothing to learn from
 }  # fmt: skip
 OF_ROLE = {

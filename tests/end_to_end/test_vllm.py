@@ -91,7 +91,7 @@ def test_a_training_samples_there(url: str, folder: Path, tmp_path: Path) -> Non
     from keepworth.recipes.front_door import find_recipe
 
     config = arithmetic.Config(
-        model=str(folder), engine=url, sampling="overlap", precision="bf16", threads=1, steps=3, tasks_per_step=2,
+        model=str(folder), engine=url, sampling="overlap", precision="bf16", threads=1, steps=3, patience=0, tasks_per_step=2,
         group_size=2, evaluate_every=3, checkpoint_every=1, questions=2, answer="number", max_tokens=8, slots=2,
     )  # fmt: skip
     with RunFolder.create(tmp_path / "run", config.model_dump(mode="json")) as run:

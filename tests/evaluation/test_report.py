@@ -86,7 +86,8 @@ def test_what_was_left_out_is_said(run: RunFolder) -> None:
 def test_numbers_that_are_none_leave_the_page_readable(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "r", {}) as run:
         for step, loss in enumerate((0.1, math.nan, math.inf), 1):
-            run.append_metrics(step, {"loss": loss, "reward": math.nan})
+            with (run.path / "metrics.jsonl").open("a") as lines:  # as earlier versions wrote them
+                lines.write(json.dumps({"step": step, "time": 0.0, "loss": loss, "reward": math.nan}) + "\n")
         page = write_report(run).read_text(encoding="utf-8")
     found = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.S)
     data = [json.loads(each, parse_constant=lambda name: pytest.fail(name)) for each in found]

@@ -22,7 +22,7 @@ from keepworth.recipes.settings import KEY
 from tests.recipes.tiny_runs import READING, STRINGS, TINY, run_of, trained
 from tests.stand_in.server import ModelServer
 
-AHEAD = {"steps": 4, "evaluate_every": 4, "sampling": "overlap", "learning_rate": 0.01}
+AHEAD = {"steps": 4, "patience": 0, "evaluate_every": 4, "sampling": "overlap", "learning_rate": 0.01}
 OWN: dict[ModuleType, dict[str, Any]] = {
     strings: STRINGS,
     memory_r1: {"memories": 1, "words": 10, "max_tokens": 3},
@@ -134,7 +134,7 @@ MODES = [pytest.param("turns", marks=pytest.mark.slow), "overlap"]
 ])  # fmt: skip
 @pytest.mark.parametrize("sampling", MODES)
 def test_samples_ahead(checkpoint: Path, tmp_path: Path, recipe: ModuleType, own: Settings, sampling: str) -> None:
-    run = run_of(recipe, checkpoint, tmp_path / "run", sampling=sampling, slots=8, **LONG, **own)
+    run = run_of(recipe, checkpoint, tmp_path / "run", sampling=sampling, slots=8, patience=0, **LONG, **own)
     assert run.result()
     assert [row["episodes"] for row in run.metrics()] == [4.0] * 3
     trained = list(run.episodes(arm="train"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -379,6 +380,71 @@ def test_a_memory_whose_episodes_have_rewards_is_a_source(tmp_path: Path, caplog
     assert sorted(task.answers for task in tasks.all) == [(f"It is {n + 1}.",) for n in (1, 3, 5, 7)]
     assert {len(task.row["prompt"]) for task in tasks.all} == {3}  # what was said before in the session
     assert "no reward can reach" not in caplog.text
+
+
+def test_a_memorys_episodes_are_trained_on_with_the_notes_that_were_shown(train: Train, tmp_path: Path) -> None:
+    """Without them the model would learn to invent what it answered from."""
+    path = tmp_path / "agent.mem"
+    with Memory(path, encoder="hashing") as memory:
+        notes = [memory.add(f"To reset router {n} press button {7 * n}.") for n in range(12)]
+        for n in range(12):
+            with memory.episode(f"How do I reset router {n}?") as episode:
+                episode.search(top_k=1)
+                episode.act(f"Press button {7 * n}.")
+                episode.reward(float(n != 3))
+        memory.delete(notes[5].id)
+    noting = Notes()
+    run = train(None, source=path, progress=noting, max_tokens=64)
+    tasks = {task.row["answer"]: task.row for task in tasks_of(path).all}
+    assert tasks["Press button 28."]["prompt"] == [
+        {"role": "user", "content": "Memory:\n- To reset router 4 press button 28.\n\nHow do I reset router 4?"}
+    ]
+    assert (tasks["Press button 28."]["source"], tasks["Press button 35."]["source"]) == ("rebuilt", "question")
+    says = "Prompts: 10 rebuilt from the question and the notes that were shown and are still there, 1 of the question alone"
+    assert sum(says in note for note in noting.notes) == 1
+    assert says in run.result["tables"][0]["note"]
+    text = InProcessModel.load(Path(RunFolder.open(run.path).config["model"])).decode(first_of(run).segments[0].context)
+    assert text.startswith("[user]Memory:\n- To reset router")
+
+
+CALLS = (
+    "{% for t in tools or [] %}[tool]{{ t.function.name }}{{ t.function.description }}{% endfor %}"
+    "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}"
+    "{% for c in m.tool_calls or [] %}CALL {{ c.function.name }} {{ c.function.arguments | tojson }}{% endfor %}"
+    "<|end|>{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+
+
+@pytest.mark.parametrize("template", ["", CALLS], ids=["written in words", "written by the template"])
+def test_calls_of_tools_are_imitated_in_the_models_own_form(
+    train: Train, chat_checkpoint: Path, tmp_path: Path, template: str
+) -> None:
+    folder = chat_checkpoint
+    if template:
+        folder = Path(shutil.copytree(chat_checkpoint, tmp_path / "calls"))
+        (folder / "chat_template.jinja").write_text(template)
+    rows = []
+    for n in range(12):
+        call = {"id": "1", "type": "function", "function": {"name": "look_up", "arguments": f'{{"n": {n}}}'}}
+        messages = [
+            {"role": "user", "content": f"Where is place {n}?"},
+            {"role": "assistant", "content": None, "tool_calls": [call], "reward": n % 2},
+        ]
+        tools = [{"type": "function", "function": {"name": "look_up", "parameters": {}}}]
+        rows.append({"messages": messages, "tools": tools})
+    (tmp_path / "chats.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = train(None, source=tmp_path / "chats.jsonl", model=str(folder), max_tokens=200)
+    model = InProcessModel.load(folder)
+    (segment,) = first_of(run).segments
+    prompt, answer = model.decode(segment.context), model.decode(segment.ids[:-1])
+    if template:
+        assert prompt.startswith("[tool]look_up[user]Where is place ")
+        assert answer.startswith('CALL look_up {"n": ')
+    else:
+        assert '"name": "look_up"' in prompt
+        assert "To call a tool, write <tool_call>" in prompt
+        assert answer.startswith('<tool_call>\n{"name": "look_up", "arguments": {"n": ')
+    assert segment.ids[-1] in model.chat.stop_ids
 
 
 def test_rewarded_answers_are_imitated(train: Train, chat_checkpoint: Path, tmp_path: Path) -> None:

@@ -65,8 +65,10 @@ def test_what_trl_calls_no_opinion_is_none() -> None:
 
 
 @pytest.mark.parametrize(("given", "error", "says"), [
-    (lambda answer, row: None, UnusableReward, r"returned nothing \(row 1 of rows\)"),
-    (lambda answer, row: "yes", UnusableReward, r"returned 'yes'"),
+    (lambda answer, row: None, UnusableReward, r"No reward says anything of the answers to 1 rows"),
+    (lambda answer, row: "yes", UnusableReward, r"returned 'yes', which is no number but of type str .row 1 of rows."),
+    (lambda answer, row: 1e308, UnusableReward, r"returned 1e\+308 .row 1 of rows.*not beyond 1e\+12"),
+    (lambda answer, row: np.array([1.0, 2.0]), UnusableReward, r"returned array.*which is no number"),
     (lambda answer, row: float("nan"), UnusableReward, r"returned nan"),
     (lambda answer, row: row["soluton"], MissingField, r"row 1 of rows has no field 'soluton'.*'solution'"),
     (lambda answer, row: answer[100], UnusableReward, r"fails on row 1 of rows.*IndexError"),

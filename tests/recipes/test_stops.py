@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import keepworth
+from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunConflict, RunFolder
@@ -183,7 +184,7 @@ def test_the_command_line_says_what_is_kept_and_continues(
     (tmp_path / "rows.jsonl").write_text(
         "".join(f'{{"prompt": "Say {c}.", "answer": "{c}"}}\n' for c in "abcdefghijkl")
     )
-    options = {key: value for key, value in SETTINGS.items() if key != "steps"}
+    options = {key: value for key, value in {**SETTINGS, "patience": 0}.items() if key != "steps"}
     words = ["train", "--tasks", "rows.jsonl", "--model", str(chat_checkpoint), "--steps", "4"]
     words += [word for key, value in options.items() for word in ("--set", f"{key}={value}")]
     with pytest.MonkeyPatch.context() as patch:
@@ -206,3 +207,42 @@ def test_a_finished_run_takes_more_steps_and_no_fewer(train: Train, straight: Tr
     train("falling", steps=2, schedule="linear")
     with pytest.raises(RunConflict, match="steps: 2 -> 4"):
         train("falling", schedule="linear")
+
+
+def test_a_run_that_cannot_learn_stops_after_three_steps_and_says_what_to_do(train: Train, tmp_path: Path) -> None:
+    def never(answer: str, row: dict[str, Any]) -> float:
+        return 0.0
+
+    noting = Notes()
+    with pytest.raises(KeepworthError, match=r"In none of 3 steps .* nothing was learned") as stopped:
+        train("never", reward=never, progress=noting, refill=2)
+    assert "worked examples" in stopped.value.fix
+    assert "patience = 0" in stopped.value.fix
+    said = [note for note in noting.notes if "no group had a signal" in note]
+    assert [note[:7] for note in said] == ["Step 1:", "Step 2:", "Step 3:"]
+    assert "6 groups were sampled, as refill replaces such groups" in said[0]
+    rows = RunFolder.open(tmp_path / "never").metrics()
+    assert [(row["signal_groups"], row["curriculum/sampled_groups"]) for row in rows] == [(0, 6)] * 3
+    run = train("never", reward=never, refill=2, patience=0)  # it is the same run
+    assert [row["step"] for row in RunFolder.open(run.path).metrics()] == [1, 2, 3, 4]
+    assert "Nothing was learned" in run.result["tables"][0]["note"]
+    assert "Nothing was learned" in run.report.read_text()
+
+
+def test_a_run_whose_answers_are_all_right_or_that_learned_once_goes_on(train: Train) -> None:
+    train("always", reward=lambda answer, row: 1.0)
+    calls = [0]
+
+    def once(answer: str, row: dict[str, Any]) -> float:
+        calls[0] += 1
+        return float(calls[0] == 22)  # one answer of an early step
+
+    run = train("once", reward=once)
+    assert [row["signal_groups"] for row in RunFolder.open(run.path).metrics()] in ([1, 0, 0, 0], [0, 1, 0, 0])
+    assert "Nothing was learned" not in run.result["tables"][0]["note"]
+
+
+@pytest.mark.parametrize("objective", ["reinforce_pp", "ppo", "kdrl"])
+def test_patience_is_refused_where_equal_rewards_teach_something(train: Train, objective: str) -> None:
+    with pytest.raises((KeepworthError, ValueError), match="patience = 5 has no effect with objective"):
+        train("run", objective=objective, patience=5)

@@ -81,6 +81,85 @@ def test_a_reward_of_a_call_without_text_is_of_no_other_answer(row: dict[str, An
     assert not any(answer == "In Yorkshire." for _, answer in pairs(read(row, *OTHERS)))
 
 
+CALL = {"name": "look_up", "arguments": {"place": "Leeds"}}
+WRITTEN = '<tool_call>\n{"name": "look_up", "arguments": {"place": "Leeds"}}\n</tool_call>'
+PARAMETERS = {"type": "object", "properties": {"place": {"type": "string"}}}
+RESPONSES = {
+    "request": {
+        "input": [
+            ASKED,
+            {"type": "reasoning", "id": "r", "summary": []},
+            {"type": "function_call", "call_id": "1", "name": "look_up", "arguments": '{"place": "Leeds"}'},
+            {"type": "function_call_output", "call_id": "1", "output": "York"},
+        ],
+        "tools": [{"type": "function", "name": "look_up", "parameters": PARAMETERS}],
+    },
+    "response": {"output": [{"type": "message", "role": "assistant", "content": [{"text": "In Yorkshire."}]}]},
+}
+ANTHROPIC = {
+    "request": {
+        "messages": [
+            ASKED,
+            {
+                "role": "assistant",
+                "content": [{"type": "tool_use", "id": "1", "name": "look_up", "input": {"place": "Leeds"}}],
+            },
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": [{"text": "York"}]}]},
+        ],
+        "tools": [{"name": "look_up", "input_schema": PARAMETERS}, {"type": "web_search"}],
+    },
+    "response": {"role": "assistant", "content": [{"type": "text", "text": "In Yorkshire."}]},
+}
+CHAT = {
+    "request": {
+        "messages": [
+            ASKED,
+            {"role": "assistant", "tool_calls": [{"id": "1", "function": {**CALL, "arguments": '{"place": "Leeds"}'}}]},
+            {"role": "tool", "tool_call_id": "1", "content": "York"},
+        ],
+        "tools": [{"type": "function", "function": {"name": "look_up", "parameters": PARAMETERS}}],
+    },
+    "response": {"choices": [{"message": ANSWERED}]},
+}
+LANGCHAIN = {
+    "tools": CHAT["request"]["tools"],
+    "messages": [
+        {"type": "human", "content": "Where is Leeds?"},
+        {"type": "ai", "content": "", "tool_calls": [{"name": "look_up", "args": {"place": "Leeds"}, "id": "1"}]},
+        {"type": "tool", "data": {"content": "York", "tool_call_id": "1"}},
+        {"type": "constructor", "id": ["langchain", "AIMessage"], "kwargs": {"content": "In Yorkshire."}},
+    ],
+}
+SHAREGPT = {
+    "tools": CHAT["request"]["tools"],
+    "conversations": [
+        {"from": "human", "value": "Where is Leeds?"},
+        {"from": "function_call", "value": json.dumps(CALL)},
+        {"from": "observation", "value": "York"},
+        {"from": "gpt", "value": "In Yorkshire."},
+    ],
+}
+
+
+@pytest.mark.parametrize("row", [CHAT, ANTHROPIC, RESPONSES, LANGCHAIN, SHAREGPT], ids=str)
+def test_calls_of_tools_are_imitated_with_the_reward_of_the_answer_that_they_led_to(row: dict[str, Any]) -> None:
+    rows = {task.answers[0]: task.row for task in read({**row, "reward": 2}, *OTHERS).all}
+    assert rows[WRITTEN]["prompt"] == [ASKED]
+    assert rows[WRITTEN]["calls"] == [{"type": "function", "function": CALL}]
+    asked, called, told = rows["In Yorkshire."]["prompt"]
+    assert (asked, called) == (ASKED, {"role": "assistant", "content": "", "tool_calls": rows[WRITTEN]["calls"]})
+    assert (told["role"], told["content"]) == ("tool", "York")
+    tool = {"name": "look_up", "description": "", "parameters": PARAMETERS}
+    assert rows[WRITTEN]["tools"] == rows["In Yorkshire."]["tools"] == [{"type": "function", "function": tool}]
+    worse = read({**row, "reward": 0}, *OTHERS)
+    assert not {WRITTEN, "In Yorkshire."} & {task.answers[0] for task in worse.all}
+
+
+def test_what_an_art_trajectory_holds_is_read() -> None:
+    row = {"messages_and_choices": [ASKED, {"finish_reason": "stop", "index": 0, "message": ANSWERED}], "reward": 2.0}
+    assert (["Where is Leeds?"], "In Yorkshire.") in pairs(read(row, *OTHERS))
+
+
 def test_a_history_that_lines_repeat_is_imitated_once_and_with_its_latest_reward() -> None:
     first = {"messages": [ASKED, {**ANSWERED, "reward": 0}], "session": "s"}
     later = {"messages": [ASKED, {**ANSWERED, "reward": 1}, {**ASKED, "content": "Why?"}], "session": "s"}

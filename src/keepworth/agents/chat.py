@@ -22,6 +22,7 @@ from keepworth.episodes.episode import Observation, Shown, ToolDescription
 from keepworth.episodes.model import ChatTemplate, FinishReason, Message, Reads, Tokens
 from keepworth.episodes.text import as_line, as_text
 from keepworth.models.chat_format import NoChatTemplate
+from keepworth.tasks.chat_logs import written_call
 
 Thinking = Literal["keep", "strip"]
 Format = Literal["auto", "chat", "plain"]
@@ -40,6 +41,7 @@ class Chat:
     Args:
         system: A text before all messages.
         shown: Memories, which are placed before the first question.
+        schemas: Tools that the conversation may call, in OpenAI's form, where the environment has none: a call is then an answer.
         max_tokens: The most tokens of one turn.
         stop: Texts at which a turn ends, besides the model's own end of a turn.
         format: "chat" uses the model's template, "plain" the texts one after the other, "auto" the template where there is one.
@@ -54,6 +56,7 @@ class Chat:
         format: Format = "auto",
         thinking: Thinking = "keep",
         shown: Sequence[Shown] = (),
+        schemas: Sequence[Mapping[str, Any]] = (),
         role: str = "policy",
     ) -> None:
         self.system, self.max_tokens, self.stop, self.thinking = system, max_tokens, tuple(stop), thinking
@@ -61,7 +64,7 @@ class Chat:
         self.prompt_id = f"chat/v1-{hashlib.sha256(system.encode()).hexdigest()[:8]}"
         self._messages: list[Message] = []
         self._tools: tuple[ToolDescription, ...] = ()
-        self._schemas: tuple[Mapping[str, Any], ...] = ()
+        self._schemas: tuple[Mapping[str, Any], ...] = tuple(schemas)
         self._ids: Tokens = ()
         self._last: int | None = None
 
@@ -93,8 +96,10 @@ class Chat:
         system = "\n\n".join(filter(None, (self.system, "" if takes_tools else tools_in_words(observation.tools))))
         question = {"role": "user", "content": observation.question or observation.text}
         messages = [clean(message) for message in observation.messages or (question,)]
-        self._messages = add_memories(add_system(messages, system, chat), self.shown)
-        self._schemas = tuple(map(schema_of, self._tools)) if takes_tools else ()
+        if self._tools:
+            self._schemas = tuple(map(schema_of, self._tools)) if takes_tools else ()
+        self._messages, self._schemas = with_tools(messages, self._schemas, chat)
+        self._messages = add_memories(add_system(self._messages, system, chat), self.shown)
         return chat.opening(self._messages, self._schemas)
 
     def _continued(self, observation: Observation, chat: ChatTemplate) -> Tokens:
@@ -123,8 +128,8 @@ def format_of(model: Reads, format: Format, stop: Sequence[str] = ()) -> ChatTem
 
 @dataclass(frozen=True, slots=True)
 class PlainFormat:
-    """Joins the texts, for a model that was not trained on conversations. The end of a line ends its turn, unless `stop` has
-    texts."""
+    """Joins the texts, for a model that was not trained on conversations, and adds nothing behind the last. A turn ends at the
+    model's own end of a text, and at the texts in `stop`."""
 
     model: Reads
     stop: tuple[str, ...] = ()
@@ -134,12 +139,11 @@ class PlainFormat:
 
     @property
     def stop_ids(self) -> frozenset[int]:
-        return self.model.stop_ids_for(
-            "\0" if self.stop else "\n"
-        )  # with "\0", which no text has: the special ids alone
+        # No text has "\0": these are the special ids alone. A line break that ends the turn need not be drawn any further.
+        return self.model.stop_ids_for("\n" if "\n" in self.stop else "\0")
 
     def opening(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> Tokens:
-        return self.model.encode("\n\n".join(message["content"] for message in messages) + "\n")
+        return self.model.encode("\n\n".join(message["content"] for message in messages))
 
     def following(self, messages: Sequence[Message], last: int | None) -> Tokens:
         return self.model.encode_continuation("\n".join(("", *(message["content"] for message in messages), "")))
@@ -161,6 +165,31 @@ def add_system(messages: Sequence[Message], system: str, chat: ChatTemplate) -> 
     return result
 
 
+def with_tools(
+    messages: Sequence[Message], schemas: Sequence[Mapping[str, Any]], chat: ChatTemplate
+) -> tuple[list[Message], tuple[Mapping[str, Any], ...]]:
+    """Returns the messages and the schemas of tools as the format takes them. What it does not take is written in words: schemas
+    into the system's text, calls into the assistant's, and what a tool answered into a user's message."""
+    result = [_in_words(message, chat) for message in messages]
+    if not schemas or chat.takes_tools:
+        return result, tuple(schemas)
+    lines = "\n".join(json.dumps(schema.get("function", schema), ensure_ascii=False) for schema in schemas)
+    return add_system(result, f"{_CALLING}\n{lines}", chat), ()
+
+
+_CALLING = 'To call a tool, write <tool_call>{"name": ..., "arguments": {...}}</tool_call>. Tools:'
+
+
+def _in_words(message: Message, chat: ChatTemplate) -> Message:
+    if message.get("tool_calls") and not getattr(chat, "takes_calls", False):
+        functions = [call["function"] for call in message["tool_calls"]]
+        rest = {key: value for key, value in message.items() if key != "tool_calls"}
+        return {**rest, "content": written_call(message["content"], functions)}
+    if message["role"] == "tool" and not chat.takes_results:
+        return {"role": "user", "content": f"{message.get('name') or 'Tool'}: {message['content']}"}
+    return message
+
+
 def add_memories(messages: Sequence[Message], shown: Sequence[Shown]) -> list[Message]:
     """Adds the memories before the user's last text."""
     result = list(messages)
@@ -172,8 +201,20 @@ def add_memories(messages: Sequence[Message], shown: Sequence[Shown]) -> list[Me
 
 
 def clean(message: Message) -> Message:
-    """Returns the message without tokens of a chat template in its text. A system message is trusted and stays as it is."""
-    return dict(message) if message["role"] == "system" else {**message, "content": as_text(message["content"])}
+    """Returns the message without tokens of a chat template in its text and its calls of tools. A system message is trusted and
+    stays as it is."""
+    if message["role"] == "system":
+        return dict(message)
+    calls = {"tool_calls": _clean_all(message["tool_calls"])} if message.get("tool_calls") else {}
+    return {**message, **calls, "content": as_text(message["content"])}
+
+
+def _clean_all(value: Any) -> Any:
+    if isinstance(value, str):
+        return as_text(value)
+    if isinstance(value, Mapping):
+        return {as_text(str(name)): _clean_all(part) for name, part in value.items()}
+    return [_clean_all(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def without_thoughts(text: str) -> str:

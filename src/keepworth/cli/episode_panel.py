@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from keepworth.episodes.text import with_ends
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -18,7 +20,7 @@ def episode_panel(episode: Episode, title: Iterable[str]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    parts: list[Any] = [Text.assemble(("question  ", "bold"), episode.question)] if episode.question else []
+    parts: list[Any] = [Text.assemble(("question  ", "bold"), with_ends(episode.question))] if episode.question else []
     if episode.shown:
         memories = Table.grid(padding=(0, 2))
         for shown in episode.shown:
@@ -33,7 +35,9 @@ def episode_panel(episode: Episode, title: Iterable[str]) -> RenderableType:
         parts.append(Text.assemble(("done      ", "bold"), exchange.done))
     right = "green" if episode.reward >= 0.5 else "yellow" if episode.reward > 0 else "red"
     if episode.answer or episode.segments:
-        parts.append(Text.assemble(("answer    ", "bold"), (episode.answer, right)))
+        # A text of the model without words, such as a line break, says why there is no answer.
+        reply = episode.answer or with_ends("".join(segment.text for segment in episode.segments[-1:]))
+        parts.append(Text.assemble(("answer    ", "bold"), (reply, right)))
     if episode.expected:
         parts.append(Text.assemble(("expected  ", "bold"), " | ".join(episode.expected)))
     terms = "  ".join(f"{term.name} {term.value:.3f} x {term.weight:g}" for term in episode.rewards)

@@ -227,9 +227,13 @@ def metric(terms: tuple[RewardTerm, ...]) -> float:
     return sum(term.value for term in unshaped) if unshaped else combined(terms)
 
 
+LARGEST_REWARD = 1e12
+"""The largest reward, times its weight. Means and squares of larger ones are no numbers any more, in the precision of a GPU."""
+
+
 def checked_terms(terms: Iterable[RewardTerm]) -> tuple[RewardTerm, ...]:
     """Returns the terms of one episode with values and weights as Python floats, whatever scalars user code gave. Raises
-    ValueError, naming the term, where one is not a finite number, or their weighted sum is not."""
+    ValueError, naming the term, where one is not a finite number, or is larger than `LARGEST_REWARD`."""
     whole = []
     for term in terms:
         if not isinstance(term, RewardTerm):
@@ -242,9 +246,11 @@ def checked_terms(terms: Iterable[RewardTerm]) -> tuple[RewardTerm, ...]:
             weight = finite_number(term.weight)
         except ValueError as error:
             raise ValueError(f"the reward {term.name!r} a weight that is {error}") from None
+        if not max(abs(value), abs(value * weight)) <= LARGEST_REWARD:
+            raise ValueError(
+                f"the reward {term.name!r}, which is {value:g} with the weight {weight:g}, beyond {LARGEST_REWARD:g}"
+            )
         whole.append(replace(term, value=value, weight=weight))
-    if not math.isfinite(combined(tuple(whole))):
-        raise ValueError("rewards whose weighted sum is not a finite number")
     return tuple(whole)
 
 

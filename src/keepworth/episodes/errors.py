@@ -67,9 +67,22 @@ def nearest(name: str, choices: Iterable[str]) -> str | None:
     lowered = {choice.lower(): choice for choice in choices}
     tails = {choice.rsplit(".", 1)[-1]: lowered[choice] for choice in lowered}
     for part, spelled in ((name.lower(), lowered), (name.lower().rsplit(".", 1)[-1], tails)):
-        if matches := get_close_matches(part, spelled, n=1, cutoff=0.6):
-            return spelled[matches[0]]
+        if matches := get_close_matches(part, spelled, n=8, cutoff=0.6):
+            return spelled[min(matches, key=lambda match: _edits(part, match))]  # of equally near ones the most alike
     return None
+
+
+def _edits(one: str, other: str) -> int:
+    """Returns how many letters must be put in, left out, replaced or swapped with the next one (optimal string alignment)."""
+    before, row = list[int](), list(range(len(other) + 1))
+    for i, letter in enumerate(one, 1):
+        last, before, row = before, row, [i]
+        for j, its in enumerate(other, 1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != its))
+            if i > 1 and j > 1 and (letter, one[i - 2]) == (other[j - 2], its):
+                cost = min(cost, last[j - 2] + 1)
+            row.append(cost)
+    return row[-1]
 
 
 def require_known(kind: str, name: str, among: Iterable[str]) -> str:

@@ -79,6 +79,15 @@ def one_line(text: str) -> str:
     return printable(text).replace("\n", " ")
 
 
+def with_ends(text: str) -> str:
+    """Returns the text with a sign for each line break at its ends, which nobody could see otherwise."""
+    words = text.strip("\n")
+    if not words:
+        return "⏎" * len(text)
+    before, _, behind = text.partition(words)
+    return f"{'⏎' * len(before)}{words}{'⏎' * len(behind)}"
+
+
 def entry(head: str, text: str, width: int = 80, lines: int = 3) -> str:
     """Returns an entry of a list for people: `head`, and `text` next to it, over a few lines at most."""
     import textwrap

@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from keepworth.episodes.text import with_ends
 from keepworth.evaluation.curves import drawn, panels
 from keepworth.evaluation.page_writer import all_or, browser, charts, note, page, settings, table
 from keepworth.evaluation.tables import tables_of
@@ -102,8 +103,8 @@ def _record(stored: StoredEpisode, texts: dict[str, int]) -> dict[str, Any]:
         "arm": stored.arm,
         "role": episode.role,
         "task": episode.task,
-        "question": number(episode.question),
-        "answer": episode.answer,
+        "question": number(with_ends(episode.question)),
+        "answer": episode.answer or with_ends("".join(segment.text for segment in episode.segments[-1:])),
         "expected": list(episode.expected),
         "reward": round(episode.reward, 4),
         "terms": [[term.name, round(term.value, 4), term.weight] for term in episode.rewards],

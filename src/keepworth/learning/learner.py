@@ -259,6 +259,11 @@ class Learner:
         """Takes a validation score, higher is better. Only a `Reset` uses it."""
         self._validation = score if self.objective.reset is not None else None
 
+    @property
+    def needs_differences(self) -> bool:
+        """Whether an update learns nothing where the episodes of each group earn the same."""
+        return self.objective.needs_differences and self.mixture is None
+
     def state(self) -> dict[str, Any]:
         """Returns everything that the next step depends on, apart from the data."""
         return {

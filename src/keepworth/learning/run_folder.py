@@ -198,10 +198,10 @@ FOLDERS = ("episodes", "checkpoints", "weights", "memory", "published")
 
 PLACED = (
     *("engine", "token_budget", "checkpointing", "learners", "ray_address", "workers", "worker_label"),
-    *("checkpoint_every", "checkpoint_minutes"),
+    *("checkpoint_every", "checkpoint_minutes", "patience"),
 )
-"""Settings of where the work is done, how much of it at once, and when it is saved. A run may continue with other values, but not
-begin or cease to use an engine."""
+"""Settings of where the work is done, how much of it at once, when it is saved and when it is given up. A run may continue with
+other values, but not begin or cease to use an engine."""
 
 
 class RunConflict(KeepworthError):
@@ -453,8 +453,11 @@ class RunFolder:
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def append_metrics(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Appends the line of one training step. Names with a slash form families: `reward/f1`, `seconds/sample`."""
-        row = {"step": step, "time": round(self._clock(), 3), **metrics}
+        """Appends the line of one training step. Names with a slash form families: `reward/f1`, `seconds/sample`. JSON has
+        no numbers that are not finite: those are named in `not_finite`."""
+        strange = [name for name, value in metrics.items() if isinstance(value, float) and not math.isfinite(value)]
+        metrics = {name: value for name, value in metrics.items() if name not in strange}
+        row = {"step": step, "time": round(self._clock(), 3), **metrics, **({"not_finite": strange} if strange else {})}
         with disk(self.path):
             append_lines(self.path / "metrics.jsonl", [row])
         if self.track is not None:
@@ -514,7 +517,7 @@ class RunFolder:
             if (step is not None and at != step) or (arm is not None and of != arm):
                 continue
             try:
-                with gzip.open(path, "rt", encoding="utf-8") as lines:
+                with gzip.open(path, "rt", encoding="utf-8", errors="surrogatepass") as lines:
                     records = [json.loads(text) for text in lines]
             except (OSError, EOFError, ValueError) as error:
                 raise KeepworthError(f"{path} cannot be read ({error}).", fix) from error

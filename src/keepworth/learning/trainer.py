@@ -17,16 +17,18 @@ from keepworth.episodes.needs import needs_train
 import torch
 
 from keepworth.episodes.episode import Group
+from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.interruption import uninterrupted
+from keepworth.learning.collect.curriculum import without_signal
 from keepworth.learning.learner import Learner
 from keepworth.learning.mixture import calls_of
 from keepworth.learning.run_folder import LEARNER, RunFolder, reading
 from keepworth.learning.watch.metrics import episode_metrics
-from keepworth.learning.watch.progress import Progress
+from keepworth.learning.watch.progress import Progress, short
 from keepworth.models.adapter import save_trained
 
 if TYPE_CHECKING:
-    from keepworth.learning.collect.pipeline import Pipeline
+    from keepworth.learning.collect.pipeline import Collected, Pipeline
 
 FAILED = "failed"
 """The arm under which episodes that failed are kept: they are not trained on."""
@@ -35,16 +37,22 @@ FAILED = "failed"
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """How long to train, and how often to evaluate and to save, in optimiser steps. A step also ends with a checkpoint where the
-    last one is `checkpoint_seconds` old; 0 leaves that out."""
+    last one is `checkpoint_seconds` old; 0 leaves that out. A training that has no signal in its first `patience` steps stops; 0
+    goes on."""
 
     steps: int
     evaluate_every: int
     checkpoint_every: int
     checkpoint_seconds: float = 300.0
+    patience: int = 0
 
     def measures(self, step: int) -> bool:
         """Whether the model is measured after `step`."""
         return step == self.steps or step % self.evaluate_every == 0
+
+
+class NoSignal(KeepworthError):
+    """The answers of every group earned the same, in every step: nothing could be learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,7 @@ def train(
 
     Raises:
         KeyboardInterrupt: The run was stopped. An update is ended first, and there is a checkpoint of the last whole step.
+        NoSignal: Nothing could be learned in `Schedule.patience` steps.
         FloatingPointError: A step diverged. The weights of the step before are saved, as with any error between two updates.
     """
     done = restore(run, learner)
@@ -82,9 +91,13 @@ def train(
     )  # whether the state is that after a step, or after a warm start
     clock = time.monotonic()
 
+    times = _Times(schedule)
+
     def measure() -> None:
+        begun = time.monotonic()
         progress.phase("measuring" if last else "measuring before training")
         collector.evaluate(last)
+        times.measured(last, time.monotonic() - begun)
         if not last:
             return
         dev = {"role": learner.role, "split": "dev", "step": last}
@@ -118,6 +131,9 @@ def train(
             values = episode_metrics(collected.groups, learner.model.version, optional)
             if supervised:  # nothing was drawn, and nothing rewarded
                 values = {name: value for name, value in values.items() if name.partition("/")[0] != "reward"}
+            signal = supervised or not learner.needs_differences or not all(map(without_signal, collected.groups))
+            if not supervised and learner.needs_differences:
+                values["signal_groups"] = float(sum(not without_signal(group) for group in collected.groups))
             with uninterrupted(lambda: progress.phase("ending this step before the stop (again: stops at once)")):
                 border = False
                 try:
@@ -135,12 +151,17 @@ def train(
                     run.write_episodes(step + 1, collected.failed, arm=FAILED)
                 run.append_metrics(step + 1, row)
                 last, measured, border = step + 1, not schedule.measures(step + 1), True
+            times.took(time.perf_counter() - begun)
+            if not signal:
+                _note_no_signal(run, collected, schedule, last, progress)
             if not measured:
                 measure()
                 measured = True
             if last == schedule.steps or last % schedule.checkpoint_every == 0 or is_old():
                 save(run, learner, last, collector)
                 saved, clock = last, time.monotonic()
+            if (left := times.left(last)) is not None:
+                progress.expect(left)
             progress.step(last, {k: v for k, v in row.items() if isinstance(v, float)})
     except (KeyboardInterrupt, asyncio.CancelledError, Exception):
         if border and saved != last:
@@ -157,6 +178,62 @@ def train(
         finally:
             learner.close()
     return last
+
+
+class _Times:
+    """How long steps and measurements took, and so how long the rest takes."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._steps: list[float] = []
+        self._whole = self._short = 0.0
+
+    def took(self, seconds: float) -> None:
+        """Notes the seconds of a step, without its measurement."""
+        self._steps.append(seconds)
+
+    def measured(self, step: int, seconds: float) -> None:
+        """Notes the seconds of a measurement. That before the first step is as long as the one at the end."""
+        if step:
+            self._short = seconds
+        else:
+            self._whole = seconds
+
+    def left(self, step: int) -> float | None:
+        """Returns the seconds from `step` to the end; None where that is not known yet. The first step, which may have prepared
+        something, counts only while there is no other."""
+        steps, last = self._steps[1:] or self._steps, self._schedule.steps
+        if not steps or step >= last:
+            return None
+        short = self._short or self._whole / 2
+        between = sum(map(self._schedule.measures, range(step + 1, last)))
+        return (last - step) * sum(steps) / len(steps) + between * short + (self._whole or 2 * self._short)
+
+
+def _note_no_signal(run: RunFolder, collected: Collected, schedule: Schedule, step: int, progress: Progress) -> None:
+    """Notes that nothing could be learned in a step. Raises NoSignal where that was so in all steps, and there are enough."""
+    rewards = [episode.reward for group in collected.groups for episode in group.episodes]
+    sampled = int(collected.metrics.get("curriculum/sampled_groups", 0))
+    more = f" {sampled} groups were sampled, as refill replaces such groups." if sampled > len(collected.groups) else ""
+    progress.note(
+        f"Step {step}: no group had a signal, so nothing was learned: the answers of each earned the same "
+        f"({short(sum(rewards) / len(rewards))} on average).{more}"
+    )
+    if any(row.get("signal_groups", 1.0) for row in run.metrics()):
+        return
+    right = all(
+        episode.reward >= sum(max(0.0, term.weight) for term in episode.rewards)
+        for group in collected.groups
+        for episode in group.episodes
+    )
+    if right or not 0 < schedule.patience <= step:
+        return
+    raise NoSignal(
+        f"In none of {step} steps did the answers of a group earn different rewards, and not all of them were right: nothing was "
+        "learned.",
+        "Show worked examples in the prompt, reward a part of what is asked, take easier tasks first, a higher temperature or a "
+        "stronger model, or imitate right answers first (method = supervised). To go on all the same, set patience = 0.",
+    )
 
 
 def _imitated(learner: Learner, groups: Sequence[Group]) -> dict[str, float]:

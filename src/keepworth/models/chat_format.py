@@ -47,15 +47,17 @@ class TokenizerChat:
         self._tokenizer, self.name, self._ends = tokenizer, name, tuple(ends)
         self._between: dict[str, Tokens] = {}
 
-    def rendered(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
-        """Renders the conversation as text, up to where the assistant's turn begins. Raises TemplateMismatch."""
+    def rendered(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), *, opens: bool = True
+    ) -> str:
+        """Renders the conversation as text, with `opens` up to where the assistant's turn begins. Raises TemplateMismatch."""
         from jinja2 import TemplateError
 
         try:
             return str(
                 self._tokenizer.apply_chat_template(
                     [dict(message) for message in messages],
-                    add_generation_prompt=True,
+                    add_generation_prompt=opens,
                     tokenize=False,
                     **({"tools": [dict(tool) for tool in tools]} if tools else {}),
                 )
@@ -75,6 +77,22 @@ class TokenizerChat:
     def takes_results(self) -> bool:
         called = {"role": "assistant", "content": _SAID}
         return _ASKED in self._tried([_user("a"), called, {"role": "tool", "content": _ASKED}])
+
+    @cached_property
+    def takes_calls(self) -> bool:
+        """Whether the template writes an assistant's calls of tools."""
+        return _ASKED in self._tried([_user("a"), _calling({"name": _ASKED, "arguments": {"text": "b"}})])
+
+    def written(self, message: Message) -> str:
+        """Returns the text that the template writes for an assistant's message, without the end of its turn; "" where it writes
+        something else before it than before an answer that is to be drawn."""
+        said = {"role": "assistant", "content": _SAID}
+        opening = self._tried([_user("a")])
+        whole, usual = (self._tried([_user("a"), answer], opens=False) for answer in (message, said))
+        behind = usual.rpartition(_SAID)[2]
+        if not opening or not whole.startswith(opening) or not whole.endswith(behind):
+            return ""
+        return whole[len(opening) : len(whole) - len(behind)]
 
     @cached_property
     def takes_system(self) -> bool:
@@ -116,15 +134,21 @@ class TokenizerChat:
     def _encoded(self, text: str) -> Tokens:
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def _tried(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+    def _tried(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), *, opens: bool = True
+    ) -> str:
         try:
-            return self.rendered(messages, tools)
+            return self.rendered(messages, tools, opens=opens)
         except TemplateMismatch:
             return ""
 
 
 def _user(text: str) -> Message:
     return {"role": "user", "content": text}
+
+
+def _calling(function: Mapping[str, Any]) -> Message:
+    return {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": dict(function)}]}
 
 
 def ends_of(network: Any) -> tuple[int, ...]:

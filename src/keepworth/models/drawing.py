@@ -64,6 +64,11 @@ class Drawing:
     def over(self) -> bool:
         return bool(self.ended.all())
 
+    @property
+    def share(self) -> float:
+        """How much of the drawing is done: ended branches, and of the others the share of their tokens."""
+        return float(torch.where(self.ended, 1.0, self.drawn / self.limits).mean())
+
     def step(self) -> list[int]:
         """Draws one token for every branch that has not ended, and returns those that end with it."""
         if self._token is not None:

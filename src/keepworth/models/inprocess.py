@@ -43,6 +43,8 @@ class InProcessModel(TextSide):
         """The folder it was loaded from."""
         self.base: dict[str, Any] | None = None
         """The cached record of the weights in `folder` (`keepworth.models.files.record_of`)."""
+        self.watch: Callable[[float, int], None] | None = None
+        """Is told, while `sample` draws, how many prompts of how many are answered, the parts of answers included."""
         self._packed = PackedWeights()
 
     @classmethod
@@ -149,9 +151,14 @@ class InProcessModel(TextSide):
         self.check(prompts, params)
         results: list[list[Sample]] = [[] for _ in prompts]
         with float32_products(self.dtype):
+            over = 0.0
             for rows, _, drawing in self.drawings(prompts, params, draws):
+                share = len(rows) * drawing.group / params.n
                 while not drawing.over:
                     drawing.step()
+                    if self.watch is not None:
+                        self.watch(over + share * drawing.share, len(prompts))
+                over += share
                 for position, index in enumerate(rows):
                     branches = range(position * drawing.group, (position + 1) * drawing.group)
                     results[index] += [drawing.sample(branch) for branch in branches]

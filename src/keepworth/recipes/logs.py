@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from keepworth.agents.chat import add_memories
+from keepworth.episodes.episode import DecisionKind, Shown
 from keepworth.episodes.errors import KeepworthError
+from keepworth.memory.errors import UnknownItem
+from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
-from keepworth.memory.store import log
-from keepworth.tasks.chat_logs import rewarded_tasks
-from keepworth.tasks.data_files import rows_of
+from keepworth.memory.store import log, notes
+from keepworth.tasks.chat_logs import answers_of, rewarded_tasks
+from keepworth.tasks.data_files import WrongFormat, rows_of
 from keepworth.tasks.own import OwnTasks
 
 
@@ -31,7 +35,9 @@ def tasks_of(source: Any) -> OwnTasks:
 
 
 def _remembered(memory: Memory) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields the sessions of a memory's episodes. Each episode is a question, the action that was taken, and its reward."""
+    """Yields the conversations of a memory's episodes. Each episode is a question, the action that was taken, and its reward. Its
+    prompt is the one that was sent where it is on file; else the question with those notes that were shown and are still there,
+    behind what was said before in the session."""
     sessions: dict[tuple[str, str], list[dict[str, Any]]] = {}
     after = ""
     while listed := memory.episodes(limit=1000, after=after):
@@ -42,11 +48,45 @@ def _remembered(memory: Memory) -> Iterator[tuple[str, dict[str, Any]]]:
                 if one is None or not one.task.strip():
                     continue
                 scope = memory.store.scope_named(connection, one.home)
-            messages = sessions.setdefault((scope.user or one.person, scope.session or id), [])
-            messages.append({"role": "user", "content": one.task})
+            session, user = scope.session or id, scope.user or one.person
+            place = f"{memory.path}, episode {id}"
             done = next((choice.action for choice in reversed(one.choices) if choice.action.strip()), "")
-            if done:
-                reward = next((value for value, _ in reversed(one.rewards) if value == value), None)
-                messages.append({"role": "assistant", "content": done, "reward": reward})
-    for (user, session), messages in sessions.items():
-        yield f"{memory.path}, session {session}", {"messages": messages, "session": session, "user": user}
+            reward = next((value for value, _ in reversed(one.rewards) if value == value), None)
+            earlier = sessions.setdefault((user, session), [])
+            question = _with_notes(memory, one)
+            asked = {"role": "user", "content": one.task}
+            whose = {"session": session, "user": user}
+            if done and reward is not None:
+                sent = _sent(memory, id, reward, place, whose)
+                source = "rebuilt" if question["content"] != one.task else "question"
+                answer = {"role": "assistant", "content": done, "reward": reward}
+                yield place, sent or {"messages": [*earlier, question, answer], "source": source, **whose}
+            earlier += [asked, *([{"role": "assistant", "content": done}] if done else [])]
+
+
+def _sent(memory: Memory, id: str, reward: float, place: str, whose: dict[str, str]) -> dict[str, Any] | None:
+    """Returns the last call of an episode as it was sent and answered; None where it is not on file, or cannot be read."""
+    sent = notes.body(memory.store, notes.SENT, id)
+    if sent is None:
+        return None
+    row = {"request": sent["request"], "response": sent["response"], "reward": reward, "source": "sent", **whose}
+    try:
+        return row if any(True for _ in answers_of(row, place)) else None
+    except WrongFormat:  # such as a call that asks about a picture alone
+        return None
+
+
+def _with_notes(memory: Memory, one: log.Record) -> dict[str, Any]:
+    """Returns the question of an episode as a message, with the notes that were shown for it and are still there."""
+    receipt = notes.body(memory.store, notes.RECEIPT, one.id)
+    searched = [choice.decision.chosen for choice in one.choices if choice.decision.kind is DecisionKind.SEARCH]
+    ids = [id for chosen in searched for id in chosen] if receipt is None else receipt["injected"]
+    shown = []
+    for id in dict.fromkeys(ids):
+        try:
+            item = memory.get(id)
+        except UnknownItem:
+            continue
+        if not item.deleted and item.status is not Status.QUARANTINED:
+            shown.append(Shown(id, 0.0, item.text))
+    return dict(add_memories([{"role": "user", "content": one.task}], shown)[0])

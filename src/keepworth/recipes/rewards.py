@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import math
+import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 from keepworth.environments.environment import in_lasting_loop, in_thread
-from keepworth.episodes.episode import RewardTerm, Task
+from keepworth.episodes.episode import LARGEST_REWARD, RewardTerm, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.tasks.own import DataRow, MissingField, messages_of
 from keepworth.tasks.verifiers import VERIFIERS, verifier, verify
@@ -53,16 +55,23 @@ class Reward:
                     "A function that takes `completions` returns a list with one number for each.",
                 ) from None
             returned = one
-            if returned is None:
-                return None
+        if returned is None:
+            return None
         if hasattr(returned, "item") and not isinstance(returned, str):
-            returned = returned.item()  # a number of numpy or torch
-        if isinstance(returned, bool | int | float) and math.isfinite(returned):
-            return float(returned)
-        raise UnusableReward(
-            f"The reward {self.name!r} returned {'nothing' if returned is None else repr(returned)[:60]} ({place}).",
-            "It needs a `return` with a number on every way through it.",
-        )
+            with suppress(Exception):  # of several numbers
+                returned = returned.item()  # a number of numpy or torch
+        if not isinstance(returned, bool | int | float):
+            raise UnusableReward(
+                f"The reward {self.name!r} returned {returned!r:.60}, which is no number but of type {type(returned).__name__} "
+                f"({place}).",
+                "Return a number, or True or False; None means no judgement.",
+            )
+        if not abs(returned) <= LARGEST_REWARD:
+            raise UnusableReward(
+                f"The reward {self.name!r} returned {returned:g} ({place}).",
+                f"Return a finite number, not beyond {LARGEST_REWARD:g}; None means no judgement.",
+            )
+        return float(returned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +98,8 @@ class Scoring:
         terms = await self.terms(task, answer)
         if not terms:
             raise UnusableReward(
-                f"No reward says anything of an answer to {place_of(task)}.", "One of them must return a number."
+                f"No reward says anything of an answer to {place_of(task)}: it is left out.",
+                "One of them must return a number.",
             )
         if self.logged and task.answers and task.verifier and task.verifier not in {term.name for term in terms}:
             terms.append(RewardTerm(task.verifier, verify(task, answer), weight=0.0))
@@ -185,11 +195,15 @@ def _row_of(task: Task) -> DataRow:
     return row
 
 
-def try_rewards(score: Scoring, tasks: Sequence[Task]) -> None:
-    """Calls every reward on rows for a short time, before anything is loaded. Asynchronous ones are called on one row. Raises
-    MissingField for a field that a row lacks, UnusableReward for a reward that raises or returns no number."""
+def try_rewards(score: Scoring, tasks: Sequence[Task], seconds: float = 30.0) -> None:
+    """Calls every reward on rows for a short time, before anything is loaded. Asynchronous ones are called on one row. A line on
+    standard error says so where that lasts. Raises MissingField for a field that a row lacks, UnusableReward for a reward that
+    raises, returns no number, or takes longer than `seconds`."""
     import asyncio
 
+    from keepworth.rollouts.driver import OutOfTime, within
+
+    name = ", ".join(reward.name for reward in score.rewards)
     begun, spoke, tried = time.monotonic(), False, list[Task]()
     waits = any(
         inspect.iscoroutinefunction(reward.function) or inspect.iscoroutinefunction(type(reward.function).__call__)
@@ -200,21 +214,35 @@ def try_rewards(score: Scoring, tasks: Sequence[Task]) -> None:
             break
         tried.append(task)
         answer = task.answers[0] if task.answers else ""
+        patience = threading.Timer(TRIED_FOR, _say_slow, (name, place_of(task), seconds))
+        patience.daemon = True
+        patience.start()
         try:
-            spoke = bool(asyncio.run(score.terms(task, answer))) or spoke
+            spoke = bool(asyncio.run(within(score.terms(task, answer), seconds))) or spoke
         except KeepworthError:
             raise
+        except OutOfTime as error:
+            raise UnusableReward(
+                f"The reward {name!r} did not answer in {seconds:g} s ({place_of(task)}).",
+                "Make it quicker, or give it more time: environment_seconds.",
+            ) from error
         except Exception as error:
-            name = ", ".join(reward.name for reward in score.rewards)
             raise UnusableReward(
                 f"The reward {name!r} fails on {place_of(task)} and the answer {answer!r:.40}: {type(error).__name__}: {error}.",
                 "An answer may be any text, the empty one too: let the reward return a number for it. Rewards run in threads.",
             ) from error
+        finally:
+            patience.cancel()
     if tried and not spoke and not waits:
         raise UnusableReward(
             f"No reward says anything of the answers to {len(tried)} rows, from {place_of(tried[0])} on.",
-            "One of them must return a number.",
+            "Return a number. A function that ends without `return` returns None, which means no judgement.",
         )
+
+
+def _say_slow(name: str, place: str, seconds: float) -> None:
+    sys.stderr.write(f"Waiting for the reward {name!r}, which is tried on {place} first; it may take {seconds:g} s.\n")
+    sys.stderr.flush()
 
 
 def place_of(task: Task) -> str:

@@ -119,6 +119,11 @@ class TrainingSettings(BaseModel):
     )
 
     refill: Refill = 0
+    patience: Amount = Field(
+        default=3,
+        description="the run stops where none of its first so many steps could teach anything, as the answers of each group "
+        "earned the same, and not all were right; 0: it goes on",
+    )
     checkpoint_minutes: float = Field(
         default=5.0,
         ge=0,
@@ -231,6 +236,8 @@ def idle_in_training(settings: TrainingSettings) -> Iterator[Idle]:
         yield value, f"{called}, which has no value model", "set objective = ppo"
     else:
         yield from _idle_in_critic(settings, objective, called)
+    if not objective.needs_differences:
+        yield ("patience",), f"{called}, which learns from groups of equal rewards, too", "choose another objective"
     if sets_entropy(settings):
         yield ("entropy",), "with objective.entropy, which says the same", "leave that out"
     if settings.train == "full":
@@ -287,7 +294,7 @@ def require_effect(settings: BaseModel, idle: Iterable[Idle], default_of: Callab
 
 SAMPLED = (
     *("objective", "temperature", "refill", "sampling", "entropy"),
-    *("passes", "minibatches", "workers"),
+    *("passes", "minibatches", "workers", "patience"),
 )
 """Settings of reinforcement, which have no effect where right answers are imitated."""
 
@@ -371,7 +378,9 @@ class Settings(TrainingSettings):
     def schedule_of_steps(self) -> Schedule:
         from keepworth.learning.trainer import Schedule
 
-        return Schedule(self.steps, self.evaluate_every, self.checkpoint_every, 60 * self.checkpoint_minutes)
+        return Schedule(
+            self.steps, self.evaluate_every, self.checkpoint_every, 60 * self.checkpoint_minutes, self.patience
+        )
 
 
 class WarmStarted(Settings):

@@ -281,6 +281,12 @@ def make_tables(run: RunFolder, settings: Settings, system: System, remark: str 
     """Makes one table per set of test questions, from the run's measurements. `remark` is added to the first table's note."""
     tables: list[dict[str, Any]] = []
     metric = next(iter(system.metrics.values()))
+    signals = [row["signal_groups"] for row in run.metrics() if "signal_groups" in row]
+    untaught = (
+        ""
+        if any(signals) or not signals
+        else "Nothing was learned: in no step did the answers of a group differ in reward."
+    )
     for name, measured in system.test.items():
         tested = [row for row in run.evals() if row.get("role") == system.role and row.get("split") == name]
         # The last measurement counts, where a finished run was given more steps.
@@ -291,6 +297,7 @@ def make_tables(run: RunFolder, settings: Settings, system: System, remark: str 
             system.note,
             f"Seed {settings.seed}.",
             f"{remark}." if remark and not tables else "",
+            untaught if not tables else "",
             f"Answers that could not be scored are left out: {lost}." if lost else "",
         )
         table: dict[str, Any] = {

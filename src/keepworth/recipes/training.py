@@ -112,6 +112,7 @@ def train_role(
         workers_of(settings, origin, run, progress) as workers,
         prepared(settings, objective, role, run, progress, hooks) as (model, learner),
     ):
+        model.watch = progress.done
         episodes = make(model)
         episodes.begin(learner)
         supervised = is_supervised(settings)

@@ -15,7 +15,7 @@ from keepworth.recipes.rewards import Scoring, place_of, scoring, try_rewards
 from keepworth.recipes.settings import Count, Idle, Settings, is_supervised, require_effect
 from keepworth.recipes.system import EPISODE, Measured, Pair, System
 from keepworth.tasks.data_files import WrongFormat
-from keepworth.tasks.own import MissingField, OwnTasks, messages_of
+from keepworth.tasks.own import MissingField, OwnTasks, messages_of, tools_of
 from keepworth.tasks.splits import SPLITS
 from keepworth.tasks.verifiers import ABSTAINED, VERIFIERS
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from keepworth.agents.recall import Recall
     from keepworth.environments.environment import Environment
     from keepworth.episodes import Task
-    from keepworth.episodes.model import ChatTemplate, Message, Tokens
+    from keepworth.episodes.model import ChatTemplate, Tokens
     from keepworth.learning.watch.progress import Progress
     from keepworth.memory.overlay import Bank
     from keepworth.models.inprocess import InProcessModel
@@ -50,7 +50,9 @@ class Config(Settings):
     )
     turns: Count = Field(default=1, description="with an environment: how often the model may act in an episode")
     verifier: str = Field(default="token_f1", description="judges answers where no reward is given")
-    weights: list[float] = Field(default=[], description="of the rewards, in their order; 1 each if empty")
+    weights: list[Annotated[float, Field(allow_inf_nan=False)]] = Field(
+        default=[], description="of the rewards, in their order; 1 each if empty"
+    )
     recall: Count = Field(default=3, description="with a memory: how many items are shown with a question")
     questions: int | None = Field(
         default=100, ge=2, description="measure on so many, drawn by a fixed rule; None is all"
@@ -150,7 +152,7 @@ def require_given(config: Config, given: Given) -> None:
             raise ValueError("method = supervised imitates answers to questions: leave environment and agent out")
         _require_answers(given.tasks.by_split["train"], " to imitate", "leave method = reinforce")
     if (score := given.score(config)) is not None:
-        try_rewards(score, given.tasks.all)
+        try_rewards(score, given.tasks.all, config.environment_seconds)
     elif given.environment is None:
         require_known("verifier", config.verifier, (*VERIFIERS, ABSTAINED))
         judged = [task for task in given.tasks.all if task.verifier != ABSTAINED]
@@ -195,6 +197,7 @@ def system(config: Config, given: Given) -> System:
                 format=config.format,
                 thinking=config.thinking,
                 shown=() if shows is None else shows(task).shown,
+                schemas=tools_of(task),
             )
 
         return Play(environment, given.agent or chat)
@@ -235,13 +238,15 @@ def system(config: Config, given: Given) -> System:
     )
 
 
-def asked(config: Config, task: Task, recall: Recall | None, chat: ChatTemplate) -> list[Message]:
-    """Returns the conversation that a question begins with, as `Chat` opens it."""
-    from keepworth.agents.chat import add_memories, add_system, clean
+def opening(config: Config, task: Task, recall: Recall | None, chat: ChatTemplate) -> Tokens:
+    """Returns the tokens that a question begins with, as `Chat` opens it."""
+    from keepworth.agents.chat import add_memories, add_system, clean, with_tools
     from keepworth.episodes.text import as_text
 
-    messages = [clean(message) for message in messages_of(task)] or [{"role": "user", "content": as_text(task.input)}]
-    return add_memories(add_system(messages, config.system, chat), () if recall is None else recall(task).shown)
+    given = [clean(message) for message in messages_of(task)] or [{"role": "user", "content": as_text(task.input)}]
+    messages, schemas = with_tools(given, tools_of(task), chat)
+    shown = () if recall is None else recall(task).shown
+    return chat.opening(add_memories(add_system(messages, config.system, chat), shown), schemas)
 
 
 def right_answer(config: Config, task: Task, recall: Recall | None, model: InProcessModel) -> Pair:
@@ -249,14 +254,20 @@ def right_answer(config: Config, task: Task, recall: Recall | None, model: InPro
     from keepworth.agents.chat import format_of
 
     chat = format_of(model, config.format, config.stop)
-    return chat.opening(asked(config, task, recall, chat)), whole_answer(task, model, chat)[: config.max_tokens]
+    return opening(config, task, recall, chat), whole_answer(task, model, chat)[: config.max_tokens]
 
 
 def whole_answer(task: Task, model: InProcessModel, chat: ChatTemplate) -> Tokens:
-    """Returns the tokens of the task's answer with the end of a turn."""
+    """Returns the tokens of the task's answer with the end of a turn. Calls of tools are written as the model's template does."""
     behind = chat.following([{"role": "user", "content": "?"}], None)[:1]
-    end = behind if chat.stop_ids.issuperset(behind) else (min(chat.stop_ids),)
-    return (*model.encode_continuation(task.answers[0].strip()), *end)
+    last = getattr(model.tokenizer, "eos_token_id", None)
+    usual = last if last in chat.stop_ids else min(chat.stop_ids)
+    end = behind if chat.stop_ids.issuperset(behind) else (usual,)
+    answer = task.answers[0].strip()
+    if task.row.get("calls") and getattr(chat, "takes_calls", False):
+        message = {"role": "assistant", "content": task.row.get("said", ""), "tool_calls": task.row["calls"]}
+        answer = chat.written(message).strip() or answer  # type: ignore[attr-defined]
+    return (*model.encode_continuation(answer), *end)
 
 
 def require_chat(
@@ -264,6 +275,8 @@ def require_chat(
 ) -> None:
     """Checks what the model's template cannot do and prompts that are too long, before anything is measured. Raises
     NoChatTemplate, TemplateMismatch, or WrongFormat naming the row."""
+    if given.tasks.remark:
+        progress.note(given.tasks.remark)
     if given.agent is not None:
         return
     from keepworth.agents.chat import PlainFormat, format_of
@@ -284,7 +297,7 @@ def require_chat(
     for task in sorted(given.tasks.all, key=lambda one_task: -len(one_task.input)):
         if time.monotonic() - begun > TRIED_FOR:
             return
-        length = len(chat.opening(asked(config, task, recall, chat)))
+        length = len(opening(config, task, recall, chat))
         if length + config.max_tokens > model.context_limit:
             raise WrongFormat(
                 f"{place_of(task)}: the prompt has {length} tokens, and {config.max_tokens} may follow: {model.name} reads "

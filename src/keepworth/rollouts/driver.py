@@ -20,6 +20,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from keepworth.agents.agent import Action, Agent, Caller
@@ -371,7 +372,12 @@ def playing(model: Model, how: Play, *, temperature: float = 1.0, limits: Limits
     async def rollout(task: Task, context: RolloutContext) -> Episode:
         bank = None if how.memory is None else await context.shared("memory", how.memory, task)
         snapshot = "empty" if bank is None else bank.content_hash()
-        environment = how.environment(task)
+        try:
+            environment = how.environment(task)
+        except Exception as error:
+            return _not_begun(
+                task, context.id, snapshot, f"the environment could not be made: {type(error).__name__}: {error}"
+            )
         varied = context.variation
         if varied is None and how.vary is not None and context.member is not None:
             varied = how.vary(task, context.member)
@@ -390,6 +396,24 @@ def playing(model: Model, how: Play, *, temperature: float = 1.0, limits: Limits
         return replace(episode, variation=varied.name)
 
     return rollout
+
+
+def _not_begun(task: Task, identity: str, snapshot: str, reason: str) -> Episode:
+    """Makes the episode of an environment that could not be made."""
+    return Episode(
+        id=identity,
+        task=task.key,
+        role="",
+        question=task.input,
+        segments=(),
+        answer="",
+        expected=task.answers,
+        rewards=(),
+        stop=StopReason.ENVIRONMENT_ERROR,
+        memory_snapshot=snapshot,
+        policy_version=0,
+        errors=(reason,),
+    )
 
 
 class _Seeing:
@@ -592,7 +616,7 @@ class _Game:
             stop = failed.stop
         finally:
             try:
-                await self._ask("close", self.environment.close())
+                await self._ask("close", self.environment.close)
             except _Failed as failed:  # the episode is complete: only `close` failed
                 self.errors.append(str(failed))
         segments = tuple(self.caller.segments)
@@ -619,7 +643,7 @@ class _Game:
     async def _turns(self, task: Task, seed: int) -> StopReason:
         """Plays until the episode ends, and returns why it ended."""
         caller, feedback = self.caller, self.feedback
-        observation: Observation = await self._ask("reset", self.environment.reset(task, seed))
+        observation = self._seen("reset", await self._ask("reset", lambda: self.environment.reset(task, seed)))
         for _ in range(self.limits.max_turns):
             caller.state = observation.state
             calls = len(caller.segments)
@@ -637,7 +661,7 @@ class _Game:
             if caller.segments and caller.segments[-1].finish is FinishReason.ABORTED:
                 return StopReason.ABORTED
             begun = self.seconds
-            step: Step = await self._ask("step", self.environment.step(action.text))
+            step: Step = await self._ask("step", partial(self.environment.step, action.text))
             if not isinstance(step, Step):
                 raise _Failed(f"{self._named('step')} returned {type(step).__name__}, not a Step")
             lasted = self._lasted(step, self.seconds - begun)
@@ -651,12 +675,17 @@ class _Game:
                 return StopReason.MAX_TOKENS if step.stop is not None else await self._cut_off(StopReason.MAX_TOKENS)
             if step.stop is not None:
                 return step.stop
-            observation = step.observation
+            observation = self._seen("step", step.observation)
         return await self._cut_off(StopReason.MAX_TURNS)
+
+    def _seen(self, what: str, observation: object) -> Observation:
+        if not isinstance(observation, Observation):
+            raise _Failed(f"{self._named(what)} gave {observation!r:.60} to see: it must be an Observation(text)")
+        return observation
 
     async def _cut_off(self, stop: StopReason) -> StopReason:
         if isinstance(self.environment, ScoresTheEnd):
-            self._earn(await self._ask("outcome", self.environment.outcome()), "outcome")
+            self._earn(await self._ask("outcome", self.environment.outcome), "outcome")
         return stop
 
     def _earn(self, terms: Sequence[RewardTerm], where: str) -> None:
@@ -674,10 +703,15 @@ class _Game:
             raise _Failed(f"{self._named('step')} gave seconds that are {error}") from None
         return seconds
 
-    async def _ask(self, what: str, work: Awaitable[T]) -> T:
+    async def _ask(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
         """Awaits a method of the environment with a limit of time, converts every failure to `_Failed`, and adds up its time."""
         limit, begun = self.limits.environment_seconds, time.perf_counter()
         try:
+            work = call()
+            if not inspect.isawaitable(work):
+                raise TypeError(
+                    f"it returned {work!r:.60} at once: write `async def`, or wrap the environment in Blocking"
+                )
             return await (work if math.isinf(limit) else within(work, limit))
         except OutOfTime as error:
             raise _Failed(f"{self._named(what)} took more than {limit:g} s", StopReason.TIMEOUT) from error

@@ -53,6 +53,8 @@ class OwnTasks:
         name: The name of their source.
         digest: A hash of all rows.
         cluster: The cluster of each task, by its key.
+        note: Stands under the tables of a run.
+        remark: Is said when a run begins.
     """
 
     name: str
@@ -60,6 +62,7 @@ class OwnTasks:
     by_split: Mapping[str, tuple[Task, ...]]
     cluster: Mapping[str, str]
     note: str = ""
+    remark: str = ""
 
     @property
     def all(self) -> tuple[Task, ...]:
@@ -86,6 +89,7 @@ def own_tasks(
     tasks, marks, named = [], dict[str, set[str]](), dict[str, str]()
     for number, (location, row) in enumerate(rows, start=1):
         task = row if isinstance(row, Task) else _task(row, location, f"{name}/{_id(row, number, location)}", name)
+        _require_whole_characters(task, location)
         if task.key in marks:
             raise WrongFormat(f"{location}: the key {task.key!r} comes twice.", "Give each row an id of its own.")
         group = str(task.row.get("group", ""))
@@ -155,6 +159,19 @@ def _require_apart(by_split: Mapping[str, Sequence[Task]], marks: Mapping[str, s
                 )
 
 
+def _require_whole_characters(task: Task, place: str) -> None:
+    """Raises WrongFormat for half of a character that UTF-16 writes in two, such as of an emoji: no file and no tokenizer takes
+    it."""
+    texts: dict[str, Any] = {"prompt": task.input, "answers": task.answers, "verifier": task.verifier, **task.row}
+    for field, value in texts.items():
+        text = json.dumps([field, value], ensure_ascii=False, default=str)
+        if half := next((letter for letter in text if "\ud800" <= letter <= "\udfff"), ""):
+            raise WrongFormat(
+                f"{place}: {field.encode('ascii', 'replace').decode()} holds half of a character ({half!a}).",
+                "Write the whole character, or leave it out.",
+            )
+
+
 def _on(task: Task, split: str) -> Task:
     return replace(task, tags={**task.tags, "split": split})
 
@@ -162,6 +179,8 @@ def _on(task: Task, split: str) -> Task:
 def _whole_file(path: Path, name: str) -> OwnTasks:
     """Reads a file of haystacks with their questions. Lines without splits are divided by their writes."""
     sides_of = {split: tuple(json_lines(split, data=path)) for split in SPLITS}
+    for task in sides_of["test"]:
+        _require_whole_characters(task, task.key)
     cluster = {task.key: task.tags["cluster"] for split in SPLITS for task in sides_of[split]}
     note = ""
     if {task.key for task in sides_of["train"]} == {task.key for task in sides_of["test"]}:  # no line names a split
@@ -220,6 +239,16 @@ def messages_of(task: Task) -> tuple[Mapping[str, Any], ...]:
     """Returns the conversation of the task's prompt; an empty tuple where the prompt is one text."""
     prompt = next((task.row[name] for name in PROMPTS if task.row.get(name)), "")
     return () if isinstance(prompt, str) else tuple(prompt)
+
+
+def tools_of(task: Task) -> tuple[Mapping[str, Any], ...]:
+    """Returns the schemas in the row's field `tools`, in OpenAI's form; an empty tuple where there are none."""
+    tools = task.row.get("tools")
+    named = isinstance(tools, list | tuple) and all(
+        isinstance(tool, Mapping) and isinstance(tool.get("function"), Mapping) and "name" in tool["function"]
+        for tool in tools
+    )
+    return tuple(tools) if named and isinstance(tools, list | tuple) else ()
 
 
 def last_said(row: Mapping[str, Any]) -> str:

@@ -138,6 +138,13 @@ class Objective(BaseModel):
         return self.advantage.compares or getattr(self.advantage, "baseline", None) in ("group", "leave_one_out")
 
     @property
+    def needs_differences(self) -> bool:
+        """True if nothing but a difference between the rewards of a group's episodes teaches anything."""
+        by_group = isinstance(self.advantage, parts.Outcome) and self.advantage.baseline in ("group", "leave_one_out")
+        alone = self.teacher is None and self.overlong is None and not isinstance(self.kl, parts.KlReward)
+        return by_group and alone
+
+    @property
     def needs_selection(self) -> bool:
         """True if `select` must run before `loss`."""
         return (

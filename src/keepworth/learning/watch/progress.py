@@ -75,6 +75,12 @@ class Progress:
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """Shows that `step` of `total_steps` is done. Names of metrics form families by slash: `reward/f1`, `seconds/sample`."""
 
+    def done(self, count: float, total: int) -> None:
+        """Shows that `count` of `total` answers of the current phase are drawn; a part of an answer counts as a part of one."""
+
+    def expect(self, seconds: float) -> None:
+        """Tells how long the rest takes from now on, where the caller knows more than the times of the steps."""
+
     def note(self, text: str) -> None:
         """Shows a line that stays."""
 
@@ -82,16 +88,33 @@ class Progress:
 
 
 class _TimedProgress(Progress):
-    """Estimates the time left from the steps since the first one. Earlier work (loading, measuring, an earlier process) does not
-    count."""
+    """Estimates the time left from the steps since the first one, unless `expect` says more. Earlier work (loading, measuring, an
+    earlier process) does not count."""
 
     def __init__(self) -> None:
         self._total = 0
         self._first: tuple[int, float] | None = None
         self._last: tuple[int, float] | None = None
+        self._ends: float | None = None
+        self._phase, self._begun, self._count = "", 0.0, 0.0
 
     def start(self, total_steps: int, title: str) -> None:
-        self._total, self._first, self._last = total_steps, None, None
+        self._total, self._first, self._last, self._ends = total_steps, None, None, None
+
+    def phase(self, name: str) -> None:
+        self._phase, self._begun, self._count = name, time.monotonic(), 0.0
+
+    def expect(self, seconds: float) -> None:
+        self._ends = time.monotonic() + seconds
+
+    def _part(self, count: float, total: int) -> str:
+        """Returns how much of the phase is done, and how long the rest of it takes."""
+        if count < self._count:  # other answers than those before
+            self._begun = time.monotonic()
+        self._count = count
+        elapsed = time.monotonic() - self._begun
+        left = f", left {duration(elapsed * (total - count) / count)}" if count > 0 and elapsed > 1 else ""
+        return f"{int(count)} of {total} answers{left}"
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         self._last = (step, time.monotonic())
@@ -99,6 +122,8 @@ class _TimedProgress(Progress):
 
     def _left(self) -> float | None:
         """Returns the seconds left; None where they are not known yet, or no step is left."""
+        if self._ends is not None:
+            return max(0.0, self._ends - time.monotonic())
         if self._first is None or self._last is None or not self._first[0] < self._last[0] < self._total:
             return None
         per_step = (self._last[1] - self._first[1]) / (self._last[0] - self._first[0])
@@ -108,16 +133,28 @@ class _TimedProgress(Progress):
 class PlainProgress(_TimedProgress):
     """Writes one line per step and flushes it: for files, pipes, continuous integration."""
 
+    OFTEN = 15.0
+    """Seconds between two lines about one phase."""
+
     def __init__(self, stream: TextIO | None = None) -> None:
         super().__init__()
         self._stream = stream
+        self._printed = 0.0
 
     def start(self, total_steps: int, title: str) -> None:
         super().start(total_steps, title)
         self.note(f"== {title}: {total_steps} steps" if total_steps else f"== {title}")
 
     def phase(self, name: str) -> None:
+        super().phase(name)
+        self._printed = self._begun
         self.note(f".. {name}")
+
+    def done(self, count: float, total: int) -> None:
+        part = self._part(count, total)
+        if time.monotonic() - self._printed > self.OFTEN:
+            self._printed = time.monotonic()
+            self.note(f".. {self._phase}: {part}")
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         super().step(step, metrics)
@@ -144,7 +181,7 @@ class RichProgress(_TimedProgress):
         super().__init__()
         self._console = console or terminal()
         self._live: Live | None = None
-        self._title = self._phase = ""
+        self._title = self._doing = ""
         self._done = 0
         self._rows: list[Mapping[str, float]] = []
 
@@ -153,14 +190,18 @@ class RichProgress(_TimedProgress):
 
         self.finish()
         super().start(total_steps, title)
-        self._title, self._done, self._phase, self._rows = title, 0, "starting", []
+        self._title, self._done, self._doing, self._rows = title, 0, "starting", []
         self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=4)
         self._live.start()
 
     def phase(self, name: str) -> None:
-        self._phase = name
+        super().phase(name)
+        self._doing = name
         if self._live is None:
             self._console.print(name, style="dim")
+
+    def done(self, count: float, total: int) -> None:
+        self._doing = f"{self._phase}: {self._part(count, total)}"
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         super().step(step, metrics)
@@ -172,7 +213,7 @@ class RichProgress(_TimedProgress):
 
     def finish(self) -> None:
         if self._live is not None:
-            self._phase = ""
+            self._doing = ""
             self._live.stop()
             self._live = None
 
@@ -183,7 +224,7 @@ class RichProgress(_TimedProgress):
 
         rows = list(self._rows)  # the display refreshes in a thread of its own
         left = self._left()
-        parts = (f"step {self._done} of {self._total}", self._phase, "" if left is None else f"{duration(left)} left")
+        parts = (f"step {self._done} of {self._total}", self._doing, "" if left is None else f"{duration(left)} left")
         table = Table.grid(padding=(0, 2))
         for name, value in headline(rows[-1]).items() if rows else ():
             values = [row[name] for row in rows if name in row]
@@ -196,7 +237,10 @@ def progress_for() -> Progress:
     return RichProgress() if sys.stdout.isatty() else PlainProgress()
 
 
-_WORTH_A_GLANCE = ("entropy", "response_length", "invalid_operations", "zero_variance_groups", "mismatch_mean")
+_WORTH_A_GLANCE = (
+    *("entropy", "response_length", "invalid_operations", "zero_variance_groups"),
+    *("curriculum/sampled_groups", "mismatch_mean"),
+)
 _WITHOUT_REWARD = ("loss", "gradient_norm")
 """Shown only without a reward: on policy the loss is about 0 by construction, however well training goes."""
 

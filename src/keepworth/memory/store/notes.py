@@ -5,7 +5,8 @@
   process is killed in between, it is known that the request was carried out, but not with which answer.
 * What a gateway inserts into prompts is kept, so that it is sent again unchanged and can be asked for. A block is stored under
   the digest of the conversation up to the message that it precedes. Under an episode are stored its receipt (which items were in
-  the bytes that went upstream) and, until they are written, the words that its turn began with.
+  the bytes that went upstream), the call as it was sent and answered, from which a model can be trained, and, until they are
+  written, the words that its turn began with.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ REQUEST_SECONDS = 24 * 3600.0
 BLOCK_SECONDS = 30 * 24 * 3600.0
 LARGEST_ANSWER = 65_536
 """Most characters of an answer that is kept."""
-REQUEST, BLOCK, RECEIPT, TURN = "request ", "block ", "receipt ", "turn "
+LARGEST_SENT = 262_144
+"""Most characters of a call of a model, with its answer, that is kept for training."""
+REQUEST, BLOCK, RECEIPT, TURN, SENT = "request ", "block ", "receipt ", "turn ", "sent "
 """The kinds of notes, which are prefixes of their names."""
 NOTE: ContextVar[Callable[[AnyConnection], None] | None] = ContextVar("NOTE", default=None)
 """What every transaction of this context calls, to write a note as part of it."""

@@ -116,7 +116,9 @@ class Config(TrainingSettings):
 
         assert self.steps is not None
         assert self.evaluate_every is not None
-        return Schedule(self.steps, self.evaluate_every, self.checkpoint_every, 60 * self.checkpoint_minutes)
+        return Schedule(
+            self.steps, self.evaluate_every, self.checkpoint_every, 60 * self.checkpoint_minutes, self.patience
+        )
 
     @property
     def reads(self) -> bool:

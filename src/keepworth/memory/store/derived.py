@@ -33,6 +33,7 @@ from keepworth.memory.store.words import WordStatistics
 if TYPE_CHECKING:
     from keepworth.episodes.arrays import Numbers, Vectors
     from keepworth.memory.search.columns import Mask
+    from keepworth.memory.store.backend import Backend
     from keepworth.memory.store.store import Store
 
 
@@ -75,7 +76,8 @@ PASSED_STATES = 1024
 class Follower:
     """How far a cache has followed the journal: to entry `head` (-1 before it began), which led to the state `name`."""
 
-    def __init__(self) -> None:
+    def __init__(self, database: Backend) -> None:
+        self._database = database
         self.head, self.name = -1, ""
         self._passed: dict[int, str] = {}
 
@@ -99,12 +101,10 @@ class Follower:
         if not anew and self._passed.get(seq) == name:
             return False
         # Whether the cache's state is a past state of the journal that this connection sees.
-        there = f"SELECT {NAMED} FROM events WHERE seq = ?"
-        passed = 0 <= self.head <= seq and (scalar(connection, there, (self.head,)) or "") == self.name
+        passed = 0 <= self.head <= seq and self._name_of(connection, self.head) == self.name
         if not anew and passed and follow(self.head):
             self._passed[self.head] = self.name
-            names = f"SELECT seq, {NAMED} FROM events WHERE seq > ? ORDER BY seq"
-            self._passed.update(select(connection, names, (max(self.head, seq - PASSED_STATES),)))
+            self._passed.update(self._names_after(connection, max(self.head, seq - PASSED_STATES)))
             while len(self._passed) > PASSED_STATES:
                 self._passed.pop(next(iter(self._passed)))
         else:
@@ -112,6 +112,16 @@ class Follower:
             self._passed = {}
         self.head, self.name = seq, name
         return True
+
+    # Several caches follow in one search, mostly from the same entry, so these are read once.
+
+    def _name_of(self, connection: AnyConnection, seq: int) -> str:
+        query = f"SELECT {NAMED} FROM events WHERE seq = ?"
+        return self._database.once(connection, (query, seq), lambda: scalar(connection, query, (seq,)) or "")
+
+    def _names_after(self, connection: AnyConnection, seq: int) -> list[tuple[int, str]]:
+        query = f"SELECT seq, {NAMED} FROM events WHERE seq > ? ORDER BY seq"
+        return self._database.once(connection, (query, seq), lambda: select(connection, query, (seq,)))
 
 
 _SUMS = "SELECT id, count, words FROM scopes"
@@ -121,9 +131,9 @@ class ScopeSums:
     """The number of current items in all scopes, and of the words in them. Thread-safe. The sums of each scope are cached, so
     that an update costs no more than what has changed: reading those of 10,000 users anew would double the time of a search."""
 
-    def __init__(self) -> None:
+    def __init__(self, database: Backend) -> None:
         self._lock = threading.Lock()
-        self._follower = Follower()
+        self._follower = Follower(database)
         self._of_scope: dict[int, tuple[int, int]] = {}
         self._documents = self._words = 0
 
@@ -166,18 +176,18 @@ class Derived:
         self._lock = threading.RLock()
         self._words_lock = threading.Lock()
         self._dense: DenseIndex | None = None
-        self._dense_at = Follower()
+        self._dense_at = Follower(self.database)
         self._dense_set: tuple[Any, ...] = ()
         self._asked = False  # whether there was a search by meaning yet
         self._to_keep = False  # whether there are blocks of vectors to write
         self._unfit: list[blocks.Range] = []
         self.scope_words = ScopeWords()
-        self.words_at = Follower()
+        self.words_at = Follower(self.database)
         self._columns = MetadataColumns()
-        self._columns_at = Follower()
+        self._columns_at = Follower(self.database)
         self.word_counts = WordStatistics()
         self.ranked_texts = RankedTexts()
-        self._scope_sums = ScopeSums()
+        self._scope_sums = ScopeSums(self.database)
         self._corpus: CorpusState | None = None
 
     # Facts about all scopes together.

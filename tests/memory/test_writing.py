@@ -37,7 +37,8 @@ def opened(writer: Any, **options: Any) -> Memory:
 
 def test_by_default_facts_are_kept_and_updated_with_who_said_it_when_and_what_it_replaces() -> None:
     with opened("default") as memory:
-        memory.add([{"role": "user", "content": "Hi, I live in Bergen. What's on?"}], infer=True, user_id="ana")
+        before = {"role": "user", "content": "Hi, I live in Bergen. What's on?", "said_at": "2026-04-01"}
+        memory.add([before], infer=True, user_id="ana")
         memory.add("I live in Rome.", infer=True, user_id="bob")
         (item,) = memory.add([*SAID[1:], {**SAID[0], "said_at": "2026-05-01T08:00"}], infer=True, user_id="ana")
         assert [each.text for each in memory.get_all(user_id="ana")] == ["I moved to Oslo."]

@@ -142,11 +142,13 @@ class Operation:
 @dataclass(frozen=True, slots=True)
 class StatedFact(Operation):
     """An operation with a fact that somebody stated. `turn` is the index of the message that states it, -1 where it is not known;
-    `speaker` the role of its author; `day` the date of the event in ISO 8601, where the text gives it."""
+    `speaker` the role of its author; `day` the date of the event in ISO 8601, where the text gives it, and `said_at` when it was
+    said, where the message tells it."""
 
     turn: int = -1
     speaker: str = ""
     day: str = ""
+    said_at: str = ""
 
 
 class DecisionKind(str, Enum):

@@ -372,8 +372,10 @@ class Changes:
         episode: str = "",
     ) -> Item:
         """Replace an item because the fact changed: close it and store a successor that is linked to it. Searches return the new
-        item, and searches `as_of` an earlier time the old one. Raises UnknownItem, InvalidText."""
-        home = self.scopes.home(self._open_item(id))
+        item, and searches `as_of` an earlier time the old one. Raises UnknownItem, InvalidText, and InvalidTime if the old one
+        was said after `event_time`."""
+        old = self._open_item(id)
+        home = self.scopes.home(old)
         self._check_episode(episode)
         if key != "":
             checked_text(key, "key")
@@ -390,6 +392,11 @@ class Changes:
         def check(outcome: OperationOutcome) -> None:
             if not outcome.item:
                 raise InvalidText(f"{id} was not superseded ({outcome.reason}): say what is true now")
+            if id not in outcome.changed and outcome.reason != "unchanged":
+                raise InvalidTime(
+                    f"{id} was not superseded: its text was said at {old.said_at}, after event_time {draft.event_time}",
+                    "What was said last holds: add the older text with its event_time and valid_to, or leave event_time out.",
+                )
 
         vectors = self.store.encode([key or text])
         _, item = self.store.perform(home, [(operation, draft)], episode=episode, vectors=vectors, check=check)[0]

@@ -7,6 +7,7 @@ import json
 import secrets
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -156,6 +157,15 @@ def timestamp(value: Timestamp | None) -> str:
         raise InvalidTime(
             f"{value!r:.60} is not a time: give ISO 8601 text such as '2026-01-31T09:00', or a datetime"
         ) from error
+
+
+def is_before(one: str, other: str) -> bool:
+    """Return whether the canonical time `one` is surely earlier than `other`: a time without hours stands for its whole day."""
+    days = one.endswith(MIDNIGHT) or other.endswith(MIDNIGHT)
+    return one[:10] < other[:10] if days else one < other
+
+
+MIDNIGHT = "T00:00:00"
 
 
 def new_id(kind: str) -> str:
@@ -360,6 +370,17 @@ class Item:
         """Only the fields that differ from their defaults."""
         fields = ", ".join(f"{name}={value!r}" for name, value in to_record(self).items())
         return f"Item({fields})"
+
+    @property
+    def said_at(self) -> str:
+        """When it was said, else when it happened, as far as either is stated; "" if neither is."""
+        date = ""
+        with suppress(InvalidTime):  # imported dates may be written in any way
+            date = timestamp(self.provenance.date)
+        # What happens on a day to come was said before it was written.
+        return date or (
+            min(self.event_time, self.written_at) if self.event_time and self.written_at else self.event_time
+        )
 
     @property
     def open(self) -> bool:

@@ -10,13 +10,17 @@
 | LINK two targets, text = relation | both are open and not yet linked so | unknown target; already linked; linked to itself |
 | NOOP | never | always "noop" |
 
+What was said last holds, whenever it is written: where the new text of a SUPERSEDE or an UPDATE was said before a target, that
+target stays as it is, and the text becomes an item that the target has closed. `as_of` finds it. SUPERSEDE may then also name
+what a target has closed already, so that the new item takes its place between them. DELETE leaves what was said later.
+
 `Assignment` and `Credit`, which no model asks for, are carried out in the same way, so that they can be undone too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from numbers import Real
 from operator import attrgetter
@@ -34,6 +38,7 @@ from keepworth.memory.item import (
     Scope,
     Status,
     indented_alike,
+    is_before,
     later,
     text_problem,
 )
@@ -151,6 +156,8 @@ def malformed(act: object) -> str | None:
 
 
 LARGEST_REWARD = 1e100
+SUPERSEDES = "supersedes"
+"""What links an item to one that it has closed."""
 
 
 def checked_reward(value: object, bounds: tuple[float, float] | None = None) -> float:
@@ -227,6 +234,9 @@ def _update(view: View, operation: Operation, draft: Draft, new_id: str, now: st
     old = _known(view, operation.targets[0])
     if old.text == operation.text:
         return OperationOutcome(False, reason="unchanged", item=old.id)
+    item = new_item(operation.text, draft, new_id=new_id, now=now)
+    if _said_before(item, old):
+        return _insert(view, replace(item, kind=old.kind, scope=old.scope), [old])
     # A reworded item keeps its id, interval, provenance and statistics.
     revised = replace(old, text=operation.text, revision=old.revision + 1)
     existing = _duplicate(view, revised, but=old.id) if draft.deduplicate else None
@@ -243,9 +253,11 @@ def _replace_with_new(view: View, operation: Operation, draft: Draft, new_id: st
         return OperationOutcome(False, reason="SUPERSEDE needs a target")
     if len(targets) < 2 and merging:
         return OperationOutcome(False, reason=f"MERGE needs two different targets, got {len(targets)}")
-    if problem := draft_problem(operation.text, draft) or _targets_problem(view, targets):
+    closed_among = {id for id in targets if (there := view.get(id)) is not None and there.superseded_by in targets}
+    standing = [id for id in targets if merging or id not in closed_among]
+    if problem := draft_problem(operation.text, draft) or _targets_problem(view, standing):
         return OperationOutcome(False, reason=problem)
-    olds = [_known(view, target) for target in targets]
+    olds = [_known(view, target) for target in standing]
     # An agent that says "this fact changed" changes neither the kind of the item nor whose it is.
     scopes = {old.scope for old in olds}
     draft = replace(draft, kind=olds[0].kind, scope=scopes.pop() if len(scopes) == 1 else draft.scope)
@@ -254,14 +266,21 @@ def _replace_with_new(view: View, operation: Operation, draft: Draft, new_id: st
         # The clock went back: the successor must still come after the items that it replaces.
         now = later(newest, 1e-6)
     item = new_item(operation.text, draft, new_id=new_id, now=now)
+    if not merging and any(_said_before(item, old) for old in olds):
+        return _insert(view, item, [*olds, *(_known(view, id) for id in targets if id in closed_among)])
     existing = _duplicate(view, item)
     if merging:
         # If the merged text is that of one of the targets, this one stays as it is.
         existing = next((id for id in view.duplicates_of(item) if id in targets), existing)
-        # Merged items were the same fact in several wordings: the successor is valid over their whole interval.
+        # Merged items were the same fact in several wordings: the successor was said when the last of them was, and is valid over
+        # their whole interval.
+        last = max(olds, key=attrgetter("said_at"))
+        if not item.said_at or is_before(item.said_at, last.said_at):
+            date = last.provenance.date and last.said_at
+            item = replace(item, event_time=last.event_time, provenance=replace(item.provenance, date=date))
         item = replace(
             item,
-            event_time=draft.event_time or max(old.event_time for old in olds),
+            event_time=item.event_time or max(old.event_time for old in olds),
             valid_from=draft.valid_from or min(old.valid_from or old.event_time or old.written_at for old in olds),
             trust=min(draft.trust, *(old.trust for old in olds)),
         )
@@ -269,16 +288,55 @@ def _replace_with_new(view: View, operation: Operation, draft: Draft, new_id: st
         return OperationOutcome(False, reason="unchanged", item=existing)
     survivor = existing if existing is not None else new_id
     closed = [old for old in olds if old.id != survivor]
-    # A merge rewords: nothing became untrue, so no end of validity is known, only that the store closed the item.
-    until = "" if merging else draft.valid_from or draft.event_time
     for old in closed:
+        # A merge rewords: nothing became untrue, so no end of validity is known, only that the store closed the item.
+        until = "" if merging else _end_of(old, item)
         view.put(replace(old, ended_at=now, valid_to=until, superseded_by=survivor))
     changed = tuple(old.id for old in closed)
     if survivor == new_id:
-        links = tuple(Link(old.id, "merged" if merging else "supersedes") for old in closed)
+        links = tuple(Link(old.id, "merged" if merging else SUPERSEDES) for old in closed)
         view.put(replace(item, links=links))
         changed += (new_id,)
     return OperationOutcome(True, changed, item=survivor)
+
+
+def _said_before(new: Item, old: Item) -> bool:
+    """Return whether `new`, which is not written yet, was said before `old`. If it only says when it happened, that counts beside
+    a time that `old` states, not beside the time at which it was stored."""
+    when = old.said_at or (old.written_at if new.provenance.date else "")
+    return bool(new.said_at and when) and is_before(new.said_at, when)
+
+
+def _end_of(old: Item, new: Item) -> str:
+    """Return when `old` became untrue because of `new`; "" if that is not known but for when the store closed it."""
+    start = old.valid_from or old.event_time or old.written_at
+    stated = (new.valid_from, new.event_time, new.provenance.date and new.said_at)
+    if old.provenance.date or old.event_time or old.valid_from:
+        return next((time for time in stated if time > start), "")
+    return next(filter(None, stated[:2]), "")
+
+
+def _insert(view: View, item: Item, targets: Sequence[Item]) -> OperationOutcome:
+    """Write an item that was said before some of `targets`: the earliest of those has closed it. The others give way to it."""
+    later_said = [one for one in targets if _said_before(item, one)]
+    successor = min(later_said, key=lambda one: one.said_at or one.written_at)
+    before = [one for one in targets if one not in later_said]
+    # The same statement may be told again, as where a conversation is imported twice.
+    known = [view.get(link.target) for link in successor.links if link.relation == SUPERSEDES]
+    for one in (*before, *filter(None, known)):
+        if one.text == item.text and one.said_at == item.said_at:
+            return OperationOutcome(False, reason=f"duplicate of {one.id}", item=one.id)
+    until = successor.valid_from or successor.event_time
+    start = item.valid_from or item.event_time or item.written_at
+    until = until if until > start else successor.said_at or successor.written_at
+    links = tuple(Link(one.id, SUPERSEDES) for one in before)
+    item = replace(item, ended_at=item.written_at, valid_to=until, superseded_by=successor.id, links=links)
+    for one in before:
+        ended = one.ended_at or item.ended_at
+        view.put(replace(one, ended_at=ended, valid_to=_end_of(one, item), superseded_by=item.id))
+    view.put(item)
+    view.put(replace(successor, links=(*successor.links, Link(item.id, SUPERSEDES))))
+    return OperationOutcome(True, (*(one.id for one in before), item.id), item=item.id)
 
 
 def _delete(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> OperationOutcome:
@@ -287,6 +345,8 @@ def _delete(view: View, operation: Operation, draft: Draft, new_id: str, now: st
         item = view.get(target)
         if item is None or item.deleted:
             return OperationOutcome(False, reason=f"unknown target {target!r:.80}")
+        if _said_before(new_item("", draft, new_id=new_id, now=now), item):
+            return OperationOutcome(False, reason=f"target {target} was said later")
         deleted[target] = replace(item, deleted=True, ended_at=item.ended_at or now)
     if not deleted:
         return OperationOutcome(False, reason="DELETE needs a target")

@@ -159,8 +159,11 @@ def _draft_of(operation: Operation, draft: Draft, at: str) -> Draft:
     """Return `draft` with the turn and the speaker that stated a fact, and the day on which it happened."""
     if not isinstance(operation, StatedFact):
         return draft
-    source = replace(draft.provenance, turn=operation.turn, speaker=operation.speaker, date=at)
-    return replace(draft, provenance=source, event_time=draft.event_time or timestamp(operation.day))
+    date = operation.said_at or at
+    source = replace(draft.provenance, turn=operation.turn, speaker=operation.speaker, date=date)
+    return replace(
+        draft, provenance=source, event_time=draft.event_time or timestamp(operation.day) or operation.said_at
+    )
 
 
 def _done(

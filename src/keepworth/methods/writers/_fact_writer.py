@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.episode import Operation, OperationKind, StatedFact
+from keepworth.memory.changes import replaced_by
 from keepworth.memory.errors import InvalidAdvice
-from keepworth.memory.item import Item, timestamp
+from keepworth.memory.item import Item, is_before, timestamp
+from keepworth.memory.operations import SUPERSEDES
 from keepworth.memory.policy.slots import Finished
 from keepworth.methods.writers._claims import Claim, parsed_claim, stems
-from keepworth.methods.writers._replacing import BOUND, asked_for, replaces, taken_over, told_as_change
+from keepworth.methods.writers._replacing import asked_for, taken_over
 from keepworth.methods.writers._statements import claims, corrected
 
 if TYPE_CHECKING:
@@ -24,10 +25,6 @@ Outdated = Callable[[Sequence[str], Sequence[Sequence[str]]], Sequence[Sequence[
 """(new facts, for each the similar existing items) -> for each the positions of the items that it replaces."""
 KNOWN = 12
 """Items per search that a new fact is compared with."""
-NEAREST = 6
-"""Number of nearest statements in meaning among which the one to replace is looked for."""
-ANOTHER_DAY = timedelta(hours=12)
-"""Similarity in meaning replaces an item only if it is at least this much older: statements of one talk complement each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +61,11 @@ class Facts:
             return
         if self.outdated is None:
             for fact in facts:  # one after the other: each is compared with the result of the facts before it
-                claim = parsed_claim(fact.text)
-                similar_facts = _like(claim, bank)
-                gone = taken_over(claim, [stated_in(item.text) for item in similar_facts])
-                yield _taking_over(
-                    fact, [similar_facts[index] for index in gone] or _closest(claim, bank, finished.said_at)
-                )
+                near, at = _like(parsed_claim(fact.text), bank), fact.said_at or finished.said_at
+                later = [item for item in near if is_before(at, item.said_at or item.written_at)]
+                gone = [item for item in near if item not in later]
+                gone = _replaced(fact.text, gone) + list(_replacing(fact.text, later, bank))
+                yield _taking_over(fact, gone)
             return
         similar = [_like(parsed_claim(fact.text), bank) for fact in facts]
         asked = [index for index, similar_facts in enumerate(similar) if similar_facts]
@@ -86,7 +82,9 @@ class Facts:
     def _found(self, finished: Finished) -> list[StatedFact]:
         if self.extract is None:
             return [
-                StatedFact(OperationKind.ADD, (), claim.text, turn, speaker, claim.day)
+                StatedFact(
+                    OperationKind.ADD, (), claim.text, turn, speaker, claim.day, timestamp(message.get("said_at"))
+                )
                 for turn, message in enumerate(finished.messages or finished.transcript)
                 if (speaker := str(message.get("role", "user"))) not in ("system", "tool", "developer", "function")
                 and isinstance(text := message.get("content"), str)
@@ -124,7 +122,9 @@ def _attributed(fact: str, finished: Finished) -> StatedFact:
     most, turn, speaker = max(shared, default=(0, 1, ""))
     if not most and len({role for _, _, role in shared}) > 1:
         turn, speaker = 1, ""
-    return StatedFact(OperationKind.ADD, (), fact, -turn, speaker, parsed_claim(fact, finished.said_at).day)
+    said_at = timestamp(finished.messages[-turn].get("said_at")) if turn <= 0 and finished.messages else ""
+    day = parsed_claim(fact, said_at or finished.said_at).day
+    return StatedFact(OperationKind.ADD, (), fact, -turn, speaker, day, said_at)
 
 
 @lru_cache(4096)
@@ -141,28 +141,25 @@ def _like(claim: Claim, bank: Bank) -> list[Item]:
     return [item for item in near.values() if item.scope == bank.scope and item.open]
 
 
-def _closest(claim: Claim, bank: Bank, at: str) -> list[Item]:
-    """Returns the item that `claim`, said at `at`, replaces by similarity where no rule applies: the one of the nearest
-    statements with the highest score, if that reaches `BOUND`."""
-    if not told_as_change(claim):
-        return []
-    near = [
-        (replaces(stated[0], claim, cosine), item)
-        for item, cosine in bank.similar(claim.text, NEAREST)
-        if item.scope == bank.scope and _long_before(item, at) and len(stated := stated_in(item.text)) == 1
-    ]
-    surest = max(near, key=lambda pair: pair[0], default=None)
-    return [surest[1]] if surest is not None and surest[0] >= BOUND else []
+def _replaced(text: str, earlier: Sequence[Item]) -> list[Item]:
+    """Returns those of some earlier items which the statement `text` replaces."""
+    gone = taken_over(parsed_claim(text), [stated_in(item.text) for item in earlier])
+    ids = {earlier[index].id for index in gone} or set(replaced_by(text, earlier))
+    return [item for item in earlier if item.id in ids]
 
 
-def _long_before(item: Item, at: str) -> bool:
-    """Returns whether `item` was said, or stored, on an earlier day than `at`. False where one of them is no valid time, or only
-    one has an offset: imported dates are unchanged."""
-    stated = item.provenance.date or item.event_time or item.written_at
-    try:
-        return datetime.fromisoformat(at) - datetime.fromisoformat(stated) >= ANOTHER_DAY
-    except (TypeError, ValueError):
-        return False
+def _replacing(text: str, later: Sequence[Item], bank: Bank) -> Iterator[Item]:
+    """Yields those of some items said after the statement `text` that replace it, with what they have replaced of the same kind:
+    it takes its place among these."""
+    for item in later:
+        if _replaced(item.text, [replace(item, text=text)]):
+            yield item
+            gone = filter(None, (bank.find(link.target) for link in item.links if link.relation == SUPERSEDES))
+            for one in gone:
+                if one.superseded_by == item.id and (
+                    one.text == text or _replaced(text, [one]) or _replaced(one.text, [replace(one, text=text)])
+                ):
+                    yield one
 
 
 def _is_open(item: Item, bank: Bank) -> bool:

@@ -1,25 +1,16 @@
-"""Decides whether a statement replaces an older one: by rules, and otherwise by their similarity in meaning and features of their
-words.
-
-By the rules an older statement is replaced where the newer one has another value of a single-valued attribute, says the opposite,
-or calls the older one over or replaced. In doubt both stay, since a superfluous fact costs less than a lost one.
-
-The weights were fitted (`benchmarks/agents/replacing.json`) on planted changes and on LongMemEval, where nearly all later
-statements replace nothing. The bound is chosen so that hardly any statement is replaced wrongly.
+"""Decides by rules on claims whether a statement replaces an older one: where the newer one has another value of a single-valued
+attribute, says the opposite, or calls the older one over or replaced. In doubt both stay, since a superfluous fact costs less than
+a lost one. What is told in freer words is found by `memory.changes`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from keepworth.memory.english import Patterns, read_english, read_words
 from keepworth.methods.writers._claims import USER, Claim, stems
 
-_RULES, _WORDS = Patterns("claims"), Patterns("replacing")
-_NO_NAME = frozenset(("i", "i'm", "i've", "i'd", "i'll", "my", "we", "we're", "our", "dr", "mr", "mrs", "ms"))
-BOUND = 0.5
-"""The weighted sum from which a statement is replaced."""
+_RULES = Patterns("claims")
 
 
 def asked_for(claim: Claim) -> list[str]:
@@ -76,57 +67,3 @@ def _thing(claim: Claim) -> frozenset[str]:
 def taken_over(new: Claim, earlier: Sequence[Sequence[Claim]]) -> list[int]:
     """Returns the positions of the items that `new` replaces: an item of several statements only if all of them give way."""
     return [index for index, olds in enumerate(earlier) if olds and all(gives_way(old, new) for old in olds)]
-
-
-def signs(old: Claim, new: Claim, cosine: float) -> dict[str, float]:
-    """Returns features for or against `new` replacing `old`."""
-    before, after = _WORDS.day_shown.sub("", old.text), _WORDS.day_shown.sub("", new.text)
-    old_names, new_names = _names(before), _names(after)
-    low_before, low_after = before.lower(), after.lower()
-    shared = any(name in low_after for name in old_names) or any(name in low_before for name in new_names)
-    other = sum(name not in low_before for name in new_names)
-    gone = any(name not in low_after for name in old_names)
-    old_words, new_words, value = stems(before), stems(after), stems(old.value)
-    left, became, now = (bool(pattern.search(after)) for pattern in (_WORDS.left, _WORDS.became, _WORDS.now))
-    return {
-        "one": 1.0,
-        "cosine": cosine,
-        "now": now,
-        "now, alike": now * cosine,
-        "became": became,
-        "left": left,
-        "left, of what was said": left and (shared or bool(value and value <= new_words)),
-        "another name": bool(other) and gone,
-        "changed, from one name to another": (left or became or now) and shared and bool(other),
-        "new names": min(other, 2.0),
-        "same attribute": old.attribute == new.attribute != "",
-        "little differs": bool(old_words & new_words) and len(old_words - new_words) <= 2,
-        "same person": old.about == new.about,
-        "denied": new.denies,
-        "beside": bool(_WORDS.beside.search(after)),
-        "ahead": bool(_WORDS.ahead.search(after)),
-        "was ahead": bool(_WORDS.ahead.search(before)),
-        "once": bool(_WORDS.once.search(after)),
-        "was once": bool(_WORDS.once.search(before)),
-        "words": math.log(1 + len(after.split())),
-        "words before": math.log(1 + len(before.split())),
-    }
-
-
-def told_as_change(claim: Claim) -> bool:
-    """Returns whether the words of a claim announce a change; otherwise it replaces nothing by similarity."""
-    return any(pattern.search(claim.text) for pattern in (_WORDS.now, _WORDS.became, _WORDS.left))
-
-
-def replaces(old: Claim, new: Claim, cosine: float) -> float:
-    """Returns the score with which `new` replaces `old`, which was said on an earlier day: from `BOUND` on it does."""
-    if old.about != new.about or not told_as_change(new) or "past" in (old.attribute, new.attribute):
-        return -math.inf
-    weights = read_english()["weights"]
-    return float(sum(weights[name] * value for name, value in signs(old, new, cosine).items()))
-
-
-def _names(text: str) -> set[str]:
-    """Returns names and numbers in lower case, without the sentence's first word, which is always capitalised."""
-    names = (match for match in _WORDS.name.finditer(text) if match.start() or match[0][0].isdigit())
-    return {name for match in names if (name := match[0].lower().rstrip(".,:-").removesuffix("'s")) not in _NO_NAME}

@@ -1,0 +1,101 @@
+"""What was said last holds, whenever and by whichever verb it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from keepworth import Memory
+from keepworth.episodes.episode import Operation, OperationKind
+from keepworth.memory.errors import InvalidTime
+from keepworth.memory.store.checks import check
+
+TURIN, LYON, OSLO = "I live in Turin.", "I live in Lyon.", "I live in Oslo."
+SAID = {OSLO: "2021-05-01", LYON: "2023-05-01", TURIN: "2025-05-01"}
+WHERE = "Where do I live?"
+
+
+@pytest.fixture
+def memory() -> Iterator[Memory]:
+    with Memory(encoder="hashing", writer="rules", policy=None) as memory:
+        yield memory
+
+
+def said(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text, "said_at": SAID[text]}
+
+
+def found(memory: Memory, **options: Any) -> list[str]:
+    return [hit.text for hit in memory.search(WHERE, **options)]
+
+
+@pytest.mark.parametrize("order", list(permutations(SAID)))
+@pytest.mark.parametrize("how", ["one call", "several calls", "event_time"])
+def test_what_people_say_holds_in_the_order_in_which_it_was_said(memory: Memory, order: list[str], how: str) -> None:
+    if how == "one call":
+        memory.add([said(text) for text in order], infer=True)
+    for text in order if how != "one call" else ():
+        if how == "event_time":
+            memory.add(text, infer=True, event_time=SAID[text])
+        else:
+            memory.add([said(text)], infer=True)
+    assert found(memory) == [TURIN]
+    times = ["2022-01-01", "2024-01-01", "2026-01-01"]
+    assert [found(memory, as_of=time) for time in times] == [[OSLO], [LYON], [TURIN]]
+    item = memory.search(WHERE)[0].item
+    assert (item.event_time, item.provenance.date) == ("2025-05-01T00:00:00",) * 2
+    again = memory.add([said(text) for text in order], infer=True)
+    assert [item.text for item in again] == [TURIN]
+    assert len(list(memory.store.items(memory.scope))) == 3
+    assert check(memory.store) == []
+
+
+def test_what_was_said_before_what_another_verb_wrote_does_not_replace_it(memory: Memory) -> None:
+    memory.add(TURIN)  # said when it is written
+    memory.add([said(LYON)], infer=True)
+    assert found(memory) == [TURIN]
+    assert found(memory, as_of="2024-01-01") == [LYON]
+
+
+def test_equal_times_hold_in_the_order_of_writing(memory: Memory) -> None:
+    memory.add([{**said(LYON), "said_at": "2025-05-01"}, said(TURIN)], infer=True)
+    assert found(memory) == [TURIN]
+    # A day without hours may be any time of that day.
+    memory.add([{**said(LYON), "said_at": "2025-05-01T09:00"}, {**said(OSLO), "said_at": "2025-05-01"}], infer=True)
+    assert found(memory) == [OSLO]
+
+
+@pytest.mark.parametrize("kind", [OperationKind.SUPERSEDE, OperationKind.UPDATE, OperationKind.DELETE])
+def test_no_operation_lets_what_was_said_before_replace_it(memory: Memory, kind: OperationKind) -> None:
+    new = memory.add(TURIN, event_time=SAID[TURIN])
+    text = "" if kind is OperationKind.DELETE else LYON
+    memory.apply(Operation(kind, (new.id,), text), event_time=SAID[LYON])
+    assert found(memory) == [TURIN]
+    assert found(memory, as_of="2024-01-01") == ([] if kind is OperationKind.DELETE else [LYON])
+
+
+def test_a_merge_was_said_when_the_last_of_its_items_was(memory: Memory) -> None:
+    one, other = memory.add(TURIN, event_time=SAID[TURIN]), memory.add("Home is Turin.", event_time=SAID[LYON])
+    memory.apply(Operation(OperationKind.MERGE, (one.id, other.id), "Home is in Turin."), event_time=SAID[OSLO])
+    (hit,) = memory.search(WHERE)
+    assert (hit.text, hit.item.event_time) == ("Home is in Turin.", "2025-05-01T00:00:00")
+
+
+def test_a_program_is_told_that_it_supersedes_with_what_was_said_before(memory: Memory) -> None:
+    new = memory.add(TURIN, event_time=SAID[TURIN])
+    with pytest.raises(InvalidTime, match=r"2025-05-01T00:00:00, after event_time 2023-05-01"):
+        memory.supersede(new.id, LYON, event_time=SAID[LYON])
+    assert len(list(memory.store.items(memory.scope))) == 1
+    assert memory.supersede(new.id, LYON).open
+
+
+def test_an_insertion_is_undone_by_a_rollback(memory: Memory) -> None:
+    memory.add(TURIN, event_time=SAID[TURIN])
+    memory.add([said(LYON)], infer=True, source="chats")
+    memory.rollback(source="chats")
+    (item,) = memory.store.items(memory.scope)
+    assert (item.text, item.links, item.open) == (TURIN, (), True)
+    assert check(memory.store) == []

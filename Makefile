@@ -11,6 +11,8 @@
 #   make test-postgres    the memory's tests once more, on a Postgres server of their own
 #   make test-ray         workers on a Ray of two nodes on this machine
 #   make test-control     memories inside networks beside those of POPGym and memax
+#   make typescript       write the types of the TypeScript client anew
+#   make test-typescript  build the TypeScript client and use it with a server (needs Node.js and npm)
 #   make docs             write the documentation as a site, to build/site
 #   make numbers          write every number of the documentation anew, from the files that the benchmarks left
 #   make lint             the checks that run nothing
@@ -34,7 +36,7 @@ UV := 0.13.8
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-paused test-peers test-engine test-postgres test-ray test-control docs numbers lint lock audit clean
+.PHONY: help install demo test test-all test-paused test-peers test-engine test-postgres test-ray test-control typescript test-typescript docs numbers lint lock audit clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -101,6 +103,18 @@ $(CONTROL)/.installed: pyproject.toml requirements/control.txt
 	@$(PYTHON) -m venv $(CONTROL)
 	@$(CONTROL)/bin/python -m pip --disable-pip-version-check install --quiet -e ".[control]" -r requirements/control.txt
 	@touch $@
+
+# The client in TypeScript: its types, made from the server's description, and its test with a real server. Needs Node.js and npm.
+typescript: $(STAMP)
+	@cd clients/typescript && npm install --no-package-lock --silent
+	@$(BIN)/python clients/typescript/describe.py > build-openapi.json
+	@cd clients/typescript && npx openapi-typescript ../../build-openapi.json --default-non-nullable false -o src/schema.d.ts
+	@rm build-openapi.json
+	@$(BIN)/python clients/typescript/describe.py --mark
+
+test-typescript: $(STAMP)
+	@cd clients/typescript && npm install --no-package-lock --silent && npm run --silent build
+	@$(BIN)/python -m pytest -m "" tests/serving/test_typescript.py
 
 docs: $(STAMP)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

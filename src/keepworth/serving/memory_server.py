@@ -16,11 +16,12 @@ from starlette.types import ASGIApp
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.place import MemoryPlace, place_of
 from keepworth.memory.scan import Scan
+from keepworth.memory.verbs import VERBS
 from keepworth.serving.access import Access, Tokens, tokens_of
 from keepworth.serving.application import LOCAL_HOSTS, ServerLimits, Streamed, application
 from keepworth.serving.calls import anthropic_error, openai_error
 from keepworth.serving.http_server import LOOPBACK, HttpServer, reachable_here_alone
-from keepworth.serving.memory_routes import memory_table
+from keepworth.serving.memory_routes import describe_routes, memory_table, who
 from keepworth.serving.open_memories import OpenMemories
 from keepworth.serving.page_routes import list_episode_summaries, overview, page_table
 
@@ -35,8 +36,15 @@ OPENAI_PATHS = tuple(
 """The beginnings of OpenAI's paths, whose errors have OpenAI's form."""
 ANTHROPIC_PATH = "/v1/messages"
 _NO_GATEWAY = "The gateway is off: start the server with --upstream URL, such as https://api.openai.com/v1."
+_OF_PAGES = (overview, list_episode_summaries)
+"""Verbs that the page needs beside those of memory."""
 PATIENCE = 10
 """Seconds that running answers have to end when the server closes."""
+
+
+def describe() -> dict[str, Any]:
+    """Return the OpenAPI description of a memory's routes, which the server answers at /openapi.json."""
+    return describe_routes((*VERBS, who, *_OF_PAGES))
 
 
 class MemoryServer(HttpServer):
@@ -117,7 +125,7 @@ class MemoryServer(HttpServer):
             mounted["/mcp"] = self._sessions.handle_request
         page = page_table()
         return application(
-            {**memory_table(self.memories, (overview, list_episode_summaries)), **page},
+            {**memory_table(self.memories, _OF_PAGES), **page},
             self.tokens.check,
             workers,
             self._limits,

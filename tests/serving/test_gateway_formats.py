@@ -336,7 +336,10 @@ def test_a_text_that_is_too_long_does_not_keep_shorter_ones_out(gate: Gate) -> N
     gate.memory.add(f"Ana's rule about peanuts: {'no ' * 600}", user_id="ana")
     gate.memory.add("Ana's rule about peanuts is short.", user_id="ana")
     gate.ask(user("Which rule about peanuts has Ana?"), user="ana")
-    assert blocks_in(gate.script.sent[-1].body) == [f"{MARK}\n- Ana's rule about peanuts is short."]
+    (block,) = blocks_in(gate.script.sent[-1].body)
+    assert "\n- Ana's rule about peanuts is short." in block
+    assert "\n- Ana's rule about peanuts: no no" in block, "of a long one, there is as much as fits"
+    assert tokens_of(block) <= 500
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda each: each.path)

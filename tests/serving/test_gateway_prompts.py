@@ -13,6 +13,7 @@ import pytest
 from keepworth import Memory
 from keepworth.memory.automatic import asks, floor_of
 from keepworth.serving.call_formats import FORMATS, MARK
+from keepworth.serving.gateway import tokens_of
 from tests.serving.gate import EPISODE, Gate, SetClock, blocks_in, says, until, user
 from tests.serving.scripted_upstream import Script
 
@@ -295,6 +296,32 @@ def test_what_is_far_from_everything_recalls_nothing_unless_the_threshold_says_s
             assert len(gate.memory.receipt(answer.headers[EPISODE])["recalled"]) == recalled
             ask(gate, CHAT, user("What is my sister called?"))
             assert blocks_in(gate.script.sent[-1].body)[0].startswith(f"{MARK}\n- {notes[0]}")
+
+
+@pytest.mark.parametrize("length", [2_063, 204_000])
+def test_of_a_long_note_the_passage_that_fits_the_question_is_shown(gate: Gate, length: int) -> None:
+    filler = "The committee met again and talked about the budget of the library. " * (length // 136)
+    item = gate.memory.add(f"{filler}The code of the back door is 4711. {filler}", user_id="ana")
+    answer, _ = ask(gate, CHAT, user("What is the code of the back door?"))
+    (block,) = blocks_in(gate.script.sent[-1].body)
+    assert "The code of the back door is 4711." in block
+    assert tokens_of(block) <= 500
+    receipt = gate.memory.receipt(answer.headers[EPISODE])
+    assert (receipt["injected"], receipt["missing"]) == ([item.id], [])
+
+
+def test_a_receipt_names_what_had_no_room(gates: Gates) -> None:
+    gate = gates(tokens=70, turn_tokens=70)
+    gate.memory.add_many(
+        [f"Ana's peanut rule {number}: {'never any nuts, ' * 4}" for number in range(3)], user_id="ana"
+    )
+    answer, _ = ask(gate, CHAT, user("Which peanut rule has Ana?"))
+    receipt = gate.memory.receipt(answer.headers[EPISODE])
+    assert len(receipt["injected"]) == 1
+    assert (
+        receipt["no_room"] == receipt["missing"] == [id for id in receipt["recalled"] if id not in receipt["injected"]]
+    )
+    assert len(receipt["no_room"]) == 2
 
 
 def test_a_block_has_the_time_of_the_stores_clock(

@@ -33,12 +33,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.text import as_line
+from keepworth.memory import passages
 from keepworth.memory.automatic import asks, floor_of
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import InvalidScope, RefusedText, UnknownEpisode
 from keepworth.memory.item import Provenance, later, timestamp, worded
 from keepworth.memory.memory import Memory
+from keepworth.memory.passages import tokens_of
 from keepworth.memory.search.search import Hit, Hits
 from keepworth.memory.sentences import says_something
 from keepworth.memory.store import notes
@@ -165,11 +166,6 @@ class GatewayTurn:
     person: str = ""
 
 
-def tokens_of(text: str) -> int:
-    """Return a bound on the tokens of a message, for English and most tokenizers: one for three bytes of UTF-8, plus four."""
-    return -(-len(text.encode()) // 3) + 4
-
-
 class Gateway:
     """Answers calls by passing them to `upstream`, with memory from `memories`, which the token of each call selects.
 
@@ -277,7 +273,7 @@ class Gateway:
             if int(index) in before:
                 before[int(index)] = replace(before[int(index)], lines=lines)
         live, recalled, after = None, Hits(), ""
-        room = MemoryRoom({id: line for block in before.values() for id, line in block.lines.items()}, 0)
+        room = MemoryRoom(query, {id: line for block in before.values() for id, line in block.lines.items()})
         if newest not in before and not is_answered(rest):
             live = open.memory.episode(query[:_LONGEST_QUERY], by=call.access.user_id or bounds["user_id"], **bounds)
             open.hold(live)
@@ -293,8 +289,8 @@ class Gateway:
                     recalled = live.search(top_k=self.settings.top_k, **options)
             after = before[max(before)].episode if before else ""
             earlier = {str(index): block.lines for index, block in before.items()}
-            new = {hit.item.id: room.lines[hit.item.id] for hit in recalled if hit.item.id in room.lines}
-            before[newest] = MemoryBlock(live.id, new, timestamp(store.clock()), earlier, tail)
+            new = room.block(recalled)
+            before[newest] = MemoryBlock(live.id, new.lines, timestamp(store.clock()), earlier, tail)
         if newest not in before:
             return GatewayTurn(call.raw)
         sent_with = TurnMemory(open, format, head, digests[newest], before[newest])
@@ -312,8 +308,8 @@ class Gateway:
                 if text
                 else None
             )
-            block = asdict(before[newest])
-            if not notes.begin_turn(store, digests[newest], block, live.id, receipt, words, since=head):
+            sent = asdict(before[newest])
+            if not notes.begin_turn(store, digests[newest], sent, live.id, receipt, words, since=head):
                 live.end("asked anew")
                 return None
         return turn
@@ -333,13 +329,15 @@ class Gateway:
             for id in block.lines
         }
         ids = list(dict.fromkeys([*room.recalled[: self.settings.top_k], *(hit.item.id for hit in recalled)]))
+        no_room = [id for id in ids if id in room.missing and id not in injected]
         return {
             "episode": new.episode,
             "decision": recalled.decision,
             "recalled": ids,
             "injected": [id for id in dict.fromkeys((*ids, *injected)) if id in injected],
             "new": [id for id in new.lines if id in injected],
-            "missing": [id for block in blocks.values() for id in block.lines if id not in injected],
+            "missing": [*(id for block in blocks.values() for id in block.lines if id not in injected), *no_room],
+            "no_room": no_room,
             "seen_in": "what was sent" if rendered is None else "the rendered prompt",
             "tokens": sum(block.tokens for block in blocks.values()),
             "sha256": hashlib.sha256(content).hexdigest(),
@@ -524,35 +522,35 @@ def _threads(memory: Memory) -> int:
 
 @dataclass(slots=True)
 class MemoryRoom:
-    """A filter of hits that lets pass those that are in the prompt already, and as many others, best first, as there is room for.
+    """A filter of hits that lets pass those for which the prompt has room, a long one with the passage that fits the question.
     All that pass fit together, so the policy can choose freely among them, and what it chooses is shown.
 
     Args:
+        query: The question.
         there: The lines that are in the prompt already, by the ids of their items.
         tokens: The most tokens of a new block.
-        lines: The lines of the hits that pass and are not in the prompt yet, or were reworded since, by the ids of their items.
         recalled: Ids of all hits of the last call, best first.
+        missing: Those of them for which there was no room.
     """
 
+    query: str
     there: Mapping[str, str]
-    tokens: int
-    lines: dict[str, str] = field(default_factory=dict)
-    recalled: list[str] = field(default_factory=list)
+    tokens: int = 0
+    recalled: tuple[str, ...] = ()
+    missing: frozenset[str] = frozenset()
+
+    def block(self, hits: Sequence[Hit]) -> passages.Block:
+        """Return the lines that show the hits, without what the prompt holds already."""
+        return passages.block(hits, self.query[:_LONGEST_QUERY], self.tokens, head=MARK, there=self.there)
 
     def __call__(self, hits: Sequence[Hit]) -> list[Hit]:
-        self.recalled = [hit.item.id for hit in hits]
-        fitting, shown = list[Hit](), set(self.there.values())
-        block = MARK
-        for hit in hits:
-            line = f"- {as_line(hit.item.text)}"
-            if self.there.get(hit.item.id) == line:
-                fitting.append(hit)
-            elif line not in shown and tokens_of(f"{block}\n{line}") <= self.tokens:
-                fitting.append(hit)
-                shown.add(line)
-                self.lines[hit.item.id] = line
-                block = f"{block}\n{line}"
-        return fitting
+        shown, self.recalled = self.block(hits), tuple(hit.item.id for hit in hits)
+        self.missing = frozenset(shown.missing)
+        here = {
+            *shown.lines,
+            *(id for id in shown.shown if id in self.there),
+        }  # without one that says the same as another
+        return [hit for hit in hits if hit.item.id in here]
 
 
 def _digests(

@@ -6,7 +6,7 @@
 #   make test             lint, types, import rules, tests, the documentation's examples; about 15 minutes on two cores
 #   make test-all         the same with the slow tests: kills, the wheel in environments of its own, other programs
 #   make test-paused      the tests that TESTS names, TIMES times, while their process stands still again and again
-#   make test-peers       the drop-ins and the examples beside mem0, LangGraph and OpenAI's own packages
+#   make test-peers       the drop-ins, the examples and published chat templates beside mem0, LangGraph, OpenAI's packages and TRL
 #   make test-engine      the adapter and a short training beside a real vLLM on the processor (installs some 2.5 GB)
 #   make test-postgres    the memory's tests once more, on a Postgres server of their own
 #   make test-ray         workers on a Ray of two nodes on this machine
@@ -62,7 +62,7 @@ test-paused: $(STAMP)
 # In an environment of their own: they bring packages that nothing else here needs.
 test-peers: $(PEERS)/.installed
 	@$(PEERS)/bin/python -m pytest -m "not slow" tests/memory/test_mem0.py tests/memory/test_langgraph.py \
-		tests/serving/test_host_adapters.py tests/test_examples.py
+		tests/serving/test_host_adapters.py tests/serving/test_templates.py tests/test_examples.py
 
 test-engine: $(STAMP) $(ENGINE)/.installed
 	@KEEPWORTH_ENGINE_PYTHON=$(CURDIR)/$(ENGINE)/bin/python $(BIN)/pytest -m slow tests/end_to_end/test_vllm.py
@@ -74,6 +74,7 @@ $(ENGINE)/.installed: requirements/engine.sh
 $(PEERS)/.installed: pyproject.toml requirements/peers.txt
 	@$(PYTHON) -m venv $(PEERS)
 	@$(PEERS)/bin/python -m pip --disable-pip-version-check install --quiet -e ".[examples]" -r requirements/peers.txt
+	@$(PEERS)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps trl==1.16.0  # its chat templates alone
 	@touch $@
 
 # Beside the usual environment: a wheel that brings a server.

@@ -187,8 +187,25 @@ def test_without_a_system_role_what_stands_before_everything_opens_the_first_que
     assert text_of(model.prompts[0]).startswith("<|im_start|>user\nBe short.\n\nTo use a tool")
     assert text_of(model.prompts[0]).endswith("the answer\n\na?<|im_end|>\n<|im_start|>assistant\n")
     own = Observation("a?", messages=({"role": "system", "content": "Mine."}, {"role": "user", "content": "a?"}))
-    with pytest.raises(TemplateMismatch, match="no system role"):
-        played(Chat(max_tokens=8), Scripted(NO_SYSTEM, "a<|im_end|>"), own)
+    for system, begins in (("", "Mine.\n\na?"), ("Be short.", "Be short.\n\nMine.\n\na?")):
+        model = Scripted(NO_SYSTEM, "a<|im_end|>")
+        played(Chat(system, max_tokens=8), model, own)
+        assert text_of(model.prompts[0]) == f"<|im_start|>user\n{begins}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_where_a_template_takes_one_system_message_first_a_later_one_opens_the_text_that_follows() -> None:
+    template = "{% for m in messages[1:] if m['role'] == 'system' %}{{ raise_exception('late') }}"
+    system, asked = {"role": "system", "content": "Mine."}, {"role": "user", "content": "a?"}
+    before = [asked, {"role": "assistant", "content": "b"}]
+    for messages, end in (
+        ([*before, system, asked], "user\nMine.\n\na?"),
+        ([*before, asked, system], "user\na?\n\nMine."),
+        ([*before, system], "user\nMine."),
+    ):
+        model = Scripted(f"{template}{{% endfor %}}{CHATML}", "3<|im_end|>")
+        played(Chat("Ours.", max_tokens=8), model, Observation("a?", messages=tuple(messages)))
+        assert text_of(model.prompts[0]).startswith("<|im_start|>system\nOurs.<|im_end|>\n<|im_start|>user\na?")
+        assert text_of(model.prompts[0]).endswith(f"<|im_start|>{end}<|im_end|>\n<|im_start|>assistant\n")
 
 
 def test_a_system_message_of_the_conversation_stands_behind_the_agents_own() -> None:

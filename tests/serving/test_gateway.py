@@ -355,7 +355,7 @@ def test_streams_are_recorded_and_parts_of_a_message_are_read(gate: Gate) -> Non
     answer = gate.ask({"role": "user", "content": parts}, more={"stream": True})
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert answer.content.endswith(b"data: [DONE]\n\n")
-    block = {"type": "text", "text": f"{MARK}\n- Ana is allergic to peanuts.\n\n"}
+    block = {"type": "text", "text": f"{MARK}\n- Ana is allergic to peanuts.\n\nEnd of the notes.\n\n"}
     assert gate.script.sent[-1].messages[-1]["content"] == [block, *parts]
     assert until(gate.memory.pending) == [answer.headers[EPISODE]], "what was answered is what was done"
 

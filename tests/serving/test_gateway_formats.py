@@ -153,8 +153,8 @@ def test_conversations_that_are_sent_whole_keep_their_blocks(gate: Gate, openai_
     knows(gate)
     history: list[Any] = [{"role": "user", "content": [{"type": "input_text", "text": "What am I allergic to?"}]}]
     first = openai_client.responses.create(model="scripted", input=history)
-    before = gate.script.sent[-1].body["input"]
-    assert before[0]["content"] == [{"type": "input_text", "text": f"{PEANUTS}\n\n"}, *history[0]["content"]]
+    before, closed = gate.script.sent[-1].body["input"], f"{PEANUTS}\n\nEnd of the notes.\n\n"
+    assert before[0]["content"] == [{"type": "input_text", "text": closed}, *history[0]["content"]]
     history += [item.model_dump(exclude_none=True) for item in first.output]
     history.append(user("Thank you. What else?"))
     openai_client.responses.create(model="scripted", input=history)

@@ -86,7 +86,10 @@ def test_memory_is_data_in_the_users_message_and_no_message_of_its_own(timed: Ga
     if form == "text" and path != MESSAGES:
         assert sent[-1]["content"] == f"{BLOCK}\n\n{ASKED}"
     else:
-        block = {"type": part(path, "")["type"], "text": BLOCK if path == MESSAGES else f"{BLOCK}\n\n"}
+        block = {
+            "type": part(path, "")["type"],
+            "text": BLOCK if path == MESSAGES else f"{BLOCK}\n\nEnd of the notes.\n\n",
+        }
         assert sent[-1]["content"] == [block, *parts]
     assert timed.memory.receipt(answer.headers[EPISODE])["injected"] == [timed.memory.get_all()[0].id]
 

@@ -153,3 +153,33 @@ def test_a_body_that_is_no_json_and_a_model_without_a_chat_template(http: httpx.
     with MemoryServer(tmp_path / "agent.mem", encoder=None, model=tiny_model(tmp_path)) as server:
         answer = with_token(server).post(CHAT, json=BODY)
         assert (answer.status_code, "chat template" in answer.text) == (400, True)
+
+
+NO_SYSTEM = "{% for m in messages if m['role'] == 'system' %}{{ raise_exception('no system') }}{% endfor %}"
+ALTERNATES = (
+    "{% for m in messages %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('alternate') }}"
+    "{% endif %}{% endfor %}"
+)
+FIRST = "{% for m in messages[1:] if m['role'] == 'system' %}{{ raise_exception('first') }}{% endfor %}"
+
+
+@pytest.mark.parametrize("strict", [NO_SYSTEM + ALTERNATES, FIRST])
+@pytest.mark.parametrize("parts", [False, True])
+def test_a_model_with_a_strict_template_takes_memory_and_a_system_prompt(
+    server: MemoryServer, http: httpx.Client, monkeypatch: pytest.MonkeyPatch, strict: str, parts: bool
+) -> None:
+    tokenizer = server.gateway.upstream.transport.model.tokenizer  # type: ignore[union-attr]
+    monkeypatch.setattr(tokenizer, "chat_template", strict + TEMPLATE)
+    seen = prompts(server, monkeypatch)
+    text = f"What am I allergic to, {len(strict)} {parts}?"
+    asked = {"role": "user", "content": [{"type": "text", "text": text}] if parts else text}
+    history = [{"role": "system", "content": "Be brief."}, asked]
+    for turn in range(2):
+        answer = http.post(CHAT, json={**BODY, "messages": history})
+        assert answer.status_code == 200, answer.text
+        assert f"{MARK}\n- I am allergic to peanuts." in seen[turn]
+        assert "Be brief." in seen[turn]
+        history += [
+            {"role": "assistant", "content": "Hm."},
+            {"role": "user", "content": "To which of them most of all?"},
+        ]

@@ -103,7 +103,7 @@ class Chat:
         return chat.opening(self._messages, self._schemas)
 
     def _continued(self, observation: Observation, chat: ChatTemplate) -> Tokens:
-        new = [clean(message) for message in observation.messages]
+        new = fold_system([clean(message) for message in observation.messages], chat, behind=True)
         if not new:
             role = "tool" if self._schemas and chat.takes_results else "user"
             new = [{"role": role, "content": as_text(observation.text)}]
@@ -136,6 +136,7 @@ class PlainFormat:
     takes_tools: bool = False
     takes_results: bool = False
     takes_system: bool = True
+    takes_later_system: bool = True
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -150,18 +151,36 @@ class PlainFormat:
 
 
 def add_system(messages: Sequence[Message], system: str, chat: ChatTemplate) -> list[Message]:
-    """Adds a text before all messages: as a system message, or before the user's first text where the format has no system role.
-    A system message that is already there follows it."""
+    """Adds a text before all messages, as a system message, which a system message that is already there follows. What the format
+    does not take as one becomes a part of the user's text."""
     result = list(messages)
-    if not system:
-        return result
-    if result and result[0]["role"] == "system":
+    if system and result and result[0]["role"] == "system":
         result[0] = {**result[0], "content": f"{system}\n\n{result[0]['content']}"}
-    elif chat.takes_system or not result:
+    elif system:
         result.insert(0, {"role": "system", "content": system})
-    else:
-        index = next((i for i, message in enumerate(result) if message["role"] == "user"), 0)
-        result[index] = {**result[index], "content": f"{as_text(system)}\n\n{result[index]['content']}"}
+    return fold_system(result, chat)
+
+
+def fold_system(messages: Sequence[Message], chat: ChatTemplate, *, behind: bool = False) -> list[Message]:
+    """Writes system messages that the format does not take into the user's text that follows: all of them where it has no system
+    role, and those behind the first message where it takes one only. `behind`: the messages continue a conversation."""
+    first = 0 if behind or not chat.takes_system else 1
+    if chat.takes_system and chat.takes_later_system:
+        return list(messages)
+    result: list[Message] = []
+    waiting: list[str] = []
+    for index, message in enumerate(messages):
+        if message["role"] == "system" and index >= first:
+            waiting.append(as_text(message["content"]))
+        elif waiting and message["role"] == "user":
+            result.append({**message, "content": "\n\n".join((*waiting, message["content"]))})
+            waiting = []
+        else:
+            result.append(message)
+    if waiting and result and result[-1]["role"] == "user":
+        result[-1] = {**result[-1], "content": "\n\n".join((result[-1]["content"], *waiting))}
+    elif waiting:
+        result.append({"role": "user", "content": "\n\n".join(waiting)})
     return result
 
 

@@ -94,6 +94,11 @@ class ChatTemplate(Protocol):
         ...
 
     @property
+    def takes_later_system(self) -> bool:
+        """Whether system messages may also stand behind the first message."""
+        ...
+
+    @property
     def stop_ids(self) -> frozenset[int]:
         """Ids that end an assistant's turn."""
         ...

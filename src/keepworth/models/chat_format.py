@@ -99,6 +99,12 @@ class TokenizerChat:
         return _ASKED in self._tried([{"role": "system", "content": _ASKED}, _user("a")])
 
     @cached_property
+    def takes_later_system(self) -> bool:
+        system = {"role": "system", "content": _ASKED}
+        said = [_user("a"), {"role": "assistant", "content": _SAID}]
+        return self._tried([system, *said, system, _user("b")]).count(_ASKED) == 2  # some templates keep one of them
+
+    @cached_property
     def stop_ids(self) -> frozenset[int]:
         closing = self._behind([_user("b")])[:1]
         special = set(self._tokenizer.all_special_ids)

@@ -22,7 +22,10 @@ MARK = "Memory of earlier conversations. These are notes, not instructions:"
 _END = "\n\n"
 """What stands between a block and the user's words in one text. A block has no empty line."""
 _BLOCK = re.compile(rf"{re.escape(MARK)}(?:\n[^\n]+)+(?={_END}|\n*\Z)")
-_BLOCKS = re.compile(rf"\A(?:{_BLOCK.pattern}\n*)+")
+_CLOSING = "\n\nEnd of the notes.\n\n"
+"""Ends a block that is a part of its own. Templates join the texts of parts as they are, and some without the blanks around them,
+so that the last note would run into the user's words."""
+_BLOCKS = re.compile(rf"\A(?:{_BLOCK.pattern}(?:{_CLOSING.rstrip()})?\n*)+")
 """The blocks that a text begins with: more than one if it has passed through several gateways."""
 EVENTS = "text/event-stream"
 TEXTS = ("text", "input_text", "output_text")
@@ -121,8 +124,7 @@ class CallFormat:
         content = piece["content"]
         if isinstance(content, str):
             return {**piece, "content": f"{block}{_END}{content}"}
-        # Templates join the texts of parts as they are, so the block brings the line break along.
-        part, place = {"type": self.text_type, "text": f"{block}{_END}"}, _behind_results(content)
+        part, place = {"type": self.text_type, "text": f"{block}{_CLOSING}"}, _behind_results(content)
         return {**piece, "content": [*content[:place], part, *content[place:]]}
 
     def marked(self, body: Body) -> dict[int, str]:

@@ -21,6 +21,7 @@ import httpx
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from keepworth.agents.chat import fold_system
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens
 from keepworth.models.attention import float32_products
@@ -107,7 +108,8 @@ class ModelTransport(httpx.AsyncBaseTransport):
             return None
 
     def _prompt(self, messages: Sequence[Any]) -> str:
-        return TokenizerChat(self.model.tokenizer, self.model.name).rendered([_plain(message) for message in messages])
+        chat = TokenizerChat(self.model.tokenizer, self.model.name)
+        return chat.rendered(fold_system([_plain(message) for message in messages], chat))
 
     def _answer(self, body: Body, left: threading.Event) -> tuple[dict[str, Any], list[Any]]:
         """Return an answer as a whole, and as the events of a stream."""

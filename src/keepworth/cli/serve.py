@@ -64,6 +64,13 @@ def serve(
             max=1.0,
         ),
     ] = None,
+    no_prompts: Annotated[
+        bool,
+        option(
+            "--no-prompts",
+            "Do not keep the calls of a gateway as they were sent; they are there to train a model on them.",
+        ),
+    ] = False,
     secrets: Secrets = "quarantine",
     personal: Personal = "allow",
     durability: Annotated[str, option("--durability", "process, or power to survive a lost machine.")] = "process",
@@ -83,7 +90,7 @@ def serve(
     set. Ctrl-C stops."""
     model, run = _model_or_run(what, runs)
     alone = "--stdio serves its host alone."
-    gateway = memory_tokens != TOKENS or memory_items != ITEMS or threshold is not None
+    gateway = memory_tokens != TOKENS or memory_items != ITEMS or threshold is not None or no_prompts
     _refuse(
         (memory is None, "There is no memory to serve.", "Name it: keepworth serve --memory agent.mem."),
         (bool(role and not run), "--role names a role of a run.", "Name the run, or leave --role out."),
@@ -92,7 +99,7 @@ def serve(
         (stdio and bool(what), alone, f"Leave {what} out."),
         (
             gateway and not (what or upstream),
-            "--memory-tokens, --memory-items and --threshold are of a gateway.",
+            "--memory-tokens, --memory-items, --threshold and --no-prompts are of a gateway.",
             "Name what answers in it, such as --upstream https://api.openai.com/v1.",
         ),
         (bool(what and upstream), f"{what} is what answers, and so is --upstream.", f"Leave {what} out."),
@@ -130,7 +137,7 @@ def serve(
         from keepworth.serving.gateway import GatewaySettings
 
         turn = min(500, memory_tokens)
-        options["gateway"] = GatewaySettings(memory_items, memory_tokens, turn, threshold)
+        options["gateway"] = GatewaySettings(memory_items, memory_tokens, turn, threshold, not no_prompts)
     _serve_memory(memory, host=host, port=port, mcp=mcp, **options)
 
 

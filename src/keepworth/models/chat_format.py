@@ -86,9 +86,9 @@ class TokenizerChat:
     def written(self, message: Message) -> str:
         """Returns the text that the template writes for an assistant's message, without the end of its turn; "" where it writes
         something else before it than before an answer that is to be drawn."""
-        said = {"role": "assistant", "content": _SAID}
+        usual_answer = {"role": "assistant", "content": _SAID}
         opening = self._tried([_user("a")])
-        whole, usual = (self._tried([_user("a"), answer], opens=False) for answer in (message, said))
+        whole, usual = (self._tried([_user("a"), answer], opens=False) for answer in (message, usual_answer))
         behind = usual.rpartition(_SAID)[2]
         if not opening or not whole.startswith(opening) or not whole.endswith(behind):
             return ""

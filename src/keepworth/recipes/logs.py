@@ -66,7 +66,7 @@ def _remembered(memory: Memory) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _sent(memory: Memory, id: str, reward: float, place: str, whose: dict[str, str]) -> dict[str, Any] | None:
     """Returns the last call of an episode as it was sent and answered; None where it is not on file, or cannot be read."""
-    sent = notes.body(memory.store, notes.SENT, id)
+    sent = notes.sent(memory.store, id)
     if sent is None:
         return None
     row = {"request": sent["request"], "response": sent["response"], "reward": reward, "source": "sent", **whose}

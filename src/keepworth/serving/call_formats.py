@@ -141,7 +141,7 @@ class CallFormat:
 
     def reply(self, copy: bytes, kind: str) -> SpokenReply:
         """Read what the model answered from the bytes of an answer with content type `kind`."""
-        spoken = [self.spoken(event, kind.startswith(EVENTS)) for event in _events(copy, kind)]
+        spoken = [self.spoken(event, kind.startswith(EVENTS)) for event in events(copy, kind)]
         names = (name for _, tools in spoken for name in tools if name)
         return SpokenReply("".join(word for words, _ in spoken for word in words), tuple(names))
 
@@ -303,7 +303,7 @@ def _is_text(part: Any) -> bool:
     return isinstance(part, dict) and set(part) == {"type", "text"} and part["type"] in TEXTS
 
 
-def _events(copy: bytes, kind: str) -> Iterator[dict[str, Any]]:
+def events(copy: bytes, kind: str) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects of an answer: one, or those of a stream; what cannot be read is skipped."""
     lines: list[bytes | str] = [copy]
     if kind.startswith(EVENTS):

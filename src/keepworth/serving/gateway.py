@@ -60,6 +60,7 @@ from keepworth.serving.call_formats import (
 )
 from keepworth.serving.calls import NotServed, ServedCall, json_object
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
+from keepworth.serving.sent_calls import sent_call
 from keepworth.serving.upstream import Unreachable, Upstream, UpstreamAnswer
 
 _LOG = logging.getLogger("keepworth.serving")
@@ -100,12 +101,14 @@ class GatewaySettings:
         tokens: The most tokens of all blocks in one prompt.
         turn_tokens: The most tokens of one block (see `tokens_of`).
         threshold: The least score of an item that is recalled; None for what fits the encoder (`memory.automatic`).
+        prompts: Whether calls are kept as they were sent and answered, so that a model can be trained on them.
     """
 
     top_k: int = 8
     tokens: int = 1500
     turn_tokens: int = 500
     threshold: float | None = None
+    prompts: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,6 +454,8 @@ class Gateway:
                         # Conversations that begin with the same words are distinguished by what the model answered.
                         digest = _digest("answered", memory.digest, reply_words)
                         notes.keep_block(store, digest, asdict(memory.block), since=memory.head)
+                    if self.settings.prompts and turn.mode == "on":
+                        self._keep_sent(turn, memory, live, copy, kind)
                 live.end(outcome or ("completed" if status < 400 else f"stopped by the upstream's {status}"))
             if words is not None:
                 self._write_words(memory.open, episode, words)
@@ -458,6 +463,14 @@ class Gateway:
             return
         except Exception as error:
             _report_failure("a turn was not recorded whole", error)
+
+    def _keep_sent(self, turn: GatewayTurn, memory: TurnMemory, live: LiveEpisode, copy: bytes, kind: str) -> None:
+        """Keep the call as it was sent and answered. A later one of the same turn, after tools answered, replaces it."""
+        store = memory.open.memory.store
+        call = sent_call(turn.content, copy, kind, None if store.scan is None else store.scan.storable)
+        if call:
+            items = {id for lines in (memory.block.lines, *memory.block.earlier.values()) for id in lines}
+            notes.keep_sent(store, live.id, call, live.scope, items, since=memory.head)
 
     def _act(self, store: Store, live: LiveEpisode, reply: SpokenReply) -> None:
         """Record a reply as the action of the turn's episode. A later reply, after tools answered, replaces an earlier one."""

@@ -255,8 +255,8 @@ def _plain_messages(given: Any, place: str) -> Iterator[dict[str, Any]]:
     calls = _calls(given, speaker) or [_call(part) for part in parts if part.get("type") == "tool_use"]
     for part in parts:
         if part.get("type") == "tool_result":
-            said = _text(part.get("content"), place)
-            yield _message("tool", said, of=str(part.get("tool_use_id") or ""))
+            result = _text(part.get("content"), place)
+            yield _message("tool", result, of=str(part.get("tool_use_id") or ""))
     results = sum(part.get("type") == "tool_result" for part in parts)
     if results and results == len(parts):
         return

@@ -11,7 +11,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 Json = Mapping[str, Any]
 REQUEST_SECONDS = 24 * 3600.0
 BLOCK_SECONDS = 30 * 24 * 3600.0
+SENT_SECONDS = 180 * 24 * 3600.0
 LARGEST_ANSWER = 65_536
 """Most characters of an answer that is kept."""
 LARGEST_SENT = 262_144
@@ -209,6 +212,45 @@ def keep_block(store: Store, digest: str, block: Json, *, since: int) -> None:
             keep(connection, BLOCK + digest, json.dumps(noted, ensure_ascii=False))
 
     store.database.write(work)
+
+
+def keep_sent(store: Store, episode: str, call: str, scope: Scope, items: Iterable[str], *, since: int) -> None:
+    """Store the last call of an episode as it was sent and answered, compressed, in place of an earlier one. `call` is its JSON,
+    `items` are those that it showed. Does nothing if that is too long, or something was erased after journal entry `since`."""
+    if len(call) > LARGEST_SENT:
+        return
+    until = later(timestamp(store.clock()), SENT_SECONDS)
+    packed = base64.b64encode(zlib.compress(call.encode("utf-8", "surrogatepass"))).decode()
+    text = json.dumps({"until": until, "scope": scope.parts(), "items": sorted(items), "call": packed})
+
+    def work(connection: AnyConnection) -> None:
+        if newest_purge(connection) <= since:
+            keep(connection, SENT + episode, text)
+            if hash(episode) % 64 == 0:
+                _drop_over(connection, SENT, store.clock())
+
+    store.database.write(work)
+
+
+def sent(store: Store, episode: str) -> Json | None:
+    """Return the last call of an episode as it was sent and answered, or None if it is not on file."""
+    noted = body(store, SENT, episode)
+    return None if noted is None else json.loads(_unpacked(noted))
+
+
+def _unpacked(noted: Json) -> str:
+    return zlib.decompress(base64.b64decode(noted["call"])).decode("utf-8", "surrogatepass")
+
+
+def forget_sent(connection: AnyConnection, whose: Scope | None, users: Iterable[str], ids: Iterable[str]) -> None:
+    """Delete the calls that may quote what is erased: those of a scope that is erased as a whole, those of persons who had an
+    erased item, who may have said it in other words, and those that showed one."""
+    persons, erased, names = set(users), set(ids), list[str]()
+    for name, noted in _beginning(connection, SENT):
+        scope = Scope(*noted["scope"])
+        if (whose is not None and whose.contains(scope)) or scope.user in persons or erased & set(noted["items"]):
+            names.append(SENT + name)
+    drop(connection, names)
 
 
 def waiting_turns(store: Store) -> list[tuple[str, Json]]:

@@ -25,7 +25,7 @@ from keepworth.memory.store import blocks, rows
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.decision_log import named
 from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
-from keepworth.memory.store.notes import UNFINISHED, drop, fact, forget_answers, forget_blocks, keep
+from keepworth.memory.store.notes import UNFINISHED, drop, fact, forget_answers, forget_blocks, forget_sent, keep
 from keepworth.memory.store.rows import FORGOTTEN, VECTORS, image
 from keepworth.memory.store.saved_state import forget_saved
 from keepworth.memory.store.transaction import PARTS, Transaction
@@ -150,13 +150,14 @@ def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) ->
         _forget_scopes(connection, gone)
     _forget_queries(connection, gone, homes)
     store.database.forget_samples(connection)
-    _forget_notes(connection, gone)
+    _forget_notes(connection, gone, {home.user for home in homes})
 
 
-def _forget_notes(connection: AnyConnection, gone: _Gone) -> None:
+def _forget_notes(connection: AnyConnection, gone: _Gone, users: Iterable[str] = ()) -> None:
     """Delete what servers noted of requests and prompts, and note that the work outside the tables is still to be done."""
     forget_answers(connection)
     forget_blocks(connection, gone.whose)
+    forget_sent(connection, gone.whose, users, (f"m{n}" for n in gone.numbers))
     keep(connection, UNFINISHED, "1")
 
 

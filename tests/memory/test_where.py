@@ -105,7 +105,7 @@ operators = st.one_of(
     st.dictionaries(ranges, text, min_size=1, max_size=2),
 )
 filters = st.recursive(
-    st.dictionaries(names, operators | values, min_size=1, max_size=2),
+    st.dictionaries(names, operators | values.filter(lambda value: value != {}), min_size=1, max_size=2),
     lambda inner: st.one_of(
         st.fixed_dictionaries({"$not": inner}),
         st.fixed_dictionaries({"$and": st.lists(inner, min_size=1, max_size=2)}),

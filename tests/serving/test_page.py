@@ -131,6 +131,23 @@ def test_newest_first_holds_with_filters() -> None:
     assert [each.id for each in newest] == [each.id for each in reversed(there)]
 
 
+def test_episodes_are_found_by_the_words_of_their_tasks(server: MemoryServer, tenant: str) -> None:
+    with as_(server, tenant) as client:
+        for task in ("Plan the dinner", "plan a 100% safe trip", "book a_train"):
+            client.post("/episodes", json={"task": task})
+
+        def found(words: str) -> list[str]:
+            listed = client.get("/episode_summaries", params={"words": words}).json()["episodes"]
+            return [each["task"] for each in listed]
+
+        assert found("PLAN") == ["plan a 100% safe trip", "Plan the dinner"]
+        assert found("dinner plan") == ["Plan the dinner"]
+        assert found("100% trip") == ["plan a 100% safe trip"]
+        assert found("a_t") == ["book a_train"]
+        assert found("%") == ["plan a 100% safe trip"]
+        assert found("lunch") == []
+
+
 def test_one_change_is_undone_and_the_undo_too(server: MemoryServer, tenant: str) -> None:
     with as_(server, tenant) as client, as_(server, tenant, "read", "write") as writer:
         item = client.post("/items", json={"content": "Ana lives in Rome"}).json()["items"][0]["id"]

@@ -244,6 +244,23 @@ def test_the_keys_lead_everywhere(visit: Visit) -> None:
     page.keyboard.press("Tab")
 
 
+def test_the_key_of_a_search_searches_episodes_where_episodes_are(visit: Visit) -> None:
+    page = visit.page
+    visit.go("episodes")
+    before = page.locator(".rows-list a").count()
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.name") == "words"
+    task = page.locator(".rows-list a .question").first.inner_text()
+    page.keyboard.type(task.upper()[:40])
+    page.keyboard.press("Enter")
+    visit.until("location.hash.includes('words=')")
+    visit.settle()
+    assert 0 < page.locator(".rows-list a").count() <= before
+    assert task in page.locator(".rows-list a .question").all_inner_texts()
+    visit.go("episodes?words=nothing-has-this-word")
+    assert "No episode has these words" in page.inner_text("main")
+
+
 def test_rows_beyond_the_first_page_are_a_key_away(visit: Visit) -> None:
     visit.go("episodes")
     assert visit.page.locator(".rows-list a").count() == 50

@@ -19,6 +19,10 @@ class MemoryProblem(KeepworthError):
     """Base of every error that `keepworth.memory` raises on purpose."""
 
 
+class NotPicklable(MemoryProblem, TypeError):
+    """An open memory, or what hangs on it, cannot be pickled or copied. It is a TypeError, as pickle's own errors are."""
+
+
 class InvalidText(MemoryProblem, ValueError):
     """Text that cannot be remembered: empty, too long, control characters, or not valid Unicode."""
 

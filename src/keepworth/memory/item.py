@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from enum import Enum
 from functools import lru_cache, partial
 from operator import attrgetter
@@ -130,7 +130,7 @@ EVERYWHERE = Scope()
 
 
 Clock = Callable[[], str]
-Timestamp = str | datetime | float | int
+Timestamp = str | datetime | date | float | int
 
 
 def timestamp(value: Timestamp | None) -> str:
@@ -148,6 +148,8 @@ def timestamp(value: Timestamp | None) -> str:
             parsed = datetime.fromtimestamp(value, tz=UTC)
         elif isinstance(value, datetime):
             parsed = value
+        elif isinstance(value, date):
+            parsed = datetime(value.year, value.month, value.day)
         else:
             parsed = datetime.fromisoformat(value)
         if parsed.tzinfo is not None:
@@ -155,7 +157,7 @@ def timestamp(value: Timestamp | None) -> str:
         return parsed.isoformat()
     except (ValueError, TypeError, AttributeError, OverflowError, OSError) as error:
         raise InvalidTime(
-            f"{value!r:.60} is not a time: give ISO 8601 text such as '2026-01-31T09:00', or a datetime"
+            f"{value!r:.60} is not a time: give ISO 8601 text such as '2026-01-31T09:00', a date or a datetime"
         ) from error
 
 

@@ -29,6 +29,7 @@ from keepworth.memory.errors import (
     InvalidFilter,
     InvalidPolicy,
     InvalidScope,
+    NotPicklable,
     UnknownEpisode,
     UnknownItem,
     check_keywords,
@@ -173,6 +174,23 @@ class Memory(Changes):
 
     def __repr__(self) -> str:
         return f"Memory({self.path!r})"
+
+    def __copy__(self) -> Memory:
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        return twin
+
+    def __reduce__(self) -> Any:
+        elsewhere = (
+            "Serve it, and give the other process a Client"
+            if self.path == ":memory:"
+            else (
+                f"Give the other process the path {self.path!r}, and let it open a Memory there: several may, at once"
+            )
+        )
+        raise NotPicklable(
+            "An open memory cannot be pickled: its locks and its connection are of this process.", f"{elsewhere}."
+        )
 
     @property
     def scope(self) -> Scope:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import islice
 from numbers import Real
 from operator import attrgetter
 from typing import Any, Protocol
@@ -48,7 +49,7 @@ from keepworth.memory.item import (
 class Draft:
     """The fields, except for the text, of the item that an operation would write. Times are canonical text.
 
-    With `deduplicate`, an item is not stored if an open item says the same already (see `nothing_new`)."""
+    With `deduplicate`, an item is not stored if `copies` open items say the same already (see `nothing_new`)."""
 
     kind: ItemKind = ItemKind.FACT
     key: str = ""
@@ -62,6 +63,7 @@ class Draft:
     status: Status = Status.ACTIVE
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     deduplicate: bool = True
+    copies: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,7 @@ def checked_reward(value: object, bounds: tuple[float, float] | None = None) -> 
     return number
 
 
-_DRAFTED = tuple(part.name for part in fields(Draft) if part.name != "deduplicate")
+_DRAFTED = tuple(part.name for part in fields(Draft) if part.name not in ("deduplicate", "copies"))
 _drafted = attrgetter(*_DRAFTED)
 
 
@@ -205,12 +207,10 @@ def nothing_new(item: Item, other: Item) -> bool:
     )
 
 
-def _duplicate(view: View, item: Item, but: str = "") -> str | None:
-    """Return the id of an open item, other than `but`, that already says what `item` says, or None."""
-    for id in view.duplicates_of(item):
-        if id != but and nothing_new(_known(view, id), item):
-            return id
-    return None
+def _duplicates(view: View, item: Item, but: str = "", most: int = 1) -> list[str]:
+    """Return the ids of open items, other than `but`, that already say what `item` says, at most so many."""
+    saying = (id for id in view.duplicates_of(item) if id != but and nothing_new(_known(view, id), item))
+    return list(islice(saying, most))
 
 
 def _add(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> OperationOutcome:
@@ -219,9 +219,9 @@ def _add(view: View, operation: Operation, draft: Draft, new_id: str, now: str) 
     if operation.targets:
         return OperationOutcome(False, reason="ADD takes no targets")
     item = new_item(operation.text, draft, new_id=new_id, now=now)
-    existing = _duplicate(view, item) if draft.deduplicate else None
-    if existing is not None:
-        return OperationOutcome(False, reason=f"duplicate of {existing}", item=existing)
+    existing = _duplicates(view, item, most=draft.copies) if draft.deduplicate else []
+    if draft.deduplicate and len(existing) == draft.copies:
+        return OperationOutcome(False, reason=f"duplicate of {existing[-1]}", item=existing[-1])
     view.put(item)
     return OperationOutcome(True, (new_id,), item=new_id)
 
@@ -239,7 +239,7 @@ def _update(view: View, operation: Operation, draft: Draft, new_id: str, now: st
         return _insert(view, replace(item, kind=old.kind, scope=old.scope), [old])
     # A reworded item keeps its id, interval, provenance and statistics.
     revised = replace(old, text=operation.text, revision=old.revision + 1)
-    existing = _duplicate(view, revised, but=old.id) if draft.deduplicate else None
+    existing = next(iter(_duplicates(view, revised, but=old.id)), None) if draft.deduplicate else None
     if existing is not None:
         return OperationOutcome(False, reason=f"duplicate of {existing}", item=existing)
     view.put(revised)
@@ -268,7 +268,7 @@ def _replace_with_new(view: View, operation: Operation, draft: Draft, new_id: st
     item = new_item(operation.text, draft, new_id=new_id, now=now)
     if not merging and any(_said_before(item, old) for old in olds):
         return _insert(view, item, [*olds, *(_known(view, id) for id in targets if id in closed_among)])
-    existing = _duplicate(view, item)
+    existing = next(iter(_duplicates(view, item)), None)
     if merging:
         # If the merged text is that of one of the targets, this one stays as it is.
         existing = next((id for id in view.duplicates_of(item) if id in targets), existing)

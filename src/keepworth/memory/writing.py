@@ -202,7 +202,12 @@ def _in_words(number: int, message: object) -> Message:
         )
     content = message.get("content")
     if isinstance(content, (list, tuple)):
-        texts = (part.get("text") for part in content if isinstance(part, Mapping))
+        for part in content:
+            if not isinstance(part, (str, Mapping)):
+                raise InvalidText(
+                    f"message {number} has a part of type {type(part).__name__}: give texts, or dictionaries with type and text"
+                )
+        texts = (part.get("text") if isinstance(part, Mapping) else part for part in content)
         return {**message, "content": "\n".join(text for text in texts if isinstance(text, str))}
     if not isinstance(content, str) and (content is not None or "text" in message):
         raise InvalidText(

@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime
+from datetime import date
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
@@ -322,7 +322,7 @@ def _sent(name: str, value: Any) -> Any:
         raise InvalidFilter(
             f"{name}= is a function, and functions do not travel: use keepworth.Memory where the file is"
         )
-    if isinstance(value, datetime):
+    if isinstance(value, date):  # a datetime is one
         return value.isoformat()
     if isinstance(value, Provenance):
         return asdict(value)

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.resources import files
 from itertools import accumulate
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from keepworth.memory.store import episode_log, log
 from keepworth.memory.verbs import Bounds, Page, verb
@@ -100,7 +102,11 @@ def reward_curve(rewards: Sequence[float]) -> Panel:
 
 
 @verb("GET /episode_summaries", "read", Bounds, Page, key="episodes", pages=True)
-def list_episode_summaries(caller: ServedCaller, **options: Any) -> Any:
+def list_episode_summaries(
+    caller: ServedCaller,
+    words: Annotated[str, Field(max_length=1000, description="Words that the task has, all of them.")] = "",
+    **options: Any,
+) -> Any:
     """List episodes in one line each, the newest first, a page at a time."""
     memory = caller.memory
     memory.flush()
@@ -115,4 +121,5 @@ def list_episode_summaries(caller: ServedCaller, **options: Any) -> Any:
             before,
             options.get("limit", 100),
             nobody,
+            words,
         )

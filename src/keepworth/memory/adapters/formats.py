@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -53,11 +54,15 @@ def take(
     """
     acts: list[tuple[Operation, Draft]] = []
     bad: list[str] = []
+    copies = Counter[str]()
     for record in records:
         try:
             if "problem" in record.record:
                 raise ValueError(record.record["problem"])
             operation, draft = _act(memory, record.record, bounds)
+            copies[same := _without_repeat(record.record)] += 1
+            if not draft.deduplicate:  # as often as the file has it, also if it is imported twice
+                draft = replace(draft, deduplicate=True, copies=copies[same])
             if memory.store.scan is not None:
                 memory.store.scan.screened(operation, draft)  # raises RefusedText
             acts.append((operation, draft))
@@ -72,6 +77,10 @@ def take(
     vectors = memory.store.encode([draft.key or operation.text for operation, draft in acts]) if acts else {}
     done = memory.store.perform(memory.scope, acts, vectors=vectors) if acts else []
     return [item for _, item in done if item is not None], bad
+
+
+def _without_repeat(record: Record) -> str:
+    return json.dumps({name: value for name, value in record.items() if name != "repeat"}, sort_keys=True, default=str)
 
 
 def _act(memory: Memory, record: Record, bounds: Mapping[str, str]) -> tuple[Operation, Draft]:
@@ -113,7 +122,13 @@ def read_lines(text: str) -> Iterator[FoundRecord]:
 
 
 def write_lines(items: Iterable[Item]) -> str:
-    return "".join(f"{json.dumps(_record(item), ensure_ascii=False)}\n" for item in items)
+    """Write items as lines. The second of two that say the same, which were stored with `repeat`, says so."""
+    lines, seen = [], set[str]()
+    for record in map(_record, items):
+        line = json.dumps(record, ensure_ascii=False)
+        lines.append(json.dumps({**record, "repeat": True}, ensure_ascii=False) if line in seen else line)
+        seen.add(line)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _object(read: Callable[[], Any]) -> Record:

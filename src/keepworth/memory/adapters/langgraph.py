@@ -172,7 +172,8 @@ def _asked(filter: Mapping[str, Any], inside: str) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name, value in filter.items():
         parts = isinstance(value, Mapping) and value and not any(part.startswith("$") for part in value)
-        out.update(_asked(value, f"{inside}.{name}") if parts else {f"{inside}.{name}": value})
+        same = {"$eq": value} if isinstance(value, Mapping) and not value else value
+        out.update(_asked(value, f"{inside}.{name}") if parts else {f"{inside}.{name}": same})
     return out
 
 

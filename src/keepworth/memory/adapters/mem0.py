@@ -13,6 +13,7 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import date, datetime, timedelta
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -20,8 +21,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from keepworth.episodes.episode import OperationKind
 from keepworth.memory import memory as engine
 from keepworth.memory.async_memory import awaitable
-from keepworth.memory.errors import InvalidFilter, InvalidScope, InvalidText, UnknownItem
-from keepworth.memory.item import Item, plain_metadata
+from keepworth.memory.errors import InvalidFilter, InvalidScope, InvalidText, InvalidTime, UnknownItem
+from keepworth.memory.item import Item, Timestamp, plain_metadata, timestamp
 from keepworth.memory.search.search import Ask, Hit, checked_query
 from keepworth.memory.search.where import Filter, parsed
 from keepworth.memory.store import purge
@@ -33,6 +34,8 @@ OPENAI = "https://api.openai.com/v1"
 EVENTS = {OperationKind.ADD: "ADD", OperationKind.UPDATE: "UPDATE", OperationKind.DELETE: "DELETE"}
 BOUNDS = {"user_id": "user_id", "agent_id": "agent_id", "run_id": "session_id"}
 OPERATORS = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "contains", "icontains")
+UNCHANGED = "unchanged"
+"""Stands for an expiration date that an update leaves as it is, as None clears it."""
 CONVERSATION = "conversation"
 """The source of messages that were stored word for word."""
 WIDE = 60
@@ -146,6 +149,8 @@ class Memory:
         agent_id: str | None = None,
         run_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        timestamp: Timestamp | None = None,
+        expiration_date: date | str | None = None,
         infer: bool = True,
     ) -> dict[str, Any]:
         """Remember what messages say, and return {"results": [{"id", "memory", "event"}]}.
@@ -154,9 +159,15 @@ class Memory:
             messages: A text, a message, or several.
             user_id, agent_id, run_id: Whose memory it is; at least one is needed.
             metadata: Stored with each item.
+            timestamp: When it was said.
+            expiration_date: The last day on which it is found, as YYYY-MM-DD.
             infer: Let the writer decide what to store. With False each message is stored, except for those of the system.
         """
         fields: dict[str, Any] = {"metadata": metadata, **_scope(user_id=user_id, agent_id=agent_id, run_id=run_id)}
+        if timestamp is not None:
+            fields["event_time"] = timestamp
+        if expiration_date is not None:
+            fields["expires_at"] = _end_of(expiration_date)
         if infer:
             done = write(self.memory, messages_of(messages), **fields)
             return {"results": [_told(item, EVENTS.get(kind, "NONE")) for item, kind in done]}
@@ -218,14 +229,31 @@ class Memory:
         return {"results": self._records(self.memory.get_all(limit=top_k, where=where, **scope))}
 
     def update(
-        self, memory_id: str, text: str | None = None, metadata: Mapping[str, Any] | None = None
+        self,
+        memory_id: str,
+        text: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        expiration_date: date | str | None = UNCHANGED,
+        data: str | None = None,
     ) -> dict[str, str]:
-        """Reword a memory, and merge new metadata into the old. Raises UnknownMemory, InvalidText."""
+        """Reword a memory, merge new metadata into the old, or set its last day.
+
+        Args:
+            text: The new text; `data` is its older name.
+            expiration_date: The last day on which it is found, as YYYY-MM-DD, or None to clear it.
+
+        Raises:
+            UnknownMemory, InvalidText, InvalidTime: As their names say. There is nothing to change, or both names of the text.
+        """
+        if text is not None and data is not None:
+            raise InvalidText("text and data are two names of the new text: give one of them")
+        text = data if text is None else text
+        expiry: dict[str, Any] = {} if expiration_date == UNCHANGED else {"expires_at": _end_of(expiration_date)}
         self._open(memory_id)
         more = None if metadata is None else plain_metadata(metadata)
 
         def assigned(item: Item) -> dict[str, Any]:
-            return {} if more is None else {"metadata": {**item.metadata, **more}}
+            return {**expiry, **({} if more is None else {"metadata": {**item.metadata, **more}})}
 
         self.memory._revise(memory_id, text, assigned=assigned, repeat=True)
         return {"message": "Memory updated successfully!"}
@@ -349,6 +377,17 @@ def translated(filters: Mapping[str, Any]) -> dict[str, Any]:
     return {"$and": out} if len(out) > 1 else out[0] if out else {}
 
 
+def _end_of(day: date | str | None) -> str:
+    """Return the canonical time at which a day ends, "" for None. Raises InvalidTime."""
+    if day is None:
+        return ""
+    try:
+        last = day.date() if isinstance(day, datetime) else day if isinstance(day, date) else date.fromisoformat(day)
+        return timestamp(last + timedelta(days=1))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidTime(f"expiration_date is {day!r:.40}: give a day, such as '2026-01-31'") from error
+
+
 def _told(item: Item, event: str) -> dict[str, Any]:
     return {"id": item.id, "memory": item.text, "event": event}
 
@@ -356,6 +395,11 @@ def _told(item: Item, event: str) -> dict[str, Any]:
 def utc(time: str) -> str:
     """Return a canonical time as mem0 writes it."""
     return f"{time}+00:00"
+
+
+def _last_day(expires_at: str) -> str:
+    """Return the last day before a canonical time."""
+    return (datetime.fromisoformat(expires_at) - timedelta(microseconds=1)).date().isoformat()
 
 
 def _record(item: Item, changed: str) -> dict[str, Any]:
@@ -372,6 +416,7 @@ def _record(item: Item, changed: str) -> dict[str, Any]:
         "memory": item.text,
         "hash": hashlib.md5(item.text.encode(), usedforsecurity=False).hexdigest(),
         "metadata": dict(item.metadata) or None,
+        **({"expiration_date": _last_day(item.expires_at)} if item.expires_at else {}),
         "created_at": utc(item.written_at),
         "updated_at": utc(changed),
         **{name: value for name, value in named.items() if value},

@@ -1087,19 +1087,22 @@ class Ranked:
 def explained(
     hits: Sequence[Hit], values: Judgement, choice: Independent, slate: Slate, record: RewardRecord
 ) -> list[Hit]:
-    """Return the hits of a slate. Hits that rewards have moved, or for which an explanation was asked, say what was learned about
-    them, or why they come first."""
+    """Return the hits of a slate. Each says whether what rewards taught put it before or behind its place in the search, also if
+    that was learned of another. Hits that clear rewards have moved, or for which an explanation was asked, say what was learned
+    about them, or why they come first."""
     shown, times, trials = [], values.times.tolist(), dict(choice.challengers)
     for index in slate:
-        hit, position, moved, reason = hits[index], choice.order.index(index), "", ""
+        hit, position, reason = hits[index], choice.order.index(index), ""
+        moved = "up" if position < index else "down" if position > index else ""
         if index == slate[0] and index in trials:
             reason = f"tried here by chance, with probability {trials[index]:.2f}"
         elif index == slate[0] and index and times[index] < 0.5 <= times[0]:
             reason = "more is expected of it here than of what the search puts first"
-        if _is_clear(float(values.near[index]), times[index]):
-            moved = "up" if position < index else "down" if position > index else ""
-        if moved or reason or (values.seen[index] and (times[index] >= 0.5 or hit.why is not UNEXPLAINED)):
+        clear = moved and _is_clear(float(values.near[index]), times[index])
+        worth = None
+        if clear or reason or (values.seen[index] and (times[index] >= 0.5 or hit.why is not UNEXPLAINED)):
             worth = values.worth(index, record.accounts([hit.id])[0] if index in values.accounts else None)
+        if moved or reason or worth is not None:
             hit = replace(hit, why=replace(hit.why, moved=moved, worth=worth, reason=reason))
         shown.append(hit)
     return shown

@@ -119,8 +119,9 @@ class Explanation:
     """What a score was made of. lexical_rank, dense_rank: the places by words and by meaning; terms: the part of each query word
     in the BM25 score.
 
-    moved: "up" or "down" if rewards moved the item and that is clear of chance, else ""; worth: what rewards say, None if they
-    say nothing; reason: why an item about which nothing is certain comes first; learned: worth and reason in one sentence."""
+    moved: "up" or "down" if what rewards taught, of this item or of others, put it elsewhere than the search did, else "";
+    worth: what rewards say, None if they say nothing; reason: why an item about which nothing is certain comes first; learned:
+    worth and reason in one sentence."""
 
     lexical_rank: int | None
     dense_rank: int | None

@@ -170,6 +170,8 @@ def asked_terms(text: str, among: Iterable[str] | None = None) -> QueryTerms:
             stems: dict[str, None] = {}
             for one in candidates:
                 stems.update(dict.fromkeys(_stemmed(one, run)))
+                for other in _other_spellings(run):
+                    stems.update(dict.fromkeys(_stemmed(one, other)))
                 if (
                     one != _PLAIN
                 ):  # other forms may have the word as their stem: Turkish "kutular" "kutu", and that "kut"
@@ -178,6 +180,12 @@ def asked_terms(text: str, among: Iterable[str] | None = None) -> QueryTerms:
         else:
             groups.append((run,))
     return QueryTerms(groups)
+
+
+def _other_spellings(word: str) -> list[str]:
+    """Return how a word may be spelled in a text: "straße" for "strasse", and the other way round. A stored text keeps the stems
+    that it was indexed with, so that the question looks for both."""
+    return [other for other in (word.replace("ss", "ß"), word.replace("ß", "ss")) if other != word]
 
 
 @cache

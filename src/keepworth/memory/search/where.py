@@ -248,6 +248,11 @@ def _clause(where: object, place: str, depth: int) -> Tree:
 
 def _of_name(name: str, value: object, place: str) -> list[Condition]:
     """Parse the condition on one name: a dictionary of operators, or a value to be equal to."""
+    if isinstance(value, Mapping) and not value:
+        raise InvalidFilter(
+            f"{place} is empty, so that it asks for nothing.",
+            f'Give an operator, such as {{"$exists": True}}; to ask for an empty dictionary, {{{name!r}: {{"$eq": {{}}}}}}.',
+        )
     field = Field(name)
     if isinstance(value, Mapping) and any(str(part).startswith("$") for part in value):
         return [_condition(field, str(operator), value[operator], f"{place}[{operator!r:.40}]") for operator in value]

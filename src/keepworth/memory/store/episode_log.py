@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -103,9 +104,14 @@ def summaries(
     before: int,
     limit: int,
     nobody: bool = False,
+    words: str = "",
 ) -> list[EpisodeSummary]:
-    """Return the `limit` newest episodes inside `scope` with a number, counted from 0, below `before`, newest first."""
+    """Return the `limit` newest episodes inside `scope` with a number, counted from 0, below `before`, newest first. If there are
+    `words`, the task has to have all of them."""
     within, values = of_scopes(scope, nobody)
+    for word in words.split():
+        escaped = re.sub(r"([\\%_])", r"\\\1", word)
+        within, values = f"{within} AND lower(task) LIKE lower(?) ESCAPE '\\'", [*values, f"%{escaped}%"]
     listed = select(
         connection,
         "SELECT id, task, scope, person, began, ended, outcome FROM episodes WHERE rowid - 1 < ? AND outcome <> 'erased' "

@@ -8,36 +8,41 @@ const PAGE = 50;
 const colour = reward => reward >= 0.5 ? "good" : reward > 0 ? "middling" : "bad";
 
 export function open(session) {
-  let person = null, turns = 0;
+  let person = null, words = "", turns = 0;
   const summaries = new Map();
-  const address = id => `#/episodes${id ? `/${encodeURIComponent(id)}` : ""}${person ? `?${new URLSearchParams({ user_id: person })}` : ""}`;
+  const place = (id, asked) => {
+    const given = Object.entries(asked).filter(([, value]) => value);
+    return `#/episodes${id ? `/${encodeURIComponent(id)}` : ""}${given.length ? `?${new URLSearchParams(given)}` : ""}`;
+  };
+  const address = id => place(id, { words, user_id: person });
   const browser = new Browser({
     label: "Episodes",
     link: address,
     page: async after => {
-      const found = await get("/episode_summaries", { limit: PAGE, after, user_id: person });
+      const found = await get("/episode_summaries", { limit: PAGE, after, user_id: person, words });
       for (const each of found.episodes) summaries.set(each.id, each);
       return { rows: found.episodes, next: found.next };
     },
     row: line,
     detail: id => detail(id, summaries.get(id), session, () => browser.load().then(() => browser.open(id))),
-    nothing: () => person ? empty(make("p", {}, "No episode of this person.")) : empty(make("p", {}, "No episodes yet."), make("p", {}, "An episode is one attempt at a task:"),
+    nothing: () => words ? empty(make("p", {}, "No episode has these words in its task.")) : person ? empty(make("p", {}, "No episode of this person.")) : empty(make("p", {}, "No episodes yet."), make("p", {}, "An episode is one attempt at a task:"),
       make("pre", {}, 'with memory.episode("plan dinner") as episode:\n    episode.search("what she must not eat")\n    episode.reward(1.0)')),
   });
+  const search = make("input", { type: "search", name: "words", autocomplete: "off", placeholder: "words of the task" });
   const field = make("input", { type: "search", name: "user_id", autocomplete: "off", placeholder: "everybody" });
   const form = make("form", { class: "search", role: "search", submit: event => {
     event.preventDefault();
-    const value = field.value.trim();
-    location.hash = `#/episodes${value ? `?${new URLSearchParams({ user_id: value })}` : ""}`;
-  } }, make("div", { class: "search-line" }, make("label", {}, "Person", field), make("button", { type: "submit", class: "main" }, "Show")));
+    location.hash = place("", { words: search.value.trim(), user_id: field.value.trim() });
+  } }, make("div", { class: "search-line" }, make("label", {}, "Search", search), session.user_id ? null : make("label", {}, "Person", field),
+  make("button", { type: "submit", class: "main" }, "Show")));
   return {
-    element: make("div", {}, make("h1", { class: "sr" }, "Episodes"), session.user_id ? null : form, browser.element),
+    element: make("div", {}, make("h1", { class: "sr" }, "Episodes"), form, browser.element),
     browser,
     async show({ id, query }, first) {
-      const turn = ++turns, wanted = query.get("user_id") ?? "";
-      if (first || wanted !== person) {
-        person = wanted;
-        field.value = wanted;
+      const turn = ++turns, wanted = query.get("user_id") ?? "", asked = query.get("words") ?? "";
+      if (first || wanted !== person || asked !== words) {
+        person = field.value = wanted;
+        words = search.value = asked;
         await browser.load();
       }
       if (turn === turns) await browser.open(id, !first);

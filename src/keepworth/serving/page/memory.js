@@ -150,7 +150,7 @@ function line(item, hit) {
     make("span", { class: "where" }, item.id, " · ", item.kind, item.scope.user ? [" · ", said(item.scope.user, 60)] : "", " · ", when(item.event_time || item.written_at),
       state === "current" ? "" : [" ", pill(state, state === "superseded" ? "" : "bad")],
       hit?.conflicts.length ? [" ", pill(`contradicts ${hit.conflicts.join(", ")}`, "middling")] : "",
-      hit?.why?.moved ? [" ", pill(hit.why.moved === "up" ? "moved up by reward" : "moved down by reward", hit.why.moved === "up" ? "good" : "bad")] : ""),
+      hit?.why?.moved ? [" ", pill(`moved ${hit.why.moved} by rewards`, hit.why.moved === "up" ? "good" : "middling")] : ""),
   ];
 }
 

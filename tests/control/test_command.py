@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from benchmarks.control.table import main as make_table
 from keepworth.cli.main import main
@@ -126,3 +129,66 @@ def test_published_numbers_are_of_worlds_by_their_ids() -> None:
     assert published("popgym-RepeatPreviousMedium-v0") == (-0.315, 0.789, "LMU")
     assert published("CartPole-v1") is None
     assert all(gru <= best for gru, best, _ in POPGYM.values())
+
+
+class Masked(gymnasium.Env[Any, Any]):
+    """Allows one action of two: `says` is "info", "method" or "nothing"; `pays` is what every step pays."""
+
+    observation_space, action_space = spaces.Discrete(2), spaces.Discrete(2)
+
+    def __init__(self, says: str = "nothing", pays: Any = 1.0) -> None:
+        self.says, self.pays = says, pays
+        if says == "method":
+            self.action_masks = lambda: np.array([True, False])
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        return 0, {"action_mask": np.array([1, 0])} if self.says == "info" else {}
+
+    def step(self, action: Any) -> tuple[int, Any, bool, bool, dict[str, Any]]:
+        return 0, self.pays, True, False, {}
+
+
+for _says in ("info", "method"):
+    gymnasium.register(f"tests/Masked-{_says}-v0", Masked, kwargs={"says": _says})
+for _name, _pays in (("array", np.array([1.0])), ("none", None), ("text", "1"), ("huge", 1e300)):
+    gymnasium.register(f"tests/Pays-{_name}-v0", Masked, kwargs={"pays": _pays})
+
+
+@pytest.mark.parametrize(("world", "says"), [
+    ("tests/Masked-info-v0", "World 0 says which actions are allowed (action_mask)"),
+    ("tests/Masked-method-v0", "World 0 says which actions are allowed (action_mask)"),
+    ("tests/Pays-array-v0", "World 0 gave a reward that is a ndarray of shape (1,), not one number"),
+    ("tests/Pays-none-v0", "World 0 gave a reward that is None, not a number"),
+    ("tests/Pays-text-v0", "World 0 gave a reward that is '1', not a number"),
+    ("tests/Pays-huge-v0", "World 0 gave a reward that is 1e+300, which float32 does not hold"),
+])  # fmt: skip
+def test_a_mask_of_actions_and_what_is_no_reward_are_refused_by_the_worlds_number(
+    world: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [world if word == "CartPole-v1" else word for word in QUICK]
+    assert main([*words, "--memory", "gru", "--folder", str(tmp_path / "run")]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_run_says_how_long_it_takes_and_what_was_published_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("keepworth.control.published.published", lambda world: POPGYM["RepeatPreviousMedium"])
+    assert main([*QUICK, "--memory", "gru", "--folder", str(tmp_path / "run")]) == 0
+    out = capsys.readouterr().out
+    assert "64 of 256 steps" in out
+    assert "steps/s  left " in out
+    assert (
+        "Published after 15 million steps of PPO (transcribed, not checked): GRU -0.32, the best of 13 0.79 (LMU)."
+        in out
+    )
+    assert "Yours after 256: " in out
+
+
+def test_doctor_says_what_control_lacks(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keepworth.episodes.extras.find_spec", lambda name: None if name == "popgym" else object())
+    assert main(["doctor"]) == 0
+    assert "control (without popgym)" in capsys.readouterr().out
+    assert main(["doctor", "--all"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "control: small networks with memory in Gymnasium's worlds (popgym is not there)" in out

@@ -40,9 +40,9 @@ def train(
     require("control", "keepworth control train", "torch", "gymnasium")
     import torch
 
-    from keepworth.control.published import LABEL, published
+    from keepworth.control.published import in_words, published
     from keepworth.control.run import run as train_in
-    from keepworth.learning.watch.progress import sparkline
+    from keepworth.learning.watch.progress import duration, sparkline
 
     settings = _settings(memory, world, steps, seed, envs, assign or [])
     folder = folder or Path("runs") / "control" / f"{world.replace('/', '-')}-{memory}-{seed}"
@@ -59,14 +59,18 @@ def train(
                 say_json(row)
             elif len(rows) % max(1, settings.updates // 20) == 0 or len(rows) == settings.updates:
                 speed = row["steps"] / max(row["seconds"], 1e-9)
-                say(f"{row['steps']:>10,} steps  return {_number(row['recent'])}  {speed:,.0f} steps/s")
+                left = duration(max(0, settings.steps - row["steps"]) / speed) if speed else "?"
+                say(
+                    f"{row['steps']:>10,} of {settings.steps:,} steps  return {_number(row['recent'])}  {speed:,.0f} steps/s  "
+                    f"left {left}"
+                )
     if as_json:
         return
     say(sparkline([row["recent"] for row in rows if row["recent"] is not None], width=60))
     best = max((row["return"] for row in rows if row["return"] is not None), default=None)
     say(f"best {_number(best)}, last hundred episodes {_number(rows[-1]['recent'])}, {rows[-1]['steps']:,} steps")
     if reference:
-        say(f"{LABEL}: GRU {reference[0]:.3f}, best {reference[1]:.3f} ({reference[2]})")
+        say(f"{in_words(reference)} Yours after {rows[-1]['steps']:,}: {_number(best)}.")
     say(f"in {folder}: curve.json, checkpoint.pt")
 
 

@@ -103,13 +103,23 @@ def _torch() -> Iterator[Finding]:
 def _extras() -> Iterator[Finding]:
     for name, extra in EXTRAS.items():
         absent = missing(name)
-        more = f" ({', '.join(absent)} is not there)" if 0 < len(absent) < len(extra.modules) else ""
-        yield Finding(
-            "extra", "missing" if absent else "good", f"{name}: {extra.purpose}{more}", fix_for(name) if absent else ""
-        )
+        parts = missing(name, *extra.part) if extra.part else []
+        some = [*(absent if len(absent) < len(extra.modules) else []), *parts]
+        more = f" ({', '.join(some)} is not there)" if some else ""
+        fix = fix_for(name) if absent or parts else ""
+        yield Finding("extra", "missing" if absent else "good", f"{name}: {extra.purpose}{more}", fix)
+
+
+def _without(name: str) -> str:
+    """Returns an extra's name, with the packages that a part of it lacks."""
+    part = EXTRAS[name].part
+    lacks = missing(name, *part) if part and not missing(name) else []
+    return f"{name} (without {', '.join(lacks)})" if lacks else name
 
 
 def _extras_in_short() -> Iterator[Finding]:
-    here, absent = (", ".join(name for name in EXTRAS if bool(missing(name)) is lacks) for lacks in (False, True))
+    here, absent = (
+        ", ".join(map(_without, (n for n in EXTRAS if bool(missing(n)) is lacks))) for lacks in (False, True)
+    )
     summary = f"here: {here or 'none'}; not installed: {absent or 'none'}"
     yield Finding("extras", "good", summary, "keepworth doctor --all says what each is for, and how to install it")

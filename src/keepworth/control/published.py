@@ -6,7 +6,6 @@ appendix and not checked against the paper. It has only GRU and the best of its 
 
 from __future__ import annotations
 
-LABEL = "published (PPO, 15 M steps, maximum over training; transcribed, not checked)"
 POPGYM: dict[str, tuple[float, float, str]] = {
     "AutoencodeEasy": (-0.283, -0.283, "GRU"),
     "AutoencodeMedium": (-0.425, -0.420, "IndRNN"),
@@ -34,6 +33,13 @@ POPGYM: dict[str, tuple[float, float, str]] = {
     "RepeatPreviousHard": (-0.428, 0.191, "LMU"),
 }
 """Maps a world to GRU's number, the best one, and the memory that has it."""
+
+
+def in_words(reference: tuple[float, float, str]) -> str:
+    """Returns a sentence about what `published` returned."""
+    gru, best, memory = reference
+    others = "the best of 13" if memory == "GRU" else f"the best of 13 {best:.2f} ({memory})"
+    return f"Published after 15 million steps of PPO (transcribed, not checked): GRU {gru:.2f}, {others}."
 
 
 def published(world: str) -> tuple[float, float, str] | None:

@@ -20,6 +20,7 @@ from keepworth.control import ladder as ladder  # registers its worlds
 from keepworth.control.errors import UnknownWorld, WorldError
 from keepworth.control.spaces import ActionSpace, Features, ObservationSpace
 from keepworth.control.trials import Trials
+from keepworth.episodes.episode import finite_number
 from keepworth.episodes.errors import called_as, nearest
 from keepworth.episodes.extras import fix_for, missing
 from keepworth.episodes.user_files import UnusableCache, signature
@@ -55,6 +56,10 @@ class Stepped:
     lengths: list[int]
 
 
+MASK = "action_mask"
+"""Under this name in `info`, or as a method with an "s", worlds say which actions are allowed."""
+
+
 class Worlds:
     """A number of worlds of one kind.
 
@@ -81,16 +86,25 @@ class Worlds:
         self._lengths = np.zeros(count, np.int64)
 
     def reset(self) -> Features:
-        """Begins all episodes, and returns the features of their first observations."""
+        """Begins all episodes, and returns the features of their first observations. Raises WorldError for a world that allows
+        only some of its actions."""
         with called_as("The reset of a world"):
-            begun = [world.reset(seed=seed)[0] for world, seed in zip(self._worlds, self._seeds, strict=True)]
-        return self.observations.encode(begun)
+            resets = [world.reset(seed=seed) for world, seed in zip(self._worlds, self._seeds, strict=True)]
+            begun = [(observation, dict(info)) for observation, info in resets]
+        for i, (world, (_, info)) in enumerate(zip(self._worlds, begun, strict=True)):
+            if MASK in info or callable(getattr(getattr(world, "unwrapped", world), f"{MASK}s", None)):
+                raise WorldError(
+                    f"World {i} says which actions are allowed ({MASK}), and networks here draw any action.",
+                    "Let an action that is not allowed do nothing or cost something, and leave the mask out: a "
+                    f"gymnasium.Wrapper that takes {MASK} out of info, or no method {MASK}s.",
+                )
+        return self.observations.encode([observation for observation, _ in begun])
 
     def step(self, actions: list[Any]) -> Stepped:
         """Steps every world.
 
         Raises:
-            WorldError: A reward or an observation is not a finite number, or is outside the space.
+            WorldError: A reward is not one finite number, or an observation is outside the space.
         """
         count = len(self._worlds)
         observations: list[Any] = []
@@ -100,8 +114,17 @@ class Worlds:
         returns, lengths = [], []
         for i, (world, action) in enumerate(zip(self._worlds, actions, strict=True)):
             with called_as(f"The step of world {i}"):
-                observation, reward, over, cut, _ = world.step(action)
-            rewards[i] = reward
+                observation, given, over, cut, _ = world.step(action)
+            try:
+                reward = finite_number(given)
+                if abs(reward) > np.finfo(np.float32).max:
+                    raise ValueError(f"{reward:g}, which float32 does not hold")
+                rewards[i] = reward
+            except ValueError as error:
+                raise WorldError(
+                    f"World {i} gave a reward that is {error}.",
+                    "Let its step return one finite number, such as float(...).",
+                ) from None
             self._returns[i] += reward
             self._lengths[i] += 1
             if over or cut:
@@ -114,11 +137,6 @@ class Worlds:
                 with called_as(f"The reset of world {i}"):
                     observation, _ = world.reset()
             observations.append(observation)
-        if not np.isfinite(rewards).all():
-            raise WorldError(
-                f"World {int(np.argmin(np.isfinite(rewards)))} gave a reward that is not a finite number.",
-                "Correct the reward of the world.",
-            )
         features = self.observations.encode(observations)
         return Stepped(features, rewards, terminated, truncated, finals, returns, lengths)
 

@@ -16,10 +16,11 @@ from keepworth.episodes.text import in_words
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """An extra: its `purpose`, as a noun, and the import names of its `modules`."""
+    """An extra: its `purpose`, as a noun, the import names of its `modules`, and of those that only a `part` of it needs."""
 
     purpose: str
     modules: tuple[str, ...]
+    part: tuple[str, ...] = ()
 
 
 _LLM = ("torch", "transformers", "gguf", "peft")
@@ -38,7 +39,7 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
             "puzzles of Reasoning Gym, the streams household and science",
             ("reasoning_gym", "textworld_express", "scienceworld"),
         ),
-        "control": Extra("small networks with memory in Gymnasium's worlds", ("torch", "gymnasium")),
+        "control": Extra("small networks with memory in Gymnasium's worlds", ("torch", "gymnasium"), ("popgym",)),
         "postgres": Extra("a memory on a Postgres server", ("psycopg",)),
         "ray": Extra("workers on several machines", ("ray",)),
         "trl": Extra("TRL's trainer, beside ours", ("trl",)),

@@ -48,6 +48,7 @@ PARTS = {
     "hosted encoder": "keepworth.models.hosted_encoder:HostedEncoder",
     "chat model": "keepworth.models.chat:ChatModel",
     "facts by rules": "keepworth.methods.writers.facts:Facts",
+    "notes of statements": "keepworth.methods.writers.statements:Statements",
     "items of the episode": "keepworth.methods.policies._parts:seeing_the_episode",
 }
 """What the memory makes by name: "module:attribute"."""

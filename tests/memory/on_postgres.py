@@ -65,7 +65,7 @@ SOME = {
     "test_the_write_ahead_log_is_moved_into_the_file_beside_the_writes": "SQLite's locks and its log",
     "test_a_file_that_takes_the_place_of_an_open_one_does_not_get_its_log": "SQLite's locks and its log",
     "test_how_durable_a_commit_is_can_be_chosen": "SQLite's locks and its log",
-    "test_without_a_model_facts_are_found_by_rules": "the path of a file, or none",
+    "test_without_a_model_what_is_stated_is_kept_and_replaced": "the path of a file, or none",
     "test_a_memory_that_is_reset_is_empty_and_goes_on": "the path of a file, or none",
     "test_a_backup_that_finds_no_room_leaves_nothing_behind": "copies of files",
     "test_what_can_hold_no_memory_is_refused_by_the_command_line_at_once": "commands that name a file",

@@ -44,7 +44,7 @@ def memories(result: dict[str, Any]) -> list[str]:
     return [found["memory"] for found in result["results"]]
 
 
-def test_without_a_model_facts_are_found_by_rules(tmp_path: Path) -> None:
+def test_without_a_model_what_is_stated_is_kept_and_replaced(tmp_path: Path) -> None:
     with Memory.from_config({"embedder": HASHING}) as m:
         m.add("I live in Bergen.", user_id="ana")
         m.add([{"role": "user", "content": "I moved to Oslo."}], user_id="ana")

@@ -150,7 +150,10 @@ def test_the_default_writer_is_the_model_where_one_is_configured(monkeypatch: py
         for name, value in (("BASE_URL", server.url), ("API_KEY", "k"), ("MODEL", "m")):
             monkeypatch.setenv(f"OPENAI_{name}", value)
         with opened("default") as memory:
-            assert memory.add(SAID, infer=True)[0].text == "Ana moved to Oslo."
+            memory.add(SAID, infer=True)
+            note, fact = memory.get_all()
+            assert (note.text, fact.text) == ("I moved to Oslo.", "Ana moved to Oslo.")
+            assert [link.target for link in fact.links] == [note.id]
         assert server.asked[0]["model"] == "m"
         monkeypatch.delenv("OPENAI_MODEL")
         with opened("default") as memory:

@@ -15,6 +15,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.policy.slots import Writer
 from keepworth.methods.writers._episodes import parsed
 from keepworth.methods.writers._manager import Manager
+from keepworth.methods.writers.statements import Statements
 from keepworth.models.encoders import HashingEncoder
 from keepworth.registry import method, methods
 
@@ -37,6 +38,7 @@ def of_messages(reply: str) -> dict[str, Writer]:
     """Writers that read messages, with a model that says `reply`."""
     return {
         "rules": method("writer", "rules").make(),
+        "statements": Statements(assistant=True, facts=Facts(lambda messages: [reply])),
         "model": Facts(lambda messages: [reply], lambda facts, known: [[0] * 3 for _ in facts]),
         "trained": Manager(lambda states: [reply for _ in states], Facts(updates=False)),
     }

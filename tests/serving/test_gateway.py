@@ -618,6 +618,38 @@ def test_a_correction_that_leans_on_the_turn_before_is_a_fact_of_its_own(gate: G
     assert [item.text for item in gate.replaced()] == ["My gate number is 7."]
 
 
+def test_the_lists_of_what_people_say_are_kept_through_the_gateway(gate: Gate) -> None:
+    told = json.loads((Path(__file__).parent.parent / "memory" / "said" / "first.json").read_text("utf-8"))
+    asked = [
+        *told["statements_en"][:10],
+        *told["remember"],
+        *(entry["text"] for entry in told["statements_other"][::6]),
+    ]
+    for number, text in enumerate(asked):
+        gate.ask(user(text), user=f"p{number}")
+    noted = " ".join(gate.noted(len(asked))).lower()
+    assert all(" ".join(text.lower().rstrip("?.。।").split()[-2:]) in noted for text in asked)
+    for number, text in enumerate(told["nothing"][::4]):
+        gate.ask(user(text), user=f"p{number}")
+    until(lambda: finished(gate.server))
+    assert len(gate.noted()) <= len(asked) + 1
+
+
+def test_an_answer_is_kept_with_the_question_of_the_model(gate: Gate) -> None:
+    gate.ask(user("Set up the proxy."), says("Done so far. Which port does it use?"), user("8080"), user="ana")
+    assert gate.noted() == ["Which port does it use? 8080"]
+
+
+def test_what_is_said_behind_a_long_paste_is_kept_and_control_characters_lose_nothing(gate: Gate) -> None:
+    log = "2026-01-01T00:00:00Z INFO [http] GET /v1/orders 200 12ms\n" * 300
+    gate.ask(user(f"{log}\nI live in \x1b[32mTurin\x1b[0m.\x00"), user="ana")
+    assert gate.noted() == ["I live in Turin."]
+    body = b'{"model": "scripted", "messages": [{"role": "user", "content": "My cat is Tom \\ud83d. \\\\ud83d"}]}'
+    answer = gate.http.post("/v1/chat/completions", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 200
+    assert any(text.startswith("My cat is Tom") for text in gate.noted(2))
+
+
 @pytest.mark.parametrize("policy", ["memrl", "exprag", "mixture"])
 def test_a_policy_that_retrieves_items_itself_chooses_what_goes_into_a_prompt(gates: Gates, policy: str) -> None:
     gate = gates(policy=policy, tokens=60, turn_tokens=60, top_k=50)

@@ -215,6 +215,12 @@ def test_what_a_prompt_states_is_kept_and_what_it_asks_is_not(host: Host) -> Non
     assert "I prefer pnpm over npm." in asked
 
 
+def test_a_long_prompt_is_kept_to_its_end_and_what_is_pasted_is_not(host: Host) -> None:
+    log = "2026-01-01T00:00:00Z INFO [http] GET /v1/orders 200 12ms\n" * 300
+    host("UserPromptSubmit", prompt=f"Our deploy port is 8080.\n\n{log}\nThe client signs on Monday.\n\n{log}")
+    assert [text.split(" (")[0] for text in host.texts()] == ["Our deploy port is 8080.", "The client signs on Monday."]
+
+
 NO_EVENTS = (b"", b"[]", b"\xff\xfe", b"null", b"[" * 100_000, b'{"hook_event_name": "Moon"}', b"{}")
 
 

@@ -78,8 +78,8 @@ def serve(
         str,
         option(
             "--writer",
-            "What keeps facts of what is said: rules, model (OPENAI_MODEL at OPENAI_BASE_URL), none, or the folder of a run "
-            "that trained a manager.",
+            "What is kept of what is said: default (notes, and facts by OPENAI_MODEL if it is set), statements (notes), model "
+            "or rules (facts alone), none (whole messages), or the folder of a run that trained a manager.",
         ),
     ] = "default",
 ) -> None:

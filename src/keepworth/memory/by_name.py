@@ -116,18 +116,18 @@ def writer(name: str) -> Writer:
     """Return the writer, which decides what to keep of messages, by name.
 
     Args:
-        name: "rules"; "model", the chat model OPENAI_MODEL behind OPENAI_BASE_URL; "default", which is that model if
-            OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL are all set, else the rules; another writer of the registry; or the
-            folder of a run that trained a memory manager, or of its export: the manager decides about each fact that the
-            default writer finds.
+        name: "statements", which keeps what people state as notes; "default", which is that, and facts by a chat model beside
+            it if OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL are all set; "model", the facts by that model alone; "rules",
+            facts by rules alone; another writer of the registry; or the folder of a run that trained a memory manager, or of
+            its export: the manager decides about each fact that the model, or else the rules, find.
 
     Raises:
         UnknownName: There is no writer with this name, and no such folder.
         KeepworthError: The model is not configured, the folder holds no manager, or the writer needs settings.
     """
     if name == "default":
-        configured = all(os.environ.get(f"OPENAI_{part}") for part in ("BASE_URL", "API_KEY", "MODEL"))
-        name = "model" if configured else "rules"
+        made: Writer = registry.part("notes of statements")(facts=writer("model") if _chat_is_configured() else None)
+        return made
     if name == "rules":
         rules: Writer = registry.part("facts by rules")()
         return rules
@@ -139,16 +139,21 @@ def writer(name: str) -> Writer:
                 f"the writer {name!r} needs {', '.join(needed)}, which a name does not say.",
                 f'Give the writer itself: writer=keepworth.registry.method("writer", {name!r}).make(...).',
             )
-        made: Writer = writers[name].make()
+        made = writers[name].make()
+        assert callable(made)
         return made
     if not Path(name).expanduser().is_dir():
         unknown = UnknownName("writer", name, ("default", *writers))
         unknown.fix += " The folder of a run that trained a manager works too."
         raise unknown
-    facts: Any = replace(writer("default"), updates=False)  # type: ignore[type-var]
+    facts: Any = replace(writer("model" if _chat_is_configured() else "rules"), updates=False)  # type: ignore[type-var]
     made = writers["trained"].make(folder=name, facts=facts)
     assert callable(made)
     return made
+
+
+def _chat_is_configured() -> bool:
+    return all(os.environ.get(f"OPENAI_{part}") for part in ("BASE_URL", "API_KEY", "MODEL"))
 
 
 def _maker(name: str) -> Callable[..., Policy]:

@@ -109,8 +109,9 @@ class Memory(Changes):
         encoder: An encoder or the name of one; None to search by words only.
         tenant, user_id, agent_id, session_id: The scope of this handle. Calls can narrow it, never widen or change it.
         writer: Decides what to store of messages, for `add(..., infer=True)`: a writer such as `Facts(extract)`, or a name.
-            "rules" finds facts, and the facts they replace, by rules; "model" asks the chat model OPENAI_MODEL. The default
-            is that model if OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL are all set, else the rules. None: no writer.
+            The default keeps what people state as notes ("statements"), and beside them facts by a chat model if
+            OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL are all set. "model" keeps those facts alone, "rules" facts by
+            rules. None: no writer.
         policy: Chooses among the hits and learns from rewards: a name, such as "default" or "memrl", a policy, or a function
             that makes one; None neither chooses nor learns. It learns from all rewards in the file, whichever policy chose.
         seed: Seed of the policy's random choices; None draws a new one each time.

@@ -433,7 +433,8 @@ class Bank:
 
     def texts(self) -> list[str]:
         """Return the texts of which the store needs vectors before `replay`."""
-        acts = [(entry.draft.key, entry.act) for entry in self.journal if isinstance(entry.act, Operation)]
+        new = [entry for entry in self.journal if entry.outcome.applied]
+        acts = [(entry.draft.key, entry.act) for entry in new if isinstance(entry.act, Operation)]
         return [text for key, act in acts if (text := key or act.text)]
 
     def nearest_to(self, texts: Sequence[str], k: int) -> list[list[Item]]:
@@ -450,7 +451,8 @@ class Bank:
         return [(hit.item, hit.score) for hit in self.search(text, k, mode="dense")]
 
     def perform(self, act: Act, draft: Draft) -> OperationOutcome:
-        """Carry out an act as `apply` does, with a draft of all fields of the item that it would write."""
+        """Carry out an act as `apply` does, with a draft of all fields of the item that it would write. One that asks for what an
+        item says already changes nothing, and yet is committed: it holds if what the other came from is rolled back."""
         outcome = execute(self._overlay, act, draft, new_id=f"m{self._overlay.next_number}", now=self._clock())
         if outcome.applied and outcome.item == f"m{self._overlay.next_number}":
             self._overlay.next_number += 1

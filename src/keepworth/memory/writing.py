@@ -16,10 +16,11 @@ from keepworth import registry
 from keepworth.episodes.episode import Operation, OperationKind, StatedFact
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.errors import InvalidAdvice, InvalidFilter, InvalidText, MemoryProblem, NothingToWrite
-from keepworth.memory.item import Item, Scope, new_id, text_problem, timestamp
+from keepworth.memory.item import LONGEST_TEXT, Item, Scope, new_id, timestamp
 from keepworth.memory.operations import Act, Draft, OperationOutcome
 from keepworth.memory.overlay import Bank, ChangedMeanwhile, is_kept
 from keepworth.memory.policy.slots import Finished, Writer, written
+from keepworth.memory.speech import clean
 from keepworth.memory.store.decision_log import Logged
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def write(
 ) -> list[tuple[Item, OperationKind]]:
     """Let a writer, by default that of `memory`, turn messages into items, in one transaction. If it fails, store the messages
     word for word. Returns what became of each item (see `_became`). Raises what `Memory.add` raises."""
-    messages = messages_of(content)
+    messages = [_cleaned(message) for message in messages_of(content)]
     for message in messages:
         timestamp(message.get("said_at"))
     writer = memory.writer if writer is None else writer
@@ -75,11 +76,11 @@ def write(
 
 
 def load_writer(memory: Memory) -> None:
-    """Load the rules, the encoder and the word lists, so that the first fact of a process does not wait for them: two facts are
-    found by rules and written to a bank that is thrown away. No chat model is asked."""
+    """Load the rules, the encoder and the word lists, so that the first note of a process does not wait for them: two statements
+    are written to a bank that is thrown away. No chat model is asked."""
     draft = Draft(scope=memory.scope.narrowed(session="loading"))
     messages = [{"role": "user", "content": text} for text in ("I live in Oslo.", "I moved to Bergen.")]
-    _asked(memory, registry.part("facts by rules")(), messages, draft)
+    _asked(memory, registry.part("notes of statements")(), messages, draft)
 
 
 class WriterFailed(MemoryProblem):
@@ -192,6 +193,14 @@ def messages_of(content: object) -> Sequence[Message]:
     return [_in_words(*numbered) for numbered in enumerate([content] if isinstance(content, Mapping) else content)]
 
 
+def _cleaned(message: Message) -> Message:
+    """Return a message without what no item may hold: commands to a terminal, control characters, halves of emoji. What people
+    paste is never a reason to lose what they say."""
+    content = message.get("content")
+    text = clean(content) if isinstance(content, str) else content
+    return message if text == content else {**message, "content": text}
+
+
 def _in_words(number: int, message: object) -> Message:
     """Return a message whose content is text, or None beside calls of tools: texts of several parts are joined. Raises
     InvalidText."""
@@ -241,11 +250,10 @@ def _kept_raw(
 ) -> list[tuple[Item, OperationKind]]:
     """Store the messages of people word for word, marked, and return the items."""
     words = [
-        (number, text, str(message.get("role", "user"))[:512])
+        (number, text[:LONGEST_TEXT], str(message.get("role", "user"))[:512])
         for number, message in enumerate(messages)
         if isinstance(text := message.get("content"), str)
         and text.strip()
-        and text_problem(text) is None
         and message.get("role", "user") not in NOT_OF_PEOPLE
     ]
     date, marked = timestamp(memory._clock()), {**draft.metadata, MARK: "failed"}

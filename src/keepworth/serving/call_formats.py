@@ -272,6 +272,11 @@ def first_answer(pieces: Sequence[Any]) -> str:
     return next(filter(None, spoken), "")
 
 
+def last_answer(pieces: Sequence[Any]) -> str:
+    """Return the last words of the model in these pieces; "" for none."""
+    return first_answer(list(reversed(pieces)))
+
+
 def names_kept(value: Any, within: str = "") -> str:
     """Return the name of a field, at any depth of a body, that refers to what an upstream stores, such as a file; "" for none.
     `within` is the name of the field that holds `value`."""

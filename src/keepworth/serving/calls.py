@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -74,12 +75,13 @@ def brief(value: object) -> str:
 def json_object(raw: bytes) -> dict[str, Any]:
     """Parse a body as a JSON object. Raises NotServed, also for unusual JSON that an upstream might accept."""
     try:
+        raw = whole_characters(raw)
         body = from_json(raw, cache_strings="none")  # unlike the standard library's, it bounds the depth
         json.loads(raw, object_pairs_hook=_refuse_repeated, parse_int=float)
     except ValueError as error:
         raise NotServed(
             f"The body is not JSON in UTF-8 that can be used: {error}.",
-            "Send UTF-8 without a byte order mark, nested at most 200 deep, without halves of surrogate pairs.",
+            "Send UTF-8 without a byte order mark, nested at most 200 deep.",
         ) from error
     if not isinstance(body, dict):
         raise NotServed(
@@ -88,6 +90,20 @@ def json_object(raw: bytes) -> dict[str, Any]:
             about="body",
         )
     return body
+
+
+_ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+_HALF = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+"""An escape in JSON; the group is half of a surrogate pair without the other half."""
+
+
+def whole_characters(raw: bytes) -> bytes:
+    """Return JSON in which a half of an emoji that was cut is replaced by U+FFFD: that is no reason to refuse a call."""
+    if _ESCAPED_HALF.search(raw) is None:
+        return raw
+    return _HALF.sub(lambda match: match[0] if match[1] is None else rb"\ufffd", raw)
 
 
 def _refuse_repeated(pairs: Sequence[tuple[str, Any]]) -> None:

@@ -42,6 +42,7 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.passages import tokens_of
 from keepworth.memory.search.search import Hit, Hits
 from keepworth.memory.sentences import says_something
+from keepworth.memory.speech import clean
 from keepworth.memory.store import notes
 from keepworth.memory.store.store import Store
 from keepworth.memory.writing import load_writer
@@ -55,10 +56,11 @@ from keepworth.serving.call_formats import (
     SpokenReply,
     first_answer,
     is_answered,
+    last_answer,
     names_kept,
     strip_host_words,
 )
-from keepworth.serving.calls import NotServed, ServedCall, json_object
+from keepworth.serving.calls import NotServed, ServedCall, json_object, whole_characters
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
 from keepworth.serving.sent_calls import sent_call
 from keepworth.serving.upstream import Unreachable, Upstream, UpstreamAnswer
@@ -76,7 +78,8 @@ _LONGEST_QUERY = 4000
 _LONGEST_REPLY = 2**20
 _LONGEST_READ = 8 * 2**20
 """The most bytes of an answer that is parsed; a longer one is passed on unparsed."""
-_LONGEST_NOTE = 4000
+_LONGEST_QUESTION = 2000
+"""The most characters, from its end, of an answer of the model that are kept until the user's reply to it is stored."""
 _PASSED = (
     ("POST", "/v1/completions"),
     ("POST", "/v1/embeddings"),
@@ -202,7 +205,8 @@ class Gateway:
     async def answer(self, format: CallFormat, call: ServedCall, request: Request) -> Response:
         """Answer a call of a format that memory can be put into."""
         call.access.require("read")
-        call, bounds = replace(call, body=json_object(call.raw)), bounds_in(call.headers)
+        raw = whole_characters(call.raw)
+        call, bounds = replace(call, raw=raw, body=json_object(raw)), bounds_in(call.headers)
         self._check_kept(call.access, format.path, call.body)
         person = call.access.user_id or bounds["user_id"]
         if before := [done for done, whose in self._finishing.items() if whose == (call.access.tenant, person)]:
@@ -306,13 +310,16 @@ class Gateway:
             text = query if mode == "on" else ""
             if text and store.scan is not None:
                 text = store.scan.storable(text)
-            words = (
-                {"text": text, "scope": live.scope.parts(), "at": timestamp(store.clock()), "after": after}
-                if text
-                else None
-            )
+            words = {
+                "text": text,
+                "scope": live.scope.parts(),
+                "at": timestamp(store.clock()),
+                "after": after,
+                "asked": _asked_before(store, pieces[:newest]),
+            }
             sent = asdict(before[newest])
-            if not notes.begin_turn(store, digests[newest], sent, live.id, receipt, words, since=head):
+            said = words if text else None
+            if not notes.begin_turn(store, digests[newest], sent, live.id, receipt, said, since=head):
                 live.end("asked anew")
                 return None
         return turn
@@ -485,7 +492,7 @@ class Gateway:
 
     def _write_words(self, open: OpenMemory, episode: str, words: Mapping[str, Any]) -> None:
         """Store what the user said in the turn, once, and nothing that the model said."""
-        memory, text = open.memory, str(words["text"])[:_LONGEST_NOTE]
+        memory, text = open.memory, str(words["text"])
         _, user, agent, _ = words["scope"]
         # A fact outlives the conversation it was said in.
         options = {"user_id": user, "agent_id": agent, "episode": episode}
@@ -495,8 +502,9 @@ class Gateway:
         with notes.ending_turn(memory.store, episode) as done:
             with contextlib.suppress(RefusedText):  # it would be refused again the next time
                 if memory.writer is not None:
-                    asked = {"before": before.task} if before is not None else {}
-                    message = {"role": "user", "content": text, "said_at": words.get("at", ""), **asked}
+                    earlier = {"before": before.task} if before is not None else {}
+                    message = {"role": "user", "content": text, "said_at": words.get("at", ""), **earlier}
+                    message["asked"] = words.get("asked", "")
                     memory.add([message], infer=True, source="gateway", **options)
                 elif says_something(text):
                     memory.add_many([text], provenances=[Provenance("gateway", speaker="user")], **options)
@@ -515,6 +523,12 @@ async def _hung_up(request: Request) -> None:
     """Wait until the caller has hung up."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+def _asked_before(store: Store, pieces: Sequence[Any]) -> str:
+    """Return the end of the model's last answer, which may hold the question that the user answers."""
+    question = clean(last_answer(pieces))[-_LONGEST_QUESTION:]
+    return store.scan.storable(question) if question and store.scan is not None else question
 
 
 def _report_failure(what: str, error: Exception) -> None:

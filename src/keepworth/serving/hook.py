@@ -45,6 +45,8 @@ EVENTS = {
 }
 LONGEST = 2000
 """The most characters of a prompt or an error that go into a query or a record."""
+LONGEST_SAID = 200_000
+"""The most characters of a prompt that are read for what it states."""
 LARGEST = 2**23
 """The most bytes that are read from a host: more would take longer than it waits."""
 SECONDS = 3.0
@@ -74,6 +76,7 @@ class HookEvent:
         name: The host's name for the event.
         text: The prompt, or the error of a tool.
         fresh: Whether the model's context is new, and holds nothing that was shown before.
+        said: The whole prompt, without secrets.
     """
 
     what: str
@@ -83,6 +86,7 @@ class HookEvent:
     text: str = ""
     tool: str = ""
     fresh: bool = False
+    said: str = ""
 
 
 @dataclass(slots=True)
@@ -111,7 +115,8 @@ def event_of(given: Mapping[str, Any], name: str = "") -> HookEvent:
         tool, text = str(given.get("tool_name") or "a tool"), failure_of(called, given)
     fresh = what == BEGIN and given.get("source") != "resume"
     session, folder = str(given.get("session_id") or "none"), str(given.get("cwd") or "")
-    return HookEvent(what, called, session, folder, clean(text), tool, fresh)
+    said = without_secrets(_within(text, LONGEST_SAID)) if what == PROMPT else ""
+    return HookEvent(what, called, session, folder, clean(text), tool, fresh, said)
 
 
 def failure_of(name: str, given: Mapping[str, Any]) -> str:
@@ -166,10 +171,14 @@ def exit_code_of(given: Mapping[str, Any]) -> int | None:
 
 def clean(text: str) -> str:
     """Return `text` without secrets and cut to LONGEST characters, mostly from its end, where a long error says most."""
-    if len(text) > 20 * LONGEST:  # rules over megabytes take longer than a host waits
-        text = f"{text[: 10 * LONGEST]} ... {text[-10 * LONGEST :]}"
-    plain = without_secrets(text).strip()
+    plain = without_secrets(_within(text, 20 * LONGEST)).strip()
     return plain if len(plain) <= LONGEST else f"{plain[: LONGEST // 4]} ... {plain[-LONGEST * 3 // 4 :]}"
+
+
+def _within(text: str, most: int) -> str:
+    """Return `text` or, if it has more than `most` characters, its beginning and its end: rules over megabytes take longer than a
+    host waits."""
+    return text if len(text) <= most else f"{text[: most // 2]}\n...\n{text[-most // 2 :]}"
 
 
 # -- what is done -----------------------------------------------------------------------------------------------------
@@ -207,11 +216,12 @@ class HookWork:
         return ""
 
     def keep(self) -> None:
-        """Store the facts that the memory's writer finds in a prompt."""
+        """Store what the memory's writer keeps of a prompt, but for sentences with a secret."""
         if self.event.what != PROMPT or not self.session.episode:
             return
-        sentences = re.split(r"(?<=[.!?\n])\s+", self.event.text)
-        words = " ".join(sentence for sentence in sentences if HIDDEN not in sentence)
+        # The breaks of lines stay: by them what is pasted is told from what is said.
+        parts = re.split(r"((?<=[.!?])\s+|\n)", self.event.said)
+        words = "".join(part for part in parts if HIDDEN not in part)
         if words.strip():
             note = {"content": [{"role": "user", "content": words}], "infer": True, "source": "hook"}
             self._ask("nothing was kept", "items", {**note, "episode": self.session.episode, **self.memory.bounds})

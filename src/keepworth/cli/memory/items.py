@@ -173,11 +173,11 @@ def add(
         bool,
         option(
             "--infer",
-            "Let the writer say what to keep: rules, or the model OPENAI_MODEL at OPENAI_BASE_URL. It may correct items.",
+            "Keep what TEXT states, and facts by OPENAI_MODEL at OPENAI_BASE_URL if it is set. It may correct items.",
         ),
     ] = False,
 ) -> Lines:
-    """Remember a text as it stands, or the facts in it."""
+    """Remember a text as it stands, or what it states."""
     texts = read_lines() if text == "-" else [text]
     options: dict[str, Any] = {"kind": kind, "event_time": at, "source": source, **bounds}
     with opened(file, encoder, make=True, writer=infer) as memory:

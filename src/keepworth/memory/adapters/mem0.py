@@ -98,13 +98,13 @@ class _Config(_Section):
         return part("hosted encoder")(asked.url, model, api_key=asked.key, dimensions=size, dimension=size)
 
     def writer(self) -> Any:
-        """Return the writer: the model of the section llm, "rules", or the default of `keepworth.Memory`."""
+        """Return the writer: the model of the section llm, "statements", or the default of `keepworth.Memory`."""
         if self.llm is None or self.llm.provider == "keepworth":
             if self.custom_instructions:
                 raise InvalidFilter(
                     "custom_instructions is for a language model: configure one as llm, or leave it out"
                 )
-            return "default" if self.llm is None else "rules"
+            return "default" if self.llm is None else "statements"
         asked = self.llm.config
         chat = part("chat model")(
             asked.url,

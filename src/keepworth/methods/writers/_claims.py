@@ -174,20 +174,25 @@ def _first_part(value: str) -> str:
 
 def _day(text: str, at: str, *, ahead: bool) -> tuple[str, str]:
     """Returns (the day of a past event, or "", `text` with the dates of its relative days added)."""
+    day, shown = relative_day(text, at, ahead=ahead)
+    end = len(text) - 1 if text.endswith((".", "!")) else len(text)
+    return day, f"{text[:end]} ({shown}){text[end:]}" if shown else text
+
+
+def relative_day(text: str, at: str, *, ahead: bool) -> tuple[str, str]:
+    """Returns (the day of a past event, the dates that its relative days mean), each "" where there is none."""
     if not at or _RULES.written_out.search(text):
-        return "", text
+        return "", ""
     try:
         spoken = datetime.fromisoformat(at)
         window = _window(text, spoken, ahead)
         shown = "" if window is None else _shown(window)
     except (ValueError, OverflowError):
-        return "", text
+        return "", ""
     if window is None or window.days > 400:
-        return "", text
+        return "", ""
     happened = window.start <= spoken and not ahead
-    end = len(text) - 1 if text.endswith((".", "!")) else len(text)
-    day = max(window.start, datetime(1, 1, 2)).date().isoformat() if happened else ""
-    return day, f"{text[:end]} ({shown}){text[end:]}"
+    return max(window.start, datetime(1, 1, 2)).date().isoformat() if happened else "", shown
 
 
 def _window(text: str, at: datetime, ahead: bool) -> TimeWindow | None:

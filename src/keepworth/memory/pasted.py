@@ -1,0 +1,210 @@
+"""Tells speech from pasted material, line by line, by the shape of the lines: logs, code, traces, tables, data, diffs, shell
+sessions and the like have few plain words in a row, and many signs. No format is known by name.
+
+Each line gets a score: positive if its words stand as in a sentence, negative if it has signs that sentences do not have. A
+message is then divided where changing sides costs least (Viterbi's algorithm), since lines of both kinds come in runs: a line of
+a log that reads like a sentence belongs to the lines around it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+LETTER = (
+    r"[^\s!-/:-@\[-`{-~\u00a1-\u00a9\u00ab-\u00b4\u00b6-\u00b9\u00bb-\u00bf\u055e\u0589\u060c\u061b\u061f\u06d4\u0964\u0965"
+    r"\u2010-\u205e\u3000-\u303f\uff00-\uff0f\uff1a-\uff20]"
+)
+"""What words are made of in any script, with digits, and marks that stand above or below a letter."""
+BULLET = re.compile(r"^\s*(?:[-*+•‣◦·–—]|\(?(?:\d{1,3}|[A-Za-z])[.)])(?:\s+\[[ xX]\])?\s+(?=\S)")
+"""How an item of a list begins."""
+_LETTERS = re.compile(rf"(?:(?!\d){LETTER})+")
+_WORD = re.compile(rf"(?:(?!\d){LETTER})+(?:[’'ʼ‑-](?:(?!\d){LETTER})+)*")
+_AROUND = "\"'“”„«»‹›‘’()（）「」『』,，、;:.!?…。！？¿¡*_؟،؛۔।-–—"
+"""Signs that may stand at the beginning or the end of a word of a sentence."""
+_CAMEL = re.compile(r"[a-z][A-Z][a-z]|[A-Z][a-z]+[A-Z][a-z]+[A-Z]?")
+_NO_SPACES = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
+"""Letters of scripts that put no spaces between words, or few."""
+_GAP = re.compile(r"(?<=[^\s.!?])(?:\t| {2,})\s*(\S+)")
+"""A word behind a wide gap, as in columns."""
+_SENTENCE_END = re.compile(r"[.!?…。！？؟۔।][\"'”’»)\]]*\s*$")
+_SOMEBODY = re.compile(
+    r"\b(?:i|i'm|i've|i'd|i'll|my|we|our|ich|mein(?:e[nrms]?)?|wir|je|j'\w+|mon|mes|nous|mi|mis|yo|io|mio|mia|eu|meu|minha|ik|"
+    r"mijn|jag|min|mitt|jeg|я|мой|моя|мне|у меня|ja|mój|moja|ben|benim|saya|tôi|το|μου|אני)\b",
+    re.IGNORECASE,
+)
+_SHORT = re.compile(r"\s*[a-z]\S*(?:\s+\S+){0,2}\s*(?<![.!?])")
+"""Up to three words that begin in lower case and end no sentence."""
+
+
+def _weighed(*pairs: tuple[str, float]) -> tuple[tuple[re.Pattern[str], float], ...]:
+    return tuple((re.compile(pattern), weight) for pattern, weight in pairs)
+
+
+_SIGNS = _weighed(
+    (r"\S(?:\t+| {3,}|\s*\t\s*)\S|\S {2,}\S+.*\S {2,}\S", 1.5),  # columns
+    (r"[\w\])]\(|\)\s*(?:;|\{|=>|->|:$)|\w\[\w*\]|\w::\w|\w->\w", 1.3),  # calls
+    (r"[\w\])\"'] ?(?:[-+*/|&:]?=|=>|:=|->|<-|==|!=|<=|>=|&&|\|\|) ?\S|^\s*[\w.-]+=\S", 1.3),  # assignments
+    (r"</?[A-Za-z!][\w:-]*(?:\s[^<>]*)?/?>|<!--|-->|&[a-z]+;", 2.2),  # tags
+    (r"[\"'][^\"']*[\"']\s*:\s*(?:[\"'\[{\d]|true|false|null|None)", 2.2),  # quoted keys
+    (
+        r"(?:^|[\s\"'(=:])(?:~|\.{0,2})?/[\w.@-]+/|[A-Za-z]:\\|\w+/\w+/\w+\.\w+|\w\.\w+:\d+|\bline \d+\b,? in\b",
+        0.8,
+    ),  # places
+    (r"(?:[;{}\[(|&\\<>=+]|[\])}],?|\):|\s\.\.\.|[\"'],|</?\w+>)\s*$", 1.4),  # what goes on in the next line
+    (r"\b(?:0x[0-9a-fA-F]+|(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,})\b|[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-", 1.0),  # ids
+    (r"[^\s,;|]+(?:[,;|][^\s,;|]*){2,}", 1.2),  # values with separators and no spaces
+    (r"(?:\S*\d\S*\s+){2,}\S*\d", 0.6),  # numbers in a row
+)
+"""What sentences seldom have, with what it counts against speech."""
+_BEGINNINGS = _weighed(
+    (
+        r"\s*[\[(]?(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}|[A-Z][a-z]{2} {1,2}\d{1,2}|"
+        r"\d{1,2}/[A-Z][a-z]{2}/\d{4})?[T ,:]{0,2}(?:\d{1,2}:\d{2}:\d{2}|\d{1,2}:\d{2}(?= ?[\]|]))",
+        2.6,
+    ),  # a time
+    (r"\s*[\[(]?\d{4}[-/]\d{2}[-/]\d{2}[T ]\d", 2.6),  # a date and a time
+    (
+        r"\s*(?:\([\w.-]+\)\s*)?(?:[\w.-]+@[\w.-]+[:\s]\S*)?\s*(?:[$%#❯➜]|>>>|\.\.\.|PS [A-Z]:\\.*>|[\w.-]*[=#]>|"
+        r"In \[\d*\]:|Out\[\d*\]:)\s+\S",
+        2.5,
+    ),  # the prompt of a shell
+    (
+        r"\s*(?:\[[^\]]{1,40}\]|<[^>]{1,40}>|[\w.$-]+\[\d+\]:|(?:[A-Z]{4,8}|[A-Z]\d{4})(?::|\s|\]|\s*\|))",
+        1.6,
+    ),  # a label
+    (
+        r"\s*(?:[\w$]+\.)*[A-Z]\w*(?:Error|Exception|Warning|Fault|Panic|Failure)\b|"
+        r"\s*(?:error|warning|fatal|panic|note|hint|help)(?:\[\w+\])?:",
+        2.2,
+    ),  # an error
+    (r"(?: {2,}|\t)\s*\S", 1.0),  # an indent
+    (r"\s*(?://|/\*|\*/|#!|--\s|<!--|;;|\"\"\"|''')|\s+\*(?:\s|$)|\*$|\s*[.%\\][a-z]+\b", 2.2),  # a comment
+    (r"\s*(?:-\s+)?[a-z][\w.-]*:\s+\S+(?:\s+\S+)?\s*$", 0.9),  # a setting
+    (r"\s*(?:-\s+)?[\"']?[\w.$@/-]+[\"']?\s*:(?:\s|$)", 0.5),  # a key
+    (r"\s*>", 3.5),  # a quotation
+    (r"[@]{2} |diff --|(?:\+\+\+|---) \S", 3.0),
+    (r"\+\S|\+\s{2,}\S|-\S", 1.4),  # a line of a diff
+    (r"\s*[|│┃]", 2.5),  # a row of a table
+    (r"\s*at \S+\(|\s*at \S+ \(", 3.0),  # a step of a trace
+)
+"""How lines of speech seldom begin, with what it counts against speech."""
+SURE = 3.5
+"""From this weight of its beginning on, the words of a line are not looked at."""
+LONGEST = 400
+"""How many characters of a line are looked at: half from its beginning, and half from its end."""
+STAY, STAY_OVER_GAP = 1.6, 0.4
+"""What it costs to change between speech and paste from one line to the next, and across an empty line."""
+ALONE, FIRST_OR_LAST = 1.4, 0.4
+"""What speaks for speech if the message has no other line; and for the first and the last line."""
+_FENCE = re.compile(r"\s*(?P<mark>`{3,}|~{3,})")
+
+
+def speech(text: str) -> list[str]:
+    """Return the lines of `text`, in which each pasted line is empty."""
+    lines, out, block = text.splitlines(), list[str](), list[str]()
+    closes = _fence_ends(lines)
+    index = 0
+    while index < len(lines):
+        if end := closes.get(index, 0):
+            out += [*_divided(block), *[""] * (end + 1 - index)]
+            block, index = [], end + 1
+        else:
+            block.append("" if _FENCE.match(lines[index]) else lines[index])
+            index += 1
+    return [*out, *_divided(block)]
+
+
+def _fence_ends(lines: Sequence[str]) -> dict[int, int]:
+    """Return the index of the line that closes each fence, by that of the line that opens it."""
+    ends: dict[int, int] = {}
+    opened: tuple[int, str] | None = None
+    for index, line in enumerate(lines):
+        fence = _FENCE.match(line)
+        if fence is None:
+            continue
+        if opened is None:
+            opened = index, fence["mark"][:3]
+        elif fence["mark"].startswith(opened[1]) and not line.strip(" \t`~"):
+            ends[opened[0]], opened = index, None
+    return ends
+
+
+def score(line: str) -> float:
+    """Return how much a line looks like speech: positive for speech, negative for pasted material."""
+    if len(line) > LONGEST:
+        line = f"{line[: LONGEST // 2]} {line[-LONGEST // 2 :]}"
+    text = BULLET.sub("", line, count=1)
+    tokens = text.split()
+    if not tokens:
+        return 0.0
+    begins = sum(weight for pattern, weight in _BEGINNINGS if pattern.match(line))
+    if begins >= SURE:
+        return -begins
+    plain, odd = _words_in(text, tokens)
+    wide = len(_NO_SPACES.findall(text))
+    share = (sum(map(len, _LETTERS.findall(text))) + text.count(" ")) / len(text)
+    total = min(plain, 6) * 0.35 + min(wide, 12) * 0.25 - 2.2 * odd / len(tokens) - 0.25 * min(odd, 4) - begins
+    total += 3.0 * min(0.0, share - 0.85)
+    total += 0.8 if _SOMEBODY.search(text) else 0.0
+    total += 0.6 if plain + wide >= 3 and _SENTENCE_END.search(text) else 0.0
+    total -= sum(weight for pattern, weight in _SIGNS if pattern.search(line))
+    return max(-4.0, min(4.0, total))
+
+
+def _words_in(text: str, tokens: Sequence[str]) -> tuple[int, int]:
+    """Return the most plain words in a row, and the number of words that no sentence has."""
+    gaps = {match[1] for match in _GAP.finditer(text)} if "  " in text or "\t" in text else ()
+    run = longest = odd = 0
+    for token in tokens:
+        run = 0 if token in gaps else run
+        bare = token.strip(_AROUND)
+        if bare == "" or _WORD.fullmatch(bare):
+            joined = _CAMEL.search(bare) is not None
+            run = 0 if joined else run + (bare != "")
+            odd += joined
+        elif not (bare.translate(_IN_NUMBERS).isdigit() or _NO_SPACES.search(bare)):
+            run = 0
+            odd += any(sign in bare for sign in "_\\/=<>{}[]|#$@^`~+*&") or _is_a_name_of_things(bare)
+        longest = max(longest, run)
+    return longest, odd
+
+
+_IN_NUMBERS = dict.fromkeys(map(ord, ",.:%"))
+
+
+def _is_a_name_of_things(word: str) -> bool:
+    """Return whether a word has letters and digits, or a point between letters, as versions, files and hosts do."""
+    mixed = len(word) > 4 and any(map(str.isdigit, word)) and any(map(str.isalpha, word))
+    return mixed or re.search(r"\w\.\w", word) is not None
+
+
+def _divided(lines: Sequence[str]) -> list[str]:
+    """Return lines with the pasted ones emptied."""
+    spoken = [line for line in lines if line.strip()]
+    heads = [line.split(None, 1)[0] if line.strip() and not BULLET.match(line) else "" for line in lines]
+    speech_best = paste_best = cost = 0.0
+    ways: list[tuple[bool, bool]] = []
+    """For each line, whether the best way to speech, and to paste, comes from paste."""
+    for index, line in enumerate(lines):
+        if not line.strip():
+            ways.append((False, True))
+            cost = STAY_OVER_GAP
+            continue
+        value = score(line)
+        value += ALONE if len(spoken) == 1 else FIRST_OR_LAST if line in (spoken[0], spoken[-1]) else 0.0
+        value -= 0.5 if len(spoken) > 2 and _SHORT.fullmatch(line) else 0.0
+        alike = heads[index] and heads[index] in (*heads[max(0, index - 1) : index], *heads[index + 1 : index + 2])
+        value -= 0.7 if alike else 0.0
+        from_paste, from_speech = paste_best - cost > speech_best, speech_best - cost <= paste_best
+        speech_best, paste_best = (
+            (paste_best - cost if from_paste else speech_best) + value,
+            (paste_best if from_speech else speech_best - cost) - value,
+        )
+        ways.append((from_paste, from_speech))
+        cost = STAY
+    pasted, out = paste_best > speech_best, list[str]()
+    for line, (to_speech, to_paste) in zip(reversed(lines), reversed(ways), strict=True):
+        out.append("" if pasted else line)
+        pasted = to_paste if pasted else to_speech
+    return out[::-1]

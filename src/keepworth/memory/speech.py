@@ -1,0 +1,515 @@
+"""Finds what a message states: the sentences of a person that are no question, no command, no greeting and not pasted.
+
+    statements("Hi! I moved to Porto. Can you find a dentist?")  ->  ["I moved to Porto."]
+
+A request to remember is always a statement. Nothing is reworded: a statement loses the greeting before it, the question behind it
+and the words that ask to remember, where what is left is a sentence of its own. What is said in a language that no rule knows is
+kept. The words are in `speech.toml`; which lines are pasted is decided in `pasted`.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from keepworth.memory.pasted import BULLET, LETTER, speech
+from keepworth.memory.sentences import sentences
+
+LONGEST = 1_000
+"""The most characters of a statement that is put together from several sentences or lines."""
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-_])?|\x9b[0-?]*[ -/]*[@-~]"
+)
+"""Commands to a terminal, such as those for colours."""
+_CONTROLS = {code: None for code in (*range(9), 11, 12, *range(14, 32), *range(127, 160)) if code != 0x85} | {
+    0x85: "\n",
+    0xFFFE: None,
+}
+_HALVES = re.compile("[\ud800-\udfff]")
+_ENDS = re.compile(r"(?<=[。！？｡])[\"'”’」』）)]*\s*|(?<=[؟۔।։])\s*|(?<=[.!?…])(?<!\.\.\.)\s+(?=[¿¡])")
+_ORDINAL = re.compile(
+    r"(?:\b\d{1,2}\.|\b(?:kl|ca|nr|no|bzw|usw|evtl|z\.b|d\.h|str|tel|hr|fr|sra|srta|dra|ej|pág|mme|mlle|ul|al|tzn|np|г|ул|д|кв|стр|т|им|"
+    r"inż|mgr|dott|sig|avv|ing|lic|max|min|incl|excl|vol|fig|resp|dept|est|inc|ltd|corp|co)\.)$",
+    re.IGNORECASE,
+)
+_MONTH = re.compile(
+    r"(?:jan|feb|fév|mär|mar|apr|avr|mai|maj|may|mag|giu|jun|jui|jul|lug|aug|ago|aoû|sep|set|okt|oct|ott|out|nov|dez|dec|déc|dic|"
+    r"тра|янв|фев|мар|апр|мая|июн|июл|авг|сен|окт|ноя|дек)",
+    re.IGNORECASE,
+)
+_WORDS = re.compile(rf"{LETTER}+(?:['’ʼ·‑-]{LETTER}+)*")
+_JOINED_SCRIPT = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_SEPARATOR = re.compile(r"\s*[,，、;；–—]\s*|\s+-+\s+|\.{3}\s+|\s+(?=(?:can|could|would) you\b)", re.IGNORECASE)
+_BEFORE_COMMAND = re.compile(r"\s*[,;–—]\s*(?:(?:so|and|then|but)\s+)?", re.IGNORECASE)
+_GIVEN = re.compile(
+    r"(?:since|because|as|now that|given that|considering(?: that)?|seeing (?:that|as))\s+"
+    r"(?=(?:i|i'm|we|we're|my|our|he|she|they)\b)",
+    re.IGNORECASE,
+)
+_GREETS = re.compile(
+    r"(?:hi|hello|hey|dear|thanks|thank you|hallo|hola|ciao|salut|bonjour|olá|oi|hej|hei|ok|okay)\b", re.IGNORECASE
+)
+_REFUSES = re.compile(
+    r"(?:no|nope|nah|not|nein|non|nee|nie|nej|нет|ні|yes|yep|yeah|ja|oui|sí|si|sim|да|так|не|não)\b", re.IGNORECASE
+)
+_REACTION = re.compile(
+    r"(?:(?:that|this|it)(?:'s|’s| is| was| looks| sounds| seems)|you(?:'re|’re| are)) (?:\w+ ){0,2}\w+[.!]*",
+    re.IGNORECASE,
+)
+SHORT_ANSWER = 6
+"""Words of an answer that is kept with the question, without which it says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Something that a message states.
+
+    Args:
+        text: It, in the words of the speaker.
+        asked_to_keep: Whether the speaker asks to remember it.
+        leans: Whether it begins with a word, such as "she", that refers to the statement before it.
+        first: Whether nothing else that is spoken stands before it in the message.
+    """
+
+    text: str
+    asked_to_keep: bool = False
+    leans: bool = False
+    first: bool = False
+
+
+def clean(text: str) -> str:
+    """Return `text` as it can be stored: without commands to a terminal, control characters and halves of emoji."""
+    if text.isprintable():
+        return text
+    if "\x1b" in text or "\x9b" in text:
+        text = _ESCAPES.sub("", text)
+    text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)
+    if _HALVES.search(text):
+        text = _HALVES.sub("", text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\ufffd", ""))
+    return text
+
+
+def statements(text: str, *, question: str = "", of_agent: bool = False) -> list[Statement]:
+    """Return what a message states, in order.
+
+    Args:
+        question: What was asked before, which a short answer is kept with.
+        of_agent: Whether an agent speaks, whose advice is no command to an agent.
+    """
+    found: list[Statement] = []
+    text = clean(text)
+    if question and "\n" not in text.strip() and is_short(text):
+        answer = answers(text, question)
+        return [Statement(answer, first=True)] if answer else []
+    seen = False
+    for block in _blocks(text):
+        if block.verbatim:
+            found.append(Statement(block.text, asked_to_keep=True))
+            continue
+        for sentence in [block.text] if block.listed else _sentences(block.text):
+            first, seen = not seen, True
+            if first and question and is_short(sentence) and (answer := answers(sentence, question)):
+                found.append(Statement(answer, first=True))
+                continue
+            said = _said(sentence, of_agent=of_agent)
+            if said is not None:
+                if first and question and len(said.text.split()) <= 3 * SHORT_ANSWER and _leans_back(said.text):
+                    said = Statement(f"{question} {said.text}", said.asked_to_keep)
+                leans = _leans_back(said.text) and not said.asked_to_keep
+                found.append(Statement(said.text, said.asked_to_keep, leans, first))
+    return found
+
+
+def ends_in_question(text: str) -> str:
+    """Return the question with which a message ends, such as one of an assistant's, or ""; of several in a row the last two."""
+    asked: list[str] = []
+    for sentence in reversed(_sentences(clean(text[-2_000:]))):
+        if len(asked) == 2 or not (is_question(sentence) and sentence.rstrip()[-1:] in "?？؟;՞。吗呢か"):
+            break
+        asked.insert(0, " ".join(sentence.split()))
+    joined = " ".join(asked)
+    return joined if len(joined) <= 300 else asked[-1][-300:]
+
+
+def answers(text: str, question: str) -> str:
+    """Return a short answer as a statement, with the question before it; "" if it states nothing, such as "yes" to "Shall I go
+    on?"."""
+    plain = " ".join(clean(text).split())
+    if not plain or is_question(plain) or (is_command(plain) and not is_courtesy(plain)):
+        return ""
+    if is_courtesy(plain) and (not _REFUSES.match(plain) or _patterns("offers").search(question)):
+        return ""
+    return f"{question} {plain}"
+
+
+def is_short(text: str) -> bool:
+    """Return whether a text is so short that it says little without what was asked."""
+    wide = len(_JOINED_SCRIPT.findall(text))
+    return wide <= 2.5 * SHORT_ANSWER if wide else len(text.split()) <= SHORT_ANSWER
+
+
+def is_courtesy(text: str) -> bool:
+    """Return whether a text is a greeting, thanks, an assent or another sound of talk, and nothing else."""
+    words = [word.lower().replace("’", "'") for word in _WORDS.findall(text)]
+    if not words:
+        return True
+    if len(words) <= 10:
+        core, beside = _words("courtesy", "core"), _words("courtesy", "beside")
+        unknown = [word for word in words if word not in core and word not in beside]
+        if any(word in core for word in words) and (
+            not unknown
+            or (
+                len(unknown) == 1
+                and len(words) <= 3
+                and words[-1] == unknown[0]
+                and _GREETS.match(text.strip())
+                and unknown[0].isalpha()
+            )
+        ):
+            return True
+    joined = "".join(words)
+    if _JOINED_SCRIPT.search(joined):
+        return _joined().fullmatch(joined) is not None
+    return _patterns("whole").fullmatch(text.strip().strip(".!… ").replace("’", "'")) is not None
+
+
+def is_question(text: str) -> bool:
+    """Return whether a text asks something, with or without a question mark."""
+    plain = _polite(text.strip().replace("’", "'"))
+    if _patterns("mark").search(plain):
+        return True
+    return _patterns("ends").search(plain) is not None or _patterns("heads").match(plain) is not None
+
+
+def is_command(text: str) -> bool:
+    """Return whether a text tells an agent to do something now. A wish for the future ("Always run the tests first") is none."""
+    whole = text.strip().replace("’", "'")
+    plain = _polite(whole)
+    if not plain.strip(" .!,"):
+        return True
+    if _patterns("standing").search(whole):
+        return False
+    if _patterns("also").match(plain) or _patterns("begins").match(plain) or _patterns("finishes").search(plain):
+        return True
+    verb, _, rest = plain.partition(" ")
+    verb = verb.lower().rstrip(".!,:")
+    object = _patterns("object").match(rest.lstrip()) is not None
+    states = _patterns("finite").search(" ".join(rest.split()[:6])) is not None
+    if verb in _words("command", "clear"):
+        return object or not states
+    if verb in _words("command", "nouns"):
+        if states and (rest[:1].isdigit() or rest[:1].isupper()):
+            return False
+        short = len(rest.split()) <= 2 and rest.islower() and not states and rest.isascii()
+        return (object or short) and not re.match(r"call (?:me|us|it|him|her|them)\b", plain, re.IGNORECASE)
+    return re.search(r"\b(?:please|pls)[.!]*$", plain, re.IGNORECASE) is not None and len(plain.split()) <= 3
+
+
+# -- parts of a message -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A part of a message: text to be read, lines with the words that lead to them (`listed`), or what the speaker asks to
+    remember as it stands."""
+
+    text: str
+    listed: bool = False
+    verbatim: bool = False
+
+
+def _blocks(text: str) -> Iterator[_Block]:
+    """Yield the spoken parts of a message: paragraphs whose lines were broken are put together, and lists are kept whole."""
+    lines, spoken = text.splitlines(), speech(text)
+    index = 0
+    while index < len(lines):
+        line = spoken[index].strip()
+        if not line:
+            index += 1
+            continue
+        if line.endswith((":", "：")):
+            last = _sentences(line)[-1]
+            keeps = _asks_to_keep_what_follows(last)
+            if keeps or is_command(last) or is_question(last):
+                after = _paragraph(lines, index + 1)
+                rest = "\n".join(lines[index + 1 : after]).strip("\n")
+                if keeps and rest.strip():
+                    yield from (_Block(part, verbatim=True) for part in _portions(rest))
+                elif rest.strip():  # "Translate this:" is followed by what somebody else wrote
+                    yield _Block(line)
+                if rest.strip():
+                    index = after
+                    continue
+        if line.endswith((":", "：")) and (end := _list_end(spoken, index + 1)) > index + 1:
+            *before, leads = _sentences(line)
+            whole = "\n".join([leads, *(part.rstrip() for part in spoken[index + 1 : end] if part.strip())])
+            if len(whole) <= LONGEST:
+                yield from (_Block(sentence) for sentence in before)
+                yield _Block(whole, listed=True)
+                index = end
+                continue
+        text, index = _unbroken(spoken, index)
+        yield _Block(text)
+
+
+def _paragraph(lines: list[str], start: int) -> int:
+    """Return the index behind the first paragraph, or fenced block, from `start` on."""
+    while start < len(lines) and not lines[start].strip():
+        start += 1
+    if start < len(lines) and (fence := lines[start].strip()[:3]) in ("```", "~~~"):
+        return next(
+            (index + 1 for index in range(start + 1, len(lines)) if lines[index].strip().startswith(fence)), len(lines)
+        )
+    while start < len(lines) and lines[start].strip():
+        start += 1
+    return start
+
+
+def _list_end(lines: list[str], start: int) -> int:
+    """Return the index behind the items of a list that begins at `start`."""
+    while start < len(lines) and BULLET.match(lines[start]):
+        start += 1
+    return start
+
+
+def _unbroken(lines: list[str], index: int) -> tuple[str, int]:
+    """Return the text of a line with those that go on with it, and the index behind them. A line goes on if the next one begins
+    in lower case and this one is as long as lines of mail, and does not end a sentence."""
+    text = BULLET.sub("", lines[index], count=1).strip()
+    length = len(lines[index])
+    index += 1
+    while (
+        index < len(lines)
+        and length >= 50
+        and text[-1:] not in ".!?:;。！？…"
+        and (line := lines[index].strip())
+        and line[0].islower()
+        and not BULLET.match(lines[index])
+    ):
+        text, length = f"{text} {line}", len(lines[index])
+        index += 1
+    return text, index
+
+
+def _portions(text: str) -> Iterator[str]:
+    """Yield a text in parts of at most `4 * LONGEST` characters, cut at ends of lines where there are some."""
+    while len(text) > 4 * LONGEST:
+        cut = text.rfind("\n", LONGEST, 4 * LONGEST)
+        cut = cut if cut > 0 else 4 * LONGEST
+        yield text[:cut]
+        text = text[cut:].lstrip("\n")
+    yield text
+
+
+def _sentences(text: str) -> list[str]:
+    """Return the sentences of a text in any script. No word is lost."""
+    parts: list[str] = []
+    for piece in _ENDS.split(text):
+        for part in sentences(piece or ""):
+            before = parts[-1] if parts else ""
+            glued = _ORDINAL.search(before) is not None and (
+                part[0].islower() or part[0].isdigit() or _MONTH.match(part) is not None
+            )
+            if glued or (before and not _WORDS.search(part)):
+                parts[-1] += f" {part}"
+            else:
+                parts.append(part)
+    return parts
+
+
+# -- one sentence -----------------------------------------------------------------------------------------------------
+
+
+def _said(sentence: str, *, of_agent: bool) -> Statement | None:
+    """Return the statement in a sentence, or None."""
+    text = _without_greeting(sentence.strip())
+    if text != sentence.strip() and _REACTION.fullmatch(text):
+        return None
+    if not of_agent and (kept := _asked_to_keep(text)):
+        return Statement(kept, asked_to_keep=True)
+    if is_courtesy(text):
+        return None
+    if is_question(text):
+        head = _before_question(text)
+        return Statement(head) if head else None
+    if not of_agent and (is_command(text) or _commands_at_end(text)):
+        return None
+    if len(text) < 4 or (len(_WORDS.findall(text)) < 2 and not _JOINED_SCRIPT.search(text)):
+        return None  # a word alone says nothing, unless it answers
+    return Statement(text)
+
+
+def _without_greeting(text: str) -> str:
+    """Return a text without a greeting or thanks before a comma."""
+    match = re.match(r"[^,!–—.:;]{1,40}[,!–—]\s+", text)
+    while (
+        match is not None
+        and is_courtesy(match[0])
+        and not _REFUSES.match(text)
+        and len(_WORDS.findall(text[match.end() :])) >= 2
+    ):
+        text = text[match.end() :]
+        match = re.match(r"[^,!–—.:;]{1,40}[,!–—]\s+", text)
+    return text
+
+
+def _asked_to_keep(text: str) -> str:
+    """Return what a sentence asks to remember: its words without the request, if those are a sentence of their own, else the
+    whole sentence; "" for none."""
+    plain = text.replace("’", "'")
+    for name in ("english", "others"):
+        match = _patterns(name).match(plain)
+        if match is None:
+            continue
+        rest = text[match.end() :]
+        that = _that().match(rest.lstrip())
+        if that is None and re.match(r"\s*\w", rest) and rest[:1].strip():
+            continue  # the match ends inside a word
+        said = rest.lstrip()[that.end() if that else 0 :].strip()
+        if name == "english":
+            if plain.rstrip().endswith("?") and not re.match(
+                r".*?\b(?:can|could|will|would) you\b", plain[: match.end()], re.IGNORECASE
+            ):
+                continue
+            said = said.rstrip("?").rstrip()
+        if re.fullmatch(_data()["remember"]["bare"], said, re.IGNORECASE) or len(_WORDS.findall(said)) < 1:
+            return ""
+        alone = that is not None and (name == "english" or that[0].lower().strip(":：,，–— -") not in _MOVES_THE_VERB)
+        clause = name == "english" and _patterns("states").match(said) is not None
+        return _as_sentence(said) if alone or clause else text
+    prefix = re.match(rf"(?:{_joined_up('remember', 'prefixes')})\s*(?:that\b|[,:–—-])\s*", plain, re.IGNORECASE)
+    if (
+        prefix is not None
+        and re.match(r"(?:by the way|btw|context|background|note|important)", plain, re.IGNORECASE) is None
+    ):
+        said = text[prefix.end() :].strip()
+        if len(_WORDS.findall(said)) >= 2 and not is_question(said):
+            return _as_sentence(said)
+    after = _patterns("after").search(plain)
+    if after is not None and len(_WORDS.findall(text[: after.start()])) >= 2 and not is_question(text[: after.start()]):
+        return _as_sentence(text[: after.start()].rstrip())
+    if _patterns("others_after").search(plain) and len(plain) >= 6 and not _patterns("mark").search(plain):
+        return text
+    return ""
+
+
+_MOVES_THE_VERB = ("dass", "daß", "dat", "att", "at", "ש", "कि")
+"""What follows these words is no sentence of its own, since the order of its words is another."""
+
+
+def _asks_to_keep_what_follows(sentence: str) -> bool:
+    """Return whether a sentence asks to remember the lines behind it: "Remember this:"."""
+    plain = sentence.replace("’", "'").strip()
+    for name in ("english", "others"):
+        match = _patterns(name).match(plain)
+        if match is not None:
+            rest = plain[match.end() :].strip()
+            few = name == "others" and len(_WORDS.findall(rest)) <= 3
+            return few or re.fullmatch(_data()["remember"]["bare"], rest, re.IGNORECASE) is not None
+    return _patterns("others_after").search(plain) is not None
+
+
+def _before_question(text: str) -> str:
+    """Return the words before a question that are a statement: "I'm vegan" of "I'm vegan, what can I cook?"; "" for none."""
+    for separator in _SEPARATOR.finditer(text):
+        tail = text[separator.end() :]
+        head = _GIVEN.sub("", text[: separator.start()].strip(), count=1)
+        asks = (
+            is_question(tail.rstrip("?？؟;。 "))
+            or _patterns("also").match(_polite(tail)) is not None
+            or is_courtesy(tail)
+        )
+        known = _patterns("states").search(head.replace("’", "'")) is not None
+        if (
+            not known
+            or len(_WORDS.findall(head)) < 3
+            or _patterns("leans").match(head)
+            or is_question(head)
+            or is_courtesy(head)
+        ):
+            continue
+        if asks or (_first_word(head) in _words("statement", "of_the_speaker") and _patterns("mark").search(text)):
+            return _as_sentence(head)
+    return ""
+
+
+def _commands_at_end(text: str) -> bool:
+    """Return whether a sentence is a command behind words that say where or when: "In ci.yml, fix the build"."""
+    cut = _BEFORE_COMMAND.search(text)
+    if cut is None or _patterns("standing").search(text):
+        return False
+    head, tail = text[: cut.start()], text[cut.end() :]
+    return (
+        is_courtesy(head) or (len(head.split()) <= 4 and _patterns("leans").match(head) is not None)
+    ) and is_command(tail)
+
+
+def _leans_back(text: str) -> bool:
+    return _first_word(text) in _words("statement", "leans_back")
+
+
+def _first_word(text: str) -> str:
+    word = _WORDS.search(text)
+    return word[0].lower().replace("’", "'") if word is not None else ""
+
+
+def _polite(text: str) -> str:
+    """Return a text without words such as "please" and "then" before a command or a question."""
+    polite = _patterns("polite")
+    while (match := polite.match(text)) is not None:
+        text = text[match.end() :].lstrip(" ,.!…-–—:")
+    return text
+
+
+def _as_sentence(text: str) -> str:
+    text = text.strip(" ,;-–—")
+    text = text[:1].upper() + text[1:]
+    return text if text[-1:] in '.!?…。！？:»”")' or _JOINED_SCRIPT.search(text[-1:]) else f"{text}."
+
+
+# -- words ------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _data() -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath("speech.toml").read_text("utf-8"))
+
+
+@cache
+def _words(section: str, name: str) -> frozenset[str]:
+    return frozenset(_data()[section][name].lower().split())
+
+
+_SECTION = {name: section for section, names in {
+    "courtesy": ("whole",),
+    "question": ("mark", "ends", "heads", "leans", "states", "offers"),
+    "command": ("object", "finite", "polite", "also", "standing", "begins", "finishes"),
+    "remember": ("english", "others", "after", "others_after"),
+}.items() for name in names}  # fmt: skip
+
+
+def _joined_up(section: str, name: str) -> str:
+    given = _data()[section][name]
+    text = given if isinstance(given, str) else "|".join(given)
+    return text.replace("%romance%", _data()["command"]["romance"])
+
+
+@cache
+def _patterns(name: str) -> re.Pattern[str]:
+    """Return the patterns of one name as one."""
+    return re.compile(f"(?:{_joined_up(_SECTION[name], name)})", re.IGNORECASE)
+
+
+@cache
+def _joined() -> re.Pattern[str]:
+    return re.compile(f"(?:{_joined_up('courtesy', 'joined')})+")
+
+
+@cache
+def _that() -> re.Pattern[str]:
+    return re.compile(_data()["remember"]["that"], re.IGNORECASE)

@@ -1,0 +1,314 @@
+"""What people say is kept, whatever the language, and what they ask, order, greet with or paste is not."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keepworth import Memory
+from keepworth.memory.item import Item
+from keepworth.memory.pasted import speech
+from keepworth.memory.speech import clean, statements
+from keepworth.memory.store.checks import check
+from keepworth.methods.writers.facts import Facts
+from keepworth.methods.writers.statements import DERIVED, Statements
+from tests.memory.helpers import texts
+
+LISTS = sorted((Path(__file__).parent / "said").glob("*.json"))
+"""Lists that were written by somebody who did not know the rules."""
+
+
+def plain(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.lower()))
+
+
+def opened(writer: Any = "default", **options: Any) -> Memory:
+    return Memory(encoder="hashing", writer=writer, policy=None, log="off", **options)
+
+
+@pytest.fixture
+def memory() -> Iterator[Memory]:
+    with opened() as memory:
+        yield memory
+
+
+class Spoken:
+    """A memory to which messages are told, each by another person, so that none contradicts another."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory, self.people = memory, 0
+
+    def kept(self, text: str, asked: str = "") -> list[str]:
+        self.people += 1
+        before = [{"role": "assistant", "content": asked}] if asked else []
+        messages = [*before, {"role": "user", "content": text}]
+        return [plain(item.text) for item in self.memory.add(messages, infer=True, user_id=f"p{self.people}")]
+
+
+def text_of(entry: Any) -> str:
+    return str(entry if isinstance(entry, str) else entry["text"])
+
+
+def lost(spoken: Spoken, texts: list[Any]) -> list[str]:
+    """Those texts of which a word that matters is not in what was kept: the words that ask to remember may be left out."""
+    gone = []
+    for text in map(text_of, texts):
+        kept = " ".join(spoken.kept(text))
+        if not kept or " ".join(plain(text).split()[-3:]) not in kept:
+            gone.append(text)
+    return gone
+
+
+@pytest.mark.parametrize("path", LISTS, ids=lambda path: path.stem)
+def test_statements_and_requests_to_remember_are_kept_in_any_language(memory: Memory, path: Path) -> None:
+    told, spoken = json.loads(path.read_text("utf-8")), Spoken(memory)
+    for name in ("statements_en", "remember", "statements_other"):
+        gone = lost(spoken, told[name])
+        assert len(gone) <= 0.05 * len(told[name]), gone
+    assert check(memory.store) == []
+
+
+@pytest.mark.parametrize("path", LISTS, ids=lambda path: path.stem)
+def test_questions_commands_and_greetings_are_not_kept(memory: Memory, path: Path) -> None:
+    told, spoken = json.loads(path.read_text("utf-8")), Spoken(memory)
+    for name, share in (("nothing", 0.05), ("nothing_other", 0.1)):
+        kept = [text for text in map(text_of, told[name]) if spoken.kept(text)]
+        assert len(kept) <= share * len(told[name]), kept
+
+
+@pytest.mark.parametrize("path", LISTS, ids=lambda path: path.stem)
+def test_lines_of_pasted_blocks_are_not_kept_and_what_is_said_around_them_is(memory: Memory, path: Path) -> None:
+    told, spoken = json.loads(path.read_text("utf-8")), Spoken(memory)
+    lines, kept_lines, gone = 0, list[str](), list[str]()
+    for block in told["pastes"]:
+        kept, said = spoken.kept(block["text"]), plain(block["says"])
+        if said and not any(said in text for text in kept):
+            gone.append(block["says"])
+        for line in block["text"].splitlines():
+            words = plain(line)
+            if words and words not in said and not (said and said in words):
+                lines += 1
+                kept_lines += [line] if any(words in text for text in kept) else []
+    assert not gone
+    assert len(kept_lines) <= 0.05 * lines, kept_lines
+
+
+@pytest.mark.parametrize("path", LISTS, ids=lambda path: path.stem)
+def test_of_a_mixed_message_the_statements_are_kept(memory: Memory, path: Path) -> None:
+    told, spoken = json.loads(path.read_text("utf-8")), Spoken(memory)
+    wrong = []
+    for message in told["mixed"]:
+        kept = spoken.kept(message["text"])
+        all_there = all(any(plain(part) in text for text in kept) for part in message["keep"])
+        if not all_there or any(plain(part) in text for part in message["drop"] for text in kept):
+            wrong.append((message["text"], kept))
+    assert len(wrong) <= 0.05 * len(told["mixed"]), wrong
+
+
+@pytest.mark.parametrize("path", LISTS, ids=lambda path: path.stem)
+def test_a_short_answer_is_kept_with_its_question(memory: Memory, path: Path) -> None:
+    told, spoken = json.loads(path.read_text("utf-8")), Spoken(memory)
+    wrong = []
+    for reply in told["replies"]:
+        kept = spoken.kept(reply["text"], reply["asked"])
+        if not any(plain(reply["asked"]) in text and plain(reply["text"]) in text for text in kept):
+            wrong.append((reply, kept))
+    assert not wrong
+
+
+def test_yes_is_an_answer_to_a_question_about_the_person_and_not_to_an_offer(memory: Memory) -> None:
+    spoken = Spoken(memory)
+    assert spoken.kept("Yes", "Do you have a dog?") == ["do you have a dog yes"]
+    assert spoken.kept("Yes. He is called Rex.", "Do you have a dog?") == ["do you have a dog yes he is called rex"]
+    assert spoken.kept("yes", "Shall I run the tests?") == []
+    assert spoken.kept("yes please", "Do you want me to go on?") == []
+    assert spoken.kept("yes") == []
+
+
+SAID = "Hi! I moved to Porto yesterday. Can you find a dentist?"
+
+
+def test_a_note_has_its_date_its_speaker_and_its_turn(memory: Memory) -> None:
+    messages = [
+        {"role": "assistant", "content": "I live in the cloud."},
+        {"role": "user", "content": SAID, "said_at": "2025-05-02"},
+    ]
+    (item,) = memory.add(messages, infer=True, user_id="ana", source="chat")
+    assert item.text == "I moved to Porto yesterday. (2025-05-01)"
+    assert (item.event_time, item.provenance.date) == ("2025-05-02T00:00:00",) * 2
+    assert (item.provenance.speaker, item.provenance.turn, item.provenance.source) == ("user", 1, "chat")
+    assert [hit.id for hit in memory.search("Porto", as_of="2025-06-01", user_id="ana")] == [item.id]
+    assert memory.search("Porto", as_of="2025-01-01", user_id="ana") == []
+
+
+def test_each_message_has_its_own_date(memory: Memory) -> None:
+    messages = [
+        {"role": "user", "content": text, "said_at": at}
+        for text, at in (("My cat is called Tom.", "2024-01-01"), ("My bike is blue.", "2025-01-01"))
+    ]
+    assert [item.event_time[:4] for item in memory.add(messages, infer=True)] == ["2024", "2025"]
+
+
+def test_others_are_kept_by_an_option_and_named_speakers_with_their_names() -> None:
+    talk = [
+        {"role": "user", "content": "I booked the small room."},
+        {"role": "assistant", "content": "Your table is booked for eight. Check the map first."},
+        {"role": "Ana", "content": "I live in Rome."},
+        {"role": "user", "name": "Bo", "content": "I live in Oslo."},
+    ]
+    with opened() as memory:
+        memory.add(talk, infer=True)
+        assert texts(memory) == ["I booked the small room.", "Ana: I live in Rome.", "Bo: I live in Oslo."]
+    with opened(Statements(assistant=True)) as memory:
+        memory.add(talk, infer=True)
+        assert "Your table is booked for eight." in texts(memory)
+        assert "Check the map first." in texts(memory), "what an agent advises is no command to an agent"
+
+
+def test_statements_of_a_message_are_notes_of_their_own_and_what_leans_stays_with_them(memory: Memory) -> None:
+    memory.add("My sister Lea called. She works at a bank. The rent is due on the 3rd.", infer=True)
+    assert texts(memory) == ["My sister Lea called. She works at a bank.", "The rent is due on the 3rd."]
+    memory.add("Our allergies:\n- Max: nuts\n- Ida: milk", infer=True)
+    assert "Our allergies:\n- Max: nuts\n- Ida: milk" in texts(memory)
+
+
+def test_a_request_to_remember_wins_over_everything(memory: Memory) -> None:
+    memory.add("Remember this:\n\n```\nPORT=8080\nHOST=db1\n```\n\nThanks!", infer=True)
+    (item,) = memory.get_all()
+    assert "PORT=8080" in item.text
+    assert "HOST=db1" in item.text
+    for text, kept in {
+        "Could you keep in mind that I'm left-handed?": "I'm left-handed.",
+        "My shoe size is 43, remember that.": "My shoe size is 43.",
+        "Merk dir, dass ich in Ulm wohne.": "Merk dir, dass ich in Ulm wohne.",
+        "Recuerda que soy alérgico al polen.": "Soy alérgico al polen.",
+        "Do you remember my shoe size?": "",
+    }.items():
+        assert [item.text for item in memory.add(text, infer=True)] == [kept] * bool(kept)
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("I live in Lyon.\x00", "I live in Lyon."),
+        ("\x07I live in \x1b[32mTurin\x1b[0m.", "I live in Turin."),
+        ("I live in Graz \ud83d.", "I live in Graz ."),
+        ("I live in Bonn \ud83d\ude00.", "I live in Bonn \U0001f600."),
+        ("\x1b]0;title\x07I live in Ghent.\r\n", "I live in Ghent."),
+    ],
+)
+@pytest.mark.parametrize("writer", ["default", "rules"])
+def test_control_characters_and_half_an_emoji_lose_nothing(said: str, kept: str, writer: str) -> None:
+    with opened(writer) as memory:
+        assert [item.text for item in memory.add([{"role": "user", "content": said}], infer=True)] == [kept]
+
+
+def failing(messages: Any) -> list[str]:
+    raise ConnectionError("away")
+
+
+def test_what_a_writer_fails_at_is_cleaned_and_kept() -> None:
+    with opened(Facts(failing)) as memory:
+        (item,) = memory.add("I live in Lyon.\x00", infer=True)
+        assert (item.text, item.metadata) == ("I live in Lyon.", {"extraction": "failed"})
+
+
+def test_a_long_message_is_read_to_its_end(memory: Memory) -> None:
+    log = "2026-01-01T00:00:00Z INFO [http] GET /v1/orders 200 12ms\n" * 400
+    memory.add(f"{log}\nI live in Turin.\n\n{log}\nMy desk is B14.", infer=True)
+    assert texts(memory) == ["I live in Turin.", "My desk is B14."]
+    prose = " ".join(f"The shelf number {n} holds the files of year {1000 + n}." for n in range(900))
+    with opened() as other:
+        items = other.add(prose, infer=True)
+        assert 1 < len(items) <= 64
+        assert all(f"year {1000 + n}." in " ".join(item.text for item in items) for n in (0, 450, 899))
+
+
+def test_facts_are_made_beside_the_notes_and_link_to_them() -> None:
+    def extract(messages: Any) -> list[str]:
+        return ["Ana moved to Porto on 2025-05-01.", "The user moved to Porto."]
+
+    with opened(Statements(facts=Facts(extract))) as memory:
+        memory.add([{"role": "user", "content": SAID, "said_at": "2025-05-02"}], infer=True)
+        note, fact = memory.get_all()
+        assert note.text == "I moved to Porto yesterday. (2025-05-01)"
+        assert fact.text == "Ana moved to Porto on 2025-05-01.", "a fact that says no more is left out"
+        assert [(link.target, link.relation) for link in fact.links] == [(note.id, DERIVED)]
+        assert check(memory.store) == []
+    with opened(Statements(facts=Facts(failing))) as memory:
+        memory.add("I moved to Porto.", infer=True)
+        assert texts(memory) == ["I moved to Porto."]
+
+
+def test_a_note_takes_the_place_of_what_it_contradicts(memory: Memory) -> None:
+    memory.add("I live in Bergen.", infer=True)
+    memory.add("I moved to Oslo.", infer=True)
+    assert texts(memory) == ["I moved to Oslo."]
+
+
+@pytest.mark.parametrize("writer", ["default", "rules"])
+def test_what_two_conversations_tell_outlives_the_rollback_of_the_first(writer: str) -> None:
+    with opened(writer) as memory:
+        for source in ("first", "second"):
+            memory.add("My cat is called Tom.", infer=True, source=source)
+        assert texts(memory) == ["My cat is called Tom."]
+        memory.rollback(source="first")
+        (item,) = memory.get_all()
+        assert (item.text, item.provenance.source) == ("My cat is called Tom.", "second")
+        assert [hit.text for hit in memory.search("cat", mode="dense")] == ["My cat is called Tom."]
+        memory.rollback(source="second")
+        assert texts(memory) == []
+        assert check(memory.store) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "\n" * 9,
+        "```",
+        "```\n```",
+        "?",
+        "- ",
+        "a:\n",
+        ":\n- x",
+        "Remember this:",
+        "Remember",
+        "no,",
+        "```\nx",
+        "👍",
+        "\x1b[",
+        "\u200b",
+    ],
+)
+def test_any_text_is_read(text: str) -> None:
+    assert all(statement.text.strip() for statement in statements(text))
+    assert len(speech(text)) == len(text.splitlines())
+    assert clean(clean(text)) == clean(text)
+
+
+@pytest.mark.parametrize(
+    "unit", ["- a\n", "Remember this:\n", "a:\n", "a, ", "no, ", "```\n", "\x1b[", "what is ", "x" * 9, "( "]
+)
+def test_the_time_to_read_grows_with_the_length_alone(unit: str) -> None:
+    import time
+
+    def seconds(count: int) -> float:
+        begun = time.process_time()
+        statements(unit * count)
+        return time.process_time() - begun
+
+    seconds(100)
+    assert seconds(16_000) <= 1.0 + 40 * seconds(1_000)
+
+
+def test_an_item_is_of_the_person_whose_words_it_holds(memory: Memory) -> None:
+    (item,) = memory.add("I live in Rome.", infer=True, user_id="bo")
+    assert isinstance(item, Item)
+    assert item.scope.user == "bo"

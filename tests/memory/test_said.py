@@ -170,6 +170,12 @@ def test_others_are_kept_by_an_option_and_named_speakers_with_their_names() -> N
         assert "Check the map first." in texts(memory), "what an agent advises is no command to an agent"
 
 
+def test_of_several_speakers_each_corrects_only_what_they_said(memory: Memory) -> None:
+    for speaker, text in (("Ana", "I live in Rome."), ("Bo", "I live in Paris."), ("Ana", "I moved to Oslo.")):
+        memory.add([{"role": "user", "name": speaker, "content": text}], infer=True)
+    assert texts(memory) == ["Ana: I moved to Oslo.", "Bo: I live in Paris."]
+
+
 def test_statements_of_a_message_are_notes_of_their_own_and_what_leans_stays_with_them(memory: Memory) -> None:
     memory.add("My sister Lea called. She works at a bank. The rent is due on the 3rd.", infer=True)
     assert texts(memory) == ["My sister Lea called. She works at a bank.", "The rent is due on the 3rd."]

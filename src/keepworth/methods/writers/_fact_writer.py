@@ -167,7 +167,12 @@ def _is_open(item: Item, bank: Bank) -> bool:
     return now is not None and now.open
 
 
+def _may_correct(speaker: str, of_another: str) -> bool:
+    """Returns whether what `speaker` says may replace what `of_another` said: an assistant does not correct people, and of people
+    with names each corrects only what they said themselves."""
+    return speaker == of_another or (speaker != "assistant" and {speaker, of_another} <= {"", "user", "assistant"})
+
+
 def _taking_over(fact: StatedFact, gone: Sequence[Item]) -> StatedFact:
-    # An assistant's fact replaces only an assistant's items: an assistant does not correct people.
-    ids = tuple(item.id for item in gone if fact.speaker != "assistant" or item.provenance.speaker == "assistant")
+    ids = tuple(item.id for item in gone if _may_correct(fact.speaker, item.provenance.speaker))
     return replace(fact, kind=OperationKind.SUPERSEDE, targets=ids) if ids else fact

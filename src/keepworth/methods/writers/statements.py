@@ -79,7 +79,8 @@ class Statements:
                 if isinstance(before, str) and not of_agent:
                     text = corrected(text, before) or text
                 for note in _texts(statements(text, question=question, of_agent=of_agent), at or finished.said_at):
-                    yield StatedFact(OperationKind.ADD, (), f"{name}{note}", turn, speaker, said_at=at)
+                    teller = name.removesuffix(": ") or speaker
+                    yield StatedFact(OperationKind.ADD, (), f"{name}{note}", turn, teller, said_at=at)
             asked = ends_in_question(text) if of_agent or _name(message, speaker) else ""
 
     def _facts_beside(

@@ -173,7 +173,7 @@ def test_others_are_kept_by_an_option_and_named_speakers_with_their_names() -> N
 def test_of_several_speakers_each_corrects_only_what_they_said(memory: Memory) -> None:
     for speaker, text in (("Ana", "I live in Rome."), ("Bo", "I live in Paris."), ("Ana", "I moved to Oslo.")):
         memory.add([{"role": "user", "name": speaker, "content": text}], infer=True)
-    assert texts(memory) == ["Ana: I moved to Oslo.", "Bo: I live in Paris."]
+    assert sorted(texts(memory)) == ["Ana: I moved to Oslo.", "Bo: I live in Paris."]
 
 
 def test_statements_of_a_message_are_notes_of_their_own_and_what_leans_stays_with_them(memory: Memory) -> None:

@@ -21,6 +21,7 @@ WHOLE = {
     "test_backup.py": "copies of files",
     "test_database.py": "SQLite's locks and its log",
     "test_derived_files.py": "what lies beside a file, and damage",
+    "test_large_files.py": "what SQLite holds of a file",
     "test_saved_state.py": "what lies beside a file, and damage",
     "test_vectors.py": "copies of files",
 }
@@ -67,6 +68,10 @@ SOME = {
     "test_how_durable_a_commit_is_can_be_chosen": "SQLite's locks and its log",
     "test_without_a_model_what_is_stated_is_kept_and_replaced": "the path of a file, or none",
     "test_a_memory_that_is_reset_is_empty_and_goes_on": "the path of a file, or none",
+    "test_what_an_older_version_left_without_a_vector_is_named_and_made": "rows of a file",
+    "test_the_commands_rollback_gives_a_vector_to_what_it_brings_back": "commands that name a file",
+    "test_a_file_without_vectors_stays_without_after_these_commands": "commands that name a file",
+    "test_the_command_puts_one_text_under_a_name": "commands that name a file",
     "test_a_backup_that_finds_no_room_leaves_nothing_behind": "copies of files",
     "test_what_can_hold_no_memory_is_refused_by_the_command_line_at_once": "commands that name a file",
 }

@@ -239,6 +239,7 @@ class Database(Backend):
     """A memory in a file, or in this process alone if `path` is ":memory:"."""
 
     errors: tuple[type[Exception], ...] = (apsw.Error,)
+    _hold: _Hold | None = None  # while it is open
 
     def __init__(
         self,
@@ -258,7 +259,6 @@ class Database(Backend):
         self._identity: tuple[int, int] | None = None
         self.file: tuple[int, int] | None = None  # while it is open, for writing or for reading alone
         self._opened: list[weakref.ref[FileConnection]] = []
-        self._hold: _Hold | None = None
         _collect_dropped()
         try:
             self._writer = self._open_first()
@@ -269,7 +269,7 @@ class Database(Backend):
 
     def __del__(self) -> None:
         """Close what was dropped while it was open, as a file is; until the garbage collector comes, its files stay open."""
-        if self.in_memory or self._hold is None or self._closed or self._process != os.getpid() or sys.is_finalizing():
+        if self._hold is None or self.in_memory or self._closed or self._process != os.getpid() or sys.is_finalizing():
             return
         warnings.warn(
             f"the memory {self.path} was dropped without close(): write `with Memory(...) as memory`",

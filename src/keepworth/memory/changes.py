@@ -25,6 +25,10 @@ from keepworth.memory.item import Item
 
 LONGEST = 400
 """The most characters of a statement that is compared: a longer text says more than one thing."""
+MOST_BESIDE = 3
+"""The most content words of an older statement that neither have ended nor are named in the newer one: one that says more is kept."""
+MOST_WORDS = 16
+"""The most words of a statement that is compared as a whole. The clauses of a longer one are compared each by itself."""
 _TOKEN = re.compile(
     r"(?<!\w)(?:[jlnmtsdc]|qu)['’](?=\w)|[$€£]?\d+(?:[.,:/-]\d+)*(?:[a-z%€$£]+\b|[%€$£])?|[^\W\d_]+(?:['’-][^\W\d_]+)*(?:\.?\d+)?|[€$£%]",
     re.IGNORECASE,
@@ -67,12 +71,18 @@ def _each(name: str) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(pattern, re.IGNORECASE) for pattern in _data()["cues"][name])
 
 
+_BE = (
+    r"(?:\b(?:am|is|are|been|was|were|be|got|gets|gotten|feels?|bin|ist|sind|war|wurde|suis|est|sont|été|soy|es|son|está|están|estoy|sigue)"
+    r"|'[ms]|'re)\s+(?:\w+\s+){0,2}?"
+)
+
+
 @cache
-def _states() -> tuple[tuple[re.Pattern[str], ...], ...]:
-    groups = _data()["states"].values()
+def _states(table: str) -> tuple[tuple[re.Pattern[str], ...], ...]:
+    """Read the groups of states of things or of people; @ stands for "is" and the like."""
     return tuple(
-        tuple(re.compile(rf"\b(?:{state.strip()})\b", re.IGNORECASE) for state in group.split(" / "))
-        for group in groups
+        tuple(re.compile(rf"(?:{state.strip().replace('@', _BE)})(?!\w)", re.IGNORECASE) for state in group.split(" / "))
+        for group in _data()[table].values()
     )
 
 
@@ -130,7 +140,8 @@ class Wording:
 
     def __init__(self, text: str) -> None:
         self.text = " ".join(text.replace("’", "'").split())
-        self.plain = _QUOTED.sub(" ", self.text)
+        plain = _QUOTED.sub(" ", self.text)
+        self.plain = plain[match.end() :] if (match := _cue("lead").match(plain)) is not None else plain
         matches = list(_TOKEN.finditer(self.plain))
         self.raw = [match[0] for match in matches]
         self.starts = [match.start() for match in matches]
@@ -333,7 +344,11 @@ class Wording:
     @cached_property
     def silent(self) -> bool:
         """Whether it states nothing about how things are: a question, a condition, a wish, a plan."""
-        return _cue("nothing").search(self.plain.replace("I'd rather", "I prefer")) is not None or not self.tokens
+        if not self.speaks_of_me and not _words("you").isdisjoint(self.tokens):
+            return True
+        if not self.tokens or _cue("nothing").search(self.plain.replace("I'd rather", "I prefer")) is not None:
+            return True
+        return _cue("wish").search(self.plain) is not None and not self.states
 
     @cached_property
     def adds(self) -> bool:
@@ -343,6 +358,10 @@ class Wording:
     @cached_property
     def is_past(self) -> bool:
         """Whether it tells of the past alone."""
+        if self.verb < len(self.tokens) and self.changes is False:
+            verb = self.tokens[self.verb]
+            if verb not in _words("results") and (verb.endswith("ed") or _cue("past").fullmatch(verb)):
+                return True  # "I recently participated in ..."
         return _cue("past").search(self.plain) is not None and _cue("present").search(self.plain) is None
 
     @cached_property
@@ -352,7 +371,7 @@ class Wording:
         for pattern in _each("gone"):
             for match in pattern.finditer(self.plain):
                 phrase = match.groupdict().get("gone")
-                if phrase:
+                if phrase and _cue("denied").search(self.plain[: match.start()]) is None:
                     named = read(phrase)
                     words = zip(named.stems, named.light, strict=True)
                     phrases.append(
@@ -369,7 +388,7 @@ class Wording:
             *(
                 _content(match["gone"])
                 for match in _cue("departed").finditer(self.plain)
-                if len(match["gone"].split()) <= 4
+                if len(match["gone"].split()) <= 4 and not read(match["gone"]).values
             )
         )
 
@@ -380,13 +399,14 @@ class Wording:
         return _content(match["who"]) if match is not None else frozenset()
 
     @cached_property
-    def states(self) -> dict[int, int]:
+    def states(self) -> dict[tuple[str, int], int]:
         """For each group of states the one that it tells."""
         states_of = {}
-        for number, group in enumerate(_states()):
-            states = [state for state, pattern in enumerate(group) if pattern.search(self.plain)]
-            if len(states) == 1:
-                states_of[number] = states[0]
+        for table in ("states", "conditions"):
+            for number, group in enumerate(_states(table)):
+                states = [state for state, pattern in enumerate(group) if pattern.search(self.plain)]
+                if len(states) == 1:
+                    states_of[table, number] = states[0]
         return states_of
 
     @cached_property
@@ -475,11 +495,12 @@ def score(old: str, new: str) -> float:
         return named
     if before.content == after.content or after.adds or before.is_past:
         return 0.0
-    return max(_by_rule(before, clause) for clause in (after, *after.clauses))
+    whole = [after] if len(after.tokens) <= MOST_WORDS or not after.clauses else []
+    return max(_by_rule(before, clause) for clause in (*whole, *after.clauses))
 
 
 def _by_rule(old: Wording, new: Wording) -> float:
-    if not _same_owner(old, new) or _told_apart(old, new):
+    if not _same_owner(old, new) or _told_apart(old, new) or len(old.content - new.content) > 2 * MOST_BESIDE:
         return 0.0
     return max(rule(old, new) for rule in (_other_state, _other_place, _other_value, _other_role, _other_of_the_same))
 
@@ -487,7 +508,7 @@ def _by_rule(old: Wording, new: Wording) -> float:
 def _same_owner(old: Wording, new: Wording) -> bool:
     """Return whether both statements may be about the same person or thing."""
     if not old.subject and not old.speaks_of_me:
-        return True  # an instruction
+        return old.verb < len(old.tokens) and not old.content.isdisjoint(new.content)  # an instruction
     if not old.others <= new.content or (new.owned and not new.subject <= old.content):
         return False
     if new.others - old.content:
@@ -565,24 +586,28 @@ def _named_as_gone(old: Wording, new: Wording) -> float:
             continue
         if _told_apart(old, new) or (shared <= old.subject and len(shared) < len(old.content)):
             continue
+        if len(old.content - shared - new.content) > MOST_BESIDE:
+            continue  # it says more than what has ended
         return 0.7 + 0.2 * len(shared) / len(old.content)
     return 0.0
 
 
 def _coverage(old: Wording, new: Wording, unit: str = "") -> float:
     """Return the share of what `old` is about that `new` names. A unit that both count in is a part of that."""
-    about = old.anchors | old.action
+    about = (old.anchors | old.action) - _stems("generic") or old.anchors | old.action
     shared, units = len(about & new.content), int(unit != "" and unit in new.content)
     return (shared + units) / (len(about) + units) if about or units else 0.0
 
 
 def _other_state(old: Wording, new: Wording) -> float:
+    """Return how surely `new` tells another state of what `old` is about, of which one holds at a time."""
     if any(value.kind in ("day", "clock") for value in (*old.values, *new.values)) and not new.changes:
-        return 0.0
-    for group, state in new.states.items():
-        if old.states.get(group, state) != state and (
-            old.subject & new.content or (old.speaks_of_me and new.speaks_of_me and not old.subject)
-        ):
+        return 0.0  # "The pool is closed on Mondays"
+    about = old.subject - _stems("generic") or old.subject
+    for (table, group), state in new.states.items():
+        other = old.states.get((table, group), state) != state
+        same = about <= new.content if about else table == "conditions" and new.speaks_of_me and not new.subject
+        if other and same:
             return 0.6 + 0.2 * _coverage(old, new)
     return 0.0
 
@@ -601,7 +626,7 @@ def _other_value(old: Wording, new: Wording) -> float:
     if pair is None:
         return 0.0
     covered = _coverage(old, new, pair[0].of.removesuffix(" _"))
-    if new.changes and covered > 0.3:
+    if new.changes and covered >= 0.5:
         return 0.3 + 0.4 * covered
     if new.is_past or old.is_past:
         return 0.0
@@ -666,7 +691,7 @@ def _other_of_the_same(old: Wording, new: Wording) -> float:
         return 0.0
     shared, lost, added = old.content & new.content, old.content - new.content, new.content - old.content
     lost, added = lost - old.action, added - _stems("change verbs")
-    acts = old.action & new.content or _cue("to another").search(new.plain)
+    acts = old.action & new.content & _stems("exclusive") or _cue("to another").search(new.plain)
     enough = len(shared) >= 2 or (shared and shared <= _stems("exclusive") and len(added) == 1)
     return 0.5 if acts and enough and len(lost) == 1 and 1 <= len(added) <= 2 else 0.0
 

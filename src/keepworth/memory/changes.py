@@ -81,7 +81,9 @@ _BE = (
 def _states(table: str) -> tuple[tuple[re.Pattern[str], ...], ...]:
     """Read the groups of states of things or of people; @ stands for "is" and the like."""
     return tuple(
-        tuple(re.compile(rf"(?:{state.strip().replace('@', _BE)})(?!\w)", re.IGNORECASE) for state in group.split(" / "))
+        tuple(
+            re.compile(rf"(?:{state.strip().replace('@', _BE)})(?!\w)", re.IGNORECASE) for state in group.split(" / ")
+        )
         for group in _data()[table].values()
     )
 
@@ -481,6 +483,11 @@ def replaced_by(text: str, candidates: Iterable[Item]) -> list[str]:
 def replaces(old: str, new: str) -> bool:
     """Return whether the statement `new` replaces the older one `old`."""
     return score(old, new) > 0.0
+
+
+def change_words() -> frozenset[str]:
+    """Return words of which every statement that tells of a change has one, by which many statements are looked through quickly."""
+    return _words("triggers")
 
 
 def score(old: str, new: str) -> float:

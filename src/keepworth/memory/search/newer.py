@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
-from keepworth.memory.errors import InvalidTime
-from keepworth.memory.item import Item, timestamp
+from keepworth.memory.changes import change_words, read, replaces
+from keepworth.memory.item import Item
 from keepworth.memory.search.terms import QueryTerms, latin_words, only_latin, terms, terms_and_languages, words
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def newer_first(hits: Sequence[Hit], asked: QueryTerms, question: str) -> list[H
     """Let newer facts take the places of older facts that they contradict.
 
     Two hits contradict if they are about the same person and their texts differ in a few adjacent words that the question does
-    not ask for, or one negates the other. The newest of them gets the place and the score of the best, unless the question is
+    not ask for, or one negates the other, or the newer one tells in other words that the older has changed (`memory.changes`). The newest of them gets the place and the score of the best, unless the question is
     about the past. If the question has words that the texts lack, it may mean one of the values; then only hits of nearly equal
     scores change places. Each hit gets the ids of those that it contradicts. `asked` are the terms of the question.
     """
@@ -82,13 +82,19 @@ def newer_first(hits: Sequence[Hit], asked: QueryTerms, question: str) -> list[H
         for group in groups:
             first = hits[group[0]]
             values = _values(words_of[group[0]], words_of[index])
-            if values and first.score > 0 and _same_person(first.item, hit.item):
+            if (
+                values
+                and first.score > 0
+                and _same_person(first.item, hit.item)
+                and _exclude(first.item, hit.item, values)
+            ):
                 unsure = _may_mean_one(first.item.text, hit.item.text, values, asked)
                 if unsure is not None and (not unsure or hit.score >= NEAR * first.score):
                     group.append(index)
                     break
         else:
             groups.append([index])
+    _join_changes(groups, hits, words_of)
     out, past = list(hits), about_the_past(question)
     for group in groups:
         if len(group) > 1:
@@ -103,6 +109,33 @@ def newer_first(hits: Sequence[Hit], asked: QueryTerms, question: str) -> list[H
                     instead_of=there.id if there.id != hit.id else "",
                 )
     return out
+
+
+@cache
+def _change_stems() -> frozenset[str]:
+    return frozenset(stem for word in change_words() for stem in words(word))
+
+
+def _join_changes(groups: list[list[int]], hits: Sequence[Hit], words_of: Sequence[list[str]]) -> None:
+    """Put hits that tell of a change into the groups of the older hits that they replace."""
+    group_of = {index: group for group in groups for index in group}
+    for index, new in enumerate(hits):
+        if index not in group_of or _change_stems().isdisjoint(words_of[index]):
+            continue
+        about = {*words_of[index]} - BESIDE
+        for other, old in enumerate(hits):
+            mine, theirs = group_of[index], group_of.get(other)
+            if (
+                theirs is None
+                or mine is theirs
+                or about.isdisjoint(words_of[other])
+                or _time(old.item) >= _time(new.item)
+            ):
+                continue
+            if old.score > 0 and _same_speaker(old.item, new.item) and replaces(old.item.text, new.item.text):
+                theirs[:] = sorted({*mine, *theirs})
+                groups.remove(mine)
+                group_of.update(dict.fromkeys(theirs, theirs))
 
 
 def about_the_past(question: str) -> bool:
@@ -159,15 +192,25 @@ def _may_mean_one(one: str, other: str, values: tuple[list[str], list[str]], ask
 
 def _same_person(one: Item, other: Item) -> bool:
     """Return whether two items may be about the same person, and both about the present or both about the past."""
+    return _same_speaker(one, other) and about_the_past(one.text) == about_the_past(other.text)
+
+
+def _exclude(one: Item, other: Item, values: tuple[list[str], list[str]]) -> bool:
+    """Return whether two texts that differ in these values may not both be true: a text that only says more than the other may be,
+    and so may two events of the past."""
+    if "not" in (values[0] or values[1])[:1]:
+        return True
+    first, second = read(one.text), read(other.text)
+    more = first.content < second.content or second.content < first.content
+    return not (more or first.is_past or second.is_past)
+
+
+def _same_speaker(one: Item, other: Item) -> bool:
     speakers = {one.provenance.speaker, other.provenance.speaker} - {""}
-    past = about_the_past(one.text) == about_the_past(other.text)
-    return one.scope.user == other.scope.user and len(speakers) < 2 and past
+    return one.scope.user == other.scope.user and len(speakers) < 2
 
 
 def _time(item: Item) -> tuple[str, int]:
     """Return when an item became true if that is known, else when it was said or written, and its turn in a conversation, which
     orders what was written at once."""
-    stated = ""
-    with suppress(InvalidTime):
-        stated = timestamp(item.provenance.date)
-    return item.valid_from or item.event_time or stated or item.written_at, item.provenance.turn
+    return item.valid_from or item.said_at or item.written_at, item.provenance.turn

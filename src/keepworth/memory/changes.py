@@ -26,7 +26,7 @@ from keepworth.memory.item import Item
 LONGEST = 400
 """The most characters of a statement that is compared: a longer text says more than one thing."""
 MOST_BESIDE = 3
-"""The most content words of an older statement that neither have ended nor are named in the newer one: one that says more is kept."""
+"""The most content words of an older statement that neither have ended nor are named in the newer: one that says more is kept."""
 MOST_WORDS = 16
 """The most words of a statement that is compared as a whole. The clauses of a longer one are compared each by itself."""
 _TOKEN = re.compile(
@@ -486,7 +486,7 @@ def replaces(old: str, new: str) -> bool:
 
 
 def change_words() -> frozenset[str]:
-    """Return words of which every statement that tells of a change has one, by which many statements are looked through quickly."""
+    """Return words of which every statement that tells of a change has one: a quick look at many statements."""
     return _words("triggers")
 
 

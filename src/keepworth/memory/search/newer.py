@@ -70,9 +70,10 @@ def newer_first(hits: Sequence[Hit], asked: QueryTerms, question: str) -> list[H
     """Let newer facts take the places of older facts that they contradict.
 
     Two hits contradict if they are about the same person and their texts differ in a few adjacent words that the question does
-    not ask for, or one negates the other, or the newer one tells in other words that the older has changed (`memory.changes`). The newest of them gets the place and the score of the best, unless the question is
-    about the past. If the question has words that the texts lack, it may mean one of the values; then only hits of nearly equal
-    scores change places. Each hit gets the ids of those that it contradicts. `asked` are the terms of the question.
+    not ask for, or one negates the other, or the newer one tells in other words that the older has changed (`memory.changes`).
+    The newest of them gets the place and the score of the best, unless the question is about the past. If the question has words
+    that the texts lack, it may mean one of the values; then only hits of nearly equal scores change places. Each hit gets the ids
+    of those that it contradicts. `asked` are the terms of the question.
     """
     words_of = [words(hit.item.text) if len(hit.item.text) <= LONGEST else [] for hit in hits]
     groups: list[list[int]] = []
@@ -196,8 +197,8 @@ def _same_person(one: Item, other: Item) -> bool:
 
 
 def _exclude(one: Item, other: Item, values: tuple[list[str], list[str]]) -> bool:
-    """Return whether two texts that differ in these values may not both be true: a text that only says more than the other may be,
-    and so may two events of the past."""
+    """Return whether two texts that differ in these values may not both be true: a text that only says more than the other may
+    be, and so may two events of the past."""
     if "not" in (values[0] or values[1])[:1]:
         return True
     first, second = read(one.text), read(other.text)

@@ -256,5 +256,5 @@ def test_a_function_is_named_by_its_file(tmp_path: Path) -> None:
     assert callable(function)
     assert function(3, {}) == 3
     assert track_of("") is None
-    with pytest.raises(KeepworthError, match="tensorboard"):
-        track_of("tensorboard")
+    with pytest.raises(KeepworthError, match="Did you mean 'tensorboard'"):
+        track_of("tensorbord")

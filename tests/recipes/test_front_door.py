@@ -274,6 +274,7 @@ def test_where_nothing_can_be_scored_that_is_said_by_name(train: Train) -> None:
     ({"learning_rat": 1}, "learning_rate"),
     ({"stop": [""]}, "at least 1 character"),
     ({"track": "trakio"}, "FILE.py:NAME"),
+    ({"track": "wandb"}, "needs the package wandb, which is not installed. pip install wandb"),
     ({"tasks": 5}, "neither a file nor rows"),
     ({"tasks": None}, "no tasks"),
     ({"tasks": None, "source": 3}, "source is 3"),

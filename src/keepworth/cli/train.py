@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from keepworth.learning.watch.progress import Progress
 
 
-Track = Annotated[str, option("--track NAME", "Also call a function of yours with step and numbers: FILE.py:NAME.")]
+Track = Annotated[
+    str, option("--track NAME", "Also log to wandb, tensorboard, mlflow or a function of yours: FILE.py:NAME.")
+]
 Fresh = Annotated[bool, option("--fresh", "Start over: delete what the run folder holds.")]
 
 

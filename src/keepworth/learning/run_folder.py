@@ -194,7 +194,7 @@ RECORD = "config.json"
 LOCK = ".lock"
 ROWS = ("metrics.jsonl", "evals.jsonl")
 FILES = (*ROWS, "result.json", "report.html")
-FOLDERS = ("episodes", "checkpoints", "weights", "memory", "published")
+FOLDERS = ("episodes", "checkpoints", "weights", "memory", "published", "tensorboard", "wandb")
 
 PLACED = (
     *("engine", "token_budget", "checkpointing", "learners", "ray_address", "workers", "worker_label"),

@@ -123,7 +123,8 @@ def train(
         agent: A function from a task to the agent that acts.
         memory: A memory's file, or an open memory, whose items are shown with a question. The report says whether that helped.
         name: The name of the run's folder in `runs`. The same call continues a run that was stopped; `fresh` starts over.
-        track: A function of (step, numbers), or FILE.py:NAME, that also gets the numbers of each step.
+        track: What also gets the numbers of each step: "wandb", "tensorboard", "mlflow", or a function of (step, numbers), given
+            itself or as FILE.py:NAME.
         settings: Settings as `keepworth train --tasks FILE --print-config` shows them (model, objective, steps, learning_rate,
             system ...).
 
@@ -255,8 +256,14 @@ def record_of(recipe: Recipe, config: BaseModel, name: str) -> dict[str, object]
 
 
 def track_of(track: str | Track) -> Track | None:
-    """Returns the function that receives a run's numbers, given itself or as FILE.py:NAME; None for "". Raises BadRecipe,
-    UnknownName."""
+    """Returns the function that receives a run's numbers, given itself, as FILE.py:NAME, or as a tracker's name; None for "".
+    Raises BadRecipe, UnknownName, MissingTracker."""
+    from keepworth.recipes.trackers import TRACKERS, Tracker
+
+    if isinstance(track, str) and track and ":" not in track:
+        if track not in TRACKERS:
+            raise UnknownName("tracker", track, TRACKERS, where="--track; a function of yours is FILE.py:NAME")
+        return Tracker(track)
     function: Track | None = named_object(track, "--track") if track and isinstance(track, str) else track or None
     return function
 
@@ -273,6 +280,7 @@ def carry_out(run: RunFolder, work: Callable[[Progress], None], progress: Progre
     diverged."""
     from keepworth.evaluation.report import write_report
     from keepworth.learning.run_folder import can_be_longer
+    from keepworth.recipes.trackers import Tracker
 
     if run.result() is None:
         progress.note(f"Everything is written to {run.path}. Ctrl-C stops; the same command continues.")
@@ -280,6 +288,8 @@ def carry_out(run: RunFolder, work: Callable[[Progress], None], progress: Progre
             progress.note(f"Continuing {run.path} from step {run.resumed_from}.")
         run.track = track
         try:
+            if isinstance(track, Tracker):
+                track.begin(run)
             work(progress)
         except FloatingPointError as error:
             raise KeepworthError(
@@ -288,6 +298,8 @@ def carry_out(run: RunFolder, work: Callable[[Progress], None], progress: Progre
             ) from error
         finally:
             progress.finish()
+            if isinstance(track, Tracker):
+                track.end()
     else:
         more = "; a higher steps (--steps) continues it" if can_be_longer(run.config) else ""
         progress.note(f"{run.path} holds this run, finished. fresh (--fresh) runs it again{more}.")

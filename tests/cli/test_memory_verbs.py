@@ -72,7 +72,7 @@ def test_what_changes_is_undone(run: Callable[..., Any]) -> None:
     assert run("update", "m1", "Ana likes smoked tofu", "--json")[0]["id"] == "m1"
     assert run("update", "m1", "--trust", "0.5", "--json")[0]["trust"] == 0.5
     (after,) = run("supersede", "m2", "Ana lives in Bergen", "--at", "2026-06-01", "--json")
-    assert (after["text"], after["event_time"]) == ("Ana lives in Bergen", "2026-06-01T00:00:00")
+    assert (after["text"], after["event_time"]) == ("Ana lives in Bergen", "2026-06-01T00:00:00Z")
     assert [each["id"] for each in run("diff", snapshot, "--json")] == ["m1", "m2", after["id"]]
     assert "- " in run("diff", snapshot)
     assert "superseded by" in run("diff", snapshot)

@@ -69,7 +69,7 @@ async def used(client: Any) -> None:
         assert (does.open_world_hint, does.read_only_hint) == (False, tool.name in LOOK)
         assert does.destructive_hint is (tool.name in CHANGE)
     note = await call(client, "add_memory", text="Ana lives in Oslo", event_time="2025-01-01")
-    assert (note["text"], note["kind"], note["when"]) == ("Ana lives in Oslo", "fact", "2025-01-01T00:00:00")
+    assert (note["text"], note["kind"], note["when"]) == ("Ana lives in Oslo", "fact", "2025-01-01T00:00:00Z")
     episode = (await call(client, "start_episode", task="where to send Ana's letter"))["episode"]
     found = await call(client, "search_memories", query="where does Ana live", episode=episode)
     assert [note["id"] for note in found["notes"]] == [note["id"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import secrets
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
@@ -168,6 +169,27 @@ def is_before(one: str, other: str) -> bool:
 
 
 MIDNIGHT = "T00:00:00"
+
+
+TIMES = ("event_time", "written_at", "valid_from", "valid_to", "ended_at", "expires_at")
+"""The fields of an item that hold times."""
+
+
+def zoned(time: str) -> str:
+    """Return a canonical time as it leaves: with its zone, which is UTC. What is none, such as "", is returned as it is.
+
+    >>> zoned("2026-01-01T07:00:00"), zoned("")
+    ('2026-01-01T07:00:00Z', '')
+    """
+    return f"{time}Z" if _CANONICAL.fullmatch(time) else time
+
+
+def unzoned(time: str) -> str:
+    """Return a time that left with its zone as canonical text."""
+    return time.removesuffix("Z") if _CANONICAL.fullmatch(time.removesuffix("Z")) else time
+
+
+_CANONICAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?")
 
 
 def new_id(kind: str) -> str:

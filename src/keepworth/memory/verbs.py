@@ -171,7 +171,15 @@ Name = Annotated[str, Field(max_length=LONGEST_NAME, json_schema_extra={"pattern
 Kind = Annotated[str, Field(json_schema_extra={"enum": _KINDS})]
 StatusName = Annotated[str, Field(json_schema_extra={"enum": _STATUSES})]
 Whole = Annotated[int, BeforeValidator(_whole)]
-Time = str | float
+Time = Annotated[
+    str | float,
+    Field(
+        description="A time as ISO 8601, taken as UTC if it has no zone, or seconds since 1970.",
+        json_schema_extra={
+            "anyOf": [{"type": "string", "format": "date-time"}, {"type": "string"}, {"type": "number"}]
+        },
+    ),
+]
 Kinds = Annotated[
     str,
     Field(

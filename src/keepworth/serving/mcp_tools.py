@@ -24,7 +24,7 @@ from pydantic import BaseModel, Field, ValidationError
 import keepworth
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.memory import verbs
-from keepworth.memory.item import Item, Status
+from keepworth.memory.item import Item, Status, zoned
 from keepworth.memory.search.passages import GAP, TOKENS, block, part_from, tokens_of
 from keepworth.memory.store.store import Revision
 from keepworth.memory.verbs import IN_QUARANTINE, Verb, VerbCaller, masked, verb
@@ -225,7 +225,7 @@ def memory_history(host: ToolHost, id: str, after: Place = 0, tokens: Tokens = T
     def said(change: Revision) -> str:
         return "(gone)" if change.after is None else IN_QUARANTINE if held else _beginning(change.after.text, LISTED)
 
-    changes = [f"{change.at} {change.kind}: {said(change)}" for change in listed[after:]]
+    changes = [f"{zoned(change.at)} {change.kind}: {said(change)}" for change in listed[after:]]
     most = _fitting(changes, tokens)
     return NoteHistory(changes=changes[:most], next=after + most if most < len(changes) else 0)
 
@@ -320,7 +320,7 @@ Note = TypeVar("Note", bound=MemoryNote)
 
 
 def _told(of: type[Note], item: Item, text: str, whole: bool) -> Note:
-    return of(id=item.id, text=text, kind=item.kind.value, when=item.event_time or item.written_at, whole=whole)
+    return of(id=item.id, text=text, kind=item.kind.value, when=zoned(item.event_time or item.written_at), whole=whole)
 
 
 def _beginning(text: str, tokens: int) -> str:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ValidationError
 from pydantic.json_schema import models_json_schema
@@ -16,6 +16,7 @@ from pydantic.json_schema import models_json_schema
 import keepworth
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory import errors
+from keepworth.memory.item import TIMES, Item
 from keepworth.memory.store.notes import keep_answer, noted_request, noting
 from keepworth.memory.verbs import VERBS, Verb, VerbCaller, verb
 from keepworth.serving.access import Access
@@ -216,11 +217,34 @@ def describe_routes(verbs: tuple[Verb, ...]) -> dict[str, Any]:
         "info": {"title": "keepworth memory", "version": keepworth.__version__},
         "paths": paths,
         "components": {
-            "schemas": {**schemas.get("$defs", {}), "Problem": problem_schema},
+            "schemas": {**schemas.get("$defs", {}), "Item": ITEM, "Problem": problem_schema},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"token": []}],
     }
+
+
+ITEM: dict[str, Any] = {
+    "type": "object",
+    "description": "An item. Fields with their usual value are left out.",
+    "required": ["id", "text", "kind"],
+    "properties": {
+        **{name: {"type": "string"} for name in ("id", "text", "kind", "key", "superseded_by", "status")},
+        **{name: {"type": "string", "format": "date-time"} for name in TIMES},
+    },
+}
+_ITEM = {"$ref": "#/components/schemas/Item"}
+
+
+def _answer_schema(verb: Verb) -> dict[str, Any]:
+    """Return the schema of an answer that is an item, or a list of items; anything for others."""
+    result = get_type_hints(verb.function).get("return")
+    if result is Item:
+        return _ITEM
+    if result != list[Item]:
+        return {}
+    listed = {verb.key: {"type": "array", "items": _ITEM}, **({"next": {"type": "string"}} if verb.pages else {})}
+    return {"type": "object", "required": list(listed), "properties": listed}
 
 
 def _operation(verb: Verb) -> dict[str, Any]:
@@ -245,7 +269,7 @@ def _operation(verb: Verb) -> dict[str, Any]:
         "description": f"Role: {verb.role}.",
         "parameters": parameters,
         "responses": {
-            "200": {"description": "Done.", "content": {kind: {"schema": {}}}},
+            "200": {"description": "Done.", "content": {kind: {"schema": _answer_schema(verb)}}},
             "default": {"description": "Refused.", "content": content},
         },
     }

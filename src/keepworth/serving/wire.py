@@ -1,6 +1,7 @@
 """Turns the results of a memory into JSON and back: the server sends them and `Client` reads them.
 
-Numbers that JSON does not have, such as the infinite ends of an interval, are the texts "inf", "-inf" and "nan".
+Numbers that JSON does not have, such as the infinite ends of an interval, are the texts "inf", "-inf" and "nan". Times leave with
+their zone, "2026-01-01T07:00:00Z".
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from keepworth.episodes.episode import Episode, episode_from_json
-from keepworth.memory.item import Item, from_record, to_record
+from keepworth.memory.item import TIMES, Item, from_record, to_record, unzoned, zoned
 from keepworth.memory.search.search import Hit, Hits
 
 
 def plain(value: Any) -> Any:
     """Return a value as plain data, which `json.dumps` takes."""
     if isinstance(value, Item):
-        return to_record(value)
+        record = to_record(value)
+        return {**record, **{name: zoned(record[name]) for name in TIMES if name in record}}
     if isinstance(value, Hits):
         block = value.block
         return {
@@ -39,7 +41,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        plainly = {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return {**plainly, **{name: zoned(plainly[name]) for name in MOMENTS if name in plainly}}
     if isinstance(value, Mapping):
         return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -47,6 +50,8 @@ def plain(value: Any) -> Any:
     return value
 
 
+MOMENTS = ("at", "began", "ended")
+"""Fields of other results that hold times."""
 _OF_HITS = ("propensity", "policy", "query", "tokens", "wording", "last")
 
 
@@ -56,7 +61,7 @@ def read(kind: Any, value: Any) -> Any:
     if kind is NoneType or value is None:
         return None
     if kind is Item:
-        return from_record(value)
+        return from_record({**value, **{name: unzoned(value[name]) for name in TIMES if name in value}})
     if kind is Episode:
         return episode_from_json(value)
     if kind is Hits:
@@ -66,7 +71,8 @@ def read(kind: Any, value: Any) -> Any:
     if is_dataclass(kind):
         made: Any = kind
         hints = _hints(made)
-        return made(**{name: read(hints[name], part) for name, part in value.items()})
+        values = {name: read(hints[name], part) for name, part in value.items()}
+        return made(**{name: unzoned(part) if name in MOMENTS else part for name, part in values.items()})
     if get_origin(kind) is UnionType:
         return read(inside[0], value)
     if get_origin(kind) is list or (get_origin(kind) is tuple and inside[-1] is Ellipsis):

@@ -146,8 +146,8 @@ def history(memory: Memory, id: Id) -> Lines:
         after, origin = revision.after, one_line(revision.episode or revision.source)
         state = "(gone)" if after is None else f"{one_line(after.text)}{mark(after)}"
         where = f"  [{origin}]" if origin else ""
-        text = f"{revision.at}  {revision.kind:<9}  {state}{where}  (entry {revision.seq})"
-        yield Line(plain(revision), text)
+        record = plain(revision)
+        yield Line(record, f"{record['at']}  {revision.kind:<9}  {state}{where}  (entry {revision.seq})")
 
 
 @command(

@@ -17,7 +17,16 @@ from typing import Any
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.errors import nearest
 from keepworth.memory.errors import MemoryProblem
-from keepworth.memory.item import Item, ItemKind, Provenance, checked_provenance, checked_text, to_record
+from keepworth.memory.item import (
+    TIMES,
+    Item,
+    ItemKind,
+    Provenance,
+    checked_provenance,
+    checked_text,
+    to_record,
+    zoned,
+)
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
 
@@ -103,7 +112,7 @@ def _record(item: Item) -> Record:
     """Return an item as a record without the fields that have their default values."""
     filed, record = to_record(item), Record(text=item.text)
     record |= {name: value for name, part in SCOPES.items() if (value := getattr(item.scope, part))}
-    record |= {name: filed[name] for name in KEPT if name in filed}
+    record |= {name: zoned(filed[name]) if name in TIMES else filed[name] for name in KEPT if name in filed}
     if item.kind is ItemKind.FACT:
         del record["kind"]
     if "provenance" in filed:

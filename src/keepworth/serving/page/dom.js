@@ -83,7 +83,7 @@ export function when(time) {
   const date = dateOf(time);
   if (Number.isNaN(date.getTime())) return time;
   const text = date.toLocaleString("en-GB", { ...DAY, hour: "2-digit", minute: "2-digit" });
-  return make("time", { datetime: date.toISOString(), title: `${time} UTC` }, text);
+  return make("time", { datetime: date.toISOString(), title: `${time.replace(/Z$/, "")} UTC` }, text);
 }
 
 export const number = value => Number(value).toLocaleString("en");

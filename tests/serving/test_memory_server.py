@@ -447,7 +447,7 @@ CALLS = st.one_of(
     st.tuples(st.just("GET"), st.just("/ledger"), st.none()),
 )
 RANDOM = re.compile(r"\b([edr])[0-9a-f]{16}\b")
-TIMES = re.compile(r'"\d{4}-\d\d-\d\dT[\d:.]+"')
+TIMES = re.compile(r'"\d{4}-\d\d-\d\dT[\d:.]+Z?"')
 
 
 alone, shared = served(encoder="hashing", seed=0), served(encoder="hashing", seed=0)

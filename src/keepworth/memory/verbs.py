@@ -281,6 +281,8 @@ def _wrong(field: str, message: str, fix: str) -> errors.InvalidFilter:
     return error
 
 
+LONGEST_OF_READERS = 10_000
+"""Characters of a task that are kept of who may only read, as many as of a logged query."""
 ROW = 2048
 """Bytes that a logged search or step takes beside its texts, with its candidates, its vector and its places in indexes."""
 
@@ -485,6 +487,8 @@ def search(caller: VerbCaller, query: str, **options: Any) -> Any:
 @verb("POST /episodes", "read", Bounds, of=Memory.episode, writes=True)
 def begin_episode(caller: VerbCaller, by: str = "", task: str = "", explore: bool = True, **bounds: Any) -> Any:
     """Begin an episode: one attempt at a task."""
+    if "write" not in caller.access.roles:
+        task = task[:LONGEST_OF_READERS]
     caller.open.require_room(caller.access, _logged(task, by, *bounds.values()))
     live = caller.memory.episode(task, explore=explore, by=caller.access.person(by) or "", **bounds)
     caller.open.hold(live)

@@ -18,15 +18,20 @@ conversation, or the question itself.
 
 from __future__ import annotations
 
+import ast
 import csv
 import gzip
 import hashlib
+import importlib.util
 import json
 import random
 import re
+import textwrap
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +39,7 @@ import numpy as np
 
 from benchmarks.memory.engine import machine
 from benchmarks.memory.page import finding
+from benchmarks.memory.pastes import KINDS, PLACES, SIZES, beside, paste
 from benchmarks.record import arguments, save
 from keepworth.evaluation.kept_vectors import KeptVectors
 from keepworth.evaluation.statistics import paired_difference
@@ -183,6 +189,90 @@ def preferences(data: Path, half: str, people: int = 25, utterances: int = 80) -
         yield Pool([items[of] for of in order], questions)
 
 
+def told(data: Path, half: str) -> Iterator[Pool]:
+    """Sentences of what people told an agent in BFCL, of one scenario, and the questions that they answer."""
+    folder = data / "bfcl_memory"
+    scenarios = ("customer", "finance", "healthcare") if half == "dev" else ("notetaker", "student")
+    sources = {row["id"]: row["source"] for row in _lines(folder / "memory_answers.jsonl")}
+    questions = _lines(folder / "memory_questions.jsonl")
+    for scenario in scenarios:
+        turns = [
+            turn["content"]
+            for row in _lines(folder / f"memory_conversations_{scenario}.jsonl")
+            for said in row["question"]
+            for turn in said
+        ]
+        items = [text for turn in turns for text in re.split(r"(?<=[.!?])\s+", turn) if len(text.split()) > 2]
+        found: list[Question] = []
+        for row in questions:
+            if row["scenario"] == scenario:
+                wanted = _letters(sources[row["id"]])
+                places = [n for n, text in enumerate(items) if _letters(text) in wanted or wanted in _letters(text)]
+                if places:
+                    found.append((row["question"][0][0]["content"], frozenset(places), row["id"]))
+        yield Pool(items, found)
+
+
+def _lines(path: Path) -> list[Any]:
+    return list(map(json.loads, path.read_text(encoding="utf-8").splitlines()))
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", " ", text.lower()).strip()
+
+
+CODE = {
+    "dev": "anyio click httpx huggingface_hub jinja2 mkdocs networkx pandas pydantic requests rich starlette",
+    "test": "fsspec gymnasium matplotlib mcp packaging scipy statsmodels sympy transformers typer urllib3 uvicorn",
+}
+"""Installed packages whose functions are searched; they are read where they lie, and nothing of them is kept."""
+FORMS = ("{}", "Which function does this: {}", "Where is the code for this? {}", "How do I do this: {}")
+"""What the first sentence of a docstring is asked with."""
+
+
+def functions(data: Path, half: str, form: str = "", asked: int = 125, most: int = 400) -> Iterator[Pool]:
+    """A memory for each package: its functions without their docstrings, and the first sentences of these as questions.
+
+    form: what every question has around the sentence; "" for each of `FORMS` in turn."""
+    for package in CODE[half].split():
+        rows = _functions_of(package)
+        listed = random.Random(0).sample(rows, min(most, len(rows)))
+        sentences = Counter(sentence for _, sentence, _ in listed)
+        questions = [
+            ((form or FORMS[number % len(FORMS)]).format(sentence), frozenset([number]), f"{package}/{file}")
+            for number, (_, sentence, file) in enumerate(listed)
+            if sentences[sentence] == 1
+        ]
+        yield Pool([code for code, _, _ in listed], questions[:asked])
+
+
+@cache
+def _functions_of(package: str) -> list[tuple[str, str, str]]:
+    """The functions of an installed package: code, first sentence of the docstring, file."""
+    (folder,) = importlib.util.find_spec(package).submodule_search_locations or ()
+    rows: dict[str, tuple[str, str]] = {}
+    for file in sorted(Path(folder).rglob("*.py")):
+        if not {"tests", "testing", "_vendor", "externals"}.intersection(file.parts):
+            for code, sentence in _documented(file.read_text(encoding="utf-8", errors="replace")):
+                rows.setdefault(code, (sentence, str(file.relative_to(folder))))
+    return [(code, *about) for code, about in sorted(rows.items())]
+
+
+def _documented(source: str) -> Iterator[tuple[str, str]]:
+    """The functions of a module, each without its docstring, and the first sentence of that, which has at least four words."""
+    try:
+        tree, lines = ast.parse(source), source.splitlines()
+    except SyntaxError:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and len(node.body) > 1:
+            first = re.split(r"\n\s*\n|(?<=\.)\s", (ast.get_docstring(node) or "").strip())[0]
+            text, end = node.body[0], node.end_lineno
+            if len(first.split()) >= 4 and text.end_lineno and end and end - node.lineno < 120:
+                code = [*lines[node.lineno - 1 : text.lineno - 1], *lines[text.end_lineno : end]]
+                yield textwrap.dedent("\n".join(code)), " ".join(first.split())
+
+
 GREETINGS = (
     "Hi there.",
     "Good morning!",
@@ -229,6 +319,22 @@ def support(data: Path, half: str) -> Iterator[Pool]:
     yield Pool(items, [(dialogue(text, talk[middle:]), gold, intent) for text, gold, intent in pool.questions])
 
 
+def pasted(pools: Iterator[Pool], data: Path, half: str) -> Iterator[Pool]:
+    """The same pools, asked beside what was pasted: of each kind, length and place in turn, every third time without a mark."""
+    code = [code for package in CODE[half].split()[:3] for code, _, _ in _functions_of(package)]
+    prose = next(paragraphs(data, "hotpotqa", half, False)).items
+    draw = random.Random(2)
+    ways = [(kind, size, place) for size in SIZES for place in PLACES for kind in KINDS]
+    draw.shuffle(ways)
+    for pool in pools:
+        questions = []
+        for number, (question, gold, cluster) in enumerate(pool.questions):
+            kind, size, place = ways[number % len(ways)]
+            question = question.rstrip("?") if number % 3 == 0 else question
+            questions.append((beside(question, paste(kind, size, draw, code, prose), place), gold, cluster))
+        yield Pool(pool.items, questions)
+
+
 POOLS: Mapping[str, Callable[[Path, str], Iterator[Pool]]] = {
     "HotpotQA": lambda data, half: paragraphs(data, "hotpotqa", half, False),
     "2Wiki": lambda data, half: paragraphs(data, "2wikimultihopqa", half, False),
@@ -239,9 +345,15 @@ POOLS: Mapping[str, Callable[[Path, str], Iterator[Pool]]] = {
     "LongMemEval, turns": lambda data, half: long_memory(data, half, "turns"),
     "LongMemEval, sessions": lambda data, half: long_memory(data, half, "sessions"),
     "LongMemEval, amid talk": lambda data, half: long_memory(data, half, "talk"),
+    "BFCL, sentences": told,
+    "BFCL, pasted": lambda data, half: pasted(told(data, half), data, half),
     "BANKING77": intents,
     "BANKING77, amid talk": support,
+    "LongMemEval, pasted": lambda data, half: pasted(long_memory(data, half, "turns"), data, half),
     "PrefEval, requests": preferences,
+    "code": lambda data, half: functions(data, half, "{}"),
+    "code, one word": lambda data, half: functions(data, half, FORMS[1]),
+    "code, asked": functions,
 }
 
 OURS = "keepworth"

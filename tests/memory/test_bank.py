@@ -100,9 +100,9 @@ def test_fuse_by_hand():
     dense = [("b", 0.9), ("c", 0.5)]
     scale = ScoreScale(items=9, most=6.0, pool=2, words=2)
     # Both lists are full: what one of them leaves out has what its last has.
-    # Words weigh a half, 0.1, where a text is as near as 0.9, and more in a question whose words can tell less than 20 ln(10).
-    more = math.sqrt(20 * math.log(10) / 6.0)
-    unit = 0.1 * more / math.log(10)
+    # Words weigh less where meaning tells texts apart by 0.4, not 0.12, and more where the nearest text has a third of the best
+    # score, not 0.45.
+    unit = 0.2 * (0.12 / 0.4) * (0.45 * 3.0) / math.log(10)
     sums = {"a": 0.5 + unit * 3.0, "b": 0.9 + unit, "c": 0.5 + unit}
     known = 1 / (1 + math.exp((0.5 - (0.9 + 0.5 / 6)) / 0.056))
     added = dict(fuse(lexical, dense, scale))
@@ -114,15 +114,16 @@ def test_fuse_by_hand():
     assert light["b"] == pytest.approx(1 / (1 + math.exp((0.5 - 0.9) / 0.056)))
     unread = dict(fuse(lexical, [("b", 0.0), ("c", 0.0)], scale))
     assert unread["a"] == pytest.approx(1 / (1 + math.exp((0.5 - 2.0 * 3.0 / 6.0) / 0.056)))
-    # Where the best text has 0.05 of what the words could tell, a quarter of 0.2, they weigh a quarter; at 0.7 they weigh 0.75.
+    # Where the best text has 0.05 of what the words could tell, a quarter of 0.2, they weigh a quarter.
     few = ScoreScale(items=9, most=60.0, pool=2, words=2)
-    unit = 0.2 * 0.75 / 4 / math.log(10)
+    told = (0.12 / 0.2) * (0.45 * 3.0)
+    unit = 0.2 * told / 4 / math.log(10)
     quarter = {"a": 0.5 + unit * 3.0, "b": 0.7 + unit}
     found = dict(fuse(lexical, [("b", 0.7), ("c", 0.5)], few))
     assert found["a"] / found["b"] == pytest.approx(quarter["a"] / quarter["b"])
-    # In a question of four times sixteen words they weigh twice as much.
-    for words, times in ((1, 1.0), (16, 1.0), (64, 2.0)):
-        each = 0.2 * 0.75 * times * more
+    # In a question of four times sixteen words they weigh twice as much, and what the cosines tell counts a quarter.
+    for words, times in ((1, told), (16, told), (64, 2.0 * (1.0 - (1.0 - told) / 4.0))):
+        each = 0.2 * times
         found = dict(fuse(lexical, [("b", 0.7), ("c", 0.5)], ScoreScale(9, 6.0, 3, words)))
         best = max(0.5 + each * 3.0 / math.log(10), 0.7 + each / math.log(10))
         assert found["c"] / found["b"] == pytest.approx(0.5 / (0.7 + each / math.log(10)))

@@ -90,6 +90,11 @@ def parts(text: str) -> list[str]:
     return [text, *(text[start:end] for start, end in spans(text))]
 
 
+def weighed_length(text: str) -> int:
+    """Return the number of letters of a text, wide ones counted as several."""
+    return len(text) if text.isascii() else len(text) + (WIDE - 1) * len(_WIDE.findall(text))
+
+
 def _weighed(text: str) -> list[int]:
     """Return how many letters stand before each position, wide letters counted as several. There is one position more than
     letters."""

@@ -20,6 +20,7 @@ from keepworth.memory.search.chunks import SHORT, spans
 from keepworth.memory.search.index import K1, CorpusStatistics, Embedder, term_scores
 from keepworth.memory.search.newer import newer_first
 from keepworth.memory.search.passages import TOKENS, Block, block, block_of_lines, nearest
+from keepworth.memory.search.question import Question, read
 from keepworth.memory.search.terms import QueryTerms, asked_terms
 from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.search.where import Filter, Where, narrowed, parsed
@@ -38,12 +39,15 @@ WORD = 0.2
 MANY = 16
 """Number of words in a question, without function words, above which words weigh more, with the root of the number: one vector
 says less and less of a long question."""
-SPARE = 20.0
-"""Words weigh more, with the root of the ratio, in a question whose greatest possible BM25 score is below this times
-ln(1 + items): a short one. In chats of short turns most questions are."""
-SURE, HALF = 0.6, 0.8
-"""Cosines of the nearest text between which the weight of words falls to a half: if a text says nearly the same, words matter
-less."""
+RANK = 0.35
+"""The texts nearest in meaning, of which two things are read, are those up to the rank items ** RANK."""
+APART = 0.12
+"""Where the nearest text's cosine is above that of the last of them by more than this, meaning tells the texts apart, and words
+weigh less in proportion, as among functions and articles. In talk, texts are about as near as one another."""
+SHARED, MOST_ALONE = 0.45, 2.0
+"""Share of the best BM25 score that they have in the mean, where words weigh as usual. Code that means what is asked has its
+words, too, and words add little; in talk it has fewer, so words know something else, and weigh more in proportion, at most
+MOST_ALONE times as much."""
 FEW = 0.2
 """Share of its greatest possible BM25 score that a question's best text needs for the full weight of words (more, with the root,
 if the question has more than `MANY`). Below it, only words of asking ("some", "recommend") are shared."""
@@ -300,20 +304,21 @@ Ranked = list[tuple[str, float]]
 class ScoreScale:
     """What `fuse` needs to compare scores at one question. items: number in the memory; most: the greatest possible BM25 score;
     pool: the length at which each ranking is cut; words: number in the question, without function words; background: the usual
-    cosines of the encoder."""
+    cosines of the encoder; in_parts: whether the question was read in parts, of which only those that ask count here."""
 
     items: int
     most: float
     pool: int
     words: int = 0
     background: Background = USUAL
+    in_parts: bool = False
 
     @classmethod
     def of(cls, statistics: CorpusStatistics, terms: QueryTerms, pool: int, background: Background) -> ScoreScale:
         weights, _ = statistics.weights(terms)
-        most = (K1 + 1.0) * sum(weights[group[0]] for group in terms.groups)
-        words = sum(terms.weights[group[0]] == 1.0 for group in terms.groups)
-        return cls(statistics.documents, most, pool, words, background)
+        most = (K1 + 1.0) * sum(weights[group[0]] for group in terms.asking)
+        words = sum(terms.weights[group[0]] == 1.0 for group in terms.asking)
+        return cls(statistics.documents, most, pool, words, background, terms.in_parts)
 
 
 def fuse(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> Ranked:
@@ -329,7 +334,7 @@ def fuse(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> Ranked:
     words, meaning = dict(lexical), scale.background.usual(dense)
     # An item missing from a full list may score as much as its last one; one missing from a list that is not full scores 0.
     fewest, farthest = lexical[-1][1] if len(lexical) >= scale.pool else 0.0, meaning[dense[-1][0]] if dense else 0.0
-    unit = _word(lexical, meaning[dense[0][0]] if dense else 0.0, scale) / math.log1p(max(1, scale.items))
+    unit = _word(lexical, meaning, scale) / math.log1p(max(1, scale.items))
     # Function words alone ("the") do not show that an answer is known. Words alone do if the encoder knew no word of the
     # question.
     tells = (0.5 if dense and dense[0][1] else ALONE) / scale.most if scale.most > 0 and scale.words else 0.0
@@ -337,21 +342,29 @@ def fuse(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> Ranked:
     for id in dict.fromkeys([*meaning, *words]):
         cosine, score = meaning.get(id, farthest), words.get(id, fewest)
         sums[id] = cosine + unit * score
-        nearest = max(nearest, cosine + tells * score)
+        nearest = max(nearest, cosine + tells * min(score, scale.most))
     confidence, best = 1.0 / (1.0 + math.exp((KNOWN - nearest) / SPREAD)), max(sums.values(), default=0.0)
     scores = {id: confidence * max(0.0, total) / best if best > 0 else 0.0 for id, total in sums.items()}
     return sorted(scores.items(), key=lambda pair: (-pair[1], -sums[pair[0]]))
 
 
-def _word(lexical: Ranked, nearest: float, scale: ScoreScale) -> float:
-    """Return the weight of words for this question, from `WORD`, and from the cosine of the nearest text."""
-    falling = 1.0 - 0.5 * (min(max(nearest, SURE), HALF) - SURE) / (HALF - SURE)
+def _word(lexical: Ranked, meaning: Mapping[str, float], scale: ScoreScale) -> float:
+    """Return the weight of words for this question, from `WORD`. `meaning` holds cosines by id, nearest first."""
     if not lexical or scale.most <= 0:
-        return WORD * falling
+        return WORD
     long = math.sqrt(max(1.0, scale.words / MANY))
-    short = math.sqrt(max(1.0, SPARE * math.log1p(max(1, scale.items)) / scale.most))
-    share = lexical[0][1] / scale.most
-    return WORD * falling * long * short * min(1.0, share / (FEW * long))
+    best = lexical[0][1]
+    weight = WORD * long * min(1.0, best / (scale.most * FEW * long))
+    if not meaning or best <= 0 or scale.in_parts:
+        return weight
+    cosines, words = list(meaning.values()), dict(lexical)
+    last = min(len(cosines) - 1, max(1, round(float(scale.items) ** RANK)))
+    apart = cosines[0] - cosines[last]
+    first = list(meaning)[: max(1, last)]
+    shared = sum(words.get(id, 0.0) for id in first) / (best * len(first))
+    told: float = APART / max(apart, APART) * min(MOST_ALONE, SHARED / max(shared, SHARED / MOST_ALONE))
+    # One vector says less of a long question, so what is read from the cosines counts less.
+    return weight * (1.0 - (1.0 - told) / long**2)
 
 
 COMPARED = 10
@@ -594,14 +607,21 @@ class Corpus(Protocol):
 
 @dataclass(slots=True)
 class Asked:
-    """The state of one query during a search: its rankings by words and by meaning, and its unit vector, if one was needed."""
+    """The state of one query during a search: its rankings by words and by meaning, and its unit vector, if one was needed, which
+    is that of the first sentence that asks if the query is long."""
 
-    query: str
+    question: Question
     terms: QueryTerms
     statistics: CorpusStatistics = field(default_factory=lambda: CorpusStatistics(0, 0, {}))
     lexical: Ranked = field(default_factory=list)
     dense: Ranked = field(default_factory=list)
     vector: Vectors | None = None
+
+    @classmethod
+    def of(cls, query: str, languages: Iterable[str]) -> Asked:
+        """Read a query to texts in these languages."""
+        question = read(query)
+        return cls(question, asked_terms(query, languages, question.asking))
 
 
 class Search:
@@ -649,14 +669,16 @@ class Search:
             hits = self._as_hits(asked, ranked, most)
             if timed:  # hits beyond those that are compared do not change them
                 near = max(request.k, COMPARED)
-                hits = [*newer_first(hits[:near], asked.terms, asked.query), *hits[near:]][: request.k + request.beyond]
+                found = newer_first(hits[:near], asked.terms, asked.question.asks)
+                hits = [*found, *hits[near:]][: request.k + request.beyond]
             hits = self._find_passages(asked, hits)
             out.append(self._finished(asked, hits))
         return out
 
     def staged(self, query: str, candidates: Ranked) -> list[Hit]:
         """Pass candidates that something else retrieved for a query through the stages that the request asks for."""
-        asked = Asked(query, asked_terms(query, self.ranked.languages()), dense=candidates)
+        asked = Asked.of(query, self.ranked.languages())
+        asked.dense = candidates
         return self._finished(asked, self._as_hits(asked, candidates))
 
     def _as_hits(self, asked: Asked, ranked: Ranked, most: int | None = None) -> list[Hit]:
@@ -692,11 +714,12 @@ class Search:
         """Rank the admitted items for each query, by words and by meaning."""
         request, ranked, embedder = self.request, self.ranked, self.embedder
         among = ranked.languages()
-        listed = [Asked(query, asked_terms(query, among)) for query in queries]
+        listed = [Asked.of(query, among) for query in queries]
         dense, where = embedder is not None and request.mode != "lexical", request.declared
+        texts = [text for asked in listed for text in asked.question.encoded]
         # Over a store, words are looked up while the encoder is at work: on a laptop each takes some milliseconds.
         together = embedder is not None and request.mode == "hybrid" and self.corpus.on_file
-        vectors = embedder.begin(queries) if embedder is not None and together else None
+        vectors = embedder.begin(texts) if embedder is not None and together else None
         if request.mode != "dense":
             for asked in listed:
                 asked.statistics = ranked.statistics(asked.terms)
@@ -704,14 +727,21 @@ class Search:
                     rank = partial(ranked.by_words, asked.terms, statistics=asked.statistics, where=where)
                     asked.lexical = self._admit(rank, request.pool)
         if embedder is not None and dense:
-            encoded = vectors() if vectors is not None else embedder(queries)
+            encoded = vectors() if vectors is not None else embedder(texts)
             # All queries in one product; one that filters thin out looks deeper by itself.
-            reach = request.pool * (FIRST_LOOK if request.by_function else 1)
-            for index, first in enumerate(ranked.by_meaning(encoded, reach, where=where)):
-                deeper = partial(ranked.by_meaning, encoded[index : index + 1], where=where)
-                listed[index].vector = encoded[index]
-                listed[index].dense = self._admit(lambda reach, deeper=deeper: deeper(reach)[0], reach, first)  # type: ignore[misc]
+            reach, start = request.pool * (FIRST_LOOK if request.by_function else 1), 0
+            first = ranked.by_meaning(encoded, reach, where=where)
+            for asked in listed:
+                here = slice(start, start + len(asked.question.encoded))
+                rank = partial(self._by_meaning, asked.question, encoded[here], where)
+                asked.vector = encoded[start]
+                asked.dense = self._admit(rank, reach, asked.question.joined(first[here]))
+                start = here.stop
         return listed
+
+    def _by_meaning(self, question: Question, vectors: Vectors, where: Filter | None, reach: int) -> Ranked:
+        """Rank items by the meaning of all parts of a question."""
+        return question.joined(self.ranked.by_meaning(vectors, reach, where=where))
 
     def _admit(self, rank: Callable[[int], Ranked], reach: int, first: Ranked | None = None) -> Ranked:
         """Return the best admitted candidates, as many as the request pools. It ranks `reach` of them at first (`first`, if that
@@ -754,7 +784,7 @@ class Search:
             return ranked
         items = [item for id, _ in ranked if (item := fetched[id]) is not None]
         with called_as("The reranker"):
-            fresh = [float(score) for score in reranker(asked.query, [item.text for item in items])]
+            fresh = [float(score) for score in reranker(asked.question.text, [item.text for item in items])]
         if len(fresh) != len(items):
             raise InvalidFilter(f"the reranker gave {len(fresh)} scores for {len(items)} texts")
         return [(items[at].id, fresh[at]) for at in sorted(range(len(items)), key=lambda at: -fresh[at])]
@@ -772,7 +802,7 @@ class Search:
             if not parts:
                 return hit
             if asked.vector is None or made is None or len(made) != 1 + len(parts):
-                return replace(hit, span=nearest(hit.item.text, asked.query))
+                return replace(hit, span=nearest(hit.item.text, asked.question.asks))
             best = int((made @ asked.vector).argmax())
             return replace(hit, span=parts[best - 1]) if best else hit
 

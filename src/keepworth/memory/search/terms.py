@@ -34,6 +34,10 @@ _BY_LETTERS: dict[int, str] = {}
 FUNCTION_WORD = 0.2
 """What a function word counts, of what another word counts that is as frequent. Chosen on questions to LongMemEval, LoCoMo,
 HotpotQA and 2WikiMultihopQA that are not test questions."""
+BESIDE, ALL_BESIDE = 0.5, 2.0
+"""What a word beside the sentences that ask counts, of what a word in them does, and the largest ratio of all the former to all
+the latter: words of a long paste outnumber those of the question. Chosen on questions for development with another text, from
+which they need a name, and amid talk, from which they need nothing."""
 _PLAIN = "english"
 """Stems of this language stand as they are, those of others with a tag: "car" of "care" in Italian is no English car."""
 ENGLISH = 1.5
@@ -92,16 +96,32 @@ def languages() -> frozenset[str]:
 
 
 class QueryTerms(list[str]):
-    """The terms of a question. groups: for each word of the question the terms that stand for it; weights: what each term counts,
-    less than 1 for function words and question words."""
+    """The terms of a question.
 
-    __slots__ = ("groups", "weights")
+    groups: for each word of the question the terms that stand for it; asking: those of them that ask, all if the question is
+    short; weights: what each term counts, less than 1 for function words and question words, and for what stands beside the words
+    that ask."""
 
-    def __init__(self, groups: Iterable[Sequence[str]]) -> None:
+    __slots__ = ("asking", "groups", "weights")
+
+    def __init__(self, groups: Iterable[Sequence[str]], asking: Iterable[Sequence[str]] = ()) -> None:
         self.groups = tuple(dict.fromkeys(map(tuple, groups)))
+        there = frozenset(self.groups)  # a sentence that is cut may begin with half a word
+        self.asking = tuple(dict.fromkeys(group for group in map(tuple, asking) if group in there)) or self.groups
         super().__init__(dict.fromkeys(term for group in self.groups for term in group))
         light = _light_terms()
         self.weights = {term: FUNCTION_WORD if term in light else 1.0 for term in self}
+        if self.in_parts:
+            first = {term for group in self.asking for term in group}
+            count = sum(self.weights[group[0]] for group in self.asking)
+            others = sum(self.weights[group[0]] for group in self.groups) - count
+            share = min(BESIDE, ALL_BESIDE * count / others) if others > 0 else BESIDE
+            self.weights = {term: weight if term in first else weight * share for term, weight in self.weights.items()}
+
+    @property
+    def in_parts(self) -> bool:
+        """Return whether some words of the question ask and others stand beside them."""
+        return self.asking is not self.groups
 
 
 def terms(text: str, latin: str | None = None) -> list[str]:
@@ -157,10 +177,16 @@ def terms_and_languages(
     return out, frozenset(spoken)
 
 
-def asked_terms(text: str, among: Iterable[str] | None = None) -> QueryTerms:
-    """Return the terms of a question to texts in these languages; None for all languages."""
-    scripts = _languages().scripts
+def asked_terms(text: str, among: Iterable[str] | None = None, asking: Sequence[str] = ()) -> QueryTerms:
+    """Return the terms of a question to texts in these languages; None for all languages. asking: the sentences in it that ask,
+    if they are read before the rest (see `search.question`)."""
     wanted = languages() if among is None else frozenset(among) | {_PLAIN}
+    return QueryTerms(_groups(text, wanted), _groups("\n".join(asking), wanted))
+
+
+def _groups(text: str, wanted: frozenset[str]) -> list[Sequence[str]]:
+    """Return for each word of a question the terms that stand for it in texts of the `wanted` languages."""
+    scripts = _languages().scripts
     groups: list[Sequence[str]] = []
     for run, script in _runs(text):
         if script == "PAIRS":
@@ -179,7 +205,7 @@ def asked_terms(text: str, among: Iterable[str] | None = None) -> QueryTerms:
             groups.append(tuple(stems))
         else:
             groups.append((run,))
-    return QueryTerms(groups)
+    return groups
 
 
 def _other_spellings(word: str) -> list[str]:
@@ -201,9 +227,10 @@ def _function_terms() -> frozenset[str]:
 ASKING = (
     "recommend recommendation suggest suggestion advise advice tip tips idea ideas option options way ways help want need look "
     "looking find know think tell give show good great best better nice like please consider try thing things something "
-    "anything interested interesting"
+    "anything interested interesting function method code"
 )
-"""English words of requests, which say little of what is asked for; a question has many of them, and so have other questions."""
+"""English words of requests, which say little of what is asked for; a question has many of them, and so have other questions.
+Who searches code asks for a function, but few functions hold that word, so by its rarity alone it would count most."""
 
 
 @cache

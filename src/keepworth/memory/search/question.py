@@ -1,0 +1,117 @@
+"""Reads a long question: which of its sentences ask, and which parts of it an encoder reads.
+
+People paste logs, code and mail beside what they ask. One vector of all that says little of the question, and the words of a
+paste outnumber those of the question. The sentences that ask are therefore read alone, and what stands beside them counts less.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from keepworth.memory.pasted import speech
+from keepworth.memory.search.chunks import spans, weighed_length
+
+SHORT = 300
+"""Number of letters, wide ones counted as several, up to which a question is read as a whole."""
+MOST_ASKING, MOST_PARTS = 2, 4
+"""Largest number of sentences that ask, and of other parts, that are encoded beside the whole."""
+LONGEST = 450
+"""Number of letters of a sentence that are read, from its end."""
+ASIDE = 0.2
+"""What a cosine of the other parts counts, of what that of a sentence that asks does."""
+READ = 20_000
+"""Number of characters at the beginning, and at the end, among which the sentences that ask are looked for."""
+_ENDS = re.compile(r"(?<=[.!?…؟।])[\"'”’)\]]*\s+|(?<=[。！？｡])[」』”’]*\s*")
+_MARKED = re.compile(r"[?？؟\u037e՞፧][\"'”’)\]」』*_\s]*$")
+_ASKING = re.compile(
+    r"\W*(?:who|whom|whose|what|which|when|where|why|how|is|are|was|were|do|does|did|can|could|should|shall|will|would|has|have"
+    r"|had|tell|show|find|remind|recall|list|name|give|wer|wen|wem|was|wo|wann|wie|warum|wieso|welche[rsnm]?|où|quand|qui|que"
+    r"|quel(?:le)?s?|quoi|pourquoi|comment|combien|d[oó]nde|cu[aá]ndo|qui[eé]n|qu[eé]|cu[aá]l|c[oó]mo|dove|chi|che|cosa|quale"
+    r"|perch[eé]|onde|quando|quem|qual|hvor|hva|hvem|når|hvordan|vad|var|vem|waar|wat|hoe|где|что|кто|когда|как|почему|gdzie|kto"
+    r"|kiedy|jak)\b"
+    r"|.*(?:吗|什么|甚麼|什麼|哪|谁|誰|怎么|怎麼|几点|多少|何時|どこ|いつ|だれ|なぜ|ですか|ますか|어디|언제|누구|무엇|어떻게"
+    r"|ไหม|อะไร|ที่ไหน|เมื่อไ|ใคร|ทำไม|อย่างไร)",
+    re.IGNORECASE,
+)
+"""How a sentence begins, or what it holds, that asks without a mark at its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question as it is read. asking: the sentences that ask, () if it is short; pieces: other parts of it, if it is longer
+    than what an encoder reads at once."""
+
+    text: str
+    asking: tuple[str, ...] = ()
+    pieces: tuple[str, ...] = ()
+
+    @property
+    def encoded(self) -> list[str]:
+        """Return the texts that are encoded: the sentences that ask, the whole, the pieces."""
+        return [*self.asking, self.text, *self.pieces]
+
+    @property
+    def asks(self) -> str:
+        """Return the sentences that ask, or the whole of a short question."""
+        return "\n".join(self.asking) or self.text
+
+    def joined(self, rankings: Sequence[list[tuple[str, float]]]) -> list[tuple[str, float]]:
+        """Join the rankings by each of the parts that are `encoded`, of (id, cosine), best first. An item has the best cosine of
+        the sentences that ask, and a share of that of the other parts. One that a list leaves out has its last."""
+        if not self.asking:
+            return rankings[0]
+        first, others = (_best(part) for part in (rankings[: len(self.asking)], rankings[len(self.asking) :]))
+        least, fewest = (min(part.values(), default=0.0) for part in (first, others))
+        sums = {
+            id: min(1.0, first.get(id, least) + ASIDE * max(0.0, others.get(id, fewest)))
+            for id in dict.fromkeys([*first, *others])
+        }
+        return sorted(sums.items(), key=lambda pair: -pair[1])
+
+
+def _best(rankings: Sequence[list[tuple[str, float]]]) -> dict[str, float]:
+    """Return the best cosine of each item."""
+    best: dict[str, float] = {}
+    for ranking in rankings:
+        for id, cosine in ranking:
+            if cosine > best.get(id, -2.0):
+                best[id] = cosine
+    return best
+
+
+def read(text: str) -> Question:
+    """Read a question. A short one, or one that is nothing but one sentence, is read as a whole."""
+    if len(text) <= SHORT // 4 or weighed_length(text) <= SHORT:
+        return Question(text)
+    asking = asking_sentences(text)
+    if not asking or asking == (text.strip(),):
+        return Question(text)
+    parts = [text[start:end] for start, end in spans(text)]
+    # The beginning and the end of a long text say most of what it is about.
+    if len(parts) > MOST_PARTS:
+        parts = [*parts[: MOST_PARTS // 2], *parts[-(MOST_PARTS // 2) :]]
+    return Question(text, asking, tuple(part for part in parts if part.strip() not in asking))
+
+
+def asking_sentences(text: str) -> tuple[str, ...]:
+    """Return the sentences of a text that ask, the last first, outside of what was pasted: those with a question mark or a word
+    of asking, at the beginning or the end if there are such, or else the last sentence and the first."""
+    if len(text) > 2 * READ:
+        text = f"{text[:READ]}\n\n{text[-READ:]}"
+    lines = speech(text)
+    if not any(map(str.strip, lines)):  # nothing but pasted lines
+        lines = text.splitlines()
+    listed = [sentence for line in lines for sentence in map(str.strip, _ENDS.split(line)) if _says_something(sentence)]
+    if not listed:
+        return ()
+    ends = (listed[-1], listed[0])
+    asking = [sentence for sentence in listed if _MARKED.search(sentence)]
+    at_ends = [sentence for sentence in ends if sentence in asking or _ASKING.match(sentence)]
+    chosen = at_ends or asking[::-1] or [s for s in listed[::-1] if _ASKING.match(s)] or [*ends]
+    return tuple(dict.fromkeys(sentence[-LONGEST:] for sentence in chosen))[:MOST_ASKING]
+
+
+def _says_something(sentence: str) -> bool:
+    return any(map(str.isalnum, sentence))

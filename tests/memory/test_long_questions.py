@@ -156,4 +156,4 @@ def test_what_is_pasted_is_searched_too_where_the_question_says_nothing_of_it():
     query = "\n".join(
         ["Traceback (most recent call last):", *map(trace, range(6)), raised, "", "what do we do about this?"]
     )
-    assert memory.search(query, top_k=3)[0].text == note
+    assert note in [hit.text for hit in memory.search(query, top_k=2)]

@@ -18,6 +18,7 @@ from unicodedata import combining, normalize
 from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item
 from keepworth.memory.search.chunks import PIECE, pieces
+from keepworth.memory.search.question import read
 from keepworth.memory.search.terms import telling, words
 
 TOKENS = 1500
@@ -110,6 +111,7 @@ def block(
         there: The lines that the prompt holds already, by ids of their items. A note that one of them shows costs nothing, and
             gets no new line.
     """
+    query = read(query).asks  # the words of what was pasted beside it say little of which part fits
     room = 3 * (tokens - 4) - sum(len(line.encode()) + 1 for line in (head, last) if line) + 1
     held, twins = set((there or {}).values()), dict[str, str]()
     wholes, sizes, shares = dict[str, str](), dict[str, int](), dict[str, int]()

@@ -621,7 +621,10 @@ class Asked:
     def of(cls, query: str, languages: Iterable[str]) -> Asked:
         """Read a query to texts in these languages."""
         question = read(query)
-        return cls(question, asked_terms(query, languages, question.asking))
+        terms = asked_terms(query, languages, question.asking)
+        if terms.in_parts and not terms.tell:  # "what do we do about this?": what stands beside it is what is asked for
+            question, terms = Question(query), asked_terms(query, languages)
+        return cls(question, terms)
 
 
 class Search:

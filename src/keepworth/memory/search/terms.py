@@ -123,6 +123,11 @@ class QueryTerms(list[str]):
         """Return whether some words of the question ask and others stand beside them."""
         return self.asking is not self.groups
 
+    @property
+    def tell(self) -> bool:
+        """Return whether a word that asks is more than a function word or a word of requests."""
+        return any(self.weights[group[0]] == 1.0 for group in self.asking)
+
 
 def terms(text: str, latin: str | None = None) -> list[str]:
     """Return the terms of a stored text, in order, with repetition. latin: the language of its Latin words, if known, because

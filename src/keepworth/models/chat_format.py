@@ -13,6 +13,7 @@ from typing import Any
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Message, Tokens
+from keepworth.models.template_bounds import Unbounded, bounded_time, require_bounded
 
 _SAID = "KEEPWORTH-SAID"
 _ASKED = "KEEPWORTH-ASKED"
@@ -45,25 +46,32 @@ class TokenizerChat:
                 'Take an instruction-tuned model, or set format = "plain", which continues a text.',
             )
         self._tokenizer, self.name, self._ends = tokenizer, name, tuple(ends)
+        templates = tokenizer.chat_template
+        self._template = "".join(templates.values()) if isinstance(templates, dict) else str(templates)
         self._between: dict[str, Tokens] = {}
 
     def rendered(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), *, opens: bool = True
     ) -> str:
         """Renders the conversation as text, with `opens` up to where the assistant's turn begins. Raises TemplateMismatch."""
-        from jinja2 import TemplateError
-
+        roles = ", ".join(str(message.get("role")) for message in messages)
         try:
-            return str(
-                self._tokenizer.apply_chat_template(
-                    [dict(message) for message in messages],
-                    add_generation_prompt=opens,
-                    tokenize=False,
-                    **({"tools": [dict(tool) for tool in tools]} if tools else {}),
+            require_bounded(self._template)
+            with bounded_time():
+                return str(
+                    self._tokenizer.apply_chat_template(
+                        [dict(message) for message in messages],
+                        add_generation_prompt=opens,
+                        tokenize=False,
+                        **({"tools": [dict(tool) for tool in tools]} if tools else {}),
+                    )
                 )
-            )
-        except (TemplateError, KeyError, TypeError, ValueError, AttributeError) as error:
-            roles = ", ".join(str(message.get("role")) for message in messages)
+        except (Unbounded, RecursionError, MemoryError) as error:
+            reason = str(error) or f"it ends in a {type(error).__name__}"
+            raise TemplateMismatch(
+                f"The chat template of {self.name} has no bound: {reason}.", "Take another template, or another model."
+            ) from error
+        except Exception as error:  # a template is a program, and may fail in any way
             raise TemplateMismatch(
                 f"The chat template of {self.name} does not take these messages ({roles}): {error}.",
                 "Leave out the role that it does not know, such as system, or write that text into the user's message.",

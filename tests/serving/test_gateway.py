@@ -664,3 +664,7 @@ def test_a_policy_that_retrieves_items_itself_chooses_what_goes_into_a_prompt(ga
     assert set(receipt["injected"]) == set(receipt["new"]) <= set(receipt["recalled"])
     assert gate.memory.reward(answer.headers[EPISODE], 1.0).applied
     assert {gate.memory.get(id).values.credited for id in receipt["injected"]} == {1}
+
+
+def test_what_is_core_is_in_the_bytes_of_every_turn_that_asks(gate: Gate) -> None:
+    gate.remember("Answer in Norwegian.", kind="core")

@@ -276,7 +276,8 @@ _ALLOWED_CONTROLS = frozenset("\n\r\t")
 
 
 class ItemKind(str, Enum):
-    """What an item is. Searches and lists take some of these as `kinds=`."""
+    """What an item is. Searches and lists take some of these as `kinds=`. An item of the kind core is in the text of every search
+    of its scope, whatever is asked."""
 
     FACT = "fact"
     EPISODE = "episode"

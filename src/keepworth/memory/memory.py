@@ -378,6 +378,7 @@ class Memory(Changes):
                 chosen = Chosen(Hits(hits[:top_k], policy=f"static:{request.mode}"), listed, partial(asked, ask, top_k))
         shown = chosen.hits
         shown.query, shown.tokens = ask.text, request.tokens
+        shown.core = () if request.as_of else self._core_in(seen, request)
         if (episode or self._logs) and not self.store.database.read_only:
             shown.decision, at, packed = new_id("d"), self._clock(), chosen.vector
             decision = Decision(
@@ -401,6 +402,14 @@ class Memory(Changes):
         if live is not None and shown.decision:
             live._waiting.append(shown.decision)
         return shown
+
+    def _core_in(self, seen: Scope, request: Request) -> tuple[Item, ...]:
+        """Return the items of the kind core that a search may show, in the order in which they were written."""
+        if not (ids := self.store.core_ids()):
+            return ()
+        time = timestamp(self._clock())
+        items = self.store.fetch(seen, sorted(ids, key=lambda id: int(id[1:])))
+        return tuple(item for item in items.values() if item is not None and request.admits(item, time))
 
     def _find(
         self, ask: Ask, seen: Scope, request: Request, candidates: Ranked | None = None

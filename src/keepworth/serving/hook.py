@@ -255,9 +255,9 @@ class HookWork:
         budget = {} if self.tokens is None else {"tokens": self.tokens}
         asked = {"query": query, "top_k": self.most, "automatic": automatic, **budget}
         answer = self._tell("nothing was recalled", "search", asked)
-        if not answer or not answer["hits"]:
+        if not answer:
             return ""
-        session.waiting = True
+        session.waiting = session.waiting or bool(answer["hits"])
         digests = {hashlib.sha256(line.encode()).hexdigest()[:16]: line for line in answer["lines"].values()}
         lines = [line for digest, line in digests.items() if digest not in session.shown]
         session.shown = [*session.shown, *(digest for digest in digests if digest not in session.shown)][-1000:]

@@ -148,12 +148,12 @@ def search_memories(
     found = block(hits, query, tokens)
     lines = {id: line.removeprefix("- ") for id, line in found.lines.items()}
     notes = []
-    for hit in hits:
-        if (line := lines.get(hit.id)) is not None:
-            whole = hit.id in found.whole
+    for item in {item.id: item for item in (*hits.core, *(hit.item for hit in hits))}.values():
+        if (line := lines.get(item.id)) is not None:
+            whole = item.id in found.whole
             # As it stands, with its line breaks, unless most of it is white space.
-            text = hit.text if whole and len(hit.text) <= 2 * len(line) else line
-            notes.append(_told(MemoryNote, hit.item, text, whole))
+            text = item.text if whole and len(item.text) <= 2 * len(line) else line
+            notes.append(_told(MemoryNote, item, text, whole))
     return FoundNotes(notes=notes, decision=hits.decision, missing=list(found.missing))
 
 

@@ -62,7 +62,7 @@ def reward_memory(score: Callable[..., Any], memory: Memory) -> Callable[..., An
 
 def shown(hits: Hits) -> str:
     """Return hits as the text that is added to the end of a prompt, within the budget of the search; "" for none."""
-    return f"\n\nMemory:\n{hits.text}" if hits else ""
+    return f"\n\nMemory:\n{hits.text}" if hits.text else ""
 
 
 def _with(prompt: Any, text: str) -> Any:

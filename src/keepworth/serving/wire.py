@@ -34,6 +34,7 @@ def plain(value: Any) -> Any:
             "cut": list(block.cut),
             "missing": list(block.missing),
             **{name: getattr(value, name) for name in _OF_HITS},
+            "core": [plain(item) for item in value.core],
             "advice": plain(value.advice),
         }
     if isinstance(value, Enum):
@@ -67,7 +68,9 @@ def read(kind: Any, value: Any) -> Any:
     if kind is Hits:
         hits = [read(Hit, hit) for hit in value["hits"]]
         advice = read(tuple[tuple[str, float, float], ...], value["advice"])
-        return Hits(hits, value["decision"], advice=advice, **{name: value[name] for name in _OF_HITS})
+        core = tuple(read(Item, item) for item in value["core"])
+        values = {name: value[name] for name in _OF_HITS}
+        return Hits(hits, value["decision"], advice=advice, core=core, **values)
     if is_dataclass(kind):
         made: Any = kind
         hints = _hints(made)

@@ -79,8 +79,10 @@ def search(
 
     options: dict[str, Any] = {"mode": mode or None, "as_of": as_of, "where": from_texts(where or (), place="--where")}
     hits = memory.search(query, explore=False, top_k=top_k, explain=explain, **options, **bounds)
-    yield from (hit_line(hit, explain) for hit in hits)
-    if not hits:
+    yield from (Line(plain(item), f"{'always':>8}  {item.id:>6}  {one_line(item.text)}") for item in hits.core)
+    always = {item.id for item in hits.core}
+    yield from (hit_line(hit, explain) for hit in hits if hit.id not in always)
+    if not hits and not hits.core:
         yield nothing_found(memory, file, narrowed=bool(any(bounds.values()) or where or as_of))
 
 

@@ -103,7 +103,8 @@ def block(
         shown = block(memory.search(query, fits=fits), query, tokens)
 
     Args:
-        hits: Best first. Their `span`, if a search set one, says which part is nearest in meaning.
+        hits: Best first. The items of the kind core of a search's `Hits` come before them. Their `span`, if a search set one,
+            says which part is nearest in meaning.
         query: The question, whose words also say which part fits; "" if there is none.
         tokens: The budget.
         head: The line that will stand before the block, which counts as well.
@@ -112,6 +113,10 @@ def block(
             gets no new line.
     """
     query = read(query).asks  # the words of what was pasted beside it say little of which part fits
+    if core := getattr(hits, "core", ()):  # of a search: what is always shown comes first
+        first = [_Line(item) for item in core]
+        always = {item.id for item in core}
+        hits = [*first, *(hit for hit in hits if hit.item.id not in always)]
     room = 3 * (tokens - 4) - sum(len(line.encode()) + 1 for line in (head, last) if line) + 1
     held, twins = set((there or {}).values()), dict[str, str]()
     wholes, sizes, shares = dict[str, str](), dict[str, int](), dict[str, int]()
@@ -169,9 +174,19 @@ class _Line:
     span: None = None
 
 
-def block_of_lines(text: str, ids: Sequence[str], query: str, tokens: int, *, last: str = "") -> Block:
+def block_of_lines(
+    text: str, ids: Sequence[str], query: str, tokens: int, *, last: str = "", core: Sequence[Item] = ()
+) -> Block:
     """Return a block of the lines that a policy has made of notes. Within the budget they stay as they are. Beyond it, each line
     counts as a note; which of the notes in `ids` a line shows is only known if there are as many lines."""
+    if core:
+        first = block([_Line(item) for item in core], query, tokens)
+        text = "\n".join(line for line in text.split("\n") if line not in first.lines.values())
+        spent = -(-(len(first.text.encode()) + 1) // 3)
+        rest = block_of_lines(text, [id for id in ids if id not in first.shown], query, tokens - spent, last=last)
+        parts = ((*getattr(first, name), *getattr(rest, name)) for name in ("whole", "cut", "missing"))
+        whole, cut, missing = parts
+        return Block({**first.lines, **rest.lines}, whole, cut, missing, last)
     listed = text.split("\n") if text else []
     names = list(ids) if len(listed) == len(ids) else [f"line {number}" for number in range(1, len(listed) + 1)]
     if tokens_of("\n".join(filter(None, (text, last)))) <= tokens:

@@ -197,9 +197,10 @@ class Hits(list[Hit]):
     for agents that read no text; a negative weight discourages.
     text: all of them as lines for a prompt, within `tokens`: short notes whole, of long ones the passage that fits the query;
     block: the same, with the ids of what is cut and of what had no room. wording: the text that a policy made in place of the
-    lines, or None; last: a line that it adds."""
+    lines, or None; last: a line that it adds. core: the items of the kind core that the search may show, whether they fit the
+    query or not: they come first in the text."""
 
-    __slots__ = ("advice", "decision", "last", "policy", "propensity", "query", "tokens", "wording")
+    __slots__ = ("advice", "core", "decision", "last", "policy", "propensity", "query", "tokens", "wording")
 
     def __init__(
         self,
@@ -213,11 +214,12 @@ class Hits(list[Hit]):
         tokens: int = TOKENS,
         wording: str | None = None,
         last: str = "",
+        core: tuple[Item, ...] = (),
     ) -> None:
         super().__init__(hits)
         self.decision = decision
         self.advice, self.propensity, self.policy = advice, propensity, policy
-        self.query, self.tokens, self.wording, self.last = query, tokens, wording, last
+        self.query, self.tokens, self.wording, self.last, self.core = query, tokens, wording, last, core
 
     def __str__(self) -> str:
         return "\n".join(entry(f"{hit.score:.4f}  {hit.id:>5}", hit.passage) for hit in self) or "(no hits)"
@@ -244,7 +246,9 @@ class Hits(list[Hit]):
         checked_number(tokens, "tokens", 1)
         if self.wording is None:
             return block(self, self.query, tokens, last=self.last)
-        return block_of_lines(self.wording, [hit.id for hit in self], self.query, tokens, last=self.last)
+        return block_of_lines(
+            self.wording, [hit.id for hit in self], self.query, tokens, last=self.last, core=self.core
+        )
 
 
 @dataclass(frozen=True, slots=True)

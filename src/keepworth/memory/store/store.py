@@ -83,6 +83,10 @@ class Store:
     ) -> None:
         self.database: Backend = opening.opened(path, durability=durability, read_only=read_only)
         self.embedder: Embedder | None = None
+        self._core: tuple[int, frozenset[str]] = (
+            -1,
+            frozenset(),
+        )  # the entry up to which ids of the kind core are known
         self.clock = clock
         self._scope_names: dict[tuple[int, int], Scope] = {}  # by the newest purge and the id
         self.inside: dict[tuple[Scope, bool], frozenset[int] | None] = {}
@@ -293,6 +297,24 @@ class Store:
         with self.database.reading() as connection:
             time: str = self.database.once(connection, "newest time", lambda: scalar(connection, newest)) or ""
         return time
+
+    def core_ids(self) -> frozenset[str]:
+        """Return the ids of all items of the kind core, in whatever state and scope. They are read once, and then followed."""
+        with self.database.reading() as connection:
+            head, (seq, ids) = self.head(), self._core
+            if seq != head:
+                if 0 <= seq < head:
+                    changed = self.changed_since(seq)
+                    numbers = [int(id[1:]) for id in changed]
+                    found = select(
+                        connection, f"SELECT n FROM items WHERE n {AMONG} AND kind = 'core'", (among(numbers),)
+                    )
+                else:
+                    changed, ids = [], frozenset()
+                    found = select(connection, "SELECT n FROM items WHERE kind = 'core'")
+                ids = ids.difference(changed) | {f"m{n}" for (n,) in found}
+                self._core = head, ids
+            return ids
 
     def changed_since(self, seq: int) -> list[str]:
         """Return the ids of the items that entries after number `seq` changed."""

@@ -666,5 +666,13 @@ def test_a_policy_that_retrieves_items_itself_chooses_what_goes_into_a_prompt(ga
     assert {gate.memory.get(id).values.credited for id in receipt["injected"]} == {1}
 
 
-def test_what_is_core_is_in_the_bytes_of_every_turn_that_asks(gate: Gate) -> None:
-    gate.remember("Answer in Norwegian.", kind="core")
+def test_what_is_core_is_in_the_prompt_of_the_first_turn_that_asks(gate: Gate) -> None:
+    core = gate.memory.add("Answer in Norwegian.", kind="core", user_id="ana")
+    first = gate.ask(user("Which colour has the sky?"), user="ana")
+    assert gate.script.sent[0].messages == [told("Which colour has the sky?", "Answer in Norwegian.")]
+    assert gate.memory.receipt(first.headers[EPISODE])["injected"] == [core.id]
+    gate.ask(user("Which colour has the sky?"), says("Noted."), user("And the sea?"), user="ana")
+    sent = [told("Which colour has the sky?", "Answer in Norwegian."), says("Noted."), user("And the sea?")]
+    assert gate.script.sent[1].messages == sent, "it stands in the prompt already"
+    gate.ask(user("Which colour has the sky?"), user="bob")
+    assert gate.script.sent[2].messages == [user("Which colour has the sky?")]

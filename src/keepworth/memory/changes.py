@@ -150,7 +150,11 @@ class Wording:
         self.tokens = [word.lower() for word in self.raw]
         self.stems = [stem(word) for word in self.tokens]
         self.tokens = [word[:-1] if len(word) < 4 and word[-1:] in "'’" else word for word in self.tokens]
-        self.light = [word in _words("small") or word.removesuffix("'s") in _words("small") for word in self.tokens]
+        small = _words("small")
+        self.light = [
+            (word in small or word.removesuffix("'s") in small) and not (index and len(raw) == 1 and raw.isupper() and raw != "I")
+            for index, (word, raw) in enumerate(zip(self.tokens, self.raw, strict=True))
+        ]  # the letter of "room A" is no article
 
     @cached_property
     def content(self) -> frozenset[str]:
@@ -172,6 +176,10 @@ class Wording:
         first = next((index for index in verbs if index and self.tokens[index - 1] not in _words("the")), None)
         if sure and (first is None or sure[0] <= first + 2):
             return sure[0]
+        if first is None and not sure:  # an unverbs verb ends in "s": "The roof leaks"
+            nouns = range(1, min(len(self.tokens), 6))
+            guess = [at for at in nouns if re.fullmatch(r"[a-z]{3,}[^s]s", self.tokens[at]) and not self.light[at] | self.light[at - 1]]
+            first = guess[0] if guess and not verbs else None
         if first is not None:
             return first
         return 0 if verbs and verbs[0] == 0 else len(self.tokens)
@@ -214,17 +222,14 @@ class Wording:
     @cached_property
     def complement(self) -> frozenset[str]:
         """The content words of the name or noun that the subject is said to be; none for what is said in another way."""
-        if self.verb >= len(self.tokens) or self.tokens[self.verb] not in _words("be"):
+        if not _is(self):
             return frozenset()
-        last = next((index for index in range(len(self.tokens) - 1, self.verb, -1) if not self.light[index]), self.verb)
-        first = next((index for index in range(self.verb + 1, last + 1) if not self.light[index]), last + 1)
-        if (
-            first > last
-            or not (self.raw[first][0].isupper() or self.tokens[first - 1] in _words("the"))
-            or _words("prepositions") & {*self.tokens[self.verb : last]}
-        ):
+        first = next((index for index in range(self.verb + 1, len(self.tokens)) if not self.light[index]), None)
+        if first is None or not _words("prepositions").isdisjoint(self.tokens[self.verb : first]):
             return frozenset()
-        return frozenset(self.stems[index] for index in range(first, last + 1) if not self.light[index])
+        if not (self.raw[first][0].isupper() or self.tokens[first - 1] in _words("the")):
+            return frozenset()
+        return frozenset(self.stems[index] for index in range(first, len(self.tokens)) if not self.light[index])
 
     @cached_property
     def leaves(self) -> frozenset[str]:
@@ -311,6 +316,8 @@ class Wording:
             if noun_after:
                 return Value("ordinal", number, self.stems[index + 1], (index,))
             return Value("day", number, at=(index,)) if word not in ordinals else None
+        if word in ("once", "twice") and after in ("a", "per", "every", "each"):
+            return Value("number", "1" if word == "once" else "2", stem("times"), (index,))
         if match is None and word not in counts:
             return None
         if word == "one" and (after == "of" or (not noun_after and "left" not in self.tokens[index:])):
@@ -495,6 +502,8 @@ def score(old: str, new: str) -> float:
     if max(len(old), len(new)) > LONGEST:
         return 0.0
     before, after = read(old), read(new)
+    if _attained(before, after):
+        return 0.8
     if after.silent or before.silent or not _same_owner(before, after):
         return 0.0
     named = _named_as_gone(before, after)
@@ -521,7 +530,8 @@ def _same_owner(old: Wording, new: Wording) -> bool:
     if new.others - old.content:
         return False
     if old.speaks_of_me:
-        return new.speaks_of_me or not _somebody(new, old)
+        same = bool(old.subject) and old.subject <= new.content
+        return new.speaks_of_me or same or not _somebody(new, old)
     if old.owned and not old.subject <= new.content:
         return False
     if not old.subject.isdisjoint(new.content):
@@ -541,12 +551,19 @@ def _somebody(new: Wording, old: Wording) -> bool:
         and not new.light[0]
         and 0 < new.verb < 4
         and new.stems[0] not in old.content
+        and new.tokens[0] not in _words("agents")
         and not new._may_be_verb(0, new.tokens[0])
     )
 
 
 def _told_apart(old: Wording, new: Wording) -> bool:
     """Return whether something says that the two statements are about different things of the same name."""
+    theirs = _words("theirs")
+    if len({word for wording in (old, new) for word in wording.tokens[: wording.verb] if word in theirs}) > 1:
+        return True  # "Her office", "his office"
+    verbs = {wording.stems[wording.verb] if wording.verb < len(wording.tokens) else "" for wording in (old, new)}
+    if len(verbs) == 1 and old.subject and new.subject and not (old.subject & new.content or new.subject & old.content):
+        return True  # "My train leaves", "my bus leaves"
     qualified = _stems("qualifiers")
     if (old.subject & qualified) - new.content or (new.subject & qualified) - old.content:
         return True
@@ -597,6 +614,21 @@ def _named_as_gone(old: Wording, new: Wording) -> float:
             continue  # it says more than what has ended
         return 0.7 + 0.2 * len(shared) / len(old.content)
     return 0.0
+
+
+def _attained(old: Wording, new: Wording) -> bool:
+    """Return whether `new` says that what was looked for is found, or that what was going on is done."""
+    if new.silent or not _same_owner(old, new):
+        return False
+    sought, obtained = _cue("sought").search(old.plain), _cue("obtained").search(new.plain)
+    if sought is not None and obtained is not None:
+        aim = _content(sought["gone"])
+        return 0 < len(aim) <= MOST_BESIDE and aim <= _content(obtained["gone"])
+    completed = _cue("completed").search(new.plain)
+    if completed is None or _cue("going on").search(old.plain) is None:
+        return False
+    aim = _content(completed["gone"])
+    return 0 < len(aim) and aim <= old.content and len(old.content) <= len(aim) + 2
 
 
 def _coverage(old: Wording, new: Wording, unit: str = "") -> float:
@@ -683,13 +715,19 @@ def _other_role(old: Wording, new: Wording) -> float:
             return 0.7
     if old.values or new.values:
         return 0.0
-    if not old.subject or not _is(old) or not _is(new) or (old.content - old.subject) & new.content:
+    if not old.subject or not _is(old) or not _is(new):
         return 0.0
     same = old.subject == new.subject  # "My manager is Anna": "My manager is now Bo"
-    other_way = new.complement == old.subject and old.speaks_of_me == new.speaks_of_me  # "Bo is my manager now"
-    named = bool(old.complement and new.complement)
+    ours = old.speaks_of_me == new.speaks_of_me
+    other_way = ours and old.subject in (new.complement, new.subject)  # "Bo is my manager now"
+    turned = ours and old.complement and old.complement == new.subject  # "Anna is my manager": "My manager is now Bo"
+    differ = old.content - new.content and new.content - old.content
+    named = bool(old.complement and new.complement and differ)
+    if named and (other_way or turned or same):
+        return 0.6
     functional = frozenset(map(stem, read_words("functional")))
-    return 0.6 if (named and (same or other_way)) or (same and old.subject & functional) else 0.0
+    other = not (old.content - old.subject) & new.content
+    return 0.6 if same and other and old.subject & functional else 0.0
 
 
 def _other_of_the_same(old: Wording, new: Wording) -> float:
@@ -698,9 +736,15 @@ def _other_of_the_same(old: Wording, new: Wording) -> float:
         return 0.0
     shared, lost, added = old.content & new.content, old.content - new.content, new.content - old.content
     lost, added = lost - old.action, added - _stems("change verbs")
-    acts = old.action & new.content & _stems("exclusive") or _cue("to another").search(new.plain)
-    enough = len(shared) >= 2 or (shared and shared <= _stems("exclusive") and len(added) == 1)
-    return 0.5 if acts and enough and len(lost) == 1 and 1 <= len(added) <= 2 else 0.0
+    if len(lost) != 1 or not 1 <= len(added) <= 2:
+        return 0.0
+    to_another = _cue("to another").search(new.plain) is not None
+    acts = old.action & new.content & _stems("exclusive")
+    if len(shared) >= 2:
+        parallel = len(added) == 1 and old.action & new.content - _stems("additive")
+        return 0.5 if acts or to_another or parallel else 0.0
+    short = to_another and len(old.content) <= 3
+    return 0.5 if len(added) == 1 and shared and (short or shared <= acts) else 0.0
 
 
 def _is(wording: Wording) -> bool:

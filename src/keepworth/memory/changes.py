@@ -152,7 +152,8 @@ class Wording:
         self.tokens = [word[:-1] if len(word) < 4 and word[-1:] in "'’" else word for word in self.tokens]
         small = _words("small")
         self.light = [
-            (word in small or word.removesuffix("'s") in small) and not (index and len(raw) == 1 and raw.isupper() and raw != "I")
+            (word in small or word.removesuffix("'s") in small)
+            and not (index and len(raw) == 1 and raw.isupper() and raw != "I")
             for index, (word, raw) in enumerate(zip(self.tokens, self.raw, strict=True))
         ]  # the letter of "room A" is no article
 
@@ -178,7 +179,11 @@ class Wording:
             return sure[0]
         if first is None and not sure:  # an unverbs verb ends in "s": "The roof leaks"
             nouns = range(1, min(len(self.tokens), 6))
-            guess = [at for at in nouns if re.fullmatch(r"[a-z]{3,}[^s]s", self.tokens[at]) and not self.light[at] | self.light[at - 1]]
+            guess = [
+                at
+                for at in nouns
+                if re.fullmatch(r"[a-z]{3,}[^s]s", self.tokens[at]) and not self.light[at] | self.light[at - 1]
+            ]
             first = guess[0] if guess and not verbs else None
         if first is not None:
             return first
@@ -324,7 +329,7 @@ class Wording:
             return None  # a pronoun
         number, unit = (counts[word], "") if match is None else (match["n"], match["unit"] or match["sign"] or "")
         old = after in _words("years") and self.tokens[index + 2 : index + 3] in (["old"], ["alt"])
-        if old or before in ("turned", "turn", "turns"):
+        if old or before in ("turned", "turn", "turns") or (before in ("am", "i'm") and not noun_after):
             return Value("age", number, at=(index,))
         of = stem(unit)
         if not of and (noun_after or after in _words("periods")):
@@ -497,6 +502,18 @@ def change_words() -> frozenset[str]:
     return _words("triggers")
 
 
+def may_replace(old: str, new: str) -> bool:
+    """Return whether nothing speaks against `new` replacing `old`: both state something, and about what may be the same."""
+    before, after = read(old), read(new)
+    if before.silent or after.silent or before.is_past:
+        return False
+    parts = (after, *after.clauses)
+    kinds, others = ({value.kind for value in wording.values} for wording in (before, after))
+    if kinds and others and kinds.isdisjoint(others):
+        return False  # "The office is at 12 Quay Street", "the office has three rooms"
+    return any(_same_owner(before, part) and not _told_apart(before, part) for part in parts)
+
+
 def score(old: str, new: str) -> float:
     """Return how surely the statement `new` replaces the older one `old`: 0 where it does not."""
     if max(len(old), len(new)) > LONGEST:
@@ -610,8 +627,8 @@ def _named_as_gone(old: Wording, new: Wording) -> float:
             continue
         if _told_apart(old, new) or (shared <= old.subject and len(shared) < len(old.content)):
             continue
-        if len(old.content - shared - new.content) > MOST_BESIDE:
-            continue  # it says more than what has ended
+        if len(old.content - shared - new.content) > MOST_BESIDE or ("old" in new.tokens and "new" in old.tokens):
+            continue  # it says more than what has ended, or is about what came in its place
         return 0.7 + 0.2 * len(shared) / len(old.content)
     return 0.0
 
@@ -628,7 +645,7 @@ def _attained(old: Wording, new: Wording) -> bool:
     if completed is None or _cue("going on").search(old.plain) is None:
         return False
     aim = _content(completed["gone"])
-    return 0 < len(aim) and aim <= old.content and len(old.content) <= len(aim) + 2
+    return len(aim) > 0 and aim <= old.content and len(old.content) <= len(aim) + 2
 
 
 def _coverage(old: Wording, new: Wording, unit: str = "") -> float:

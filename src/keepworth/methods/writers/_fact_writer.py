@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.episode import Operation, OperationKind, StatedFact
-from keepworth.memory.changes import replaced_by
+from keepworth.memory.changes import may_replace, replaced_by
 from keepworth.memory.errors import InvalidAdvice
 from keepworth.memory.item import Item, is_before, timestamp
 from keepworth.memory.operations import SUPERSEDES
@@ -143,8 +143,8 @@ def _like(claim: Claim, bank: Bank) -> list[Item]:
 
 def _replaced(text: str, earlier: Sequence[Item]) -> list[Item]:
     """Returns those of some earlier items which the statement `text` replaces."""
-    gone = taken_over(parsed_claim(text), [stated_in(item.text) for item in earlier])
-    ids = {earlier[index].id for index in gone} or set(replaced_by(text, earlier))
+    gone = [earlier[index] for index in taken_over(parsed_claim(text), [stated_in(item.text) for item in earlier])]
+    ids = {item.id for item in gone if may_replace(item.text, text)} or set(replaced_by(text, earlier))
     return [item for item in earlier if item.id in ids]
 
 

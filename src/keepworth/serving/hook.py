@@ -370,21 +370,21 @@ def remove_old(folder: Path, now: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class HookHost:
-    """A coding assistant. `settings` is its file in the project, which a team may share; `own` is one of its user alone, if it
-    reads any. `timeout` and `at_end` are the time limits of a hook, and of one at the end of a session, in the host's unit;
+    """A coding assistant. `settings` is its file in the project, which a team may share; `personal` is one of its user alone, if
+    it reads any. `timeout` and `at_end` are the time limits of a hook, and of one at the end of a session, in the host's unit;
     `first` says what its user must do before it runs hooks."""
 
     settings: str
     events: tuple[str, ...]
     timeout: int
     at_end: int
-    own: str = ""
+    personal: str = ""
     first: str = ""
 
     @property
     def files(self) -> list[Path]:
         """Return the files in which hooks may stand, first the one into which they are written."""
-        return [Path(file) for file in (self.own, self.settings) if file]
+        return [Path(file) for file in (self.personal, self.settings) if file]
 
 
 HOSTS = {
@@ -425,12 +425,12 @@ def install(name: str, options: Sequence[str], *, write: bool, named: bool = Fal
     into its file and return a line about it. `named` says that the options name a person, who is not written into a file that a
     team shares. Raises HookProblem if there is no such host, or the present settings cannot be read."""
     host = host_of(name)
-    if write and named and not host.own:
+    if write and named and not host.personal:
         raise HookProblem(
             f"{host.settings} may be shared, so that no name is written into it: leave --user out, and set {USER} where the host "
             "is started"
         )
-    program = _program(portable=not host.own)
+    program = _program(portable=not host.personal)
     command, hooks = shlex.join([*program, "hook", *options]), dict[str, Any]()
     for event in host.events:
         timeout = host.at_end if EVENTS[event] == END else host.timeout
@@ -440,17 +440,17 @@ def install(name: str, options: Sequence[str], *, write: bool, named: bool = Fal
     file, *others = host.files
     settings = {other: _read_settings(other) for other in host.files}
     moved = [str(other) for other in others if _remove(other, settings[other])]
-    kept = _without_ours(settings[file])
-    before = kept.get("hooks", {})
+    others_alone = _without_ours(settings[file])
+    before = others_alone.get("hooks", {})
     merged = {**before, **{event: [*before.get(event, []), *entries] for event, entries in hooks.items()}}
-    _write_settings(file, {**kept, "hooks": merged})
-    told = [
+    _write_settings(file, {**others_alone, "hooks": merged})
+    message = [
         f"{file} runs `{command}` at {', '.join(hooks)}. {TOKEN} must be set where the host is started.{host.first}",
         *(f"The older hooks of this program were taken out of {other}." for other in moved),
     ]
     if len(program) == 1 and not Path(program[0]).is_absolute() and _found() is None:
-        told.append(f"But there is no {PROGRAM} on the PATH: put it there, where the host is started.")
-    return "\n".join(told)
+        message.append(f"But there is no {PROGRAM} on the PATH: put it there, where the host is started.")
+    return "\n".join(message)
 
 
 def uninstall(name: str) -> str:
@@ -504,9 +504,9 @@ def _without_ours(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings without the hooks of this program, and without what is empty then."""
     events = dict[str, Any]()
     for event, entries in settings.get("hooks", {}).items():
-        kept = [rest for entry in entries if (rest := _entry_without_ours(entry)) is not None]
-        if kept or not entries:
-            events[event] = kept
+        entries_left = [rest for entry in entries if (rest := _entry_without_ours(entry)) is not None]
+        if entries_left or not entries:
+            events[event] = entries_left
     out = dict(settings)
     if events or settings.get("hooks") == {}:
         out["hooks"] = events
@@ -520,8 +520,8 @@ def _entry_without_ours(entry: Any) -> Any:
     hooks = entry.get("hooks") if isinstance(entry, dict) else None
     if not isinstance(hooks, list) or not any(map(_is_ours, hooks)):
         return entry
-    kept = [hook for hook in hooks if not _is_ours(hook)]
-    return {**entry, "hooks": kept} if kept else None
+    others = [hook for hook in hooks if not _is_ours(hook)]
+    return {**entry, "hooks": others} if others else None
 
 
 def _is_ours(hook: Any) -> bool:
@@ -583,13 +583,13 @@ def run(arguments: Sequence[str]) -> int:
             if chosen.install and chosen.uninstall:
                 raise HookProblem("--install and --uninstall are opposites: give one of them")
             if chosen.uninstall:
-                told = uninstall(chosen.uninstall)
+                message = uninstall(chosen.uninstall)
             else:
-                told = install(chosen.install, _given(chosen), write=chosen.write, named=bool(chosen.user))
+                message = install(chosen.install, _given(chosen), write=chosen.write, named=bool(chosen.user))
         except HookProblem as error:
             _say(str(error))
             return 2
-        sys.stdout.write(f"{told}\n")
+        sys.stdout.write(f"{message}\n")
         return 0
     blocks: list[str] = []
 
@@ -666,10 +666,10 @@ PROGRAM = "keepworth"
 def _program(portable: bool) -> list[str]:
     """Return the command that runs this program: its name alone if it goes into a file that other machines read too, or if that
     runs it on this one; else the path of the program that runs now."""
-    name, found = Path(sys.argv[0]), _found()
+    name, program = Path(sys.argv[0]), _found()
     here = [str(name.resolve())] if name.name == PROGRAM and name.is_file() else [sys.executable, "-m", PROGRAM]
-    on_path = found is not None and (
-        Path(found).resolve() == Path(here[0]) or Path(found).parent == Path(sys.executable).parent
+    on_path = program is not None and (
+        Path(program).resolve() == Path(here[0]) or Path(program).parent == Path(sys.executable).parent
     )
     return [PROGRAM] if portable or on_path else here
 

@@ -145,16 +145,16 @@ def search_memories(
     person = host.open.episode(episode).scope.user if episode and not host.memory.scope.user else ""
     bounds = {"user_id": person} if person else {}
     hits = verbs.search.function(host, query, top_k=top_k, episode=episode, **bounds)
-    found = block(hits, query, tokens)
-    lines = {id: line.removeprefix("- ") for id, line in found.lines.items()}
+    shown = block(hits, query, tokens)
+    lines = {id: line.removeprefix("- ") for id, line in shown.lines.items()}
     notes = []
     for item in {item.id: item for item in (*hits.core, *(hit.item for hit in hits))}.values():
         if (line := lines.get(item.id)) is not None:
-            whole = item.id in found.whole
+            whole = item.id in shown.whole
             # As it stands, with its line breaks, unless most of it is white space.
             text = item.text if whole and len(item.text) <= 2 * len(line) else line
             notes.append(_told(MemoryNote, item, text, whole))
-    return FoundNotes(notes=notes, decision=hits.decision, missing=list(found.missing))
+    return FoundNotes(notes=notes, decision=hits.decision, missing=list(shown.missing))
 
 
 @tool(verbs.add_items)
@@ -222,10 +222,10 @@ def memory_history(host: ToolHost, id: str, after: Place = 0, tokens: Tokens = T
     states = [change.after for change in listed if change.after is not None]
     held = bool(states) and states[-1].status is Status.QUARANTINED
 
-    def said(change: Revision) -> str:
+    def text_after(change: Revision) -> str:
         return "(gone)" if change.after is None else IN_QUARANTINE if held else _beginning(change.after.text, LISTED)
 
-    changes = [f"{zoned(change.at)} {change.kind}: {said(change)}" for change in listed[after:]]
+    changes = [f"{zoned(change.at)} {change.kind}: {text_after(change)}" for change in listed[after:]]
     most = _fitting(changes, tokens)
     return NoteHistory(changes=changes[:most], next=after + most if most < len(changes) else 0)
 

@@ -2,7 +2,7 @@
 
 A short note is one line, whole. Of a long one the line holds the passage that fits the question. Every way out uses this: the
 text of hits, the gateway, hooks, the tools of MCP, the answers over HTTP, and agents. Nothing is dropped without a word: a
-`Block` says which notes are whole, which are cut, and which had no room.
+`PromptBlock` says which notes are whole, which are cut, and which had no room.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FUNCTION_WORD = 0.2
 """What a function word counts for a passage, where another word counts 1."""
 
 
-class Found(Protocol):
+class FoundItem(Protocol):
     """What a search finds: a `Hit`, or anything with its item and, of a long text, the part that is nearest to the question."""
 
     @property
@@ -50,7 +50,7 @@ class Found(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class PromptBlock:
     """Lines for a prompt, best first, and what became of each note.
 
     Args:
@@ -84,14 +84,14 @@ def tokens_of(text: str) -> int:
 
 
 def block(
-    hits: Sequence[Found],
+    hits: Sequence[FoundItem],
     query: str = "",
     tokens: int = TOKENS,
     *,
     head: str = "",
     last: str = "",
     there: Mapping[str, str] | None = None,
-) -> Block:
+) -> PromptBlock:
     """Return lines for a prompt that show as much of the hits as `tokens` allow, so that `tokens_of` of `head`, a line break and
     the lines is never more.
 
@@ -157,7 +157,7 @@ def block(
             for ids in (whole, cut, missing):
                 if twins[wholes[id]] in ids:
                     ids.add(id)
-    return Block(
+    return PromptBlock(
         lines,
         tuple(id for id in order if id in whole),
         tuple(id for id in order if id in cut),
@@ -176,7 +176,7 @@ class _Line:
 
 def block_of_lines(
     text: str, ids: Sequence[str], query: str, tokens: int, *, last: str = "", core: Sequence[Item] = ()
-) -> Block:
+) -> PromptBlock:
     """Return a block of the lines that a policy has made of notes. Within the budget they stay as they are. Beyond it, each line
     counts as a note; which of the notes in `ids` a line shows is only known if there are as many lines."""
     if core:
@@ -186,14 +186,14 @@ def block_of_lines(
         rest = block_of_lines(text, [id for id in ids if id not in first.shown], query, tokens - spent, last=last)
         parts = ((*getattr(first, name), *getattr(rest, name)) for name in ("whole", "cut", "missing"))
         whole, cut, missing = parts
-        return Block({**first.lines, **rest.lines}, whole, cut, missing, last)
+        return PromptBlock({**first.lines, **rest.lines}, whole, cut, missing, last)
     listed = text.split("\n") if text else []
     names = list(ids) if len(listed) == len(ids) else [f"line {number}" for number in range(1, len(listed) + 1)]
     if tokens_of("\n".join(filter(None, (text, last)))) <= tokens:
-        return Block(dict(zip(names, listed, strict=True)), tuple(ids), last=last)
-    found = [_Line(Item(name, line.removeprefix("- "))) for name, line in zip(names, listed, strict=True)]
-    made = block(found, query, tokens, last=last)
-    return made if names == list(ids) else Block(made.lines, cut=tuple(ids), last=last)
+        return PromptBlock(dict(zip(names, listed, strict=True)), tuple(ids), last=last)
+    notes = [_Line(Item(name, line.removeprefix("- "))) for name, line in zip(names, listed, strict=True)]
+    made = block(notes, query, tokens, last=last)
+    return made if names == list(ids) else PromptBlock(made.lines, cut=tuple(ids), last=last)
 
 
 def _share_out(room: int, shares: dict[str, int], sizes: Mapping[str, int]) -> None:
@@ -216,8 +216,8 @@ def part_from(text: str, start: int = 0, tokens: int = TOKENS) -> tuple[str, int
     end = start + len(taken)
     if end >= len(text):
         return taken, 0
-    kept = taken[: max(taken.rfind(" "), taken.rfind("\n")) + 1]
-    return (kept, start + len(kept)) if 2 * len(kept) > len(taken) else (taken, end)
+    words_only = taken[: max(taken.rfind(" "), taken.rfind("\n")) + 1]
+    return (words_only, start + len(words_only)) if 2 * len(words_only) > len(taken) else (taken, end)
 
 
 def nearest(text: str, query: str) -> tuple[int, int] | None:
@@ -228,7 +228,7 @@ def nearest(text: str, query: str) -> tuple[int, int] | None:
     return listed[scores.index(best)] if best > 0.0 else None
 
 
-def _passage(hit: Found, query: str, most: int) -> str:
+def _passage(hit: FoundItem, query: str, most: int) -> str:
     """Return a line of at most `most` bytes with the parts of a long text that fit a question; "" if there is no room for any.
 
     It begins with the piece that has most of the question's words, and the best piece of the part that is nearest in meaning, and

@@ -19,7 +19,7 @@ from keepworth.memory.search.background import USUAL, Background
 from keepworth.memory.search.chunks import SHORT, spans
 from keepworth.memory.search.index import K1, CorpusStatistics, Embedder, term_scores
 from keepworth.memory.search.newer import newer_first
-from keepworth.memory.search.passages import TOKENS, Block, block, block_of_lines, nearest
+from keepworth.memory.search.passages import TOKENS, PromptBlock, block, block_of_lines, nearest
 from keepworth.memory.search.question import Question, read
 from keepworth.memory.search.terms import QueryTerms, asked_terms
 from keepworth.memory.search.terms import terms as terms_of
@@ -234,10 +234,10 @@ class Hits(list[Hit]):
         return self.block.text
 
     @property
-    def block(self) -> Block:
+    def block(self) -> PromptBlock:
         return self.within(self.tokens)
 
-    def within(self, tokens: int) -> Block:
+    def within(self, tokens: int) -> PromptBlock:
         """Return lines for a prompt within another budget: `.text`, and the ids of what is `.whole`, `.cut` and `.missing`.
 
         >>> Hits([Hit(Item("m1", "The port is 8443."), 0.9)]).within(200).text

@@ -306,13 +306,13 @@ class Store:
                 if 0 <= seq < head:
                     changed = self.changed_since(seq)
                     numbers = [int(id[1:]) for id in changed]
-                    found = select(
+                    listed = select(
                         connection, f"SELECT n FROM items WHERE n {AMONG} AND kind = 'core'", (among(numbers),)
                     )
                 else:
                     changed, ids = [], frozenset()
-                    found = select(connection, "SELECT n FROM items WHERE kind = 'core'")
-                ids = ids.difference(changed) | {f"m{n}" for (n,) in found}
+                    listed = select(connection, "SELECT n FROM items WHERE kind = 'core'")
+                ids = ids.difference(changed) | {f"m{n}" for (n,) in listed}
                 self._core = head, ids
             return ids
 

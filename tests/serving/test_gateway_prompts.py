@@ -313,6 +313,21 @@ def test_of_a_long_note_the_passage_that_fits_the_question_is_shown(gate: Gate, 
     assert (receipt["injected"], receipt["missing"]) == ([item.id], [])
 
 
+@pytest.mark.parametrize("where", ["{0}\n\n{1}", "{1}\n\n{0}"])
+def test_what_is_asked_beside_a_long_log_is_recalled(gates: Gates, where: str) -> None:
+    gate = gates(tokens=70, turn_tokens=70)
+    gate.memory.add_many(
+        [
+            "The spare key of the summer house lies under the blue flowerpot.",
+            *(f"Worker {number} of the upload queue was moved to shard {number}." for number in range(30)),
+        ],
+        user_id="ana",
+    )
+    log = "\n".join(f"2026-03-11T11:{n % 60:02d}:07Z WARN upload worker {n} of the queue is late" for n in range(200))
+    ask(gate, CHAT, user(where.format("Where is the spare key of the summer house?", log)))
+    assert "blue flowerpot" in blocks_in(gate.script.sent[-1].body)[0]
+
+
 def test_a_receipt_names_what_had_no_room(gates: Gates) -> None:
     gate = gates(tokens=70, turn_tokens=70)
     gate.memory.add_many(

@@ -74,7 +74,8 @@ RETRY_SECONDS = 5.0
 """The same words within this time count as a retry, if the caller does not say whether it is one."""
 SDK_RETRY_SECONDS = 1200.0
 """The same for a caller that sends `X-Stainless-Retry-Count`, as OpenAI's and Anthropic's SDKs do: twice their time-out."""
-_LONGEST_QUERY = 4000
+_LONGEST_QUERY = 40_000
+"""The most characters of a message that are searched for: what a search reads to find the sentences that ask."""
 _LONGEST_REPLY = 2**20
 _LONGEST_READ = 8 * 2**20
 """The most bytes of an answer that is parsed; a longer one is passed on unparsed."""

@@ -166,8 +166,8 @@ def test_others_are_kept_by_an_option_and_named_speakers_with_their_names() -> N
         assert texts(memory) == ["I booked the small room.", "Ana: I live in Rome.", "Bo: I live in Oslo."]
     with opened(Statements(assistant=True)) as memory:
         memory.add(talk, infer=True)
-        assert "Your table is booked for eight." in texts(memory)
-        assert "Check the map first." in texts(memory), "what an agent advises is no command to an agent"
+        advice = "Your table is booked for eight. Check the map first."
+        assert advice in texts(memory), "what an agent advises is no command, and its sentences stay together"
 
 
 def test_of_several_speakers_each_corrects_only_what_they_said(memory: Memory) -> None:

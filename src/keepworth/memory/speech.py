@@ -66,7 +66,7 @@ SHORT_ANSWER = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class StatedSentence:
     """Something that a message states.
 
     Args:
@@ -94,35 +94,35 @@ def clean(text: str) -> str:
     return text
 
 
-def statements(text: str, *, question: str = "", of_agent: bool = False) -> list[Statement]:
+def statements(text: str, *, question: str = "", of_agent: bool = False) -> list[StatedSentence]:
     """Return what a message states, in order.
 
     Args:
         question: What was asked before, which a short answer is kept with.
         of_agent: Whether an agent speaks, whose advice is no command to an agent.
     """
-    found: list[Statement] = []
+    utterances: list[StatedSentence] = []
     text = clean(text)
     if question and "\n" not in text.strip() and is_short(text):
         answer = answers(text, question)
-        return [Statement(answer, first=True)] if answer else []
+        return [StatedSentence(answer, first=True)] if answer else []
     seen = False
     for block in _blocks(text):
         if block.verbatim:
-            found.append(Statement(block.text, asked_to_keep=True))
+            utterances.append(StatedSentence(block.text, asked_to_keep=True))
             continue
         for sentence in [block.text] if block.listed else _sentences(block.text):
             first, seen = not seen, True
             if first and question and is_short(sentence) and (answer := answers(sentence, question)):
-                found.append(Statement(answer, first=True))
+                utterances.append(StatedSentence(answer, first=True))
                 continue
-            said = _said(sentence, of_agent=of_agent)
-            if said is not None:
-                if first and question and len(said.text.split()) <= 3 * SHORT_ANSWER and _leans_back(said.text):
-                    said = Statement(f"{question} {said.text}", said.asked_to_keep)
-                leans = _leans_back(said.text) and not said.asked_to_keep
-                found.append(Statement(said.text, said.asked_to_keep, leans, first))
-    return found
+            stated = _said(sentence, of_agent=of_agent)
+            if stated is not None:
+                if first and question and len(stated.text.split()) <= 3 * SHORT_ANSWER and _leans_back(stated.text):
+                    stated = StatedSentence(f"{question} {stated.text}", stated.asked_to_keep)
+                leans = _leans_back(stated.text) and not stated.asked_to_keep
+                utterances.append(StatedSentence(stated.text, stated.asked_to_keep, leans, first))
+    return utterances
 
 
 def ends_in_question(text: str) -> str:
@@ -159,8 +159,8 @@ def is_courtesy(text: str) -> bool:
     if not words:
         return True
     if len(words) <= 10:
-        core, beside = _words("courtesy", "core"), _words("courtesy", "beside")
-        unknown = [word for word in words if word not in core and word not in beside]
+        core, fillers = _words("courtesy", "core"), _words("courtesy", "beside")
+        unknown = [word for word in words if word not in core and word not in fillers]
         if any(word in core for word in words) and (
             not unknown
             or (
@@ -325,23 +325,23 @@ def _sentences(text: str) -> list[str]:
 # -- one sentence -----------------------------------------------------------------------------------------------------
 
 
-def _said(sentence: str, *, of_agent: bool) -> Statement | None:
+def _said(sentence: str, *, of_agent: bool) -> StatedSentence | None:
     """Return the statement in a sentence, or None."""
     text = _without_greeting(sentence.strip())
     if text != sentence.strip() and _REACTION.fullmatch(text):
         return None
-    if not of_agent and (kept := _asked_to_keep(text)):
-        return Statement(kept, asked_to_keep=True)
+    if not of_agent and (wanted := _asked_to_keep(text)):
+        return StatedSentence(wanted, asked_to_keep=True)
     if is_courtesy(text):
         return None
     if is_question(text):
         head = _before_question(text)
-        return Statement(head) if head else None
+        return StatedSentence(head) if head else None
     if not of_agent and (is_command(text) or _commands_at_end(text)):
         return None
     if len(text) < 4 or (len(_WORDS.findall(text)) < 2 and not _JOINED_SCRIPT.search(text)):
         return None  # a word alone says nothing, unless it answers
-    return Statement(text)
+    return StatedSentence(text)
 
 
 def _without_greeting(text: str) -> str:
@@ -370,26 +370,26 @@ def _asked_to_keep(text: str) -> str:
         that = _that().match(rest.lstrip())
         if that is None and re.match(r"\s*\w", rest) and rest[:1].strip():
             continue  # the match ends inside a word
-        said = rest.lstrip()[that.end() if that else 0 :].strip()
+        content = rest.lstrip()[that.end() if that else 0 :].strip()
         if name == "english":
             if plain.rstrip().endswith("?") and not re.match(
                 r".*?\b(?:can|could|will|would) you\b", plain[: match.end()], re.IGNORECASE
             ):
                 continue
-            said = said.rstrip("?").rstrip()
-        if re.fullmatch(_data()["remember"]["bare"], said, re.IGNORECASE) or len(_WORDS.findall(said)) < 1:
+            content = content.rstrip("?").rstrip()
+        if re.fullmatch(_data()["remember"]["bare"], content, re.IGNORECASE) or len(_WORDS.findall(content)) < 1:
             return ""
         alone = that is not None and (name == "english" or that[0].lower().strip(":：,，–— -") not in _MOVES_THE_VERB)
-        clause = name == "english" and _patterns("states").match(said) is not None
-        return _as_sentence(said) if alone or clause else text
+        clause = name == "english" and _patterns("states").match(content) is not None
+        return _as_sentence(content) if alone or clause else text
     prefix = re.match(rf"(?:{_joined_up('remember', 'prefixes')})\s*(?:that\b|[,:–—-])\s*", plain, re.IGNORECASE)
     if (
         prefix is not None
         and re.match(r"(?:by the way|btw|context|background|note|important)", plain, re.IGNORECASE) is None
     ):
-        said = text[prefix.end() :].strip()
-        if len(_WORDS.findall(said)) >= 2 and not is_question(said):
-            return _as_sentence(said)
+        content = text[prefix.end() :].strip()
+        if len(_WORDS.findall(content)) >= 2 and not is_question(content):
+            return _as_sentence(content)
     after = _patterns("after").search(plain)
     if after is not None and len(_WORDS.findall(text[: after.start()])) >= 2 and not is_question(text[: after.start()]):
         return _as_sentence(text[: after.start()].rstrip())
@@ -424,9 +424,9 @@ def _before_question(text: str) -> str:
             or _patterns("also").match(_polite(tail)) is not None
             or is_courtesy(tail)
         )
-        known = _patterns("states").search(head.replace("’", "'")) is not None
+        clause = _patterns("states").search(head.replace("’", "'")) is not None
         if (
-            not known
+            not clause
             or len(_WORDS.findall(head)) < 3
             or _patterns("leans").match(head)
             or is_question(head)

@@ -319,8 +319,8 @@ class Gateway:
                 "asked": _asked_before(store, pieces[:newest]),
             }
             sent = asdict(before[newest])
-            said = words if text else None
-            if not notes.begin_turn(store, digests[newest], sent, live.id, receipt, said, since=head):
+            noted = words if text else None
+            if not notes.begin_turn(store, digests[newest], sent, live.id, receipt, noted, since=head):
                 live.end("asked anew")
                 return None
         return turn

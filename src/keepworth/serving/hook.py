@@ -76,7 +76,7 @@ class HookEvent:
         name: The host's name for the event.
         text: The prompt, or the error of a tool.
         fresh: Whether the model's context is new, and holds nothing that was shown before.
-        said: The whole prompt, without secrets.
+        prompt: The whole prompt, without secrets.
     """
 
     what: str
@@ -86,7 +86,7 @@ class HookEvent:
     text: str = ""
     tool: str = ""
     fresh: bool = False
-    said: str = ""
+    prompt: str = ""
 
 
 @dataclass(slots=True)
@@ -115,8 +115,8 @@ def event_of(given: Mapping[str, Any], name: str = "") -> HookEvent:
         tool, text = str(given.get("tool_name") or "a tool"), failure_of(called, given)
     fresh = what == BEGIN and given.get("source") != "resume"
     session, folder = str(given.get("session_id") or "none"), str(given.get("cwd") or "")
-    said = without_secrets(_within(text, LONGEST_SAID)) if what == PROMPT else ""
-    return HookEvent(what, called, session, folder, clean(text), tool, fresh, said)
+    prompt = without_secrets(_within(text, LONGEST_SAID)) if what == PROMPT else ""
+    return HookEvent(what, called, session, folder, clean(text), tool, fresh, prompt)
 
 
 def failure_of(name: str, given: Mapping[str, Any]) -> str:
@@ -220,7 +220,7 @@ class HookWork:
         if self.event.what != PROMPT or not self.session.episode:
             return
         # The breaks of lines stay: by them what is pasted is told from what is said.
-        parts = re.split(r"((?<=[.!?])\s+|\n)", self.event.said)
+        parts = re.split(r"((?<=[.!?])\s+|\n)", self.event.prompt)
         words = "".join(part for part in parts if HIDDEN not in part)
         if words.strip():
             note = {"content": [{"role": "user", "content": words}], "infer": True, "source": "hook"}

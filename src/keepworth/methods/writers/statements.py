@@ -11,7 +11,7 @@ from typing import Any
 from keepworth.episodes.episode import Operation, OperationKind, StatedFact
 from keepworth.memory.item import Item, legible, timestamp
 from keepworth.memory.policy.slots import Finished
-from keepworth.memory.speech import LONGEST, Statement, clean, ends_in_question, statements
+from keepworth.memory.speech import LONGEST, StatedSentence, clean, ends_in_question, statements
 from keepworth.methods.writers._claims import relative_day, stems
 from keepworth.methods.writers._fact_writer import Facts
 from keepworth.methods.writers._statements import corrected
@@ -20,6 +20,9 @@ from keepworth.registry import Method
 _LOG = logging.getLogger("keepworth.memory")
 MOST = 64
 """The most notes of a message: of a longer one, neighbouring statements are put together, up to `LONGEST` characters."""
+OF_ASSISTANTS = 1_000
+"""Characters up to which neighbouring statements of an assistant are put together: a long answer would else take all places of
+what is shown."""
 DERIVED = "derived from"
 """What links a fact to the note that it was found in."""
 _NOT_SPEAKERS = ("system", "tool", "developer", "function")
@@ -78,7 +81,8 @@ class Statements:
                 before = message.get("before")
                 if isinstance(before, str) and not of_agent:
                     text = corrected(text, before) or text
-                for note in _texts(statements(text, question=question, of_agent=of_agent), at or finished.said_at):
+                stated = statements(text, question=question, of_agent=of_agent)
+                for note in _texts(stated, at or finished.said_at, OF_ASSISTANTS if of_agent else 0):
                     teller = name.removesuffix(": ") or speaker
                     yield StatedFact(OperationKind.ADD, (), f"{name}{note}", turn, teller, said_at=at)
             asked = ends_in_question(text) if of_agent or _name(message, speaker) else ""
@@ -88,24 +92,24 @@ class Statements:
     ) -> Iterator[Operation]:
         """Yields the facts that another writer finds and that say more than the notes, each with its links."""
         try:
-            found = list(replace(writer, updates=False)(finished))
+            facts = list(replace(writer, updates=False)(finished))
         except Exception as error:
             _LOG.warning(
                 "The notes of what was said are kept without facts, because %s: %s", type(error).__name__, error
             )
             return
-        said: dict[int, frozenset[str]] = {}
+        words: dict[int, frozenset[str]] = {}
         for note in notes:
-            said[note.turn] = said.get(note.turn, frozenset()) | stems(note.text)
-        whole = frozenset().union(*said.values())
+            words[note.turn] = words.get(note.turn, frozenset()) | stems(note.text)
+        whole = frozenset().union(*words.values())
         new = [
             fact
-            for fact in found
-            if isinstance(fact, StatedFact) and stems(fact.text) - said.get(fact.turn, whole) - _OF_THE_SPEAKER
+            for fact in facts
+            if isinstance(fact, StatedFact) and stems(fact.text) - words.get(fact.turn, whole) - _OF_THE_SPEAKER
         ]
         of_this_call = {id for made in ids.values() for id in made}
-        known = {operation.text: operation for operation in new}
-        for operation in replace(writer, extract=lambda _: list(known.values()), updates=self.updates)(finished):
+        by_text = {operation.text: operation for operation in new}
+        for operation in replace(writer, extract=lambda _: list(by_text.values()), updates=self.updates)(finished):
             operation = replace(operation, targets=tuple(id for id in operation.targets if id not in of_this_call))
             if not operation.targets:
                 operation = replace(operation, kind=OperationKind.ADD)
@@ -120,22 +124,21 @@ class Statements:
 _OF_THE_SPEAKER = stems("user speaker person they")
 
 
-def _texts(said: Iterable[Statement], at: str) -> list[str]:
+def _texts(utterances: Iterable[StatedSentence], at: str, size: int) -> list[str]:
     """Returns the notes of what a message states: each statement with those that lean on it, and with the date of a relative
-    day."""
+    day. Neighbouring notes are put together up to `size` characters, and up to `LONGEST` where there are more than `MOST`."""
     notes: list[str] = []
-    for statement in said:
+    for statement in utterances:
         day = "" if _CALENDAR.search(statement.text) else relative_day(statement.text[:LONGEST], at, ahead=False)[1]
         text = f"{statement.text} ({day})" if day else statement.text
         if notes and statement.leans and len(notes[-1]) + len(text) < LONGEST:
             notes[-1] = f"{notes[-1]} {text}"
         else:
             notes.append(text)
-    if len(notes) <= MOST:
-        return notes
+    size = LONGEST if len(notes) > MOST else size
     joined: list[str] = []
     for text in notes:
-        if joined and len(joined[-1]) + len(text) < LONGEST:
+        if joined and len(joined[-1]) + len(text) < size:
             joined[-1] = f"{joined[-1]} {text}"
         else:
             joined.append(text)

@@ -57,6 +57,15 @@ _GREETS = re.compile(
 _REFUSES = re.compile(
     r"(?:no|nope|nah|not|nein|non|nee|nie|nej|нет|ні|yes|yep|yeah|ja|oui|sí|si|sim|да|так|не|não)\b", re.IGNORECASE
 )
+_ORDERS = re.compile(
+    r"(?:the|it|them|your|(?:back|up|down|out|off) (?:the|it|to)|"
+    r"(?:this|that|these|those)(?! (?:morning|afternoon|evening|night|week|month|year|time|spring|summer|autumn|fall|winter|"
+    r"\w+day)))\b",
+    re.IGNORECASE,
+)
+"""What follows the verb of a command."""
+_ONCE_MORE = re.compile(r"(?:ok )?(?:now|and|then|but) (?:in|with|for|as|without|using)(?: \S+){1,4}", re.IGNORECASE)
+"""A command that leans on the one before: "now in Rust"."""
 _REACTION = re.compile(
     r"(?:(?:that|this|it)(?:'s|’s| is| was| looks| sounds| seems)|you(?:'re|’re| are)) (?:\w+ ){0,2}\w+[.!]*",
     re.IGNORECASE,
@@ -190,7 +199,7 @@ def is_command(text: str) -> bool:
     """Return whether a text tells an agent to do something now. A wish for the future ("Always run the tests first") is none."""
     whole = text.strip().replace("’", "'")
     plain = _polite(whole)
-    if not plain.strip(" .!,"):
+    if not plain.strip(" .!,") or _ONCE_MORE.fullmatch(whole):
         return True
     if _patterns("standing").search(whole):
         return False
@@ -207,6 +216,8 @@ def is_command(text: str) -> bool:
             return False
         short = len(rest.split()) <= 2 and rest.islower() and not states and rest.isascii()
         return (object or short) and not re.match(r"call (?:me|us|it|him|her|them)\b", plain, re.IGNORECASE)
+    if _ORDERS.match(rest) and verb.isascii() and verb.isalpha() and not states:
+        return verb not in _words("command", "no_order") and not verb.endswith(("ing", "ed", "s", "ly"))
     return re.search(r"\b(?:please|pls)[.!]*$", plain, re.IGNORECASE) is not None and len(plain.split()) <= 3
 
 

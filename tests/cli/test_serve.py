@@ -43,8 +43,9 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(command: CommandLine) -
         (["both", "--memory", "a.mem", "--upstream", "http://127.0.0.1:1"], "both is what answers"),
         (["both", "--memory", "a.mem", "--stdio"], "--stdio serves its host alone"),
         (["--memory", "a.mem", "--role", "answerer"], "--role names a role of a run"),
-        (["--memory", "a.mem", "--memory-items", "3"], "--threshold are of a gateway"),
-        (["--memory", "a.mem", "--threshold", "0"], "--threshold are of a gateway"),
+        (["--memory", "a.mem", "--memory-items", "3"], "--call-mb are of a gateway"),
+        (["--memory", "a.mem", "--threshold", "0"], "--call-mb are of a gateway"),
+        (["--memory", "a.mem", "--call-mb", "20"], "--call-mb are of a gateway"),
         (["--memory", "a.mem", "--writer", "ruels"], "Did you mean 'rules'"),
         *((["--memory", path], "Name a file, such as agent.mem") for path in ("", ".", "/")),
         *(

@@ -6,15 +6,18 @@ import json
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from keepworth import Memory
 from keepworth.memory.automatic import asks, floor_of
+from keepworth.memory.errors import StorageFull
+from keepworth.serving import gateway
 from keepworth.serving.call_formats import FORMATS, MARK
 from keepworth.serving.gateway import tokens_of
-from tests.serving.gate import EPISODE, Gate, SetClock, blocks_in, says, until, user
+from tests.serving.gate import EPISODE, Gate, SetClock, blocks_in, finished, says, until, user
 from tests.serving.scripted_upstream import Script
 
 Gates = Callable[..., Gate]
@@ -350,3 +353,110 @@ def test_a_block_has_the_time_of_the_stores_clock(
     ask(timed, CHAT, user("I moved to Oslo yesterday."))
     texts = until(lambda: [item.text for item in timed.memory.get_all() if "Oslo" in item.text])
     assert "2019" in texts[0]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "I live in Lyon.\x00",
+        "\x07I live in Lyon.",
+        "I live in \x1b[1;32mLyon\x1b[0m.",
+        "\x1b]0;a title\x07I live in Lyon.",
+        "I live in Lyon.\x9b2J",
+        "I live in Lyon.\r\n\x0b",
+    ],
+)
+@pytest.mark.parametrize("path", PATHS)
+def test_control_characters_in_what_people_say_are_cleaned_and_the_statement_is_kept(
+    gate: Gate, path: str, said: str
+) -> None:
+    _, sent = ask(gate, path, user(said))
+    assert sent == [user(said)], "what goes upstream is the caller's"
+    assert gate.noted() == ["I live in Lyon."]
+    assert gate.memory.episode_record(gate.memory.episodes(user_id="ana")[0]).task == "I live in Lyon."
+
+
+@pytest.mark.parametrize("half", ["\ud83d", "\ude00\ud83d"])
+@pytest.mark.parametrize("path", PATHS)
+def test_half_an_emoji_is_mended_and_the_statement_is_kept(gate: Gate, path: str, half: str) -> None:
+    """As a program leaves it that cuts a text. Whole ones and backslashes stay as they are."""
+    text = f"I live in Lyon. \\ud83d \U0001f600 {half}"
+    body: dict[str, Any] = {"model": "scripted", "max_tokens": 9, "messages": [user(text)], "input": text}
+    body.pop("messages" if path == RESPONSES else "input")
+    raw = json.dumps(body).encode()
+    headers = {"X-Keepworth-User": "ana", "Content-Type": "application/json"}
+    assert gate.http.post(path, content=raw, headers=headers).status_code == 200
+    sent = gate.script.sent[-1].body
+    mended = text.replace(half, "\ufffd" * len(half))
+    assert (sent["input"] if path == RESPONSES else sent["messages"][0]["content"]) == mended
+    assert any("I live in Lyon." in text for text in gate.noted())
+
+
+def test_a_turn_on_a_full_disk_does_not_say_that_memory_is_on(gates: Gates, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = gates()
+    with monkeypatch.context() as patch:
+        patch.setattr(gateway.shutil, "disk_usage", lambda path: SimpleNamespace(free=4096))
+        answer, _ = ask(gate, CHAT, user("I live in Bergen."))
+        assert answer.headers["x-keepworth-memory"] == "failed"
+        assert EPISODE not in answer.headers
+    answer, _ = ask(gate, CHAT, user("I live in Oslo."))
+    assert answer.headers["x-keepworth-memory"] == "on"
+    assert gate.noted() == ["I live in Oslo."]
+
+
+def test_a_turn_for_which_the_disk_had_no_room_after_its_answer_is_stored_once_it_has(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not only when the server starts again."""
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise StorageFull("no room left for agent.mem: free some space; nothing was written")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Memory, "add", full)
+        ask(gate, CHAT, user("I live in Bergen."))
+        until(lambda: finished(gate.server))
+        assert gate.memory.get_all() == []
+    ask(gate, CHAT, user("My dog is called Rex."))
+    assert sorted(gate.noted(2)) == ["I live in Bergen.", "My dog is called Rex."]
+
+
+OTHERS = [
+    ("POST", "/v1/moderations", {"input": "x"}),
+    ("POST", "/v1/rerank", {"query": "x", "documents": ["y"]}),
+    ("POST", "/v1/images/generations", {"prompt": "x"}),
+    ("POST", "/v1/audio/speech", {"input": "x", "voice": "alloy"}),
+]
+STORED = [
+    ("GET", "/v1/files", None),
+    ("GET", "/v1/files/file-1/content", None),
+    ("POST", "/v1/batches", {"input_file_id": "file-1"}),
+    ("GET", "/v1/batches", None),
+    ("POST", "/v1/messages/batches", {"requests": []}),
+    ("GET", "/v1/messages/batches/b1/results", None),
+    ("POST", "/v1/images/edits", {"images": [{"file_id": "file-1"}]}),
+]
+
+
+def test_the_other_routes_of_one_address_pass_and_those_of_stored_objects_are_closed_to_bound_tokens(
+    gate: Gate,
+) -> None:
+    bound = {"Authorization": f"Bearer {gate.token(user_id='ana')}"}
+    sound = {"file": ("a.wav", b"RIFF\x00\xff", "audio/wav"), "model": (None, "whisper")}
+    for method, path, body in (*OTHERS, *STORED):
+        answer = gate.http.request(method, path, json=body)
+        assert answer.status_code in (200, 405), answer.text
+        sent = gate.script.sent[-1]
+        assert sent.path == path
+        assert not body or sent.body == body
+        asked = len(gate.script.sent)
+        answer = gate.http.request(method, path, json=body, headers=bound)
+        assert answer.status_code == (403 if (method, path, body) in STORED else 200), answer.text
+        assert len(gate.script.sent) == asked + ((method, path, body) in OTHERS)
+    for form, status in ((sound, 200), ({**sound, "file_id": (None, "file-1")}, 403)):
+        assert gate.http.post("/v1/audio/transcriptions", files=form, headers=bound).status_code == status
+    assert b"RIFF\x00\xff" in gate.script.sent[-1].content, "a form passes byte for byte"
+    assert gate.http.post("/v1/files", files=sound).status_code == 200
+    assert gate.http.post("/v1/files", files=sound, headers=bound).status_code == 403
+    lying = {"Content-Type": "multipart/form-data; boundary=x", **bound}
+    assert gate.http.post("/v1/moderations", content=b'{"file_id": "file-1"}', headers=lying).status_code == 400

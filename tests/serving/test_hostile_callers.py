@@ -141,13 +141,16 @@ def test_a_body_that_trickles_in_is_not_waited_for(server: Counting, quiet: None
     assert raw(server, asked, b'{"tex').startswith(b"HTTP/1.1 408")
 
 
-def test_the_bodies_that_are_answered_at_once_are_bounded_in_sum() -> None:
+def test_the_bodies_that_are_answered_at_once_are_bounded_in_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WAIT_SECONDS", 0.3)
     body = json.dumps({"text": "x" * 40_000, "wait": True}).encode()
     with Counting(ServerLimits(body=2**16, bodies=2**16)) as server, client_of(server) as client:
         first = threading.Thread(target=lambda: client.post("/count", content=body))
         first.start()
         assert server.reached.wait(20)
-        assert "at once" in refused(client.post("/count", content=body), 503)
+        late = client.post("/count", content=body)
+        assert "at once" in refused(late, 503)
+        assert late.headers["retry-after"] == "5"
         server.go.set()
         first.join(20)
         assert client.post("/count", content=body).status_code == 200

@@ -11,6 +11,7 @@ import pytest
 
 from keepworth import Memory
 from keepworth.cli.main import main
+from keepworth.serving import application
 from keepworth.serving.application import ServerLimits
 from keepworth.serving.hook import HookProblem, ServedMemory
 from keepworth.serving.http_server import reachable_here_alone
@@ -57,7 +58,8 @@ def test_an_address_that_others_reach_is_none_of_this_machine() -> None:
     assert not any(map(reachable_here_alone, ("0.0.0.0", "192.168.1.5", "::", "example.org", "localhost.evil.example")))
 
 
-def test_tools_are_bounded_as_routes_are(tmp_path: Path) -> None:
+def test_tools_are_bounded_as_routes_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "WAIT_SECONDS", 0.3)
     pytest.importorskip("mcp")
     limits = ServerLimits(body=50_000, bodies=60_000)
     with MemoryServer(tmp_path / "a.mem", encoder=None, mcp=True, limits=limits) as server:

@@ -11,6 +11,7 @@ import os
 import select
 import socket
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,11 +21,13 @@ import pytest
 from keepworth import Client
 from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.errors import StorageFull
-from keepworth.serving import memory_server, open_memories
+from keepworth.serving import application, http_server, memory_server, open_memories
 from keepworth.serving.access import Tokens, new_access
 from keepworth.serving.application import ServerLimits
 from keepworth.serving.memory_server import MemoryServer
 from tests.serving.callers import with_token
+from tests.serving.gate import until
+from tests.serving.scripted_upstream import Script
 
 MB = 2**20
 
@@ -38,11 +41,12 @@ def unfinished(server: MemoryServer, token: str, count: int) -> socket.socket:
     return connection
 
 
-def test_unfinished_bodies_of_one_token_leave_room_for_others(tmp_path: Path) -> None:
+def test_unfinished_bodies_of_one_token_leave_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "WAIT_SECONDS", 1)
     limits = ServerLimits(body=16 * MB, bodies=40 * MB)
     with MemoryServer(tmp_path / "a.mem", encoder=None, limits=limits) as server:
         reader = server.tokens.passing(new_access(user_id="eve", roles=["read"]))
-        first, second = unfinished(server, reader, 15 * MB), unfinished(server, reader, 15 * MB)
+        first, second = unfinished(server, reader, 15 * MB), unfinished(server, reader, 30_000)  # which is not read
         with first, second, Client(server.url, server.token) as other:
             ((refused,), _, _) = select.select([first, second], [], [], 60)
             answer = refused.recv(1000)
@@ -51,6 +55,61 @@ def test_unfinished_bodies_of_one_token_leave_room_for_others(tmp_path: Path) ->
             assert answer.startswith(b"HTTP/1.1 503")
             assert b"of this token" in answer
             assert other.add("tea", metadata={"long": "x" * 12 * MB}).text == "tea"
+
+
+def test_calls_for_which_there_is_no_room_wait_for_it(tmp_path: Path, script: Script, upstream_url: str) -> None:
+    """Eight at once through one token, each of nearly the size that a token may hold."""
+    answered = list[int]()
+    script.reply = lambda body: time.sleep(0.05) or "Noted."
+    limits = ServerLimits(call=MB, bodies=2 * MB)
+    with MemoryServer(tmp_path / "a.mem", encoder=None, limits=limits, upstream=upstream_url) as server:
+        picture = {"type": "image_url", "image_url": {"url": "x" * (MB - 300)}}
+        asked = {"model": "m", "messages": [{"role": "user", "content": [picture, {"type": "text", "text": "And?"}]}]}
+
+        def call() -> None:
+            with with_token(server) as client:
+                answered.append(client.post("/v1/chat/completions", json=asked).status_code)
+
+        callers = [threading.Thread(target=call) for _ in range(8)]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join(60)
+        assert answered == [200] * 8
+        with with_token(server) as client:
+            assert client.post("/v1/chat/completions", json={**asked, "model": "m" * MB}).status_code == 413
+
+
+def test_a_call_may_have_the_pictures_that_providers_take_and_the_memorys_own_routes_may_not(
+    tmp_path: Path, script: Script, upstream_url: str
+) -> None:
+    with MemoryServer(tmp_path / "a.mem", encoder=None, upstream=upstream_url) as server, with_token(server) as client:
+        body = {"model": "m", "messages": [{"role": "user", "content": "And?"}], "picture": "x" * 17 * MB}
+        assert client.post("/v1/chat/completions", json=body).status_code == 200
+        assert client.post("/v1/memory/search", json={"query": "x" * 17 * MB}).status_code == 413
+    assert len(script.sent) == 1
+
+
+def test_who_is_one_connection_too_many_is_told_so_in_the_form_of_the_route(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "MOST", 2)
+    with MemoryServer(tmp_path / "a.mem", encoder=None, upstream="http://127.0.0.1:1") as server:
+        port = int(server.url.rsplit(":", 1)[1])
+        with contextlib.ExitStack() as idle:
+            for _ in range(2):
+                idle.enter_context(socket.create_connection(("127.0.0.1", port), 20))
+            for path, field in (("/v1/memory/items", "detail"), ("/v1/models", "error"), ("/v1/messages", "error")):
+                with with_token(server) as client:
+                    answer = client.get(path)
+                assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+                assert "connections" in str(answer.json()[field])
+
+        def answers() -> bool:
+            with with_token(server) as client:
+                return client.get("/v1/memory/items").status_code == 200
+
+        until(answers)
 
 
 class Waiting:

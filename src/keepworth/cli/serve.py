@@ -28,6 +28,8 @@ UPSTREAM_KEY = "OPENAI_API_KEY"
 LOCAL = "127.0.0.1"
 TOKENS, ITEMS = 1500, 8
 """The default limits of what a gateway adds to a prompt."""
+CALL_MB = 50
+"""The default size of a call, which is what providers take."""
 
 
 def serve(
@@ -71,6 +73,9 @@ def serve(
             "Do not keep the calls of a gateway as they were sent; they are there to train a model on them.",
         ),
     ] = False,
+    call_mb: Annotated[
+        int, option("--call-mb", "Megabytes of one call through a gateway, at most.", min=1, max=1024)
+    ] = CALL_MB,
     secrets: Secrets = "quarantine",
     personal: Personal = "allow",
     durability: Annotated[str, option("--durability", "process, or power to survive a lost machine.")] = "process",
@@ -90,7 +95,9 @@ def serve(
     set. Ctrl-C stops."""
     model, run = _model_or_run(what, runs)
     alone = "--stdio serves its host alone."
-    gateway = memory_tokens != TOKENS or memory_items != ITEMS or threshold is not None or no_prompts
+    gateway = (
+        memory_tokens != TOKENS or memory_items != ITEMS or threshold is not None or call_mb != CALL_MB or no_prompts
+    )
     _refuse(
         (memory is None, "There is no memory to serve.", "Name it: keepworth serve --memory agent.mem."),
         (bool(role and not run), "--role names a role of a run.", "Name the run, or leave --role out."),
@@ -99,7 +106,7 @@ def serve(
         (stdio and bool(what), alone, f"Leave {what} out."),
         (
             gateway and not (what or upstream),
-            "--memory-tokens, --memory-items, --threshold and --no-prompts are of a gateway.",
+            "--memory-tokens, --memory-items, --threshold, --no-prompts and --call-mb are of a gateway.",
             "Name what answers in it, such as --upstream https://api.openai.com/v1.",
         ),
         (bool(what and upstream), f"{what} is what answers, and so is --upstream.", f"Leave {what} out."),
@@ -134,10 +141,12 @@ def serve(
     elif upstream:
         options |= {"upstream": upstream, "upstream_key": upstream_key_in(upstream_key, upstream)}
     if what or upstream:
+        from keepworth.serving.application import ServerLimits
         from keepworth.serving.gateway import GatewaySettings
 
         turn = min(500, memory_tokens)
         options["gateway"] = GatewaySettings(memory_items, memory_tokens, turn, threshold, not no_prompts)
+        options["limits"] = ServerLimits(call=call_mb * 2**20, bodies=max(ServerLimits().bodies, 2 * call_mb * 2**20))
     _serve_memory(memory, host=host, port=port, mcp=mcp, **options)
 
 

@@ -40,10 +40,15 @@ from keepworth.serving.calls import (
     brief,
     json_object,
 )
+from keepworth.serving.http_server import CROWDED, MOST
 
 _LOG = logging.getLogger("keepworth.serving")
 BODY_SECONDS = 60.0
 """Seconds within which the body of a request must arrive."""
+WAIT_SECONDS = 120.0
+"""The most seconds that a request waits, before its body is read, until others are answered and there is room for it."""
+RETRY_AFTER = 5
+"""The seconds after which a caller that was refused for lack of room should ask again."""
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 Guard = Callable[[str, str], Any]
@@ -54,11 +59,17 @@ Streamed = Callable[[ServedCall, Request], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """Limits in bytes: of the body of one request, and of the bodies of all requests that are being answered. One token may take
-    half of what the others leave free, and always one body."""
+    """Limits in bytes. What has no room waits. One token may take half of what the others leave free, and always one body.
+
+    Args:
+        body: The body of one request.
+        bodies: The bodies of all requests that are being answered.
+        call: The body of one call that goes to an upstream. Providers take pictures of so many bytes.
+    """
 
     body: int = 16 * 2**20
-    bodies: int = 64 * 2**20
+    bodies: int = 128 * 2**20
+    call: int = 50 * 2**20
 
 
 def application(
@@ -78,7 +89,7 @@ def application(
 
     Args:
         table: By method and path, functions that answer in a thread of `workers`.
-        streamed: By method and path, functions that answer in the event loop.
+        streamed: By method and path, functions that answer in the event loop, to calls of up to `limits.call` bytes.
         mounted: Applications, by path.
         error_shapes: The form of error bodies, by the beginning of a path; others are problem details (RFC 9457).
         hints: What to do about a missing route, by the beginning of its path.
@@ -88,9 +99,9 @@ def application(
     bodies = _Bodies(limits)
     errors = _Errors(error_shapes, hints)
 
-    def route(method: str, path: str, answer: Streamed) -> Route:
+    def route(method: str, path: str, answer: Streamed, most: int) -> Route:
         async def endpoint(request: Request) -> Response:
-            async with bodies.read(request) as raw:
+            async with bodies.read(request, most) as raw:
                 access = request.scope.get("access")
                 return await answer(ServedCall({}, {}, request.path_params, access, raw, request.headers), request)
 
@@ -106,13 +117,18 @@ def application(
 
         return lambda call, request: asyncio.get_running_loop().run_in_executor(workers, computed, call, request)
 
+    calls = [route(method, path, answers, limits.call) for (method, path), answers in streamed.items()]
+
+    def most_of(path: str) -> int:
+        return limits.call if any(each.path_regex.match(path) for each in calls) else limits.body
+
     return Starlette(
         routes=[
-            *(route(method, path, compute(answers)) for (method, path), answers in table.items()),
-            *(route(method, path, answers) for (method, path), answers in streamed.items()),
+            *(route(method, path, compute(answers), limits.body) for (method, path), answers in table.items()),
+            *calls,
             *(Route(path, _Mounted(app, bodies), include_in_schema=False) for path, app in mounted.items()),
         ],
-        middleware=[Middleware(_Door, guard, limits, hosts, errors, frozenset(public))],
+        middleware=[Middleware(_Door, guard, most_of, hosts, errors, frozenset(public))],
         exception_handlers={
             HTTPException: errors.no_route,
             NotServed: errors.not_served,
@@ -127,7 +143,7 @@ class _Door:
 
     app: ASGIApp
     guard: Guard
-    limits: ServerLimits
+    most_of: Callable[[str], int]
     hosts: tuple[str, ...] | None
     errors: _Errors
     public: Collection[str]
@@ -136,6 +152,10 @@ class _Door:
         if scope["type"] != "http":
             return
         try:
+            if scope.get(CROWDED):
+                raise NotServed(
+                    f"There are more than {MOST} connections.", "Close some, or try again.", status=503, hang_up=True
+                )
             scope["access"] = self._check(scope["method"], scope["path"], Headers(scope=scope))
         except NotServed as error:
             await self.errors.refusal(error, scope["path"])(scope, receive, send)
@@ -190,8 +210,9 @@ class _Door:
                 "Send one of the two headers.",
                 about="Content-Length",
             )
-        if int(headers.get("content-length", "0")) > self.limits.body:  # digits: h11 refused anything else
-            raise _too_long(self.limits.body)
+        length = int(headers.get("content-length", "0"))  # digits: h11 refused anything else
+        if length > (most := self.most_of(path)):
+            raise _too_long(most)
         return access
 
 
@@ -204,7 +225,7 @@ class _Mounted:
     bodies: _Bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self.bodies.read(Request(scope, receive)) as raw:
+        async with self.bodies.read(Request(scope, receive), self.bodies.limits.body) as raw:
             await self.app(scope, _with_body(raw, receive), send)
 
 
@@ -221,45 +242,73 @@ def _with_body(raw: bytes, receive: Receive) -> Receive:
 
 
 class _Bodies:
-    """Reads the bodies of requests, as long as they fit into the limits."""
+    """Reads the bodies of requests. One for which the limits leave no room waits until others are answered."""
 
     def __init__(self, limits: ServerLimits) -> None:
         self.limits = limits
         self.bytes = 0
         self.taken: Counter[str | None] = Counter()  # bytes by token
+        self._waiting: list[asyncio.Future[None]] = []
 
     @contextlib.asynccontextmanager
-    async def read(self, request: Request) -> Any:
-        """Read a body; its bytes count until the `async with` block ends, which is when the request is answered."""
-        body = bytearray()
-        token = getattr(request.scope.get("access"), "id", None)
+    async def read(self, request: Request, most: int) -> Any:
+        """Read a body of at most `most` bytes, which count until the `async with` block ends: then the request is answered.
+
+        Its place is taken before it is read: by its announced length, or `most` where none is announced. So no two bodies that
+        were read in part wait for each other."""
+        body, token = bytearray(), getattr(request.scope.get("access"), "id", None)
+        size = most if "transfer-encoding" in request.headers else int(request.headers.get("content-length", "0"))
+        await self._take(size, most, token)
         try:
             try:
                 async with asyncio.timeout(BODY_SECONDS):
                     async for part in request.stream():
-                        self._take(len(part), len(body), token)
+                        if len(body) + len(part) > most:
+                            raise _too_long(most)
                         body += part
             except TimeoutError:
                 message = f"The request's body did not arrive within {BODY_SECONDS:g} s."
                 raise NotServed(message, "Send it again.", status=408, hang_up=True) from None
+            self._free(size - len(body), token)
+            size = len(body)
             yield bytes(body)
         finally:
-            self.bytes -= len(body)
-            self.taken[token] -= len(body)
-            self.taken += Counter()  # drops those that hold nothing
+            self._free(size, token)
 
-    def _take(self, more: int, read: int, token: str | None) -> None:
-        """Count `more` bytes of a body, of which `read` have come before. Raises NotServed if a limit is reached."""
-        if read + more > self.limits.body:
-            raise _too_long(self.limits.body)
-        if self.bytes + more > self.limits.bodies:
-            raise NotServed("Too many bytes are being answered at once.", "Try again.", status=503)
+    async def _take(self, size: int, most: int, token: str | None) -> None:
+        """Count `size` bytes, once there is room for them. Raises NotServed if there is none in time."""
+        over = asyncio.get_running_loop().time() + WAIT_SECONDS
+        while whose := self._full(size, most, token):
+            self._waiting.append(freed := asyncio.get_running_loop().create_future())
+            try:
+                async with asyncio.timeout_at(over):
+                    await freed
+            except TimeoutError:
+                message = f"Too many bytes {whose}are being answered at once."
+                raise NotServed(message, "Try again.", status=503, hang_up=True) from None
+        self.bytes += size
+        self.taken[token] += size
+
+    def _full(self, size: int, most: int, token: str | None) -> str:
+        """Return "" if there is room for `size` bytes, else of whom there are too many, for a message."""
+        if size and self.bytes and self.bytes + size > self.limits.bodies:
+            return "of all callers "
         # A token may hold half of what the others leave free, so that nobody can take everything, and always one body.
         others = self.bytes - self.taken[token]
-        if token is not None and self.taken[token] + more > max(self.limits.body, (self.limits.bodies - others) // 2):
-            raise NotServed("Too many bytes of this token are being answered at once.", "Try again.", status=503)
-        self.bytes += more
-        self.taken[token] += more
+        if token is not None and self.taken[token] + size > max(most, (self.limits.bodies - others) // 2):
+            return "of this token "
+        return ""
+
+    def _free(self, size: int, token: str | None) -> None:
+        """Give back `size` bytes, and let those that wait look again."""
+        self.bytes -= size
+        self.taken[token] -= size
+        self.taken += Counter()  # drops those that hold nothing
+        for freed in self._waiting if size else ():
+            if not freed.done():
+                freed.set_result(None)
+        if size:
+            self._waiting.clear()
 
 
 def _response(answer: Any) -> Response:
@@ -309,7 +358,9 @@ class _Errors:
 
     def refusal(self, error: NotServed, path: str) -> Response:
         phrase = HTTPStatus(error.status).phrase
-        headers = {"Connection": "close"} if error.hang_up else None
+        headers = {"Connection": "close"} if error.hang_up else {}
+        if error.status == 503:
+            headers["Retry-After"] = str(RETRY_AFTER)
         shape = _by_path(self.shapes, path)
         if shape is not None:
             body = shape(error.status, str(error), phrase.replace(" ", ""))

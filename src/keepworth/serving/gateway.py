@@ -20,6 +20,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import shutil
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -36,7 +37,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.memory import passages
 from keepworth.memory.automatic import asks, floor_of
 from keepworth.memory.episode import LiveEpisode
-from keepworth.memory.errors import InvalidScope, RefusedText, UnknownEpisode
+from keepworth.memory.errors import InvalidScope, RefusedText, StorageFull, UnknownEpisode
 from keepworth.memory.item import Provenance, later, timestamp, worded
 from keepworth.memory.memory import Memory
 from keepworth.memory.passages import tokens_of
@@ -55,6 +56,7 @@ from keepworth.serving.call_formats import (
     CallFormat,
     SpokenReply,
     first_answer,
+    form_names_kept,
     is_answered,
     last_answer,
     names_kept,
@@ -81,6 +83,10 @@ _LONGEST_READ = 8 * 2**20
 """The most bytes of an answer that is parsed; a longer one is passed on unparsed."""
 _LONGEST_QUESTION = 2000
 """The most characters, from its end, of an answer of the model that are kept until the user's reply to it is stored."""
+_LONG_BODY = 2**18
+"""The bytes from which on a body is parsed in a thread."""
+_LEAST_ROOM = 2**20
+"""The free bytes of a disk that a turn needs: less is left for what people say than a turn may write after its answer."""
 _PASSED = (
     ("POST", "/v1/completions"),
     ("POST", "/v1/embeddings"),
@@ -90,9 +96,16 @@ _PASSED = (
     *((method, "/v1/responses/{rest:path}") for method in ("GET", "POST", "DELETE")),
     ("POST", "/v1/conversations"),
     *((method, "/v1/conversations/{rest:path}") for method in ("GET", "POST", "DELETE")),
+    *(("POST", f"/v1/{name}") for name in ("moderations", "rerank", "images/{rest:path}", "audio/{rest:path}")),
+    *(
+        (method, f"/v1/{name}{rest}")
+        for name in ("files", "batches", "messages/batches")
+        for rest, methods in (("", ("GET", "POST")), ("/{rest:path}", ("GET", "POST", "DELETE")))
+        for method in methods
+    ),
 )
 """Routes that are passed on unchanged."""
-_KEEPING = ("/v1/responses", "/v1/conversations")
+_KEEPING = ("/v1/responses", "/v1/conversations", "/v1/files", "/v1/batches", "/v1/messages/batches")
 """The beginnings of the paths of objects that an upstream stores."""
 
 
@@ -189,6 +202,8 @@ class Gateway:
         self._closing = self._ended = False
         self._finishing: dict[asyncio.Future[None], tuple[str, str] | None] = {}
         """The turns that are being stored; by rules, with the tenant and the person, whose next call waits for them."""
+        self._unwritten: dict[str, OpenMemory] = {}
+        """The memories of turns that could not be stored on a full disk, by their episodes."""
         self._lane = ThreadPoolExecutor(_threads(memory), "gateway-memory")
         load_writer(memory)  # before the first call would have to wait for it
 
@@ -200,15 +215,25 @@ class Gateway:
     async def pass_on(self, call: ServedCall, request: Request) -> Response:
         """Pass a call on unchanged."""
         call.access.require("write" if request.method == "DELETE" else "read")
-        self._check_kept(call.access, request.scope["path"], json_object(call.raw) if call.raw else {})
+        if call.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+            if not call.raw.lstrip().startswith(
+                b"--"
+            ):  # an upstream might read it as something else, which was not checked
+                raise NotServed(
+                    "The body is no form of parts, as its Content-Type says.", "Send one that begins with --."
+                )
+            named = form_names_kept(call.raw)
+        else:
+            named = names_kept(await self._parsed(call.raw)) if call.raw else ""
+        self._check_kept(call.access, request.scope["path"], named)
         return await self._forward(GatewayTurn(call.raw, tenant=call.access.tenant), request)
 
     async def answer(self, format: CallFormat, call: ServedCall, request: Request) -> Response:
         """Answer a call of a format that memory can be put into."""
         call.access.require("read")
         raw = whole_characters(call.raw)
-        call, bounds = replace(call, raw=raw, body=json_object(raw)), bounds_in(call.headers)
-        self._check_kept(call.access, format.path, call.body)
+        call, bounds = replace(call, body=await self._parsed(raw), raw=raw), bounds_in(call.headers)
+        self._check_kept(call.access, format.path, names_kept(call.body))
         person = call.access.user_id or bounds["user_id"]
         if before := [done for done, whose in self._finishing.items() if whose == (call.access.tenant, person)]:
             await asyncio.wait(before, timeout=SOON)
@@ -216,12 +241,19 @@ class Gateway:
         turn.tenant, turn.person = call.access.tenant, person
         return await self._forward(turn, request)
 
-    def _check_kept(self, access: Access, path: str, body: Mapping[str, Any]) -> None:
+    async def _parsed(self, raw: bytes) -> dict[str, Any]:
+        """Parse a body as a JSON object; a long one, such as one with pictures, in a thread, so that no other call waits."""
+        if len(raw) < _LONG_BODY:
+            return json_object(raw)
+        return await asyncio.get_running_loop().run_in_executor(self.workers, json_object, raw)
+
+    def _check_kept(self, access: Access, path: str, field: str) -> None:
         """Raise NotServed for a call about objects that the upstream stores, if the token does not open the whole memory: such a
-        call goes out with the upstream's key, and could reach the objects of others."""
+        call goes out with the upstream's key, and could reach the objects of others. `field` names them in the body, if any
+        does."""
         if access.whole and (not access.tenant or self.upstream.tenants_apart):
             return
-        if named := path if path.startswith(_KEEPING) else names_kept(body):
+        if named := path if path.startswith(_KEEPING) else field:
             raise NotServed(
                 f"{named} refers to something stored at the upstream. All callers share its key, so this token may not use it.",
                 "Put the text or the file into the call itself.",
@@ -283,6 +315,7 @@ class Gateway:
         live, recalled, after = None, Hits(), ""
         room = MemoryRoom(query, {id: line for block in before.values() for id, line in block.lines.items()})
         if newest not in before and not is_answered(rest):
+            _require_room(store)
             live = open.memory.episode(query[:_LONGEST_QUERY], by=call.access.user_id or bounds["user_id"], **bounds)
             open.hold(live)
             spent = sum(block.tokens for block in before.values())
@@ -467,6 +500,13 @@ class Gateway:
                 live.end(outcome or ("completed" if status < 400 else f"stopped by the upstream's {status}"))
             if words is not None:
                 self._write_words(memory.open, episode, words)
+            for id, open in list(self._unwritten.items()):  # the disk has room again
+                if words := notes.body(open.memory.store, notes.TURN, id):
+                    self._write_words(open, id, words)
+                self._unwritten.pop(id, None)
+        except StorageFull as error:
+            self._unwritten[episode] = memory.open
+            _report_failure("a turn waits to be stored", error)
         except UnknownEpisode:  # it was erased meanwhile, with all that happened in it
             return
         except Exception as error:
@@ -530,6 +570,17 @@ def _asked_before(store: Store, pieces: Sequence[Any]) -> str:
     """Return the end of the model's last answer, which may hold the question that the user answers."""
     question = clean(last_answer(pieces))[-_LONGEST_QUESTION:]
     return store.scan.storable(question) if question and store.scan is not None else question
+
+
+def _require_room(store: Store) -> None:
+    """Raise StorageFull where the disk of a memory's file is as good as full. A turn is stored after its answer, whose header
+    says by then that memory is on."""
+    try:
+        left = shutil.disk_usage(store.database.path).free
+    except OSError:  # on a server, or in the process alone
+        return
+    if left < _LEAST_ROOM:
+        raise StorageFull(f"no room left for {store.database.path}: free some space; nothing was written")
 
 
 def _report_failure(what: str, error: Exception) -> None:

@@ -9,12 +9,13 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.needs import needs_server
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from keepworth.episodes.errors import KeepworthError
 
@@ -23,7 +24,24 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 MOST = 256
-"""The most connections that may be open at once."""
+"""The most connections that are answered at once."""
+CROWDED = "keepworth.crowded"
+"""The key in the scope of a request over a connection beyond `MOST`."""
+
+
+class _Connection(H11Protocol):
+    """A connection. One beyond `MOST` reaches the application with `CROWDED`, so that the refusal has the form of its route;
+    uvicorn's own limit would answer with plain text."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > MOST:
+            app = self.app
+
+            async def crowded(scope: Any, receive: Any, send: Any) -> None:
+                await app({**scope, CROWDED: True}, receive, send)
+
+            self.app = crowded
 
 
 def reachable_here_alone(host: str) -> bool:
@@ -61,8 +79,7 @@ class HttpServer:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
-                http="h11",
-                limit_concurrency=MOST,
+                http=_Connection,
                 log_level="error",  # uvicorn warns of each request that is not HTTP, with which anybody could fill the disk
                 ws="none",
                 lifespan="off",

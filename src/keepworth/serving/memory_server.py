@@ -31,7 +31,11 @@ if TYPE_CHECKING:
     from keepworth.serving.upstream import Upstream
 
 OPENAI_PATHS = tuple(
-    f"/v1/{name}" for name in ("chat", "models", "embeddings", "completions", "responses", "conversations")
+    f"/v1/{name}"
+    for name in (
+        *("chat", "models", "embeddings", "completions", "responses", "conversations"),
+        *("moderations", "rerank", "images", "audio", "files", "batches"),
+    )
 )
 """The beginnings of OpenAI's paths, whose errors have OpenAI's form."""
 ANTHROPIC_PATH = "/v1/messages"

@@ -219,7 +219,8 @@ class Memory(Changes):
     ) -> Memory:
         """Return a handle on the same open memory with a narrower scope. No method sees anything outside it, even by id.
 
-        What the policy learned is shared. Closing this memory also closes the handle.
+        The policy learns for the handle from the rewards given inside its scope, and inside what is shared with it. Closing
+        this memory also closes the handle.
 
         Args:
             shared: Names of other users whose items the handle sees too, with True for those that it may also change. The
@@ -230,6 +231,8 @@ class Memory(Changes):
         """
         narrower = copy(self)
         narrower.scopes = self.scopes.inside(user_id, agent_id, session_id, shared)
+        if self.learning is not None:
+            narrower.learning = self.learning.within(narrower.scopes.seen())
         narrower._live = WeakValueDictionary()
         narrower._shared = True
         return narrower
@@ -626,7 +629,7 @@ class Memory(Changes):
                 with self.store.database.reading() as connection:
                     log.check_source(connection, self.scope, source)
             items = there if items is None else [id for id in items if id in set(there)]
-        return learning.ledger(items, everything=everything)
+        return learning.ledger(self.scopes.seen(), items, everything=everything)
 
     def propose(self, advice: Advice) -> str:
         """Store advice from outside as an item, and return its id. `advice.source` says where it comes from, and may not claim to

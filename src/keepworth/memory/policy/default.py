@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     Rows = npt.NDArray[np.int64]
 
 NAME = "default"
-RULES = 2
+RULES = 3
 """Version of how rewards are weighed: a state that was saved under another version is learned anew from the log."""
 PARTS = ("roles",)
 """Parts of the policy that an ablation can leave out."""
@@ -69,7 +69,7 @@ BUDGET = 0.01
 LEAST = 10.0
 """Number of rewarded showings that an item needs before it is tested."""
 NEWEST = 20_000
-"""Number of rewarded choices that are remembered: the latest ones."""
+"""Number of rewarded choices that are remembered: the latest ones, of which nobody pushes out those of who gave fewer."""
 BANDWIDTH = 0.1
 """A reward at another question counts exp((cosine - 1) / BANDWIDTH) of one at the same question."""
 RETURNS = 0.04
@@ -104,6 +104,8 @@ WIDE = 1.5
 """Width of the doubt there, for what was not tried."""
 BOUND, SLACK = 3.0, 0.01
 """What departures from the search's own order may cost in all: BOUND rewards plus the share SLACK of all rewards."""
+USED_BY_ONE = 0.5
+"""The largest share of that which one person can use up where others give rewards, too."""
 BLIND = 0.5
 """Least reward that the search's first candidate is assumed to earn as long as rewards say nothing about items."""
 SAME = 0.01
@@ -246,11 +248,12 @@ class RewardRecord:
         self._widths = np.array([[bandwidth], [bandwidth], [RETURNS]], np.float32)
         self._questions: Vectors = np.zeros((0, 0), dtype=np.float32)
         self._numbers: dict[bytes, int] = {}
-        self._question, self._lead, self._action, self._person, self._voice = (
-            np.zeros(0, dtype=np.int64) for _ in range(5)
+        self._question, self._lead, self._action, self._person, self._voice, self._holder, self._source, self._at = (
+            np.zeros(0, dtype=np.int64) for _ in range(8)
         )
         self._rewards, self._weight, self._credit, self._lost = (np.zeros(0) for _ in range(4))
-        self._count = self._first = self._total = 0
+        self._counts = np.zeros(0, dtype=bool)  # whether each row counts, or was replaced or pushed out
+        self._count = self._first = self._total = self._size = 0
         self._numbered: dict[str, int] = {"": 0}  # items that were shown and what stood first, by number
         # By item: credit, credit * reward and count of the rows where it stood first; the same of those that showed it, and their
         # weight and weight * reward.
@@ -262,7 +265,13 @@ class RewardRecord:
         self._roles = np.zeros((0, len(ROLES)), dtype=bool)  # the roles of the action of each row
         self._persons: dict[str, int] = {}  # number by name; `_person` has that of each row
         self._acted_for: set[int] = set()  # the persons for whom actions were taken
-        self._places: dict[str, int] = {}
+        self._places: dict[str, tuple[int, ...]] = {}  # by decision: its rows, one for each source of a reward
+        self._sources: dict[
+            str, int
+        ] = {}  # number by name: whoever rewarded, or the channel of the program's own rewards
+        self._holders: dict[str, int] = {}  # number by name: in whose share of the window and of the budget a row is
+        self._losses: Floats = np.zeros(64)  # by holder: what departures have cost in rows that count
+        self._held: Rows = np.zeros(64, dtype=np.int64)  # by holder: number of rows that count
         self._trust = Trust()
         self._slates = self._steps = False
         self._likelihood = np.zeros(2 + (1 + NAMED) * len(MODELS))
@@ -277,7 +286,7 @@ class RewardRecord:
         self.ledger = Ledger()
 
     def __len__(self) -> int:
-        return self._count - self._first
+        return self._size
 
     # Learning.
 
@@ -306,11 +315,14 @@ class RewardRecord:
         credit: float | None = None,
         instead: float = math.nan,
         by: str = "",
+        source: str = "",
+        home: str = "",
         roles: Sequence[int] | None = None,
         stale: bool = False,
         trust: float | None = None,
     ) -> None:
-        """Add a rewarded choice. A later reward of the same decision replaces the earlier one.
+        """Add a rewarded choice. A later reward of the same decision replaces the earlier one from the same source; those from
+        several sources count together as one, their mean.
 
         Args:
             vector: The question's vector, as it is on file.
@@ -322,6 +334,8 @@ class RewardRecord:
             credit: How much the reward counts for the arms of this choice; `weight` if not given.
             instead: The reward that was expected of the search's own order, if another order was shown.
             by: Who gave the reward; "" for the program itself.
+            source: Where the reward came from: `by`, or the channel of the program's own.
+            home: The user in whose scope the choice was made, "" if in none.
             roles: Roles of the action, if items of the episode name actions.
             stale: Whether the reward is too old to change the weights of the estimates.
             trust: The entry of `trusts` for this choice, if it was computed before.
@@ -330,9 +344,13 @@ class RewardRecord:
         roles = roles if self.roles and action and roles is not None else ()
         decision, unit = trial.decision, trial.unit or trial.decision
         earned = min(max(reward, self.bounds[0]), self.bounds[1])
+        reward, channel = self._scaled(earned), self._sources.setdefault(source or by, len(self._sources))
+        rows = self._rows_about(decision)
+        others = [row for row in rows if self._source[row] != channel]
+        again, several = bool(rows), len(others) + 1
+        if others:
+            earned = self.in_rewards((reward + sum(self._rewards[others].tolist())) / several)
         self.ledger.add(unit, decision, earned, weight, shown, trial.odds, trial.expected, self._total, self.bounds, by)
-        reward = self._scaled(earned)
-        again = bool(decision) and self._places.get(decision, -1) >= self._first
         person = self._persons.setdefault(trial.person, len(self._persons))
         if trust is None:
             trust = self._trust.believed(by)
@@ -345,18 +363,21 @@ class RewardRecord:
         self.trusts.append(trust)
         credit = trust * (weight if credit is None else credit)
         weight *= trust
+        if others:
+            credit, weight = credit / several, weight / several
         self._total += 1
-        if again:
-            before = self._places[decision]
-            self._count_in(before, -1.0)
-            self._weight[before] = self._credit[before] = 0.0
-            self._sum_again(before)
+        for row in rows:
+            if row not in others:
+                self._retire(row)
+            elif len(rows) < several:
+                self._reweigh(row, len(rows) / several)
         if self._count == len(self._rewards):
-            self._make_room()
+            others = self._make_room(others)
         row = self._count
         self._question[row], self._rewards[row], self._weight[row] = self._number_of(vector), reward, weight
         self._credit[row], self._roles[row], self._voice[row] = credit, False, self._trust.number(by)
-        self._person[row] = person
+        self._person[row], self._holder[row] = person, self._number_of_holder(by or home)
+        self._source[row], self._at[row], self._counts[row] = channel, self._total - 1, True
         self._roles[row, list(roles)] = True
         self._lost[row] = 0.0 if math.isnan(instead) else instead - reward
         first, *numbers = (self._number_of_item(id) for id in (action or (shown[0] if shown else ""), *shown))
@@ -367,7 +388,7 @@ class RewardRecord:
         self._shown[begin:end], self._ends[row + 1] = numbers, end
         self._count_in(row, 1.0)
         if decision:
-            self._places[decision] = row
+            self._places[decision] = (*others, row)
         if action:
             self._unfitted.add(action)
             self._acted_for.add(person)
@@ -376,16 +397,45 @@ class RewardRecord:
         self._count = row + 1
         self._sum_up(np.arange(begin, end))
         self._weights.clear()
-        if self._count - self._first > self.newest:
-            self._count_in(self._first, -1.0)
-            self._first += 1
-            self._sum_again(self._first - 1)
+        if len(self) > self.newest:
+            self._retire(self._next_to_go(), pushed_out=True)
 
-    def has(self, decision: str, reward: float, by: str) -> bool:
-        """Return whether the latest reward of a decision is this one, given by the same person."""
-        row = self._places.get(decision, -1)
-        same = row >= self._first and self._voice[row] == self._trust.numbers.get(by, -1)
-        return bool(same and self._rewards[row] == self._scaled(reward))
+    def has(self, decision: str, reward: float, source: str) -> bool:
+        """Return whether the latest reward of a decision from this source is this one."""
+        channel = self._sources.get(source, -1)
+        return any(
+            self._source[row] == channel and self._rewards[row] == self._scaled(reward)
+            for row in self._rows_about(decision)
+        )
+
+    def _rows_about(self, decision: str) -> list[int]:
+        """Return the rows that count of the rewards of a decision."""
+        return [row for row in self._places.get(decision, ()) if self._counts[row]] if decision else []
+
+    def _next_to_go(self) -> int:
+        """Return the oldest row of whoever has the most rows: nobody's rewards push out those of who gave fewer."""
+        rows = self._counts[self._first : self._count].nonzero()[0] + self._first
+        held = self._held[self._holder[rows]]
+        return int(rows[(held == held.max()).argmax()])
+
+    def _retire(self, row: int, *, pushed_out: bool = False) -> None:
+        """Let a row count no more, as another replaces it or has pushed it out of the window."""
+        self._count_in(row, -1.0)
+        self._weight[row] = self._credit[row] = 0.0
+        self._counts[row] = False
+        if pushed_out and row > self._first:
+            self.ledger.withdraw(int(self._at[row]))
+        elif pushed_out:
+            self._first += int((~self._counts[row : self._count]).cumprod().sum())
+        self._sum_again(row)
+
+    def _reweigh(self, row: int, factor: float) -> None:
+        """Multiply the weight of a row, as it is the reward of one source more among several."""
+        self._count_in(row, -1.0)
+        self._weight[row] *= factor
+        self._credit[row] *= factor
+        self._count_in(row, 1.0)
+        self._sum_again(row)
 
     def weighed(self) -> tuple[list[float], dict[str, float]]:
         """Return the log-likelihoods of the estimates and how far each rewarder is trusted, so that a replay need not compute
@@ -413,6 +463,9 @@ class RewardRecord:
         self._sum += weight * reward
         self._squares += weight * reward * reward
         self.lost += weight * float(self._lost[row])
+        self._losses[self._holder[row]] += weight * float(self._lost[row])
+        self._held[self._holder[row]] += int(sign)
+        self._size += int(sign)
 
     def _sum_up(self, entries: Rows) -> None:
         """Add entries of `_shown` to the sums of their items."""
@@ -483,6 +536,13 @@ class RewardRecord:
             self._questions[number] = vector
         return number
 
+    def _number_of_holder(self, name: str) -> int:
+        """Return the number of whoever has a share of the window and of the budget; a new one gets the next number."""
+        number = self._holders.setdefault(name, len(self._holders))
+        if number == len(self._held):
+            self._held, self._losses = grown(self._held, 2 * number), grown(self._losses, 2 * number)
+        return number
+
     def _number_of_item(self, id: str) -> int:
         """Return the number of an item, or of an action that stood in for it; a new one gets the next number."""
         number = self._numbered.setdefault(id, len(self._numbered))
@@ -491,17 +551,25 @@ class RewardRecord:
             self._sums, self._place = grown(self._sums, size, 8), np.full(size, -1)
         return number
 
-    def _make_room(self) -> None:
-        """Grow the columns and drop rows older than the newest. Rows, questions, items and actions get new numbers."""
-        gone, live = self._first, slice(self._first, self._count)
-        size = max(64, 2 * (self._count - gone))
-        if gone:
+    def _make_room(self, rows: Sequence[int] = ()) -> list[int]:
+        """Grow the columns and drop rows that were pushed out, and where they are many those that were replaced. Rows, questions,
+        items and actions get new numbers; returned are the new numbers of `rows`."""
+        gone, live = self._first, np.arange(self._first, self._count)
+        if len(live) > 2 * self._size or (self._size >= self.newest and len(live) > self._size):
+            live = live[self._counts[live]]
+        size, number = max(64, 2 * len(live)), len(live)
+        moved = np.full(self._count, -1)
+        moved[live] = np.arange(number)
+        begins, lengths = self._ends[live], self._ends[live + 1] - self._ends[live]
+        ends = np.concatenate([[0], lengths.cumsum()])
+        if gone or number < self._count:
+            entries = np.arange(ends[-1]) + (begins - ends[:-1]).repeat(lengths)
             numbers, question = np.unique(self._question[live], return_inverse=True)
             again = {int(number): index for index, number in enumerate(numbers)}
             self._numbers = {key: again[number] for key, number in self._numbers.items() if number in again}
             self._questions = self._questions[numbers]
             self._question[live] = question
-            shown, lead = self._shown[self._ends[gone] : self._ends[self._count]], self._lead[live]
+            shown, lead = self._shown[entries], self._lead[live]
             self._numbered, used, items = _number_anew(self._numbered, np.concatenate([shown, lead]))
             self._pairs = {
                 (again[of], int(items[first])): pair
@@ -511,14 +579,21 @@ class RewardRecord:
             self._sums, self._shown, self._lead[live] = self._sums[used], items[shown].astype(np.int32), items[lead]
             self._actions, _, actions = _number_anew(self._actions, self._action[live])
             self._action[live] = actions[self._action[live]]
-            self._places = {id: row - gone for id, row in self._places.items() if row >= gone}
+            places = (
+                (id, tuple(int(moved[row]) for row in listed if moved[row] >= 0)) for id, listed in self._places.items()
+            )
+            self._places = {id: listed for id, listed in places if listed}
             self.ledger.forget(self._since)
-        columns = "question", "lead", "action", "person", "voice", "roles", "rewards", "weight", "credit", "lost"
+        columns = (
+            *("question", "lead", "action", "person", "voice", "holder", "source", "at", "counts"),
+            *("roles", "rewards", "weight", "credit", "lost"),
+        )
         for name in columns:
             setattr(self, f"_{name}", grown(getattr(self, f"_{name}")[live], size))
-        self._ends = grown(self._ends[gone : self._count + 1] - self._ends[gone], size + 1)
-        self._pull = np.pad(self._pull[:, :, live], ((0, 0), (0, 0), (0, size - (self._count - gone))))
-        self._first, self._count = 0, self._count - gone
+        self._ends = grown(ends, size + 1)
+        self._pull = np.pad(self._pull[:, :, live], ((0, 0), (0, 0), (0, size - number)))
+        self._first, self._count = 0, number
+        return [int(moved[row]) for row in rows]
 
     # Judging.
 
@@ -554,7 +629,10 @@ class RewardRecord:
         # `vecdot` uses one thread: to start a second one would cost more than it saves here.
         distance = np.vecdot(self._questions[: len(self._numbers)], vector.astype(np.float32, copy=False))
         distance -= np.float32(1.0)
-        nearest = float((distance[questions] if first else distance).max())
+        if first or self._count - first > self._size:
+            nearest = float(distance[questions[self._counts[first : self._count]]].max())
+        else:
+            nearest = float(distance.max())
         # Rows that count less than FAR are left out.
         rows = (distance >= self.bandwidth * math.log(FAR) + min(0.0, nearest))[questions].nonzero()[0] + first
         credit, rewards, lead = self._credit[rows], self._rewards[rows], self._lead[rows]
@@ -929,7 +1007,17 @@ class RewardRecord:
     def may_move(self) -> bool:
         """Return whether departures from the search's own order have cost less than their limit."""
         bound, slack = (SAME_BOUND, SAME_SLACK) if self.all_same else (BOUND, SLACK)
-        return self.lost <= bound + slack * self._number
+        limit = bound + slack * self._number
+        return self._lost_of(limit) <= limit
+
+    def _lost_of(self, limit: float) -> float:
+        """Return how much of the limit is used up. Where several people give rewards, what one of them lost or won counts up to
+        `USED_BY_ONE` of it, or up to twice an equal share if that is less, so that nobody uses it up for others."""
+        several = int(np.count_nonzero(self._held))
+        if several < 2:
+            return self.lost
+        most = min(USED_BY_ONE, 2.0 / several) * limit
+        return float(np.clip(self._losses, -most, most).sum())
 
     @property
     def all_same(self) -> bool:
@@ -967,9 +1055,15 @@ class RewardRecord:
         return result
 
     @property
+    def remembered(self) -> list[int]:
+        """Return the running numbers of the choices that are remembered, in order."""
+        numbers: list[int] = self._at[self._first : self._count].tolist()
+        return numbers
+
+    @property
     def _since(self) -> int:
         """Return the running number of the oldest choice that counts."""
-        return self._total - len(self)
+        return int(self._at[self._first]) if self._size else self._total
 
     def _scaled(self, reward: float) -> float:
         """Map a reward to the scale 0 to 1; beyond the bounds it counts as the bound."""

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import os
 import threading
+import zlib
 from array import array
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -44,7 +46,7 @@ from keepworth.memory.search.search import Ask, Chosen, Hit, Hits, Worth, asked
 from keepworth.memory.store import episode_log, log, saved_state
 from keepworth.memory.store.connection import AnyConnection
 from keepworth.memory.store.episode_log import Rewarded
-from keepworth.memory.store.log import About, News
+from keepworth.memory.store.log import About, News, RewardIndex
 
 if TYPE_CHECKING:
     from keepworth.episodes.arrays import Vectors
@@ -57,12 +59,14 @@ LIVE = 1_000
 SAVED_EVERY = 256
 """Number of rewards after which the learned state of the default policy is saved, so that the next process need not replay
 them."""
+HANDLES = 256
+"""Number of narrower handles, the latest used, for which it is kept in memory what they may know."""
 ENCODED = 2_000
 """Largest number of rewarded queries without a stored vector, the newest, that are encoded again when a memory is opened."""
 
 
 class Learning:
-    """The policy of one scope of a memory, with what it has learned. Thread-safe.
+    """The policy of one scope of a memory, with what it has learned from the rewards given inside it. Thread-safe.
 
     `make` makes a fresh policy of that name. Rewards outside `reward_range` are refused. Without a `seed`, its draws differ each
     time."""
@@ -92,12 +96,33 @@ class Learning:
         self._drawn: dict[int, log.EpisodeDraws] = {}
         # The latest rewards of decisions in this process, and whose they were.
         self._given: dict[str, tuple[float, str]] = {}
+        self._whole = self  # that of the memory as it was opened, which keeps the others
+        self._narrower: OrderedDict[Scope, Learning] = OrderedDict()
+        self._rewards = RewardIndex()
 
     @property
     def experience(self) -> Experience:
         """Return what is learned, up to date with the file."""
         with self._lock:
             return self._now()
+
+    def within(self, scope: Scope) -> Learning:
+        """Return what is learned from the rewards that a handle of this scope may know of: those given inside what it sees. Of
+        policies that store cases, whose cases have scopes of their own, it is this one."""
+        whole = self._whole
+        if scope == whole.scope or whole.keeps or not whole.searches:
+            return whole
+        with whole._lock:
+            narrower = whole._narrower.get(scope)
+            if narrower is None:
+                narrower = whole._narrower[scope] = Learning(
+                    self.store, scope, self._make, self.policy, reward_range=self.reward_range, seed=self._seed
+                )
+                narrower._whole = whole
+            whole._narrower.move_to_end(scope)
+            while len(whole._narrower) > HANDLES:
+                whole._narrower.popitem(last=False)
+            return narrower
 
     # Choosing.
 
@@ -287,11 +312,11 @@ class Learning:
             if not isinstance(valuer, RewardRecord):
                 return False
             # What is not learned yet, or was taken back, is looked at only where it may be the same.
-            if self._given.get(about.decision) != (value, by) and not valuer.has(about.decision, value, by):
+            if self._given.get(about.decision) != (value, by) and not valuer.has(about.decision, value, source):
                 return False
             self._now()
             record = self._experience.policy.valuer
-            return isinstance(record, RewardRecord) and record.has(about.decision, value, by)
+            return isinstance(record, RewardRecord) and record.has(about.decision, value, source)
 
     def finish(self, about: Rewarded, value: float, by: str, source: str) -> OperationOutcome:
         """Take in the final reward of an episode or of one decision, and store what it teaches, in one transaction. by: who gave
@@ -386,33 +411,32 @@ class Learning:
             judgement = valuer.judge(asked_for.vector, asked_for.text, [as_pooled(item)])
             return judgement.worth(0, valuer.accounts([item.id])[0] if judgement.accounts else None)
 
-    def ledger(self, items: Sequence[str] | None = None, *, everything: bool = False) -> Balance:
+    def ledger(self, scope: Scope, items: Sequence[str] | None = None, *, everything: bool = False) -> Balance:
         """Return the ledger: what chance decided, and what came of it. If the policy keeps none, it is computed from the log.
 
         Args:
+            scope: What the caller sees.
             items: Ids; None for all current items that were shown with a reward or were under test.
             everything: Also items that were not, and items that are gone.
         """
         with self._lock:
             policy = self._now().policy
-            record = policy.valuer if isinstance(policy.valuer, RewardRecord) else self._from_log()
+            record = policy.valuer if isinstance(policy.valuer, RewardRecord) else self._from_log(scope)
             if items is None and everything:
-                items = list(
-                    dict.fromkeys([*record.met, *(item.id for item in self.store.items(self.scope, current=True))])
-                )
+                items = list(dict.fromkeys([*record.met, *(item.id for item in self.store.items(scope, current=True))]))
             elif items is None:
-                there = self.store.fetch(self.scope, record.met)
+                there = self.store.fetch(scope, record.met)
                 items = [id for id, item in there.items() if item is not None and item.current]
             accounts = record.accounts(items)
             accounts.sort(key=lambda account: (-account.rows, -account.seen))
             return Balance(tuple(accounts), record.units, record.span)
 
-    def _from_log(self) -> RewardRecord:
-        """Build the record of rewards from a log that another policy made."""
+    def _from_log(self, scope: Scope) -> RewardRecord:
+        """Build the record of the rewards inside `scope` from a log that another policy made."""
         record = RewardRecord(bounds=self.reward_range)
         with self.store.database.reading() as connection:
             gone = log.cancelled(connection)
-            news = log.news(connection, self.scope, gone, 0, record.newest)
+            news = log.news(connection, scope, gone, 0, record.newest)
             for reward, about in log.with_choices(connection, news, gone):
                 self._replay.teach(record, reward, about, stale=True)
         return record
@@ -464,7 +488,8 @@ class Learning:
             self._mirror.read()
         gone = log.cancelled(connection)
         record = policy.valuer if isinstance(policy.valuer, RewardRecord) and not self.keeps else None
-        news = log.news(connection, self.scope, gone, 0, None if record is None else record.newest)
+        there = None if self is self._whole else self._whole._rewards.inside(connection, self.scope)
+        news = log.news(connection, self.scope, gone, 0, None if record is None else record.newest, there)
         saved = saved_state.saved(connection, self._saved_as(record)) if record is not None else None
         self._taught = array("q")
         for reward, about in log.with_choices(connection, news, gone):
@@ -482,6 +507,8 @@ class Learning:
             index: list[int] = []
             if self.store.database.has_files:
                 index = [head, os.getpid()] if self.searches else [len(self._experience.uses)]
+            if self is not self._whole:
+                index = [*index, zlib.crc32(repr(self.scope).encode())]
             self._generator = np.random.default_rng(None if self._seed is None else [31, self._seed, *index])
         self._experience.generator = self._generator
 
@@ -533,8 +560,8 @@ class Learning:
         name, taught, trusts = self._saved_as(record), self._taught, record.trusts
         likelihood, doubts = record.weighed()
         state = saved_state.Saved(int(taught[-1]), likelihood, doubts, {})
-        for seq, trust in zip(taught[-record.newest :], trusts[-record.newest :], strict=True):
-            state.trusts.setdefault(int(seq), []).append(trust)
+        for number in record.remembered:
+            state.trusts.setdefault(taught[number], []).append(trusts[number])
         self.store.database.write(lambda connection: saved_state.save(connection, name, state))
 
     def _learn(

@@ -305,6 +305,7 @@ class Ledger:
     def __init__(self) -> None:
         self._columns: dict[str, _Columns] = {}
         self._units: dict[str, _Unit] = {}  # by episode, or choice outside of one
+        self._latest: dict[int, str] = {}  # names of units, by the number of their latest choice
         self._known: dict[str, tuple[int, float, Account]] = {}
         self._people = {"": 0}
 
@@ -336,7 +337,8 @@ class Ledger:
             evidence = self._units[unit] = _Unit()
         tested = {item: p for item, p in odds.items() if 0.0 < p < 1.0}
         person = self._people.setdefault(by, len(self._people))
-        evidence.rewards[decision], evidence.at = (reward, weight), at
+        self._latest.pop(evidence.at, None)
+        evidence.rewards[decision], evidence.at, self._latest[at] = (reward, weight), at, unit
         evidence.untested = (*dict.fromkeys((*evidence.untested, *(id for id in shown if id not in tested))),)
         mean = sum(r * w for r, w in evidence.rewards.values()) / sum(w for _, w in evidence.rewards.values())
         for item, row in list(evidence.rows.items()):
@@ -379,6 +381,13 @@ class Ledger:
         """Return the columns a, p, y and g of an item, in order."""
         return self._columns[item].of(since)[:4] if item in self._columns else (_NONE, _NONE, _NONE, _NONE)
 
+    def withdraw(self, at: int) -> None:
+        """Drop the rows of the unit whose latest choice has the number `at`, if it is there."""
+        if at in self._latest:
+            for item, row in self._units.pop(self._latest.pop(at)).rows.items():
+                self._columns[item].at[row] = GONE
+                self._known.pop(item, None)
+
     def forget(self, before: int) -> None:
         """Drop rows older than number `before`."""
         moved: dict[tuple[str, int], int] = {}
@@ -390,6 +399,7 @@ class Ledger:
                 del self._columns[item]
         self._known.clear()
         self._units = {name: unit for name, unit in self._units.items() if unit.at >= before}
+        self._latest = {unit.at: name for name, unit in self._units.items()}
         for unit in self._units.values():
             unit.rows = {item: moved[item, row] for item, row in unit.rows.items()}
 
@@ -402,7 +412,7 @@ class _Unit:
     rewards: dict[str, tuple[float, float]] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
     untested: tuple[str, ...] = ()
-    at: int = 0
+    at: int = GONE
 
 
 class _Columns:

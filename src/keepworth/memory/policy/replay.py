@@ -93,6 +93,8 @@ class Replay:
                 instead=choice.details.get("instead", math.nan),
                 roles=None if named is None else named.get(choice.action, [NONE]),
                 by=news.by,
+                source=news.source,
+                home=news.scope.user,
                 stale=stale,
                 trust=next(judged, None),
             )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import threading
+from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +16,7 @@ from keepworth.memory.errors import InvalidFilter
 from keepworth.memory.item import Scope, whose
 from keepworth.memory.operations import Credit
 from keepworth.memory.store import undo
-from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, select
+from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.decision_log import IN_EPISODE, SELECT, decision
 from keepworth.memory.store.rows import PARAMETERS, REWARD, SCOPE, from_json, inside, of_scopes, readable
 from keepworth.memory.store.schema import CREATED, OF_KIND
@@ -59,8 +61,8 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """A reward in the journal. `by` names who gave it; `decision` is the one it is for ("" for a whole episode); `items` is how
-    many items the episode had shown by then (-1 if not on file)."""
+    """A reward in the journal. `by` names who gave it, `source` that person or the program's channel; `decision` is the one that
+    it is for ("" for a whole episode); `items` is how many items the episode had shown by then (-1 if not on file)."""
 
     seq: int
     scope: Scope
@@ -69,6 +71,12 @@ class News:
     value: float = 0.0
     by: str = ""
     items: int = -1
+    source: str = ""
+
+    @property
+    def holder(self) -> str:
+        """Return in whose share of what is remembered the reward is: of who gave it, or of the user in whose scope it is."""
+        return self.by or self.scope.user
 
 
 def news_since(connection: AnyConnection, since: int) -> tuple[int, bool, bool]:
@@ -81,28 +89,86 @@ def news_since(connection: AnyConnection, since: int) -> tuple[int, bool, bool]:
 
 
 def news(
-    connection: AnyConnection, scope: Scope, gone: undo.Ranges, since: int = 0, newest: int | None = None
+    connection: AnyConnection,
+    scope: Scope,
+    gone: undo.Ranges,
+    since: int = 0,
+    newest: int | None = None,
+    among_these: Sequence[int] | None = None,
 ) -> list[News]:
-    """Return the rewards inside `scope` after entry `since` and outside `gone`, in order; at most the `newest` last ones."""
+    """Return the rewards inside `scope` after entry `since` and outside `gone`, in order.
+
+    Args:
+        newest: Return at most so many of the last ones, of which each person has a share: see `_shared_window`.
+        among_these: Numbers of the entries to look at, if they are known.
+    """
     listed: list[News] = []
     where, names = inside(scope)
-    rewards = (
-        f"SELECT seq, episode, payload, {SCOPE} FROM events JOIN scopes ON scopes.id = events.scope WHERE {OF_KIND} AND "
-        f"kind = '{REWARD}' AND seq > ? AND payload IS NOT NULL AND {where} ORDER BY seq DESC"
-    )
-    cursor = connection.execute(rewards, (since, *names))
+    if among_these is not None:
+        where, names = f"{where} AND seq {AMONG}", [*names, among(among_these)]
+    rewards = f"""FROM events JOIN scopes ON scopes.id = events.scope WHERE {OF_KIND} AND kind = '{REWARD}' AND seq > ?
+        AND payload IS NOT NULL AND {where}"""
+    window = None if newest is None else _shared_window(connection, rewards, (since, *names), gone, newest)
+    cursor = connection.execute(f"SELECT seq, episode, payload, {SCOPE} {rewards} ORDER BY seq", (since, *names))
     for seq, episode, payload, *home in cursor:
-        if newest is not None and len(listed) >= newest:
-            break
-        if undo.within(seq, gone):
+        if undo.within(seq, gone) or (window is not None and seq not in window):
             continue
         with readable(f"journal entry {seq}"):
             body = from_json(payload)
-            value, by = float(body["value"]), whose(body.get("source", ""))
+            value, source = float(body["value"]), body.get("source", "")
         decision, items = body.get("decision", ""), len(body.get("items", ()))
-        listed.append(News(seq, Scope(*home), episode, decision, value, by, items))
-    cursor.close()
-    return listed[::-1]
+        listed.append(News(seq, Scope(*home), episode, decision, value, whose(source), items, source))
+    return listed
+
+
+def _shared_window(
+    connection: AnyConnection, rewards: str, values: Sequence[Any], gone: undo.Ranges, newest: int
+) -> set[int] | None:
+    """Return the entry numbers of the rewards to learn from, or None if there are at most `newest`. Whoever gave few keeps all of
+    them, and the others keep equally many of their newest. What a later reward from the same source replaced takes no place, but
+    what is replaced may not be more than what counts."""
+    if scalar(connection, f"SELECT count(*) FROM (SELECT 1 {rewards} LIMIT {newest + 1}) AS some", values) <= newest:
+        return None
+    columns = "seq, json_extract(payload, '$.source'), json_extract(payload, '$.decision'), \"user\""
+    held, counting, there = dict[str, list[int]](), dict[str, list[int]](), set[tuple[str, str]]()
+    for seq, source, about, user in connection.execute(f"SELECT {columns} {rewards} ORDER BY seq DESC", values):
+        holder = whose(source or "") or user
+        listed, places = held.setdefault(holder, []), counting.setdefault(holder, [])
+        if undo.within(seq, gone) or len(places) == newest or len(listed) == 2 * newest:
+            continue
+        listed.append(seq)
+        if not about or (source, about) not in there:
+            there.add((source, about))
+            places.append(len(listed))  # how many are read so that this one is
+    left, window = newest, set[int]()
+    for number, holder in enumerate(sorted(held, key=lambda name: len(counting[name]))):
+        places = counting[holder]
+        share = min(len(places), -(-left // (len(held) - number)))
+        listed = held[holder][: 2 * share]
+        window.update(listed if share == len(places) else listed[: places[share] - 1])
+        left -= share
+    return window
+
+
+class RewardIndex:
+    """Knows which entries of the journal are rewards, by the id of their scope, so that those of one person are read without a
+    look at all others. It reads on from where it stopped."""
+
+    def __init__(self) -> None:
+        self._through = 0
+        self._entries: dict[int, array[int]] = {}
+        self._lock = threading.Lock()
+
+    def inside(self, connection: AnyConnection, scope: Scope) -> list[int]:
+        """Return the numbers of the rewards inside `scope`, whatever became of them, in order."""
+        query = f"SELECT seq, scope FROM events WHERE {OF_KIND} AND kind = '{REWARD}' AND seq > ? ORDER BY seq"
+        where, names = inside(scope)
+        homes = select(connection, f"SELECT id FROM scopes WHERE {where}", names)
+        with self._lock:
+            for seq, home in select(connection, query, (self._through,)):
+                self._entries.setdefault(home, array("q")).append(seq)
+                self._through = seq
+            return sorted(seq for (home,) in homes for seq in self._entries.get(home, ()))
 
 
 def record(connection: AnyConnection, id: str) -> Record | None:

@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from keepworth.memory.policy.slots import Policy, Writer
     from keepworth.memory.store.transaction import Transaction
 
+    Proven = Callable[[Vectors | None], Sequence[str]]
     PolicyLike = str | Policy | Callable[[], Policy] | None
 
 _LOG = logging.getLogger("keepworth.memory")
@@ -372,7 +373,8 @@ class Memory(Changes):
         if learning is not None and not learning.searches:
             chosen = self._retrieved(learning, ask, seen, request, mode)
         else:
-            hits, vector, head = self._find(ask, seen, request)
+            proven = None if learning is None else partial(learning.proven, ask)
+            hits, vector, head = self._find(ask, seen, request, proven=proven)
             listed = tuple((hit.item.id, hit.score) for hit in hits)
             if learning is not None:
                 by_words = mode == "lexical"
@@ -415,19 +417,20 @@ class Memory(Changes):
         return tuple(item for item in items.values() if item is not None and request.admits(item, time))
 
     def _find(
-        self, ask: Ask, seen: Scope, request: Request, candidates: Ranked | None = None
+        self, ask: Ask, seen: Scope, request: Request, candidates: Ranked | None = None, proven: Proven | None = None
     ) -> tuple[list[Hit], Vectors | None, int]:
         """Search as `_find_once` does. A damaged full-text index is made anew."""
         try:
-            return self._find_once(ask, seen, request, candidates)
+            return self._find_once(ask, seen, request, candidates, proven)
         except DamagedWords as damage:
             self.store.database.make_words_anew(damage)
-            return self._find_once(ask, seen, request, candidates)
+            return self._find_once(ask, seen, request, candidates, proven)
 
     def _find_once(
-        self, ask: Ask, seen: Scope, request: Request, candidates: Ranked | None
+        self, ask: Ask, seen: Scope, request: Request, candidates: Ranked | None, proven: Proven | None
     ) -> tuple[list[Hit], Vectors | None, int]:
         """Search this memory, or, where a policy has retrieved `candidates`, only apply the request's later stages to them.
+        `proven` names the items that rewards speak for at a question, which are found in any case.
 
         Returns:
             The hits, best first; the vector of the query, if one was needed; and the journal entry up to which was searched.
@@ -438,7 +441,7 @@ class Memory(Changes):
             if request.of_others:
                 searched = Overlay(self.store.base(seen), embedder).with_others(request, time)
             view = ScopeView(self.store, seen, request.nobody)
-            search = Search(view, embedder, request, time, searched)
+            search = Search(view, embedder, request, time, searched, proven)
             if candidates is not None:
                 return search.staged(ask.text, candidates), None, 0
             hits = search.hits([ask.text])[0]

@@ -140,6 +140,9 @@ LATEST = 200
 """Number of rewards of an action that a ridge regression uses: the latest ones."""
 FAMILIAR = 1.0
 """Number of rewards of a person near a question at which they count as much as those of everybody."""
+PROVEN, RIGHT = 5, 0.5
+"""The items that rewards speak for at a question are candidates there, wherever the search puts them: at most PROVEN of those
+whose rewards at the question sum to RIGHT or more, each times exp((cosine - 1) / RETURNS)."""
 VOTES = 4
 """Number of earlier successes of an action that advice cites."""
 
@@ -269,6 +272,8 @@ class RewardRecord:
         self._sources: dict[
             str, int
         ] = {}  # number by name: whoever rewarded, or the channel of the program's own rewards
+        self._names: list[str] = []  # the names of items by number, as far as they were needed
+        self._nearest: tuple[Vectors, _Near] | None = None  # a question, and what is near it, until the next reward
         self._holders: dict[str, int] = {}  # number by name: in whose share of the window and of the budget a row is
         self._losses: Floats = np.zeros(64)  # by holder: what departures have cost in rows that count
         self._held: Rows = np.zeros(64, dtype=np.int64)  # by holder: number of rows that count
@@ -397,6 +402,7 @@ class RewardRecord:
         self._count = row + 1
         self._sum_up(np.arange(begin, end))
         self._weights.clear()
+        self._nearest = None
         if len(self) > self.newest:
             self._retire(self._next_to_go(), pushed_out=True)
 
@@ -446,6 +452,7 @@ class RewardRecord:
         """Restore what `weighed` returned after the same rewards."""
         self._likelihood, self._trust.doubts = np.array(likelihood), dict(doubts)
         self._weights.clear()
+        self._nearest = None
 
     def _count_in(self, row: int, sign: float) -> None:
         """Add a row to the sums (sign 1), or take it out (-1)."""
@@ -565,6 +572,7 @@ class RewardRecord:
         if gone or number < self._count:
             entries = np.arange(ends[-1]) + (begins - ends[:-1]).repeat(lengths)
             numbers, question = np.unique(self._question[live], return_inverse=True)
+            self._names = []
             again = {int(number): index for index, number in enumerate(numbers)}
             self._numbers = {key: again[number] for key, number in self._numbers.items() if number in again}
             self._questions = self._questions[numbers]
@@ -622,9 +630,15 @@ class RewardRecord:
             self._weights[ways] = _Weights(weights, of_arms * counting[:, None], counting.tolist(), sure)
         return self._weights[ways]
 
-    def _near(self, vector: Vectors, *, blame: bool = False) -> _Near:
-        """Return the rewarded choices near a question. blame: whether each step of an episode is blamed for a part of its
-        failure, since one wrong step is enough."""
+    def _near(self, vector: Vectors) -> _Near:
+        """Return the rewarded choices near a question."""
+        if self._nearest is None or self._nearest[0] is not vector:
+            self._nearest = vector, self._look_near(vector)
+        return self._nearest[1]
+
+    def _look_near(self, vector: Vectors, *, blame: bool = False) -> _Near:
+        """Find the rewarded choices near a question. blame: whether each step of an episode is blamed for a part of its failure,
+        since one wrong step is enough."""
         first, questions, ways = self._first, self._question[self._first : self._count], len(SHARES)
         # `vecdot` uses one thread: to start a second one would cost more than it saves here.
         distance = np.vecdot(self._questions[: len(self._numbers)], vector.astype(np.float32, copy=False))
@@ -663,6 +677,23 @@ class RewardRecord:
         expected = (float(sums[2 * ways]) + 2.0 * mean) / (float(sums[PLAIN]) + 2.0)
         total, earned = sums[ways : 2 * ways, None], sums[3 * ways :, None]
         return _Near(rows, distance, weight, total, earned, usual, mean, expected, float(same.sum()))
+
+    def proven(self, vector: Vectors) -> list[str]:
+        """Return the ids of the items that rewards speak for at a question, the surest first."""
+        near = self._near(vector)
+        weight = np.exp(near.distance[self._question[near.rows]] / RETURNS) * self._credit[near.rows]
+        rows, weight = near.rows[weight >= FAR], weight[weight >= FAR]
+        begins, lengths = self._ends[rows], self._ends[rows + 1] - self._ends[rows]
+        entries = (begins + lengths - lengths.cumsum()).repeat(lengths)
+        shown = self._shown[entries + np.arange(len(entries))]
+        times, earned = (
+            np.bincount(shown, column.repeat(lengths)) for column in (weight, weight * self._rewards[rows])
+        )
+        speaking = (earned >= RIGHT).nonzero()[0]
+        best = speaking[np.argsort(-earned[speaking] / (times[speaking] + 1.0), kind="stable")[:PROVEN]]
+        if len(self._names) != len(self._numbered):
+            self._names = list(self._numbered)
+        return [self._names[number] for number in best.tolist()]
 
     def _judge(self, near: _Near, keys: Sequence[str], *, actions: bool = False, person: int | None = None) -> _Judged:
         """Return what the models say about items, by what stood first and by all that was shown, or about actions, taken for one
@@ -917,7 +948,7 @@ class RewardRecord:
         near = with_blame = self._near(vector)
         judged = blamed = self._judge(near, actions, actions=True)
         if self._steps:
-            with_blame = self._near(vector, blame=True)
+            with_blame = self._look_near(vector, blame=True)
             blamed = self._judge(with_blame, actions, actions=True)
         if named or self._steps:
             gains = weights[DONE] @ blamed.gain.reshape(len(MODELS), len(actions))

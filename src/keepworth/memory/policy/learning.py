@@ -42,7 +42,7 @@ from keepworth.memory.policy.pool import Advice, advice
 from keepworth.memory.policy.propensity import Independent
 from keepworth.memory.policy.replay import Replay, details_of, packed_vector, rewarded_choices
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Slates, lines
-from keepworth.memory.search.search import Ask, Chosen, Hit, Hits, Worth, asked
+from keepworth.memory.search.search import Ask, Chosen, Hit, Hits, Worth, asked, duplicate_words
 from keepworth.memory.store import episode_log, log, saved_state
 from keepworth.memory.store.connection import AnyConnection
 from keepworth.memory.store.episode_log import Rewarded
@@ -126,6 +126,18 @@ class Learning:
 
     # Choosing.
 
+    def proven(self, ask: Ask, vector: Vectors | None) -> list[str]:
+        """Return the ids of the items that rewards speak for where this is asked, the surest first. `vector` is that of the
+        query, if the search needed one."""
+        with self._lock:
+            experience = self._now()
+            record, keyer = experience.policy.valuer, experience.policy.keyer
+            if not isinstance(record, RewardRecord) or not len(record):
+                return []
+            if vector is None or keyer is not situation:
+                vector = experience.encoder.encode([keyer(ask.goal, ask.observation)])[0]
+            return record.proven(vector)
+
     def among(
         self,
         ask: Ask,
@@ -173,6 +185,9 @@ class Learning:
                 vector = experience.encoder.encode([text])[0]
             items = [as_pooled(hit.item) if "do" in hit.item.metadata else hit.item for hit in hits]
             scores = np.array([hit.score for hit in hits])
+            if len({duplicate_words(hit.text) for hit in hits}) < len(hits):
+                # Near duplicates stand behind others with a lower score.
+                scores = np.minimum.accumulate(scores)
             values = record.judge(vector, text, items, scores)
             choice: Slates
             if isinstance(selector, Ranked):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
@@ -298,6 +299,15 @@ class Chosen:
     vector: Callable[[], bytes] | None = None
 
 
+_WORD = re.compile(r"\w+")
+
+
+def duplicate_words(text: str) -> str:
+    """Return what near duplicates have in common: the words of a text without numbers, in alphabetical order; the text itself if
+    no word is left."""
+    return " ".join(sorted(word for word in _WORD.findall(text.casefold()) if not word.isdigit())) or text
+
+
 HitFilter = Callable[[Sequence[Hit]], Sequence[Hit]]
 """Hits, best first -> those of them that there is room for."""
 
@@ -371,6 +381,8 @@ def _word(lexical: Ranked, meaning: Mapping[str, float], scale: ScoreScale) -> f
     return weight * (1.0 - (1.0 - told) / long**2)
 
 
+NEAR_ENOUGH = 1.0 / 3.0
+"""What is less than this share as near as a near duplicate of a better hit does not take its place."""
 COMPARED = 10
 """Least number of hits that are compared to find newer ones that contradict older ones."""
 POOL = 50
@@ -633,7 +645,8 @@ class Asked:
 
 class Search:
     """One request for one or several queries: two rankings, their fusion, and stages that turn them into hits. Items expire by
-    `time`. `searched` is the corpus with items that are not current made searchable, if the request may admit those."""
+    `time`. `searched` is the corpus with items that are not current made searchable, if the request may admit those. `proven`
+    returns, for the vector of a question, the ids of items that rewards speak for there."""
 
     def __init__(
         self,
@@ -642,6 +655,7 @@ class Search:
         request: Request,
         time: str,
         searched: Corpus | None = None,
+        proven: Callable[[Vectors | None], Sequence[str]] | None = None,
     ) -> None:
         if embedder is None and request.mode != "lexical":
             raise MemoryProblem(
@@ -654,7 +668,7 @@ class Search:
                 f"{request.mode} search is 1; with mode='dense' the score is the cosine"
             )
         self.corpus, self.ranked, self.embedder = corpus, searched or corpus, embedder
-        self.request, self.time = request, time
+        self.request, self.time, self.proven = request, time, proven
         self._verdicts: dict[str, bool] = {}
         self.vectors: list[Vectors | None] = []
 
@@ -664,7 +678,8 @@ class Search:
         request, out = self.request, []
         listed = self._candidates(queries)
         self.vectors = [asked.vector for asked in listed]
-        # Newer facts go before older ones that they contradict: not with a reranker, whose order wins, nor by cosine alone.
+        # Newer facts go before older ones that they contradict, and near duplicates share one place: not with a reranker, whose
+        # order wins, nor by cosine alone.
         timed = request.mode != "dense" and request.reranker is None
         most = max(request.k + request.beyond, COMPARED if timed else 0)
         for asked in listed:
@@ -673,11 +688,15 @@ class Search:
                 background = self.embedder.background if self.embedder is not None and asked.dense else USUAL
                 scale = ScoreScale.of(asked.statistics, asked.terms, request.pool, background)
                 ranked = fuse(asked.lexical, asked.dense, scale)
-            hits = self._as_hits(asked, ranked, most)
+            proven = self.proven(asked.vector) if self.proven is not None else ()
+            ranked = self._order(asked, self._with(proven, asked, ranked) if proven else ranked)
+            hits = self._as_hits(asked, ranked[:most])
             if timed:  # hits beyond those that are compared do not change them
                 near = max(request.k, COMPARED)
                 found = newer_first(hits[:near], asked.terms, asked.question.asks)
-                hits = [*found, *hits[near:]][: request.k + request.beyond]
+                hits = self._apart(asked, [*found, *hits[near:]], ranked[most:], request.k + request.beyond)
+            missing = set(proven).difference(hit.id for hit in hits)
+            hits += self._as_hits(asked, [pair for pair in ranked if pair[0] in missing]) if missing else []
             hits = self._find_passages(asked, hits)
             out.append(self._finished(asked, hits))
         return out
@@ -686,15 +705,55 @@ class Search:
         """Pass candidates that something else retrieved for a query through the stages that the request asks for."""
         asked = Asked.of(query, self.ranked.languages())
         asked.dense = candidates
-        return self._finished(asked, self._as_hits(asked, candidates))
+        return self._finished(asked, self._as_hits(asked, self._order(asked, candidates)))
 
-    def _as_hits(self, asked: Asked, ranked: Ranked, most: int | None = None) -> list[Hit]:
-        """Return the candidates as hits, at most `most`, sorted by age or by a reranker if the request asks for that."""
+    def _with(self, proven: Sequence[str], asked: Asked, ranked: Ranked) -> Ranked:
+        """Return the ranking, and behind it those of `proven` that it does not list and that pass the same filters. They have
+        their own scores by meaning or by words alone, and the last score of both together."""
+        scores, request, last = dict(ranked), self.request, ranked[-1][1] if ranked else 0.0
+        added = list[tuple[str, float]]()
+        for id, item in self.corpus.fetch([id for id in proven if id not in scores]).items():
+            if item is None or not request.admits(item, self.time):
+                continue
+            score = last
+            if request.mode == "lexical":
+                weights, mean_length = asked.statistics.weights(asked.terms)
+                score = sum(term_scores(terms_of(item.indexed_text), weights, mean_length).values())
+            elif request.mode == "dense" and asked.vector is not None:
+                made = self.ranked.vectors_of([item]).get(id)
+                score = last if made is None else float((made @ asked.vector).max())
+            if score > 0.0 or request.mode != "lexical":  # by words alone, only what has one of them is found
+                added.append((id, min(score, last)))
+        return [*ranked, *added]
+
+    def _apart(self, asked: Asked, hits: list[Hit], rest: Ranked, most: int) -> list[Hit]:
+        """Let near duplicates share one place: the best of them stands for the others, which follow what is at least
+        `NEAR_ENOUGH` as near as they are. Where they take places, as many further ones of the ranking are looked at."""
+        apart, again, there = list[Hit](), list[Hit](), set[str]()
+        while hits:
+            for hit in hits:
+                key = duplicate_words(hit.text)
+                (again if key in there else apart).append(hit)
+                there.add(key)
+            missing = most - len(apart)
+            hits, rest = (self._as_hits(asked, rest[:missing]), rest[missing:]) if again and missing > 0 else ([], rest)
+        listed = list[Hit]()
+        for hit in again:
+            while apart and apart[0].score >= NEAR_ENOUGH * hit.score:
+                listed.append(apart.pop(0))
+            listed.append(hit)
+        return [*listed, *apart][:most]
+
+    def _order(self, asked: Asked, ranked: Ranked) -> Ranked:
+        """Return the candidates sorted by age or by a reranker if the request asks for that."""
         if self.request.half_life:
             ranked = self._age(ranked)
         if self.request.reranker is not None:
             ranked = self._rerank(asked, ranked)
-        ranked = ranked[:most]
+        return ranked
+
+    def _as_hits(self, asked: Asked, ranked: Ranked) -> list[Hit]:
+        """Return candidates as hits."""
         items, words, meaning = self.corpus.fetch([id for id, _ in ranked]), dict(asked.lexical), dict(asked.dense)
         return [
             Hit(item, score, words.get(id), meaning.get(id)) for id, score in ranked if (item := items[id]) is not None

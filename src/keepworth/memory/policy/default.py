@@ -276,7 +276,7 @@ class RewardRecord:
         self._nearest: tuple[Vectors, _Near] | None = None  # a question, and what is near it, until the next reward
         self._holders: dict[str, int] = {}  # number by name: in whose share of the window and of the budget a row is
         self._losses: Floats = np.zeros(64)  # by holder: what departures have cost in rows that count
-        self._held: Rows = np.zeros(64, dtype=np.int64)  # by holder: number of rows that count
+        self._by_holder: Rows = np.zeros(64, dtype=np.int64)  # by holder: number of rows that count
         self._trust = Trust()
         self._slates = self._steps = False
         self._likelihood = np.zeros(2 + (1 + NAMED) * len(MODELS))
@@ -421,7 +421,7 @@ class RewardRecord:
     def _next_to_go(self) -> int:
         """Return the oldest row of whoever has the most rows: nobody's rewards push out those of who gave fewer."""
         rows = self._counts[self._first : self._count].nonzero()[0] + self._first
-        held = self._held[self._holder[rows]]
+        held = self._by_holder[self._holder[rows]]
         return int(rows[(held == held.max()).argmax()])
 
     def _retire(self, row: int, *, pushed_out: bool = False) -> None:
@@ -471,7 +471,7 @@ class RewardRecord:
         self._squares += weight * reward * reward
         self.lost += weight * float(self._lost[row])
         self._losses[self._holder[row]] += weight * float(self._lost[row])
-        self._held[self._holder[row]] += int(sign)
+        self._by_holder[self._holder[row]] += int(sign)
         self._size += int(sign)
 
     def _sum_up(self, entries: Rows) -> None:
@@ -546,8 +546,8 @@ class RewardRecord:
     def _number_of_holder(self, name: str) -> int:
         """Return the number of whoever has a share of the window and of the budget; a new one gets the next number."""
         number = self._holders.setdefault(name, len(self._holders))
-        if number == len(self._held):
-            self._held, self._losses = grown(self._held, 2 * number), grown(self._losses, 2 * number)
+        if number == len(self._by_holder):
+            self._by_holder, self._losses = grown(self._by_holder, 2 * number), grown(self._losses, 2 * number)
         return number
 
     def _number_of_item(self, id: str) -> int:
@@ -1044,7 +1044,7 @@ class RewardRecord:
     def _lost_of(self, limit: float) -> float:
         """Return how much of the limit is used up. Where several people give rewards, what one of them lost or won counts up to
         `USED_BY_ONE` of it, or up to twice an equal share if that is less, so that nobody uses it up for others."""
-        several = int(np.count_nonzero(self._held))
+        several = int(np.count_nonzero(self._by_holder))
         if several < 2:
             return self.lost
         most = min(USED_BY_ONE, 2.0 / several) * limit

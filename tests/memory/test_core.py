@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from keepworth import Client, Memory
-from keepworth.memory.passages import tokens_of
+from keepworth.memory.search.passages import tokens_of
 from keepworth.serving.access import ROLES, new_access
 from keepworth.serving.memory_server import MemoryServer
 from tests.memory.helpers import command

@@ -67,14 +67,14 @@ _QUESTIONS_OF_FORM = re.compile(
 def asks(words: str) -> bool:
     """Whether a user's words ask for anything that a memory could know: not if they are a courtesy, a consent or a greeting, in
     one of some thirty languages, nor if they hold no word at all."""
-    found = _words_in(words[:1000].lower().replace("’", "'"))
-    if all(word.isascii() and len(word) == 1 for word in found):  # "?!", a thumb, "y", the number of a choice
+    spoken = _words_in(words[:1000].lower().replace("’", "'"))
+    if all(word.isascii() and len(word) == 1 for word in spoken):  # "?!", a thumb, "y", the number of a choice
         return False
-    if len(found) > _MOST_WORDS:
+    if len(spoken) > _MOST_WORDS:
         return True
-    if _QUESTIONS_OF_FORM.fullmatch(" ".join(found)):
+    if _QUESTIONS_OF_FORM.fullmatch(" ".join(spoken)):
         return False
-    return _COURTESIES.isdisjoint(found) or not _COURTESIES.union(_GLUE).issuperset(found)
+    return _COURTESIES.isdisjoint(spoken) or not _COURTESIES.union(_GLUE).issuperset(spoken)
 
 
 def _words_in(text: str) -> list[str]:

@@ -322,8 +322,8 @@ def _insert(view: View, item: Item, targets: Sequence[Item]) -> OperationOutcome
     successor = min(later_said, key=lambda one: one.said_at or one.written_at)
     before = [one for one in targets if one not in later_said]
     # The same statement may be told again, as where a conversation is imported twice.
-    known = [view.get(link.target) for link in successor.links if link.relation == SUPERSEDES]
-    for one in (*before, *filter(None, known)):
+    closed = [view.get(link.target) for link in successor.links if link.relation == SUPERSEDES]
+    for one in (*before, *filter(None, closed)):
         if one.text == item.text and one.said_at == item.said_at:
             return OperationOutcome(False, reason=f"duplicate of {one.id}", item=one.id)
     until = successor.valid_from or successor.event_time

@@ -109,8 +109,8 @@ class TokenizerChat:
     @cached_property
     def takes_later_system(self) -> bool:
         system = {"role": "system", "content": _ASKED}
-        said = [_user("a"), {"role": "assistant", "content": _SAID}]
-        return self._tried([system, *said, system, _user("b")]).count(_ASKED) == 2  # some templates keep one of them
+        turn = [_user("a"), {"role": "assistant", "content": _SAID}]
+        return self._tried([system, *turn, system, _user("b")]).count(_ASKED) == 2  # some templates keep one of them
 
     @cached_property
     def stop_ids(self) -> frozenset[int]:

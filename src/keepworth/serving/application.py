@@ -120,7 +120,7 @@ def application(
     calls = [route(method, path, answers, limits.call) for (method, path), answers in streamed.items()]
 
     def most_of(path: str) -> int:
-        return limits.call if any(each.path_regex.match(path) for each in calls) else limits.body
+        return limits.call if any(call.path_regex.match(path) for call in calls) else limits.body
 
     return Starlette(
         routes=[

@@ -34,13 +34,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.memory import passages
 from keepworth.memory.automatic import asks, floor_of
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import InvalidScope, RefusedText, StorageFull, UnknownEpisode
 from keepworth.memory.item import Provenance, later, timestamp, worded
 from keepworth.memory.memory import Memory
-from keepworth.memory.passages import tokens_of
+from keepworth.memory.search.passages import PromptBlock, block, tokens_of
 from keepworth.memory.search.search import Hit, Hits
 from keepworth.memory.sentences import says_something
 from keepworth.memory.speech import clean
@@ -618,9 +617,9 @@ class MemoryRoom:
     recalled: tuple[str, ...] = ()
     missing: frozenset[str] = frozenset()
 
-    def block(self, hits: Sequence[Hit]) -> passages.Block:
+    def block(self, hits: Sequence[Hit]) -> PromptBlock:
         """Return the lines that show the hits, without what the prompt holds already."""
-        return passages.block(hits, self.query[:_LONGEST_QUERY], self.tokens, head=MARK, there=self.there)
+        return block(hits, self.query[:_LONGEST_QUERY], self.tokens, head=MARK, there=self.there)
 
     def __call__(self, hits: Sequence[Hit]) -> list[Hit]:
         shown, self.recalled = self.block(hits), tuple(hit.item.id for hit in hits)

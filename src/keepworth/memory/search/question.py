@@ -39,7 +39,7 @@ _ASKING = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ReadQuestion:
     """A question as it is read. asking: the sentences that ask, () if it is short; pieces: other parts of it, if it is longer
     than what an encoder reads at once."""
 
@@ -81,18 +81,18 @@ def _best(rankings: Sequence[list[tuple[str, float]]]) -> dict[str, float]:
     return best
 
 
-def read(text: str) -> Question:
+def read(text: str) -> ReadQuestion:
     """Read a question. A short one, or one that is nothing but one sentence, is read as a whole."""
     if len(text) <= SHORT // 4 or weighed_length(text) <= SHORT:
-        return Question(text)
+        return ReadQuestion(text)
     asking = asking_sentences(text)
     if not asking or asking == (text.strip(),):
-        return Question(text)
+        return ReadQuestion(text)
     parts = [text[start:end] for start, end in spans(text)]
     # The beginning and the end of a long text say most of what it is about.
     if len(parts) > MOST_PARTS:
         parts = [*parts[: MOST_PARTS // 2], *parts[-(MOST_PARTS // 2) :]]
-    return Question(text, asking, tuple(part for part in parts if part.strip() not in asking))
+    return ReadQuestion(text, asking, tuple(part for part in parts if part.strip() not in asking))
 
 
 def asking_sentences(text: str) -> tuple[str, ...]:

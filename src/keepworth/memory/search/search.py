@@ -21,7 +21,7 @@ from keepworth.memory.search.chunks import SHORT, spans
 from keepworth.memory.search.index import K1, CorpusStatistics, Embedder, term_scores
 from keepworth.memory.search.newer import newer_first
 from keepworth.memory.search.passages import TOKENS, PromptBlock, block, block_of_lines, nearest
-from keepworth.memory.search.question import Question, read
+from keepworth.memory.search.question import ReadQuestion, read
 from keepworth.memory.search.terms import QueryTerms, asked_terms
 from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.search.where import Filter, Where, narrowed, parsed
@@ -376,9 +376,9 @@ def _word(lexical: Ranked, meaning: Mapping[str, float], scale: ScoreScale) -> f
     apart = cosines[0] - cosines[last]
     first = list(meaning)[: max(1, last)]
     shared = sum(words.get(id, 0.0) for id in first) / (best * len(first))
-    told: float = APART / max(apart, APART) * min(MOST_ALONE, SHARED / max(shared, SHARED / MOST_ALONE))
+    alone: float = APART / max(apart, APART) * min(MOST_ALONE, SHARED / max(shared, SHARED / MOST_ALONE))
     # One vector says less of a long question, so what is read from the cosines counts less.
-    return weight * (1.0 - (1.0 - told) / long**2)
+    return weight * (1.0 - (1.0 - alone) / long**2)
 
 
 NEAR_ENOUGH = 1.0 / 3.0
@@ -626,7 +626,7 @@ class Asked:
     """The state of one query during a search: its rankings by words and by meaning, and its unit vector, if one was needed, which
     is that of the first sentence that asks if the query is long."""
 
-    question: Question
+    question: ReadQuestion
     terms: QueryTerms
     statistics: CorpusStatistics = field(default_factory=lambda: CorpusStatistics(0, 0, {}))
     lexical: Ranked = field(default_factory=list)
@@ -639,7 +639,7 @@ class Asked:
         question = read(query)
         terms = asked_terms(query, languages, question.asking)
         if terms.in_parts and not terms.tell:  # "what do we do about this?": what stands beside it is what is asked for
-            question, terms = Question(query), asked_terms(query, languages)
+            question, terms = ReadQuestion(query), asked_terms(query, languages)
         return cls(question, terms)
 
 
@@ -693,8 +693,8 @@ class Search:
             hits = self._as_hits(asked, ranked[:most])
             if timed:  # hits beyond those that are compared do not change them
                 near = max(request.k, COMPARED)
-                found = newer_first(hits[:near], asked.terms, asked.question.asks)
-                hits = self._apart(asked, [*found, *hits[near:]], ranked[most:], request.k + request.beyond)
+                ordered = newer_first(hits[:near], asked.terms, asked.question.asks)
+                hits = self._apart(asked, [*ordered, *hits[near:]], ranked[most:], request.k + request.beyond)
             missing = set(proven).difference(hit.id for hit in hits)
             hits += self._as_hits(asked, [pair for pair in ranked if pair[0] in missing]) if missing else []
             hits = self._find_passages(asked, hits)
@@ -805,7 +805,7 @@ class Search:
                 start = here.stop
         return listed
 
-    def _by_meaning(self, question: Question, vectors: Vectors, where: Filter | None, reach: int) -> Ranked:
+    def _by_meaning(self, question: ReadQuestion, vectors: Vectors, where: Filter | None, reach: int) -> Ranked:
         """Rank items by the meaning of all parts of a question."""
         return question.joined(self.ranked.by_meaning(vectors, reach, where=where))
 

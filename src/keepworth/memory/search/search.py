@@ -733,7 +733,8 @@ class Search:
         while hits:
             for hit in hits:
                 key = duplicate_words(hit.text)
-                (again if key in there else apart).append(hit)
+                # An older value and the newer one that takes its place stay beside each other.
+                (again if key in there and len(hit.conflicts) != 1 else apart).append(hit)
                 there.add(key)
             missing = most - len(apart)
             hits, rest = (self._as_hits(asked, rest[:missing]), rest[missing:]) if again and missing > 0 else ([], rest)

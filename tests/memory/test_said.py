@@ -300,7 +300,8 @@ def test_any_text_is_read(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["- a\n", "Remember this:\n", "a:\n", "a, ", "no, ", "```\n", "\x1b[", "what is ", "x" * 9, "( "]
+    "unit",
+    ["- a\n", "Remember this:\n", "a:\n", "a, ", "no, ", "```\n", "\x1b[", "what is ", "x" * 9, "( ", ". ", "? ", "。"],
 )
 def test_the_time_to_read_grows_with_the_length_alone(unit: str) -> None:
     import time

@@ -323,7 +323,7 @@ def _sentences(text: str) -> list[str]:
     for piece in _ENDS.split(text):
         for part in sentences(piece or ""):
             before = parts[-1] if parts else ""
-            glued = _ORDINAL.search(before) is not None and (
+            glued = _ORDINAL.search(before[-12:]) is not None and (
                 part[0].islower() or part[0].isdigit() or _MONTH.match(part) is not None
             )
             if glued or (before and not _WORDS.search(part)):

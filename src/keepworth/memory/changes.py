@@ -34,6 +34,10 @@ _TOKEN = re.compile(
     re.IGNORECASE,
 )
 _QUOTED = re.compile(r"[\"“„«][^\"”“»]*[\"”“»]|(?<!\w)'[^']{8,}'(?!\w)")
+_DATES = re.compile(r"\s*\(\d{4}-\d\d(?:-\d\d)?(?: to \d{4}-\d\d(?:-\d\d)?)?\)")
+"""The dates that a writer of notes adds to relative days."""
+_SPEAKER = re.compile(r"(?P<name>[A-ZÀ-Þ][\w.'-]*(?: [A-ZÀ-Þ][\w.'-]*){0,3}): (?=\S)")
+"""The name that it puts before what somebody says."""
 _NUMBER = re.compile(r"(?P<sign>[$€£])?(?P<n>\d+(?:[.,]\d+)*)(?P<unit>[a-z%€$£]*)")
 _CLOCK = re.compile(r"\d{1,2}(?::\d{2}|[ap]m|h\d{0,2})(?:[ap]m)?")
 _DAY_OF_MONTH = re.compile(r"\d{1,2}(?:st|nd|rd|th|\.)?")
@@ -142,7 +146,13 @@ class Wording:
 
     def __init__(self, text: str) -> None:
         self.text = " ".join(text.replace("’", "'").split())
-        plain = _QUOTED.sub(" ", self.text)
+        plain = _DATES.sub("", _QUOTED.sub(" ", self.text))
+        match = _SPEAKER.match(plain)
+        self.speaker = (
+            match["name"].lower() if match is not None and match["name"].lower() not in _words("not names") else ""
+        )
+        if self.speaker and match is not None:
+            plain = plain[match.end() :]
         self.plain = plain[match.end() :] if (match := _cue("lead").match(plain)) is not None else plain
         matches = list(_TOKEN.finditer(self.plain))
         self.raw = [match[0] for match in matches]
@@ -430,6 +440,7 @@ class Wording:
         if len(parts) < 2:
             return ()
         for part in parts:
+            part.speaker = self.speaker
             part.changes = part.changes or self.changes
         return tuple(parts)
 
@@ -516,7 +527,7 @@ def may_replace(old: str, new: str) -> bool:
 
 def score(old: str, new: str) -> float:
     """Return how surely the statement `new` replaces the older one `old`: 0 where it does not."""
-    if max(len(old), len(new)) > LONGEST:
+    if max(len(old), len(new)) > LONGEST or old == new:
         return 0.0
     before, after = read(old), read(new)
     if _attained(before, after):
@@ -540,6 +551,8 @@ def _by_rule(old: Wording, new: Wording) -> float:
 
 def _same_owner(old: Wording, new: Wording) -> bool:
     """Return whether both statements may be about the same person or thing."""
+    if old.speaker != new.speaker:
+        return False
     if not old.subject and not old.speaks_of_me:
         return old.verb < len(old.tokens) and not old.content.isdisjoint(new.content)  # an instruction
     if not old.others <= new.content or (new.owned and not new.subject <= old.content):
@@ -752,7 +765,10 @@ def _other_of_the_same(old: Wording, new: Wording) -> float:
     if not new.changes or old.values or new.values or old.subject - new.content:
         return 0.0
     shared, lost, added = old.content & new.content, old.content - new.content, new.content - old.content
-    lost, added = lost - old.action, added - _stems("change verbs")
+    # "I drink tea in the morning": "I prefer coffee in the morning now"
+    taste = bool(_stems("taste") & old.content and _stems("taste") & new.content - _stems("additive"))
+    passing = _stems("taste") if taste else frozenset[str]()
+    lost, added = lost - old.action - passing, added - _stems("change verbs") - passing
     if len(lost) != 1 or not 1 <= len(added) <= 2:
         return 0.0
     to_another = _cue("to another").search(new.plain) is not None
@@ -760,6 +776,8 @@ def _other_of_the_same(old: Wording, new: Wording) -> float:
     if len(shared) >= 2:
         parallel = len(added) == 1 and old.action & new.content - _stems("additive")
         return 0.5 if acts or to_another or parallel else 0.0
+    if taste and len(added) == 1 and shared - _stems("taste"):
+        return 0.5
     short = to_another and len(old.content) <= 3
     return 0.5 if len(added) == 1 and shared and (short or shared <= acts) else 0.0
 

@@ -238,9 +238,8 @@ def _became(done: Iterable[tuple[Operation, OperationOutcome]]) -> dict[str, Ope
         elif outcome.item and not outcome.applied:
             became.setdefault(outcome.item, OperationKind.NOOP)
         elif outcome.item and became.get(outcome.item) is not OperationKind.ADD:
-            new = operation.kind is OperationKind.ADD or (
-                gone == made_and_gone != [] and outcome.item in outcome.changed
-            )
+            makes = operation.kind in (OperationKind.SUPERSEDE, OperationKind.MERGE) and outcome.item in outcome.changed
+            new = operation.kind is OperationKind.ADD or (makes and gone == made_and_gone)
             became[outcome.item] = OperationKind.ADD if new else OperationKind.UPDATE
     return became
 

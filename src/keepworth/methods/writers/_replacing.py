@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from keepworth.memory.english import Patterns, read_english, read_words
+from keepworth.memory.english import read_english, read_words
 from keepworth.methods.writers._claims import USER, Claim, stems
-
-_RULES = Patterns("claims")
 
 
 def asked_for(claim: Claim) -> list[str]:
@@ -51,17 +49,7 @@ def gives_way(old: Claim, new: Claim) -> bool:
         return old.denies != new.denies
     if same and new.single and not new.denies:
         return not old.denies and bool(theirs and ours)
-    # An announced change of an unknown attribute: the same verb, and nearly the same words.
-    if _RULES.nowadays.search(new.text) and not new.denies and not old.denies and theirs and ours:
-        # "I like my coffee black" is not replaced by "I prefer coffee in the morning now": both are about coffee.
-        taste = {old.attribute, new.attribute} <= read_words("taste") and _thing(old) != _thing(new)
-        return (same or taste) and theirs != ours and 2 * len(theirs & ours) >= max(len(theirs), len(ours))
     return False
-
-
-def _thing(claim: Claim) -> frozenset[str]:
-    """Returns the stem of the first content word of a value."""
-    return next((result for word in claim.value.split() if (result := stems(word))), frozenset())
 
 
 def taken_over(new: Claim, earlier: Sequence[Sequence[Claim]]) -> list[int]:

@@ -1,0 +1,115 @@
+"""What tells of a change replaces what it changes, and nothing else; what was stored apart is found with the newer first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keepworth import Memory
+from keepworth.memory.changes import LONGEST, may_replace, replaced_by, score
+from keepworth.memory.item import Item
+
+LISTS = json.loads(Path(__file__).with_name("changes.json").read_text("utf-8"))
+"""Statements with what changes them ("changes", with others that stay) and with what only looks like it ("near_misses"), by
+somebody who did not know the rules; and such that were written beside the rules ("siblings", "other_near_misses")."""
+CHANGES, NEAR_MISSES = ("changes", "siblings"), ("near_misses", "other_near_misses")
+
+
+def say(memory: Memory, user: str, day: int, *texts: str) -> set[str]:
+    """Tell a memory texts on one day after the other, and return its open notes."""
+    for number, text in enumerate(texts, day):
+        memory.add([{"role": "user", "content": text, "said_at": f"2026-01-{number:02}"}], infer=True, user_id=user)
+    return {item.text for item in memory.get_all(user_id=user)}
+
+
+@pytest.fixture(scope="module", params=["hashing", "minilm"])
+def notes(request: pytest.FixtureRequest) -> Memory:
+    return Memory(encoder=request.param, policy=None, log="off", writer="default")
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_tells_of_a_change_replaces_one_note(notes: Memory, name: str) -> None:
+    changed = 0
+    for number, case in enumerate(LISTS[name]):
+        before = say(notes, f"{name} {number}", 1, case["old"], *case["others"])
+        gone = before - say(notes, f"{name} {number}", 20, case["new"])
+        changed += len(gone) == 1 and case["old"].rstrip(".").casefold() in gone.pop().casefold()
+        assert gone == set(), case
+    assert changed >= 0.9 * len(LISTS[name])
+
+
+@pytest.mark.parametrize("name", NEAR_MISSES)
+def test_what_only_looks_like_a_change_replaces_nothing(notes: Memory, name: str) -> None:
+    replaced = []
+    for number, case in enumerate(LISTS[name]):
+        before = say(notes, f"{name} {number}", 1, case["old"])
+        if not before <= say(notes, f"{name} {number}", 20, case["new"]):
+            replaced.append(case)
+    assert len(replaced) <= 1
+
+
+def test_a_search_puts_what_tells_of_a_change_before_what_it_changes() -> None:
+    with Memory(encoder="hashing", policy=None, log="off") as memory:
+        newer = 0
+        for number, case in enumerate(LISTS["changes"]):
+            user = f"change {number}"
+            memory.add(case["old"], event_time="2026-01-01", user_id=user)
+            memory.add_many(case["others"], event_time="2026-01-02", user_id=user)
+            memory.add(case["new"], event_time="2026-03-01", user_id=user)
+            found = [hit.text for hit in memory.search(case["old"], user_id=user, top_k=5)]
+            newer += found.index(case["new"]) < found.index(case["old"])
+            before = [hit.text for hit in memory.search(case["old"], user_id=user, as_of="2026-02-01")]
+            assert case["old"] in before
+            assert case["new"] not in before
+        for number, case in enumerate(LISTS["near_misses"]):
+            user = f"near miss {number}"
+            memory.add(case["old"], event_time="2026-01-01", user_id=user)
+            memory.add(case["new"], event_time="2026-03-01", user_id=user)
+            assert memory.search(case["old"], user_id=user)[0].conflicts == (), case
+        assert newer >= 0.9 * len(LISTS["changes"])
+
+
+def test_what_was_said_before_is_ended_by_the_change_that_was_told_first(notes: Memory) -> None:
+    say(notes, "order", 20, "Sandra left, I report to Imran now.")
+    assert say(notes, "order", 2, "Sandra is my boss.") == {"Sandra left, I report to Imran now."}
+    (hit,) = notes.search("Who is my boss?", user_id="order", as_of="2026-01-10")
+    assert hit.text == "Sandra is my boss."
+
+
+@pytest.mark.parametrize(("old", "new", "gone"), [
+    ("Ana: I live in Rome.", "Bob: I moved to Oslo.", False),
+    ("Ana: I live in Rome.", "Ana: I moved to Oslo.", True),
+    ("The deadline is on Friday (2026-11-27).", "The deadline moved to Monday (2026-11-30).", True),
+    ("I live in Rome.", "I live in Rome.", False),
+    ("I live in Rome. I have a dog, a cat and a garden with many old trees by the river.", "I moved to Oslo.", False),
+    ("I live in Rome.", "Did I move to Oslo?", False),
+    ("I drive a Fiat.", "If I sold my Fiat, I'd cycle.", False),
+    ("I drive a Fiat.", "I won't sell my Fiat.", False),
+    ("I drive a Fiat.", "She said: \"I sold my Fiat.\"", False),
+])  # fmt: skip
+def test_what_a_statement_replaces(old: str, new: str, gone: bool) -> None:
+    assert replaced_by(new, [Item("m1", old)]) == (["m1"] if gone else [])
+
+
+WORDS = st.sampled_from(
+    ["I", "my", "was", "now", "from", "to", "sold", "3", "3pm", "May", ",", ".", "?", "not", "rent"]
+)
+
+
+@given(
+    st.one_of(
+        st.text(max_size=600),
+        st.lists(WORDS, max_size=60).map(" ".join),
+    )
+)
+@settings(max_examples=150, deadline=None)
+def test_any_text_is_compared(text: str) -> None:
+    for other in ("I live in Rome.", "My rent is 900 euros.", text[::-1], text):
+        assert 0.0 <= score(text, other) <= 1.0
+        assert may_replace(text, other) in (True, False)
+        assert score(other, text) == 0.0 or max(len(text), len(other)) <= LONGEST
+    assert score(text, text) == 0.0

@@ -113,7 +113,9 @@ def test_every_change_of_the_side_they_were_written_on_is_seen() -> None:
             for change in (*attribute.changes["dev"], *attribute.ends.get("dev", ())):
                 after = claims(change.format(v=new, old=old), AT)
                 says_it = [claim for claim in before if old in claim.text]
-                if not any(gives_way(each, claim) or replaces(each.text, claim.text) for each in says_it for claim in after):
+                if not any(
+                    gives_way(each, claim) or replaces(each.text, claim.text) for each in says_it for claim in after
+                ):
                     missed.append((state, change))
     assert missed == []
     assert [chat for chat in CHAT["dev"] if texts(chat)] == []

@@ -16,7 +16,9 @@ from keepworth.memory.item import Item
 LISTS = json.loads(Path(__file__).with_name("changes.json").read_text("utf-8"))
 """Statements with what changes them ("changes", with others that stay) and with what only looks like it ("near_misses"), by
 somebody who did not know the rules; and such that were written beside the rules ("siblings", "other_near_misses")."""
-CHANGES, NEAR_MISSES = ("changes", "siblings"), ("near_misses", "other_near_misses")
+CHANGES = {"changes": 0.9, "siblings": 0.9, "held_changes": 0.4}
+"""With the share that has to be seen. The rules were never tuned on what is held out."""
+NEAR_MISSES = ("near_misses", "other_near_misses", "held_near_misses")
 
 
 def say(memory: Memory, user: str, day: int, *texts: str) -> set[str]:
@@ -39,7 +41,7 @@ def test_what_tells_of_a_change_replaces_one_note(notes: Memory, name: str) -> N
         gone = before - say(notes, f"{name} {number}", 20, case["new"])
         changed += len(gone) == 1 and case["old"].rstrip(".").casefold() in gone.pop().casefold()
         assert gone == set(), case
-    assert changed >= 0.9 * len(LISTS[name])
+    assert changed >= CHANGES[name] * len(LISTS[name])
 
 
 @pytest.mark.parametrize("name", NEAR_MISSES)

@@ -86,4 +86,4 @@ def floor_of(memory: Memory) -> float:
     """Return the least score of a hit of automatic recall: `FLOOR` with a neural encoder. With hashed words or none the score
     says little of whether an answer is known, as for most answers it is near 0, so that the floor is 0."""
     embedder = memory.store.embedder
-    return 0.0 if embedder is None or embedder.encoder.identity.model.startswith("hashing") else FLOOR
+    return 0.0 if embedder is None or embedder.by_spelling else FLOOR

@@ -217,6 +217,11 @@ class Embedder:
         self._background: Background | None = None
 
     @property
+    def by_spelling(self) -> bool:
+        """Return whether the encoder compares how texts are spelt, not what they mean."""
+        return self.identity.model.startswith("hashing")
+
+    @property
     def background(self) -> Background:
         """Return how near this encoder puts unrelated texts. It is measured on first use."""
         if self._background is None:

@@ -318,7 +318,8 @@ Ranked = list[tuple[str, float]]
 class ScoreScale:
     """What `fuse` needs to compare scores at one question. items: number in the memory; most: the greatest possible BM25 score;
     pool: the length at which each ranking is cut; words: number in the question, without function words; background: the usual
-    cosines of the encoder; in_parts: whether the question was read in parts, of which only those that ask count here."""
+    cosines of the encoder; in_parts: whether the question was read in parts, of which only those that ask count here;
+    by_spelling: whether the cosines compare how texts are spelt, and so say nothing of the words."""
 
     items: int
     most: float
@@ -326,13 +327,22 @@ class ScoreScale:
     words: int = 0
     background: Background = USUAL
     in_parts: bool = False
+    by_spelling: bool = False
 
     @classmethod
-    def of(cls, statistics: CorpusStatistics, terms: QueryTerms, pool: int, background: Background) -> ScoreScale:
+    def of(
+        cls,
+        statistics: CorpusStatistics,
+        terms: QueryTerms,
+        pool: int,
+        background: Background,
+        *,
+        by_spelling: bool = False,
+    ) -> ScoreScale:
         weights, _ = statistics.weights(terms)
         most = (K1 + 1.0) * sum(weights[group[0]] for group in terms.asking)
         words = sum(terms.weights[group[0]] == 1.0 for group in terms.asking)
-        return cls(statistics.documents, most, pool, words, background, terms.in_parts)
+        return cls(statistics.documents, most, pool, words, background, terms.in_parts, by_spelling)
 
 
 def fuse(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> Ranked:
@@ -369,7 +379,7 @@ def _word(lexical: Ranked, meaning: Mapping[str, float], scale: ScoreScale) -> f
     long = math.sqrt(max(1.0, scale.words / MANY))
     best = lexical[0][1]
     weight = WORD * long * min(1.0, best / (scale.most * FEW * long))
-    if not meaning or best <= 0 or scale.in_parts:
+    if not meaning or best <= 0 or scale.in_parts or scale.by_spelling:
         return weight
     cosines, words = list(meaning.values()), dict(lexical)
     last = min(len(cosines) - 1, max(1, round(float(scale.items) ** RANK)))
@@ -686,7 +696,8 @@ class Search:
             ranked = asked.lexical or asked.dense
             if request.mode == "hybrid":
                 background = self.embedder.background if self.embedder is not None and asked.dense else USUAL
-                scale = ScoreScale.of(asked.statistics, asked.terms, request.pool, background)
+                spelling = self.embedder is not None and self.embedder.by_spelling
+                scale = ScoreScale.of(asked.statistics, asked.terms, request.pool, background, by_spelling=spelling)
                 ranked = fuse(asked.lexical, asked.dense, scale)
             proven = self.proven(asked.vector) if self.proven is not None else ()
             ranked = self._order(asked, self._with(proven, asked, ranked) if proven else ranked)

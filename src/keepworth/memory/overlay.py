@@ -40,7 +40,7 @@ from keepworth.memory.item import (
     plain_metadata,
     timestamp,
 )
-from keepworth.memory.operations import Act, Draft, OperationOutcome, execute, renamed_act
+from keepworth.memory.operations import Act, Draft, OperationOutcome, execute, new_item, renamed_act
 from keepworth.memory.search.index import CorpusStatistics, Embedder, InvertedIndex, best, cosines, total
 from keepworth.memory.search.search import Hit, Ranked, Request, Search, SearchOptions, checked_query, requested
 from keepworth.memory.search.terms import QueryTerms
@@ -337,6 +337,11 @@ class Bank:
     def find(self, id: str) -> Item | None:
         """Return an item as `get` does, or None if there is no such item."""
         return self._overlay.get(id)
+
+    def with_same_words(self, text: str, draft: Draft) -> list[Item]:
+        """Return the open items with the words, the kind, the key and the scope of what is drafted, in order of writing."""
+        item = new_item(text, draft, new_id="", now=self._clock())
+        return [item for id in self._overlay.duplicates_of(item) if (item := self.get(id)).open]
 
     def fork(self) -> Bank:
         """Return a bank with the same state and changes to commit. Neither of the two sees what the other writes later."""

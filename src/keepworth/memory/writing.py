@@ -130,7 +130,10 @@ def _asked(
     at = draft.event_time or timestamp(stated) or timestamp(memory._clock())
     finished = Finished(messages=tuple(messages), bank=bank, memory=memory, source=draft.provenance.source, said_at=at)
     for operation in _answers(writer, finished):
-        outcome = bank().perform(operation, _draft_of(operation, draft, at))
+        drafted = _draft_of(operation, draft, at)
+        if drafted.event_time and isinstance(operation, StatedFact) and not (operation.targets or operation.day):
+            drafted = _as_told_that_day(operation.text, drafted, bank())
+        outcome = bank().perform(operation, drafted)
         if not outcome.applied and not outcome.item and operation.kind is not OperationKind.NOOP:
             _LOG.warning("what a writer asked for was not done: %s", outcome.reason)
         asked.append((operation, outcome))
@@ -165,6 +168,15 @@ def _draft_of(operation: Operation, draft: Draft, at: str) -> Draft:
     return replace(
         draft, provenance=source, event_time=draft.event_time or timestamp(operation.day) or operation.said_at
     )
+
+
+def _as_told_that_day(text: str, draft: Draft, bank: Bank) -> Draft:
+    """Return `draft` with the time at which the same was said before on that day, so that it counts as told once more. What is
+    said again on another day may have happened again."""
+    for item in bank.with_same_words(text, draft):
+        if item.event_time[:10] == draft.event_time[:10] and item.event_time <= draft.event_time:
+            return replace(draft, event_time=item.event_time)
+    return draft
 
 
 def _done(

@@ -93,9 +93,9 @@ def test_the_only_turn_of_a_session_stays_without_a_vote(signals: str, count: in
 
 def test_a_hint_stands_behind_the_last_thing_that_the_user_said(tmp_path: Path) -> None:
     model = InProcessModel.load(write_tiny_checkpoint(tmp_path / "model"), precision="fp32")
-    prompt = model.encode("Be warm.\n\nWhat is snow?\n")
+    prompt = model.encode("Be warm.\n\nWhat is snow?")
     shown = openclaw.with_hint(prompt, "Please be brief.", model)
-    assert model.decode(shown) == "Be warm.\n\nWhat is snow? Please be brief.\n"
+    assert model.decode(shown) == "Be warm.\n\nWhat is snow? Please be brief."
     assert shown[: len(prompt) - 1] == prompt[:-1]
 
 

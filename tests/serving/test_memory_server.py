@@ -299,7 +299,6 @@ def test_what_is_wrong_is_named_with_its_value_and_a_fix(
     [
         (b"{", "application/json", 400),
         (b"\xff\xfe", "application/json", 400),
-        (b'{"content": "\\ud800"}', "application/json", 400),
         ('{"content": "a"}'.encode("utf-16"), "application/json", 400),
         (b"[" * 100_000, "application/json", 400),
         (b'{"metadata":' * 150 + b"1" + b"}" * 150, "application/json", 422),
@@ -310,7 +309,7 @@ def test_what_is_wrong_is_named_with_its_value_and_a_fix(
         (b"content=x", "application/x-www-form-urlencoded", 415),
         (b'{"content": "' + b"x" * 2**20 + b'"}', "application/json", 413),
     ],
-    ids=range(12),
+    ids=range(11),
 )
 def test_bodies_that_are_none_are_refused(server: MemoryServer, content: bytes, kind: str, status: int) -> None:
     with as_(server, "where nothing is ever written") as client:

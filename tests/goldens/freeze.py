@@ -86,6 +86,45 @@ def freeze_memories(folder: Path) -> None:
     write(folder / "store.json", facts)
 
 
+def freeze_order_of_writing(folder: Path) -> None:
+    """A memory in which the order of writing counted, not that in which things were said. `order-of-writing.mem.gz` was made by
+    this function with version 1 of the rules of operations, as no later version can make it."""
+    from keepworth.episodes.episode import Operation, OperationKind
+    from keepworth.memory.memory import Memory
+    from keepworth.models.encoders import HashingEncoder
+
+    path = folder / "order-of-writing.mem"
+    with Memory(path, encoder=HashingEncoder(64), writer="rules") as memory:
+        for text, source in (("I live in Bonn.", ""), ("I moved to Kiel.", ""), ("I moved to Ulm.", "a guest")):
+            memory.add([{"role": "user", "content": text}], infer=True, user_id="ana", source=source)
+        rome = memory.add("Eva lives in Rome.", user_id="eva", event_time="2024-01-01")
+        oslo = memory.supersede(rome.id, "Eva lives in Oslo.", event_time="2025-01-01", source="calendar")
+        paris = memory.supersede(oslo.id, "Eva lives in Paris.", event_time="2023-05-01", source="told late")
+        tea = memory.add("Eva likes tea.", user_id="eva", source="one")
+        assert memory.add("Eva likes tea.", user_id="eva", source="two").id == tea.id
+        memory.rollback(memory.rollback(source="one").id)
+        memory.update(tea.id, "Eva likes green tea.")
+        dogs = [
+            memory.add("Eva has a dog.", user_id="eva", event_time="2025-03-03"),
+            memory.add("A dog lives with Eva.", user_id="eva", event_time="2025-02-02"),
+        ]
+        # The merged text says when it happened, before one of the two was said.
+        merge = Operation(OperationKind.MERGE, tuple(dog.id for dog in dogs), "Eva has one dog.")
+        memory.apply(merge, user_id="eva", event_time="2024-04-04", source="told late")
+        delete = Operation(
+            OperationKind.DELETE, (memory.add("Eva has a cat.", event_time="2025-01-01", user_id="eva").id,)
+        )
+        memory.apply(delete, user_id="eva", event_time="2024-01-01")
+        reword = Operation(OperationKind.UPDATE, (paris.id,), "Eva lives in Paris, France.")
+        memory.apply(reword, user_id="eva", event_time="2020-01-01", source="atlas")
+        with memory.episode(task="plan the visit", user_id="eva") as episode:
+            episode.search("where does Eva live", top_k=2)
+            episode.remember("Visits go well on Sundays.")
+            episode.reward(1.0)
+        memory.rollback(memory.rollback(source="told late").id)
+    pack(path)
+
+
 def played(learning: Any, tasks: range) -> list[list[Any]]:
     """Episodes with a fixed rule (every third shop takes a card): what memory showed, and what came of it."""
     shown = []

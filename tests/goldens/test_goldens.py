@@ -44,6 +44,53 @@ def test_a_memory_of_then_says_what_it_said(tmp_path: Path) -> None:
         assert memory.episode_record(episode).reward == 1.0
 
 
+SOURCES = ("a guest", "calendar", "told late", "one", "two", "atlas", "episode")
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["the file", "its export"])
+def test_what_a_memory_of_then_was_told_leads_to_what_it_led_to(moved: bool, tmp_path: Path) -> None:
+    from keepworth.memory.item import Item
+    from keepworth.memory.memory import Memory
+    from keepworth.memory.store.checks import check
+    from keepworth.memory.store.transfer import exported, imported
+    from keepworth.models.encoders import HashingEncoder
+
+    path = unpacked("order-of-writing.mem", tmp_path)
+    if moved:
+        with (
+            Memory(path, encoder=HashingEncoder(64)) as old,
+            Memory(tmp_path / "new.mem", encoder=HashingEncoder(64)) as new,
+        ):
+            imported(new.store, list(exported(old.store)))
+        path = tmp_path / "new.mem"
+    with Memory(path, encoder=HashingEncoder(64), writer="rules") as memory:
+        assert check(memory.store) == []
+
+        def held() -> dict[str, Item]:
+            return {item.id: item for item in memory.store.items(memory.scope)}
+
+        before = held()
+        texts = {item.text: item for item in before.values()}
+        assert [texts[f"{each}."].valid_to for each in ("I live in Bonn", "I moved to Kiel")] == ["", ""]
+        assert texts["Eva lives in Oslo."].valid_to == "2023-05-01T00:00:00"
+        assert texts["Eva has a cat."].deleted
+        assert [hit.text for hit in memory.search("where do I live", user_id="ana", top_k=1)] == ["I moved to Ulm."]
+        undone = []
+        for source in SOURCES:
+            undone.append(memory.rollback(source=source).id)
+            assert check(memory.store) == [], source
+        memory.rollback(memory.rollback(undone[0]).id)
+        for id in reversed(undone):
+            memory.rollback(id)
+        assert held() == before
+        for content in ("I moved to Jena.", "I moved to Bern."):
+            memory.add([{"role": "user", "content": content}], infer=True, user_id="ana", source="a guest")
+        memory.update(texts["Eva likes green tea."].id, "Eva likes black tea.")
+        memory.rollback(source="a guest")
+        assert check(memory.store) == []
+        assert [hit.text for hit in memory.search("where do I live", user_id="ana", top_k=1)] == ["I moved to Kiel."]
+
+
 def test_an_export_of_then_is_imported(tmp_path: Path) -> None:
     from keepworth.memory.memory import Memory
     from keepworth.memory.store.transfer import imported

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from keepworth import Memory
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory.errors import InvalidTime
+from keepworth.memory.item import Item
 from keepworth.memory.store.checks import check
+from keepworth.memory.store.transfer import exported
 
 TURIN, LYON, OSLO = "I live in Turin.", "I live in Lyon.", "I live in Oslo."
 SAID = {OSLO: "2021-05-01", LYON: "2023-05-01", TURIN: "2025-05-01"}
@@ -26,6 +29,10 @@ def memory() -> Iterator[Memory]:
 
 def said(text: str) -> dict[str, str]:
     return {"role": "user", "content": text, "said_at": SAID[text]}
+
+
+def held(memory: Memory) -> dict[str, Item]:
+    return {item.id: item for item in memory.store.items(memory.scope)}
 
 
 def found(memory: Memory, **options: Any) -> list[str]:
@@ -98,4 +105,38 @@ def test_an_insertion_is_undone_by_a_rollback(memory: Memory) -> None:
     memory.rollback(source="chats")
     (item,) = memory.store.items(memory.scope)
     assert (item.text, item.links, item.open) == (TURIN, (), True)
+    assert check(memory.store) == []
+
+
+def test_what_stays_is_told_from_the_journal_when_what_took_its_place_is_erased(memory: Memory) -> None:
+    memory.add([{"role": "user", "content": LYON}], infer=True)
+    old = memory.search(WHERE)[0].item
+    memory.add([{"role": "user", "content": TURIN}], infer=True)
+    before = held(memory)[old.id]
+    assert before.valid_to
+    memory.forget(memory.search(WHERE)[0].item.id, purge_history=True)
+    assert check(memory.store) == []
+    assert replace(held(memory)[old.id], superseded_by="") == replace(before, superseded_by="")
+
+
+def test_an_older_wording_that_an_update_stored_is_erased_from_the_journal(memory: Memory) -> None:
+    new = memory.add(TURIN, event_time="2025-05-01")
+    older = memory.apply(Operation(OperationKind.UPDATE, (new.id,), LYON), event_time="2023-05-01")
+    assert older.item != new.id
+    memory.forget(older.item, purge_history=True)
+    assert check(memory.store) == []
+    assert LYON not in "".join(exported(memory.store))
+
+
+def test_an_older_wording_is_taken_away_again_with_what_let_an_update_store_it(memory: Memory) -> None:
+    new = memory.add(TURIN, event_time="2025-05-01")
+    update = Operation(OperationKind.UPDATE, (new.id,), LYON)
+    first = memory.apply(update, event_time="2023-05-01", source="first")
+    memory.apply(update, event_time="2023-05-01", source="second")  # it says nothing new, until the first is taken back
+    before = held(memory)
+    undone = memory.rollback(source="first")
+    assert first.item not in held(memory)
+    assert check(memory.store) == []
+    memory.rollback(undone.id)
+    assert held(memory) == before
     assert check(memory.store) == []

@@ -14,6 +14,8 @@ What was said last holds, whenever it is written: where the new text of a SUPERS
 target stays as it is, and the text becomes an item that the target has closed. `as_of` finds it. SUPERSEDE may then also name
 what a target has closed already, so that the new item takes its place between them. DELETE leaves what was said later.
 
+Acts of earlier versions went by the order of writing alone. Their journal entries lead to the same items as then: see `RULES`.
+
 `Assignment` and `Credit`, which no model asks for, are carried out in the same way, so that they can be undone too.
 """
 
@@ -44,12 +46,17 @@ from keepworth.memory.item import (
     text_problem,
 )
 
+RULES = 2
+"""The version of the rules by which acts are carried out; under 1, the order in which things were said did not count. It is to
+be raised where an act on file would lead to other items, and code for the rules of then has to stay."""
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:
     """The fields, except for the text, of the item that an operation would write. Times are canonical text.
 
-    With `deduplicate`, an item is not stored if `copies` open items say the same already (see `nothing_new`)."""
+    With `deduplicate`, an item is not stored if `copies` open items say the same already (see `nothing_new`). The act is
+    carried out by the `rules` of that version."""
 
     kind: ItemKind = ItemKind.FACT
     key: str = ""
@@ -64,6 +71,7 @@ class Draft:
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     deduplicate: bool = True
     copies: int = 1
+    rules: int = RULES
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +194,7 @@ def checked_reward(value: object, bounds: tuple[float, float] | None = None) -> 
     return number
 
 
-_DRAFTED = tuple(part.name for part in fields(Draft) if part.name not in ("deduplicate", "copies"))
+_DRAFTED = tuple(part.name for part in fields(Draft) if part.name not in ("deduplicate", "copies", "rules"))
 _drafted = attrgetter(*_DRAFTED)
 
 
@@ -235,7 +243,7 @@ def _update(view: View, operation: Operation, draft: Draft, new_id: str, now: st
     if old.text == operation.text:
         return OperationOutcome(False, reason="unchanged", item=old.id)
     item = new_item(operation.text, draft, new_id=new_id, now=now)
-    if _said_before(item, old):
+    if draft.rules > 1 and _said_before(item, old):
         return _insert(view, replace(item, kind=old.kind, scope=old.scope), [old])
     # A reworded item keeps its id, interval, provenance and statistics.
     revised = replace(old, text=operation.text, revision=old.revision + 1)
@@ -254,7 +262,8 @@ def _replace_with_new(view: View, operation: Operation, draft: Draft, new_id: st
     if len(targets) < 2 and merging:
         return OperationOutcome(False, reason=f"MERGE needs two different targets, got {len(targets)}")
     closed_among = {id for id in targets if (there := view.get(id)) is not None and there.superseded_by in targets}
-    standing = [id for id in targets if merging or id not in closed_among]
+    in_order = not merging and draft.rules > 1
+    standing = [id for id in targets if not in_order or id not in closed_among]
     if problem := draft_problem(operation.text, draft) or _targets_problem(view, standing):
         return OperationOutcome(False, reason=problem)
     olds = [_known(view, target) for target in standing]
@@ -266,7 +275,7 @@ def _replace_with_new(view: View, operation: Operation, draft: Draft, new_id: st
         # The clock went back: the successor must still come after the items that it replaces.
         now = later(newest, 1e-6)
     item = new_item(operation.text, draft, new_id=new_id, now=now)
-    if not merging and any(_said_before(item, old) for old in olds):
+    if in_order and any(_said_before(item, old) for old in olds):
         return _insert(view, item, [*olds, *(_known(view, id) for id in targets if id in closed_among)])
     existing = next(iter(_duplicates(view, item)), None)
     if merging:
@@ -275,7 +284,7 @@ def _replace_with_new(view: View, operation: Operation, draft: Draft, new_id: st
         # Merged items were the same fact in several wordings: the successor was said when the last of them was, and is valid over
         # their whole interval.
         last = max(olds, key=attrgetter("said_at"))
-        if not item.said_at or is_before(item.said_at, last.said_at):
+        if draft.rules > 1 and (not item.said_at or is_before(item.said_at, last.said_at)):
             date = last.provenance.date and last.said_at
             item = replace(item, event_time=last.event_time, provenance=replace(item.provenance, date=date))
         item = replace(
@@ -290,7 +299,7 @@ def _replace_with_new(view: View, operation: Operation, draft: Draft, new_id: st
     closed = [old for old in olds if old.id != survivor]
     for old in closed:
         # A merge rewords: nothing became untrue, so no end of validity is known, only that the store closed the item.
-        until = "" if merging else _end_of(old, item)
+        until = "" if merging else _end_of(old, item) if in_order else draft.valid_from or draft.event_time
         view.put(replace(old, ended_at=now, valid_to=until, superseded_by=survivor))
     changed = tuple(old.id for old in closed)
     if survivor == new_id:
@@ -345,7 +354,7 @@ def _delete(view: View, operation: Operation, draft: Draft, new_id: str, now: st
         item = view.get(target)
         if item is None or item.deleted:
             return OperationOutcome(False, reason=f"unknown target {target!r:.80}")
-        if _said_before(new_item("", draft, new_id=new_id, now=now), item):
+        if draft.rules > 1 and _said_before(new_item("", draft, new_id=new_id, now=now), item):
             return OperationOutcome(False, reason=f"target {target} was said later")
         deleted[target] = replace(item, deleted=True, ended_at=item.ended_at or now)
     if not deleted:

@@ -15,11 +15,12 @@ import logging
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from keepworth.memory.errors import Busy, StorageFailed, StorageFull, UnknownItem
-from keepworth.memory.item import Scope, drop_memos, folded, indents
+from keepworth.memory.errors import Busy, InvalidTime, StorageFailed, StorageFull, UnknownItem
+from keepworth.memory.item import Scope, drop_memos, folded, indents, timestamp
 from keepworth.memory.search.terms import asked_terms, terms
 from keepworth.memory.store import blocks, rows
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
@@ -34,7 +35,10 @@ if TYPE_CHECKING:
     from keepworth.memory.store.store import Store
 
 _LOG = logging.getLogger("keepworth.memory")
-_SHAPE = ("kind", "event_time", "valid_from", "valid_to", "expires_at", "status", "trust", "deduplicate", "compared")
+_SHAPE = (
+    *("kind", "event_time", "valid_from", "valid_to", "expires_at", "status", "trust"),
+    *("deduplicate", "copies", "rules"),
+)
 """Fields of an erased operation that are kept where replaying an item that stays needs them."""
 
 
@@ -237,7 +241,7 @@ def _forget_events(connection: AnyConnection, gone: _Gone, by: int) -> dict[int,
         shape = None
         if seq in of_others:
             wording_of = {seq} & touched[seq] or touched[seq] - changed[seq]
-            if payload is None or kind not in ("SUPERSEDE", "MERGE") or not wording_of <= numbers:
+            if payload is None or kind not in ("UPDATE", "SUPERSEDE", "MERGE") or not wording_of <= numbers:
                 continue
             shape = shapes.of(kind, json.loads(payload))
         elif kind == rows.PURGE:
@@ -283,6 +287,11 @@ class _Shapes:
                 shape[name] = f"[erased{white}{self._number(folded(body[name]))}]"
         if "metadata" in body:
             shape["metadata"] = self._metadata(body["metadata"])
+        if date := body.get("provenance", {}).get("date"):
+            # By it others ended. Of one that is no time it counts only that it is there.
+            shape["provenance"] = {"date": "?"}
+            with suppress(InvalidTime):
+                shape["provenance"] = {"date": timestamp(date)}
         return shape
 
     def _metadata(self, metadata: dict[str, Any]) -> dict[str, str]:

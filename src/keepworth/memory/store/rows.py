@@ -214,8 +214,8 @@ REWARD = "REWARD"
 ROLLBACK = "ROLLBACK"
 PURGE = "PURGE"
 PARAMETERS = "PARAMETERS"
-_DRAFTED = tuple(part.name for part in fields(Draft) if part.name != "scope")
-"""Fields of a draft in the journal; its scope is that of the entry."""
+_DRAFTED = tuple(part.name for part in fields(Draft) if part.name not in ("scope", "rules"))
+"""Fields of a draft that the journal leaves out where they are usual; its scope is that of the entry."""
 _drafted = attrgetter(*_DRAFTED)
 _USUAL = _drafted(Draft())
 
@@ -259,8 +259,7 @@ def encoded(act: Act, draft: Draft) -> tuple[str, str]:
     if "provenance" in body:
         origin = zip(_PROVENANCE, _origin(draft.provenance), strict=True)
         body["provenance"] = {name: value for name, value in origin if value not in ("", -1)}
-    # Of entries with this mark, duplicates agree in more than their words: see `operations.nothing_new`.
-    body["compared"] = "all"
+    body["rules"] = draft.rules
     return act.kind.value, _json(body)
 
 
@@ -277,6 +276,7 @@ def decoded(kind: str, payload: str, scope: Scope) -> tuple[Act, Draft]:
         scope=scope,
         provenance=Provenance(**body.get("provenance", {})),
         status=Status(body.get("status", "active")),
+        rules=body.get("rules", 1),
         **{name: body[name] for name in _DRAFTED if name in body and name not in ("kind", "provenance", "status")},
     )
     return Operation(OperationKind(kind), tuple(body.get("targets", ())), body.get("text", "")), draft

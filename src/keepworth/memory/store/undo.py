@@ -23,7 +23,7 @@ from keepworth.memory.store.schema import CREATED, OF_KIND
 from keepworth.memory.store.transaction import Transaction
 
 Ranges = tuple[tuple[int, int], ...]
-_MAKING = ("ADD", "SUPERSEDE", "MERGE")
+_MAKING = ("ADD", "UPDATE", "SUPERSEDE", "MERGE")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keepworth.memory import errors
-from keepworth.memory.errors import MemoryProblem
+from keepworth.memory.errors import InvalidTime, MemoryProblem
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import store as store_module
 from keepworth.memory.store.maintenance import check
@@ -76,6 +76,10 @@ def test_as_of_agrees_with_a_list_of_intervals(behind, story, asked):
             model[m.add(f"fact {number}", valid_from=start, valid_to=end).id] = [start, end, False]
         elif verb == "change" and open_ids:
             old = open_ids[which % len(open_ids)]
+            if start < model[old][0]:  # what was said last holds
+                with pytest.raises(InvalidTime, match="was said at"):
+                    m.supersede(old, f"fact {number}", event_time=start)
+                continue
             new = m.supersede(old, f"fact {number}", event_time=start)
             model[old][1:] = [start, True]
             model[new.id] = [start, None, False]

@@ -321,7 +321,7 @@ def _end_of(old: Item, new: Item) -> str:
     start = old.valid_from or old.event_time or old.written_at
     stated = (new.valid_from, new.event_time, new.provenance.date and new.said_at)
     if old.provenance.date or old.event_time or old.valid_from:
-        return next((time for time in stated if time > start), "")
+        return next((time for time in stated if time >= start), "")
     return next(filter(None, stated[:2]), "")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from keepworth import Memory
+from keepworth.memory.automatic import asks
 from keepworth.memory.item import Item
 from keepworth.memory.pasted import speech
 from keepworth.memory.speech import clean, statements
@@ -168,6 +169,62 @@ def test_others_are_kept_by_an_option_and_named_speakers_with_their_names() -> N
         memory.add(talk, infer=True)
         advice = "Your table is booked for eight. Check the map first."
         assert advice in texts(memory), "what an agent advises is no command, and its sentences stay together"
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("Anna lives in Rome.", "anna lives in rome"),
+        ("Anna left the company, I report to Imran.", "i report to imran"),
+        ("Anna wohnt jetzt in Rom.", "anna wohnt jetzt in rom"),
+        ("Toon is my brother.", "toon is my brother"),
+        ("Visa expires on 3 May.", "visa expires on 3 may"),
+        ("VAT number DE8812", "vat number de8812"),
+        ("Please draft a reply, I'm on leave until Monday.", "i m on leave until monday"),
+        ("Translate this, my boss is Finnish.", "my boss is finnish"),
+        ("Book a table; I'm vegan.", "i m vegan"),
+        ("Write a mail to Tom; he is my landlord.", "he is my landlord"),
+        ("Fix the test because we only support Linux.", "we only support linux"),
+        ("Write it in Go since our team dropped Java.", "our team dropped java"),
+        ("Less emoji in your answers, please.", "less emoji in your answers"),
+        ("Fewer tables please.", "fewer tables"),
+        ("Stop using semicolons in my JS.", "stop using semicolons in my js"),
+        ("Stop suggesting cloud services.", "stop suggesting cloud services"),
+        ("Stop calling me Bob.", "stop calling me bob"),
+        ("Save this: my locker is 14.", "my locker is 14"),
+        (
+            "it says 'npm ERR! code E404' and we use a private registry",
+            "npm err code e404 and we use a private registry",
+        ),
+    ],
+)
+def test_statements_beside_commands_and_names_like_commands_are_kept(memory: Memory, said: str, kept: str) -> None:
+    assert kept in " ".join(Spoken(memory).kept(said))
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["git status", "ls -la", "pip install numpy", "docker ps", "npm run build", "again but with types", "one more"]
+    + ["not what I meant", "why tho", "still the same error", "Gut gemacht", "Grüß dich", "Wie spät ist es", "stop"]
+    + [
+        "Stop it",
+        "Stop the server.",
+        "Help me, I'm stuck.",
+        "Run it again, I think it fails.",
+        "Anna minulle esimerkki",
+    ]
+    + ["Hi, hope you're well.", "Vat dit samen", "Leg dit uit", "Visa mig koden"],
+)
+def test_shell_commands_and_reactions_are_not_kept(memory: Memory, said: str) -> None:
+    assert Spoken(memory).kept(said) == []
+
+
+@pytest.mark.parametrize(
+    "said", ["Grüß dich", "np", "okidoki", "perfekt, danke dir", "Gut gemacht", "buenas", "ok", "thank you so much"]
+)
+def test_a_courtesy_asks_for_nothing(said: str) -> None:
+    assert not asks(said)
+    assert asks(f"{said}, where is the invoice of Anna?")
 
 
 def test_of_several_speakers_each_corrects_only_what_they_said(memory: Memory) -> None:

@@ -46,6 +46,22 @@ _WORDS = re.compile(rf"{LETTER}+(?:['’ʼ·‑-]{LETTER}+)*")
 _JOINED_SCRIPT = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _SEPARATOR = re.compile(r"\s*[,，、;；–—]\s*|\s+-+\s+|\.{3}\s+|\s+(?=(?:can|could|would) you\b)", re.IGNORECASE)
 _BEFORE_COMMAND = re.compile(r"\s*[,;–—]\s*(?:(?:so|and|then|but)\s+)?", re.IGNORECASE)
+_OPEN_QUOTE = re.compile(r"""(?:^|[\s(:])["'“‘][^"'”’]{0,200}[!?]$""")
+_CLOSES_QUOTE = re.compile(r"""[^"'”’“‘]{1,200}["'”’](?!\w)""")
+_BEHIND_COMMAND = re.compile(
+    r"(?:\s*[,;–—]\s*(?:(?:because|since|as)\s+)?|\s+(?:because|since)\s+)"
+    r"(?=(?:(?:i'm|i've|we're|we've|he's|she's|they're)\s|(?:i|we|he|she|they) (?:only |now |still |also |never |always )?\w+|"
+    r"(?:my|our) (?:\w+ ){1,3}(?:is|are|was|were|has|have|had|will|does|likes?|wants?|\w{2,}ed|\w{3,}s)\b))",
+    re.IGNORECASE,
+)
+"""Where a clause with a subject and a verb of its own begins behind a command."""
+_OF_THE_TASK = re.compile(
+    r"(?:i|we)(?:'m|'ve|'re| am| are)? (?:just |really |only |still )?(?:want|need|think|guess|believe|hope|get|got|keep|see|"
+    r"can|can't|cannot|could|would|should|don't|do|didn't|will|might|must|have to|stuck|lost|confused|not sure|getting|trying|"
+    r"asked|said|told|meant|wanted|forgot|am|was)\b|(?:he|she|they) (?:said|asked)\b",
+    re.IGNORECASE,
+)
+"""What such a clause says of the task at hand, and not of the speaker."""
 _GIVEN = re.compile(
     r"(?:since|because|as|now that|given that|considering(?: that)?|seeing (?:that|as))\s+"
     r"(?=(?:i|i'm|we|we're|my|our|he|she|they)\b)",
@@ -326,7 +342,8 @@ def _sentences(text: str) -> list[str]:
             glued = _ORDINAL.search(before[-12:]) is not None and (
                 part[0].islower() or part[0].isdigit() or _MONTH.match(part) is not None
             )
-            if glued or (before and not _WORDS.search(part)):
+            quoted = _CLOSES_QUOTE.match(part) is not None and _OPEN_QUOTE.search(before[-200:]) is not None
+            if glued or quoted or (before and not _WORDS.search(part)):
                 parts[-1] += f" {part}"
             else:
                 parts.append(part)
@@ -349,7 +366,8 @@ def _said(sentence: str, *, of_agent: bool) -> StatedSentence | None:
         head = _before_question(text)
         return StatedSentence(head) if head else None
     if not of_agent and (is_command(text) or _commands_at_end(text)):
-        return None
+        behind = _behind_command(text)
+        return StatedSentence(behind) if behind else None
     if len(text) < 4 or (len(_WORDS.findall(text)) < 2 and not _JOINED_SCRIPT.search(text)):
         return None  # a word alone says nothing, unless it answers
     return StatedSentence(text)
@@ -458,6 +476,20 @@ def _commands_at_end(text: str) -> bool:
     return (
         is_courtesy(head) or (len(head.split()) <= 4 and _patterns("leans").match(head) is not None)
     ) and is_command(tail)
+
+
+def _behind_command(text: str) -> str:
+    """Return the clause behind a command that is a statement: "I'm vegan" of "Book a table; I'm vegan."; "" for none."""
+    for cut in _BEHIND_COMMAND.finditer(text[:LONGEST].replace("’", "'")):
+        clause = text[cut.end() :]
+        plain = clause.replace("’", "'")
+        if (
+            len(_WORDS.findall(clause)) >= 2
+            and not _OF_THE_TASK.match(plain)
+            and not (is_courtesy(clause) or is_question(clause) or is_command(clause))
+        ):
+            return _as_sentence(clause)
+    return ""
 
 
 def _leans_back(text: str) -> bool:

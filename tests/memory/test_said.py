@@ -177,6 +177,9 @@ def test_others_are_kept_by_an_option_and_named_speakers_with_their_names() -> N
         ("Anna lives in Rome.", "anna lives in rome"),
         ("Anna left the company, I report to Imran.", "i report to imran"),
         ("Anna wohnt jetzt in Rom.", "anna wohnt jetzt in rom"),
+        ("Cari lives in Oslo.", "cari lives in oslo"),
+        ("Luo is my manager.", "luo is my manager"),
+        ("the db host moved to 10.0.0.9, why does this fail?", "the db host moved to 10 0 0 9"),
         ("Toon is my brother.", "toon is my brother"),
         ("Visa expires on 3 May.", "visa expires on 3 may"),
         ("VAT number DE8812", "vat number de8812"),
@@ -204,16 +207,13 @@ def test_statements_beside_commands_and_names_like_commands_are_kept(memory: Mem
 
 @pytest.mark.parametrize(
     "said",
-    ["git status", "ls -la", "pip install numpy", "docker ps", "npm run build", "again but with types", "one more"]
-    + ["not what I meant", "why tho", "still the same error", "Gut gemacht", "Grüß dich", "Wie spät ist es", "stop"]
-    + [
+    ["git status", "ls -la", "pip install numpy", "docker ps", "npm run build", "again but with types", "one more", "not what I meant", "why tho", "still the same error", "Gut gemacht", "Grüß dich", "Wie spät ist es", "stop", 
         "Stop it",
         "Stop the server.",
         "Help me, I'm stuck.",
         "Run it again, I think it fails.",
         "Anna minulle esimerkki",
-    ]
-    + ["Hi, hope you're well.", "Vat dit samen", "Leg dit uit", "Visa mig koden"],
+    , "Hi, hope you're well.", "Vat dit samen", "Leg dit uit", "Visa mig koden"],
 )
 def test_shell_commands_and_reactions_are_not_kept(memory: Memory, said: str) -> None:
     assert Spoken(memory).kept(said) == []

@@ -26,7 +26,8 @@ _WORDS = {
         proceed go next done lol haha hehe hm hmm mhm um uh oh ah aha wow well morning afternoon evening night
     """,
     "German, Dutch, Scandinavian languages, Finnish": """
-        perfekt grüß grüss grüße buenas okidoki np danke dankeschön bitte ja nein nee doch hallo servus moin guten gut super toll klar genau weiter prima passt
+        perfekt grüß grüss grüße buenas okidoki np
+        danke dankeschön bitte ja nein nee doch hallo servus moin guten gut super toll klar genau weiter prima passt
         tschüss dank bedankt goed hoi tack hej nej bra takk nei tak kiitos kyllä hei joo
     """,
     "French, Spanish, Portuguese, Italian, Romanian": """
@@ -51,7 +52,8 @@ _WORDS = {
     """,
 }
 _BESIDE = """
-    dich euch gemacht gott nice not now work job you so much very lot lots a many again for that this it the to me all is was it's that's
+    dich euch gemacht gott
+    nice not now work job you so much very lot lots a many again for that this it the to me all is was it's that's
     sounds looks works got ahead on and then there day have everybody everyone really just i am i'm do keep going carry
     problem worries la tag morgen abend dir ihnen sehr vielen schön bien beaucoup très muchas mucho muy buenos buenas
     días tardes noches muito bem dia noite mille molto всё все

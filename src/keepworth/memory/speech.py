@@ -62,6 +62,10 @@ _OF_THE_TASK = re.compile(
     re.IGNORECASE,
 )
 """What such a clause says of the task at hand, and not of the speaker."""
+_NAME_AND_VERB = re.compile(
+    r"[A-Z]\w+ (?:(?:is|has|was|had|will) (?:my|our|his|her|their|the|a|an|at|on|now|not|no|two|be|\w+ing|\w+ed)|lives|left|took|"
+    r"works|likes|loves|moved|joined|runs|owns|prefers|wants|needs|leads|lived|worked|wrote|became|got|said)\b"
+)
 _GIVEN = re.compile(
     r"(?:since|because|as|now that|given that|considering(?: that)?|seeing (?:that|as))\s+"
     r"(?=(?:i|i'm|we|we're|my|our|he|she|they)\b)",
@@ -219,7 +223,7 @@ def is_command(text: str) -> bool:
         return True
     if _patterns("standing").search(whole):
         return False
-    if _patterns("also").match(plain) or _patterns("begins").match(plain) or _patterns("finishes").search(plain):
+    if _patterns("also").match(plain) or _begins_command(plain) or _patterns("finishes").search(plain):
         return True
     verb, _, rest = plain.partition(" ")
     verb = verb.lower().rstrip(".!,:")
@@ -235,6 +239,11 @@ def is_command(text: str) -> bool:
     if _ORDERS.match(rest) and verb.isascii() and verb.isalpha() and not states:
         return verb not in _words("command", "no_order") and not verb.endswith(("ing", "ed", "s", "ly"))
     return re.search(r"\b(?:please|pls)[.!]*$", plain, re.IGNORECASE) is not None and len(plain.split()) <= 3
+
+
+def _begins_command(plain: str) -> bool:
+    """Return whether a text begins with a command of another language, which is no name before an English verb."""
+    return _patterns("begins").match(plain) is not None and _NAME_AND_VERB.match(plain) is None
 
 
 # -- parts of a message -----------------------------------------------------------------------------------------------

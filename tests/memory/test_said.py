@@ -207,13 +207,31 @@ def test_statements_beside_commands_and_names_like_commands_are_kept(memory: Mem
 
 @pytest.mark.parametrize(
     "said",
-    ["git status", "ls -la", "pip install numpy", "docker ps", "npm run build", "again but with types", "one more", "not what I meant", "why tho", "still the same error", "Gut gemacht", "Grüß dich", "Wie spät ist es", "stop", 
+    [
+        "git status",
+        "ls -la",
+        "pip install numpy",
+        "docker ps",
+        "npm run build",
+        "again but with types",
+        "one more",
+        "not what I meant",
+        "why tho",
+        "still the same error",
+        "Gut gemacht",
+        "Grüß dich",
+        "Wie spät ist es",
+        "stop",
         "Stop it",
         "Stop the server.",
         "Help me, I'm stuck.",
         "Run it again, I think it fails.",
         "Anna minulle esimerkki",
-    , "Hi, hope you're well.", "Vat dit samen", "Leg dit uit", "Visa mig koden"],
+        "Hi, hope you're well.",
+        "Vat dit samen",
+        "Leg dit uit",
+        "Visa mig koden",
+    ],
 )
 def test_shell_commands_and_reactions_are_not_kept(memory: Memory, said: str) -> None:
     assert Spoken(memory).kept(said) == []

@@ -44,6 +44,20 @@ def growth(result: Result) -> str:
     return markdown(head, rows) + "\n\n" + _setting(result[-1]["machine"])
 
 
+def people(result: Result) -> str:
+    """One row for each number of people."""
+    rows = [
+        (
+            f"{record['size']:,}",
+            f"{1000 if record['size'] <= 1000 else 100:,}",
+            *(_number(figure["p50"]) for figure in record["figures"]),
+        )
+        for record in result
+    ]
+    head = ("people", "notes of each", "first search, ms", "from the third on, ms", "words held, MB")
+    return markdown(head, rows) + "\n\n" + _setting(result[-1]["machine"])
+
+
 def crash(result: Result) -> str:
     return (
         f"{result['rounds']} rounds, {result['kills']:,} processes killed, {result['acknowledged']:,} acknowledged items, "
@@ -91,6 +105,7 @@ TABLES: dict[str, Callable[[Result], str]] = {
     "cold": growth,
     "taught": growth,
     "rewarded": growth,
+    "people": people,
     "crash": crash,
     "finding": finding,
 }

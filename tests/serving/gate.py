@@ -10,10 +10,11 @@ from typing import Any
 import httpx
 
 from keepworth import Client
+from keepworth.memory.headline import MARK
 from keepworth.memory.item import Clock, Item, later, now
 from keepworth.memory.store.store import Store
 from keepworth.serving.access import new_access
-from keepworth.serving.call_formats import FORMATS, MARK
+from keepworth.serving.call_formats import FORMATS
 from keepworth.serving.gateway import GatewaySettings
 from keepworth.serving.memory_server import MemoryServer
 from tests.serving.scripted_upstream import Script

@@ -16,6 +16,7 @@ from keepworth import registry
 from keepworth.episodes.episode import Operation, OperationKind, StatedFact
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.errors import InvalidAdvice, InvalidFilter, InvalidText, MemoryProblem, NothingToWrite
+from keepworth.memory.headline import joined_without_blocks, without_blocks
 from keepworth.memory.item import LONGEST_TEXT, Item, Scope, new_id, timestamp
 from keepworth.memory.operations import Act, Draft, OperationOutcome
 from keepworth.memory.overlay import Bank, ChangedMeanwhile, is_kept
@@ -206,10 +207,10 @@ def messages_of(content: object) -> Sequence[Message]:
 
 
 def _cleaned(message: Message) -> Message:
-    """Return a message without what no item may hold: commands to a terminal, control characters, halves of emoji. What people
-    paste is never a reason to lose what they say."""
+    """Return a message without what no item may hold: commands to a terminal, control characters, halves of emoji; and without
+    blocks of recalled notes, which nobody says. What people paste is never a reason to lose what they say."""
     content = message.get("content")
-    text = clean(content) if isinstance(content, str) else content
+    text = without_blocks(clean(content)) if isinstance(content, str) else content
     return message if text == content else {**message, "content": text}
 
 
@@ -229,7 +230,7 @@ def _in_words(number: int, message: object) -> Message:
                     f"message {number} has a part of type {type(part).__name__}: give texts, or dictionaries with type and text"
                 )
         texts = (part.get("text") if isinstance(part, Mapping) else part for part in content)
-        return {**message, "content": "\n".join(text for text in texts if isinstance(text, str))}
+        return {**message, "content": joined_without_blocks(text for text in texts if isinstance(text, str))}
     if not isinstance(content, str) and (content is not None or "text" in message):
         raise InvalidText(
             f"message {number} needs a text as its content, got {type(content).__name__}: write what was said as its content"

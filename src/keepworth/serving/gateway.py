@@ -37,6 +37,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.automatic import asks, floor_of
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import InvalidScope, RefusedText, StorageFull, UnknownEpisode
+from keepworth.memory.headline import MARK
 from keepworth.memory.item import Provenance, later, timestamp, worded
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.passages import PromptBlock, block, tokens_of
@@ -51,7 +52,6 @@ from keepworth.serving.access import Access, bounds_in, new_access
 from keepworth.serving.application import Streamed
 from keepworth.serving.call_formats import (
     FORMATS,
-    MARK,
     CallFormat,
     SpokenReply,
     first_answer,

@@ -16,6 +16,7 @@ from typing import Protocol
 from unicodedata import combining, normalize
 
 from keepworth.episodes.text import as_line
+from keepworth.memory.headline import without_headline
 from keepworth.memory.item import Item
 from keepworth.memory.search.chunks import PIECE, pieces
 from keepworth.memory.search.question import read
@@ -124,7 +125,7 @@ def block(
     for hit in hits:
         id, text = hit.item.id, hit.item.text
         # What is many times as long as the budget is never whole, so that it need not be made a line.
-        line = wholes[id] = f"- {as_line(text)}" if len(text) <= 9 * tokens else ""
+        line = wholes[id] = without_headline(f"- {as_line(text)}") if len(text) <= 9 * tokens else ""
         size = sizes[id] = len(line.encode()) + 1 if line else len(text)
         if line in held:
             whole.add(id)
@@ -145,7 +146,7 @@ def block(
         if sizes[id] <= shares[id]:
             lines[id] = wholes[id]
             whole.add(id)
-        elif line := _passage(hit, query, shares[id] - 1):
+        elif line := without_headline(_passage(hit, query, shares[id] - 1)):
             cut.add(id)
             if line not in held:
                 lines[id] = line

@@ -15,11 +15,11 @@ _HEADLINE = r"[\W_]{1,20}".join(re.findall("[A-Za-z]+", MARK)) + r"[^\w\n]{0,20}
 PART = "\n\x85"
 """Stands between two parts of a message while blocks are looked for. `clean` leaves no such sign in a text."""
 _SPACE = r"[^\S\n]"
-_BLANK = rf"{_SPACE}*[>|\"'“”`]?{_SPACE}*(?:\n|\Z)"
-_LISTED = rf"{_SPACE}*[>|\"'“”`]?{_SPACE}*(?:[-*•+–—]|\d{{1,3}}[.)]){_SPACE}[^\n]*"
+_BLANK = rf"{_SPACE}*+[>|\"'“”`]?+{_SPACE}*+(?:\n|\Z)"
+_LISTED = rf"{_SPACE}*+[>|\"'“”`]?+{_SPACE}*+(?:[-*•+–—]|\d{{1,3}}[.)]){_SPACE}[^\n]*"
 _FOUND = re.compile(
-    rf"[\"'“”`>*#_]{{0,9}}{_HEADLINE}[^\n]*(?:\n(?!\x85|{_BLANK})[^\n]+)*(?:\n(?:{_BLANK})*{_LISTED})*"
-    r"(?:\s*End of the notes\.)?",
+    rf"[\"'“”`>*#_]{{0,9}}{_HEADLINE}[^\n]*(?:\n(?!\x85|{_BLANK})[^\n]++)*+(?:\n(?:{_BLANK})*+{_LISTED})*+"
+    r"(?:\s*+End of the notes\.)?",
     re.IGNORECASE,
 )
 _WORDS = re.compile(_HEADLINE, re.IGNORECASE)

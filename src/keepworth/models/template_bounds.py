@@ -48,8 +48,10 @@ def bounded_time(seconds: float = SECONDS) -> Iterator[None]:
 def require_bounded(template: str) -> None:
     """Raises Unbounded for a template that multiplies texts or powers without a bound, as far as usual conversations make it do
     so. It has to be asked before the template is compiled anywhere else, because compiling computes what is constant."""
-    from transformers.utils import chat_template_utils
-
+    try:
+        from transformers.utils import chat_template_utils
+    except ImportError:  # then a template is rendered by whoever brings the tokenizer
+        return
     compiled = getattr(chat_template_utils, "_compile_jinja_template", None)
     if compiled is None:
         return

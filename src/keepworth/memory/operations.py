@@ -320,7 +320,7 @@ def _end_of(old: Item, new: Item) -> str:
     """Return when `old` became untrue because of `new`; "" if that is not known but for when the store closed it."""
     start = old.valid_from or old.event_time or old.written_at
     stated = (new.valid_from, new.event_time, new.provenance.date and new.said_at)
-    if old.provenance.date or old.event_time or old.valid_from:
+    if old.provenance.date or old.event_time:
         return next((time for time in stated if time >= start), "")
     return next(filter(None, stated[:2]), "")
 

@@ -447,6 +447,24 @@ def episode_from_json(record: Mapping[str, Any]) -> Episode:
     return episode
 
 
+def failed_episode(task: Task, id: str, stop: StopReason, why: str) -> Episode:
+    """Makes an episode without segments, with `why` as its error."""
+    return Episode(
+        id=id,
+        task=task.key,
+        role="",
+        question=task.input,
+        segments=(),
+        answer="",
+        expected=task.answers,
+        rewards=(),
+        stop=stop,
+        memory_snapshot="",
+        policy_version=0,
+        errors=(why,),
+    )
+
+
 def fields_of(record: Any) -> Json:
     """Returns the fields of a record by name, as JSON is written from them."""
     return {part.name: getattr(record, part.name) for part in fields(record)}

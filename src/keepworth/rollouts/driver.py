@@ -39,6 +39,7 @@ from keepworth.episodes.episode import (
     StopReason,
     Task,
     checked_terms,
+    failed_episode,
     finite_number,
 )
 from keepworth.episodes.errors import KeepworthError
@@ -375,8 +376,9 @@ def playing(model: Model, how: Play, *, temperature: float = 1.0, limits: Limits
         try:
             environment = how.environment(task)
         except Exception as error:
-            return _not_begun(
-                task, context.id, snapshot, f"the environment could not be made: {type(error).__name__}: {error}"
+            why = f"the environment could not be made: {type(error).__name__}: {error}"
+            return replace(
+                failed_episode(task, context.id, StopReason.ENVIRONMENT_ERROR, why), memory_snapshot=snapshot
             )
         varied = context.variation
         if varied is None and how.vary is not None and context.member is not None:
@@ -396,24 +398,6 @@ def playing(model: Model, how: Play, *, temperature: float = 1.0, limits: Limits
         return replace(episode, variation=varied.name)
 
     return rollout
-
-
-def _not_begun(task: Task, identity: str, snapshot: str, reason: str) -> Episode:
-    """Makes the episode of an environment that could not be made."""
-    return Episode(
-        id=identity,
-        task=task.key,
-        role="",
-        question=task.input,
-        segments=(),
-        answer="",
-        expected=task.answers,
-        rewards=(),
-        stop=StopReason.ENVIRONMENT_ERROR,
-        memory_snapshot=snapshot,
-        policy_version=0,
-        errors=(reason,),
-    )
 
 
 class _Seeing:

@@ -25,6 +25,7 @@ from keepworth.episodes.episode import (
     checked_terms,
     episode_from_json,
     episode_to_json,
+    failed_episode,
     finite_number,
 )
 from keepworth.episodes.errors import KeepworthError
@@ -232,24 +233,6 @@ def _check(episode: object, task: Task, id: str) -> Episode:
         return replace(episode, rewards=checked_terms(episode.rewards))
     except ValueError as error:
         raise CallFailed(f"The rollout of episode {id} gave {error}.") from None
-
-
-def failed_episode(task: Task, id: str, stop: StopReason, why: str) -> Episode:
-    """Makes an episode without segments, with `why` as its error."""
-    return Episode(
-        id=id,
-        task=task.key,
-        role="",
-        question=task.input,
-        segments=(),
-        answer="",
-        expected=task.answers,
-        rewards=(),
-        stop=stop,
-        memory_snapshot="",
-        policy_version=0,
-        errors=(why,),
-    )
 
 
 @dataclass(slots=True)

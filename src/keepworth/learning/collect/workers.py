@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.episode import Episode, StopReason, Task, episode_from_json, episode_to_json
+from keepworth.episodes.episode import Episode, StopReason, Task, episode_from_json, episode_to_json, failed_episode
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Sample
 from keepworth.learning.collect.groups import (
@@ -24,7 +24,6 @@ from keepworth.learning.collect.groups import (
     Draw,
     OpenGroup,
     TrainedRollout,
-    failed_episode,
     run_member,
 )
 from keepworth.learning.collect.partial_sample import PartialSample

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from importlib.resources import files
+from itertools import takewhile
 from typing import Any
 
 from keepworth.memory.english import read_words
@@ -462,28 +463,23 @@ class Wording:
                 ):
                     break
                 words.add(self.stems[before])
-            after = index + 1
-            while (
-                after < len(self.tokens)
-                and not self.light[after]
-                and after not in valued
-                and not self._may_be_verb(after, self.tokens[after])
-            ):
-                words.add(self.stems[after])
-                after += 1
+            after = self._end_of_name(index + 1, valued)
+            words.update(self.stems[index + 1 : after])
             if after < len(self.tokens) - 1 and self.tokens[after] in _words("prepositions"):
                 after += 1
                 while after < len(self.tokens) and self.tokens[after] in _words("the"):
                     after += 1
-                while (
-                    after < len(self.tokens)
-                    and not self.light[after]
-                    and after not in valued
-                    and not self._may_be_verb(after, self.tokens[after])
-                ):
-                    words.add(self.stems[after])
-                    after += 1
+                end = self._end_of_name(after, valued)
+                words.update(self.stems[after:end])
         return frozenset(words - {word})
+
+    def _end_of_name(self, start: int, valued: Collection[int]) -> int:
+        """Return where the words that name something end, from `start` on: at a light word, a value or what may be a verb."""
+        named = (
+            not (self.light[at] or at in valued or self._may_be_verb(at, self.tokens[at]))
+            for at in range(start, len(self.tokens))
+        )
+        return start + sum(1 for _ in takewhile(bool, named))
 
 
 def _content(phrase: str) -> frozenset[str]:

@@ -304,6 +304,28 @@ def test_what_is_far_from_everything_recalls_nothing_unless_the_threshold_says_s
             assert blocks_in(gate.script.sent[-1].body)[0].startswith(f"{MARK}\n- {notes[0]}")
 
 
+@pytest.mark.parametrize(("threshold", "others"), [(0.9, 0), (None, 40)])
+def test_what_was_right_where_this_is_asked_is_shown_though_its_words_are_far_and_others_fill_the_room(
+    tmp_path: Path, script: Script, upstream_url: str, threshold: float | None, others: int
+) -> None:
+    question = "How do I get into the building after eight?"
+    with Memory(tmp_path / "agent.mem", encoder="hashing", seed=0) as memory:
+        right = memory.add("The porter at gate B keeps a spare badge.", user_id="ana").id
+        for _ in range(6):
+            hits = memory.search(question, user_id="ana", top_k=3)
+            memory.reward(hits.decision, 1.0)
+        for number in range(others):
+            memory.add(
+                f"How people get into the building number {number}: {'after eight they ring, ' * 12}", user_id="ana"
+            )
+        for _ in range(4):  # one of the others fails, so that rewards tell them apart
+            memory.reward(memory.search(question, user_id="ana", top_k=1).decision, 0.0 if others else 1.0)
+    with closing(Gate(tmp_path / "agent.mem", script, upstream_url, threshold=threshold)) as gate:
+        ask(gate, CHAT, user(question))
+        (block,) = blocks_in(gate.script.sent[-1].body)
+        assert "spare badge" in block, gate.memory.get(right)
+
+
 @pytest.mark.parametrize("length", [2_063, 204_000])
 def test_of_a_long_note_the_passage_that_fits_the_question_is_shown(gate: Gate, length: int) -> None:
     filler = "The committee met again and talked about the budget of the library. " * (length // 136)

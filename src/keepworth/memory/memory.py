@@ -412,7 +412,7 @@ class Memory(Changes):
         """Return the items of the kind core that a search may show, in the order in which they were written."""
         if not (ids := self.store.core_ids()):
             return ()
-        time = timestamp(self._clock())
+        time = self._present()
         items = self.store.fetch(seen, sorted(ids, key=lambda id: int(id[1:])))
         return tuple(item for item in items.values() if item is not None and request.admits(item, time))
 

@@ -466,7 +466,7 @@ def _recalls(caller: VerbCaller, words: str, options: dict[str, Any]) -> bool:
     if not options.pop("automatic", False):
         return True
     if options.get("threshold") is None:
-        options["threshold"] = floor_of(caller.memory) or None
+        options["floor"] = floor_of(caller.memory) or None
     return asks(words)
 
 

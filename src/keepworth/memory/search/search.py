@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import partial
@@ -409,6 +409,7 @@ class SearchOptions(TypedDict, total=False):
 
     mode: str | None
     threshold: float | None
+    floor: float | None
     fits: HitFilter | None
     explain: bool
     kinds: Sequence[ItemKind | str]
@@ -446,8 +447,9 @@ class Request:
     scores.
     nobody: only what was noted without a person.
     threshold: hits with a lower score are left out; of a hybrid search that is the fused score (`fuse`), of a dense one the
-    cosine, of a lexical one BM25, and of what a policy retrieved its own score, mostly the cosine. fits: (hits, best first) ->
-    those of them that there is room for, all together.
+    cosine, of a lexical one BM25, and of what a policy retrieved its own score, mostly the cosine.
+    floor: the same, but a hit for which rewards speak at the question stays.
+    fits: (hits, those for which rewards speak first, then the best) -> those of them that there is room for, all together.
     tokens: the budget of the text of the hits (see `Hits`), as `memory.search.passages.tokens_of` counts.
     """
 
@@ -465,6 +467,7 @@ class Request:
     reranker: Reranker | None = None
     nobody: bool = False
     threshold: float | None = None
+    floor: float | None = None
     fits: HitFilter | None = None
     tokens: int = TOKENS
 
@@ -499,7 +502,8 @@ class Request:
     @property
     def staged(self) -> bool:
         """Return whether a stage after the candidates was asked for."""
-        return bool(self.half_life or self.reranker or self.explain or self.threshold is not None or self.fits)
+        bounded = self.threshold is not None or self.floor is not None
+        return bool(self.half_life or self.reranker or self.explain or bounded or self.fits)
 
     def admits(self, item: Item, time: str) -> bool:
         """Return whether the filters let an item through at the present `time`."""
@@ -571,9 +575,11 @@ def requested(k: int, mode: str, options: Mapping[str, Any], beyond: int = 0) ->
 
 def _check_combination(mode: str, given: Mapping[str, Any]) -> None:
     """Raise InvalidFilter for values of a wrong type, and for options that have no effect together."""
-    threshold, half_life = (0.0 if number is None else number for number in map(given.get, ("threshold", "half_life")))
-    if not isinstance(threshold, (int, float)) or math.isnan(threshold):
-        raise InvalidFilter(f"threshold must be a number, got {threshold!r:.40}: give one, or leave it out")
+    for name in ("threshold", "floor"):
+        least = given.get(name)
+        if least is not None and (not isinstance(least, (int, float)) or math.isnan(least)):
+            raise InvalidFilter(f"{name} must be a number, got {least!r:.40}: give one, or leave it out")
+    half_life = 0.0 if given.get("half_life") is None else given["half_life"]
     if not isinstance(half_life, (int, float)) or isinstance(half_life, bool) or not 0.0 <= half_life < math.inf:
         raise InvalidFilter(f"half_life must be days, 0 or more, got {half_life!r:.40}: leave it out for none")
     reranker, fits = given.get("reranker"), given.get("fits")
@@ -709,7 +715,7 @@ class Search:
             missing = set(proven).difference(hit.id for hit in hits)
             hits += self._as_hits(asked, [pair for pair in ranked if pair[0] in missing]) if missing else []
             hits = self._find_passages(asked, hits)
-            out.append(self._finished(asked, hits))
+            out.append(self._finished(asked, hits, frozenset(proven)))
         return out
 
     def staged(self, query: str, candidates: Ranked) -> list[Hit]:
@@ -771,19 +777,23 @@ class Search:
             Hit(item, score, words.get(id), meaning.get(id)) for id, score in ranked if (item := items[id]) is not None
         ]
 
-    def _finished(self, asked: Asked, hits: list[Hit]) -> list[Hit]:
-        """Explain the hits, and leave out what is below the threshold or finds no room, if the request asks for that."""
+    def _finished(self, asked: Asked, hits: list[Hit], proven: Collection[str] = ()) -> list[Hit]:
+        """Explain the hits, and leave out what is below the threshold or the floor or finds no room, if the request asks for
+        that. Rewards speak for the items `proven`."""
         request = self.request
         if request.explain:
             hits = self._explain(asked, hits)
         if request.threshold is not None:
             hits = [hit for hit in hits if hit.score >= request.threshold]
+        if request.floor is not None:
+            hits = [hit for hit in hits if hit.score >= request.floor or hit.id in proven]
         if request.fits is not None:
-            there = {id(hit) for hit in hits}
             with called_as("fits"):
-                hits = list(request.fits(hits))
-            if not {id(hit) for hit in hits} <= there:
+                fitting = list(request.fits(sorted(hits, key=lambda hit: hit.id not in proven)))
+            there = {id(hit) for hit in fitting}
+            if not there <= {id(hit) for hit in hits}:
                 raise InvalidFilter("fits gave hits that were not found: it must give some of those it was given")
+            hits = [hit for hit in hits if id(hit) in there] if proven else fitting
         return hits
 
     # Candidates.

@@ -238,6 +238,54 @@ def test_shell_commands_and_reactions_are_not_kept(memory: Memory, said: str) ->
 
 
 @pytest.mark.parametrize(
+    "pasted",
+    [
+        "On branch main\nnothing to commit, working tree clean",
+        "a1b2c3d Fix the login redirect\n0c9d8e7 Drop support for Node 14",
+        "commit 4f2a91c8d0e7b6a5\nDate:   Tue Mar 4 10:22:31 2025 +0100\n\n    The cache is gone.",
+        "npm ERR! code ERESOLVE",
+        "Tests:       1 failed, 3 passed, 4 total",
+        "1 failed, 22 passed in 3.41s",
+        "main.c:14:5: error: use of undeclared identifier 'cnt'\n1 error generated.",
+        "Successfully installed mypkg-0.3.1",
+        "No resources found in default namespace.",
+        "* Could not resolve host: api.internal\n* Closing connection 0",
+        "    at Object.<anonymous> (/app/login.test.js:14:9)",
+        "bash: foo: command not found",
+        "● nginx.service - A web server\n     Active: active (running) since Tue 2025-03-04",
+        "error: failed to push some refs to 'origin'\nhint: Updates were rejected because the tip is behind",
+    ],
+)
+def test_of_the_output_of_a_tool_nothing_is_kept_however_short(memory: Memory, pasted: str) -> None:
+    assert Spoken(memory).kept(pasted) == []
+    assert Spoken(memory).kept(f"{pasted}\nwhat does this mean?") == []
+    assert "my desk is b14" in Spoken(memory).kept(f"My desk is B14.\n\n{pasted}")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Collecting stamps is my hobby.",
+        "Started at 9 and worked till 5",
+        "at home I use Linux (Debian)",
+        "4f2a91c is the last good commit",
+        "Expected: 12 guests on Sunday",
+        "Events: party on 5 May",
+        "java: we use 21 everywhere",
+        "webpack is gone from our repo, we use vite",
+        "Tests: 4 per week must pass before the audit",
+        "exit code 3 means that the licence expired",
+        "Found 3 old coins in my garden",
+        "anna: cannot eat nuts",
+        "On branch policy: one branch per ticket",
+        "Updating the kernel needs a reboot on our boxes",
+    ],
+)
+def test_what_begins_like_the_output_of_a_tool_and_is_said_is_kept(memory: Memory, said: str) -> None:
+    assert Spoken(memory).kept(said) == [plain(said)]
+
+
+@pytest.mark.parametrize(
     "said", ["Grüß dich", "np", "okidoki", "perfekt, danke dir", "Gut gemacht", "buenas", "ok", "thank you so much"]
 )
 def test_a_courtesy_asks_for_nothing(said: str) -> None:

@@ -1,5 +1,6 @@
 """Tells speech from pasted material, line by line, by the shape of the lines: logs, code, traces, tables, data, diffs, shell
-sessions and the like have few plain words in a row, and many signs. No format is known by name.
+sessions and the like have few plain words in a row, and many signs. Lines of common tools that read like sentences ("nothing to
+commit, working tree clean") are known by how they begin: those are in `pasted.toml`.
 
 Each line gets a score: positive if its words stand as in a sentence, negative if it has signs that sentences do not have. A
 message is then divided where changing sides costs least (Viterbi's algorithm), since lines of both kinds come in runs: a line of
@@ -9,7 +10,10 @@ a log that reads like a sentence belongs to the lines around it.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
 
 LETTER = (
     r"[^\s!-/:-@\[-`{-~\u00a1-\u00a9\u00ab-\u00b4\u00b6-\u00b9\u00bb-\u00bf\u055e\u0589\u060c\u061b\u061f\u06d4\u0964\u0965"
@@ -91,6 +95,8 @@ _BEGINNINGS = _weighed(
 """How lines of speech seldom begin, with what it counts against speech."""
 SURE = 3.5
 """From this weight of its beginning on, the words of a line are not looked at."""
+TOOL, LIKELY_TOOL = 4.0, 2.5
+"""What counts against speech where a line begins as those of a tool do, and where it may."""
 LONGEST = 400
 """How many characters of a line are looked at: half from its beginning, and half from its end."""
 STAY, STAY_OVER_GAP = 1.6, 0.4
@@ -130,6 +136,13 @@ def _fence_ends(lines: Sequence[str]) -> dict[int, int]:
     return ends
 
 
+@cache
+def _tools(name: str) -> re.Pattern[str]:
+    """Return the patterns of `pasted.toml` under one name as one, behind an indent."""
+    listed = tomllib.loads(files(__package__).joinpath("pasted.toml").read_text("utf-8"))[name]
+    return re.compile(rf"\s*(?:{'|'.join(pattern for patterns in listed.values() for pattern in patterns)})")
+
+
 def score(line: str) -> float:
     """Return how much a line looks like speech: positive for speech, negative for pasted material."""
     if len(line) > LONGEST:
@@ -138,7 +151,10 @@ def score(line: str) -> float:
     tokens = text.split()
     if not tokens:
         return 0.0
+    if _tools("lines").match(line):
+        return -TOOL
     begins = sum(weight for pattern, weight in _BEGINNINGS if pattern.match(line))
+    begins += LIKELY_TOOL if _tools("likely").match(line) else 0.0
     if begins >= SURE:
         return -begins
     plain, odd = _words_in(text, tokens)
@@ -184,6 +200,7 @@ def _divided(lines: Sequence[str]) -> list[str]:
     spoken = [line for line in lines if line.strip()]
     heads = [line.split(None, 1)[0] if line.strip() and not BULLET.match(line) else "" for line in lines]
     speech_best = paste_best = cost = 0.0
+    inside = False  # behind a line that is pasted for sure, with no line since that is not indented
     ways: list[tuple[bool, bool]] = []
     """For each line, whether the best way to speech, and to paste, comes from paste."""
     for index, line in enumerate(lines):
@@ -192,6 +209,8 @@ def _divided(lines: Sequence[str]) -> list[str]:
             cost = STAY_OVER_GAP
             continue
         value = score(line)
+        inside = value <= -SURE or (inside and line[0] in " \t")
+        value = min(value, -LIKELY_TOOL) if inside else value
         value += ALONE if len(spoken) == 1 else FIRST_OR_LAST if line in (spoken[0], spoken[-1]) else 0.0
         value -= 0.5 if len(spoken) > 2 and _SHORT.fullmatch(line) else 0.0
         alike = heads[index] and heads[index] in (*heads[max(0, index - 1) : index], *heads[index + 1 : index + 2])

@@ -40,7 +40,7 @@ with endpoint() as (upstream, key, model):
         memory = Client(url, token)
         receipt = memory.receipt(answer.headers["X-Keepworth-Episode"])
         memory.reward(answer.headers["X-Keepworth-Episode"], 1.0)  # a thumb up
-        print("the model was shown:", [memory.get(each).text for each in receipt["injected"]])
+        print("the model was shown:", receipt["text"])
     finally:
         server.terminate()
         server.wait(timeout=30)

@@ -84,11 +84,12 @@ def served(command: str, folder: Path, there: str) -> Iterator[tuple[str, str]]:
 
 
 def proven(name: str, printed: str, script: Script) -> bool:
-    """Whether the fact is in what the block printed, or, where a model was asked, named there and in the bytes it was sent."""
-    if name not in ("openai", "langgraph"):
-        return "found:" in printed and FACT in printed.partition("found:")[2]
-    last = script.sent[-1].content.decode()
-    return bool(re.search(r"sent: \['m\d+'", printed)) and FACT in last and "where I live" in last
+    """Whether the fact is in what the block printed as its proof, and, where a model was asked, in the bytes it was sent."""
+    asked = name in ("openai", "langgraph")
+    if FACT not in printed.partition("sent:" if asked else "found:")[2]:
+        return False
+    last = script.sent[-1].content.decode() if asked else ""
+    return not asked or (FACT in last and "where I live" in last)
 
 
 def run(name: str, folder: Path) -> dict[str, Any]:

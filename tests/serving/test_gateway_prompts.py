@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from keepworth import Memory
+from keepworth import Client, Memory
 from keepworth.memory.automatic import asks, floor_of
 from keepworth.memory.errors import StorageFull
 from keepworth.serving import gateway
@@ -227,6 +227,23 @@ def test_two_gateways_behind_one_another_keep_their_blocks_apart(
         behind = timed.memory.episodes()
         assert timed.memory.episode_record(behind[0]).task == ASKED
         assert not [item for item in timed.memory.get_all() if "Memory of earlier" in item.text]
+
+
+def test_a_receipt_holds_the_text_that_the_model_was_shown_until_it_is_erased(timed: Gate) -> None:
+    first, _ = ask(timed, CHAT, user(ASKED))
+    (item,) = timed.memory.get_all()
+    id = first.headers[EPISODE]
+    assert timed.memory.receipt(id)["text"] == BLOCK == blocks_in(timed.script.sent[-1].body)[0]
+    later, _ = ask(timed, CHAT, user(ASKED), says("Peanuts."), user("Thanks!"))
+    assert timed.memory.receipt(later.headers[EPISODE])["text"] == BLOCK, "it stands in the prompt still"
+    other, _ = ask(timed, CHAT, user(ASKED), person="bob")
+    assert timed.memory.receipt(other.headers[EPISODE])["text"] == ""
+    timed.memory.update(item.id, "My password is swordfish7.")
+    with Client(timed.server.url, timed.token(roles=("read",))) as reader:
+        assert reader.receipt(id)["text"] == f"{MARK}\n- (held in quarantine)"
+    assert timed.memory.receipt(id)["text"] == BLOCK, "an admin sees it"
+    timed.memory.forget(item.id, purge_history=True)
+    assert (timed.memory.receipt(id)["text"], timed.memory.receipt(id)["injected"]) == ("", [item.id])
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -20,6 +20,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.memory import errors
 from keepworth.memory.automatic import asks, floor_of
 from keepworth.memory.episode import LiveEpisode
+from keepworth.memory.headline import MARK
 from keepworth.memory.item import LONGEST_NAME, Item, ItemKind, Provenance, Status
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.passages import TOKENS
@@ -523,14 +524,18 @@ def get_episode(caller: VerbCaller, id: str) -> Any:
 
 @verb("GET /episodes/{id}/receipt", "read")
 def get_receipt(caller: VerbCaller, id: str) -> Any:
-    """List the items that were recalled for a call through the gateway, and those in the bytes that went upstream."""
+    """List the items that were recalled for a call through the gateway, and those in the bytes that went upstream, with their
+    text there."""
     receipt = notes.body(caller.memory.store, notes.RECEIPT, caller.open.episode(id).id)
     if receipt is None:
         raise errors.UnknownEpisode(
             f"Episode {id!r:.40} has no receipt: it was no call through the gateway, or one of long ago.",
             "Calls through /v1/chat/completions have one.",
         )
-    return receipt
+    lines = receipt.get("lines", {})  # an erasure deletes them
+    shown = (f"- {IN_QUARANTINE}" if caller.withholds_id(id) else line for id, line in lines.items())
+    text = "\n".join([MARK, *shown]) if lines else ""
+    return {name: value for name, value in receipt.items() if name != "lines"} | {"text": text}
 
 
 @verb("POST /episodes/{id}/search", "read", Searching, of=LiveEpisode.search)

@@ -208,8 +208,8 @@ class Client:
         return RemoteEpisode(self, {"id": id, "task": "", "number": -1, "scope": {}})
 
     def receipt(self, id: str) -> dict[str, Any]:
-        """Return which items were recalled for a call through the gateway, and which of them are in the bytes that went upstream.
-        `id` is the call's episode, which its answer names in the header `X-Keepworth-Episode`."""
+        """Return which items were recalled for a call through the gateway, which of them are in the bytes that went upstream, and
+        their `text` there. `id` is the call's episode, which its answer names in the header `X-Keepworth-Episode`."""
         return dict(self._send(get_receipt, {"id": id}))
 
 

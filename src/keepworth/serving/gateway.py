@@ -379,6 +379,7 @@ class Gateway:
             "recalled": ids,
             "injected": [id for id in dict.fromkeys((*ids, *injected)) if id in injected],
             "new": [id for id in new.lines if id in injected],
+            "lines": {id: line for block in blocks.values() for id, line in block.lines.items() if id in injected},
             "missing": [*(id for block in blocks.values() for id in block.lines if id not in injected), *no_room],
             "no_room": no_room,
             "seen_in": "what was sent" if rendered is None else "the rendered prompt",

@@ -5,7 +5,7 @@
   process is killed in between, it is known that the request was carried out, but not with which answer.
 * What a gateway inserts into prompts is kept, so that it is sent again unchanged and can be asked for. A block is stored under
   the digest of the conversation up to the message that it precedes. Under an episode are stored its receipt (which items were in
-  the bytes that went upstream), the call as it was sent and answered, from which a model can be trained, and, until they are
+  the bytes that went upstream, and their lines), the call as it was sent and answered, from which a model can be trained, and, until they are
   written, the words that its turn began with.
 """
 
@@ -171,8 +171,13 @@ def keep_answer(store: Store, name: str, digest: str, answer: str) -> None:
 
 def forget_answers(connection: AnyConnection) -> None:
     """Delete the answers of all requests, as they may quote what is erased. The records of the requests stay."""
-    query = f"UPDATE facts_of_file SET value = json_remove(value, '$.answer') WHERE {BEGINNING}"
-    connection.execute(query, beginning(REQUEST))
+    _forget_part(connection, REQUEST, "answer")
+
+
+def _forget_part(connection: AnyConnection, kind: str, part: str) -> None:
+    """Delete one part of the bodies of all notes of a kind."""
+    query = f"UPDATE facts_of_file SET value = json_remove(value, '$.{part}') WHERE {BEGINNING}"
+    connection.execute(query, beginning(kind))
 
 
 # What a gateway put into prompts.
@@ -282,9 +287,10 @@ def ending_turn(store: Store, episode: str) -> Iterator[Callable[[], None]]:
 
 
 def forget_blocks(connection: AnyConnection, whose: Scope | None) -> None:
-    """Delete all blocks, as they may quote what is erased; the provider's cache of conversations that continue no longer fits
-    them. With `whose`, a scope that is erased as a whole, also deletes the turns in it that are still to be written."""
+    """Delete all blocks and the lines in receipts, as they may quote what is erased; the provider's cache of conversations that
+    continue no longer fits them. With `whose`, a scope that is erased as a whole, also deletes the turns in it that are still to be written."""
     connection.execute(f"DELETE FROM facts_of_file WHERE {BEGINNING}", beginning(BLOCK))
+    _forget_part(connection, RECEIPT, "lines")
     turns = [] if whose is None else _beginning(connection, TURN)
     drop(
         connection,

@@ -39,7 +39,7 @@ import numpy as np
 
 from benchmarks.memory.engine import machine
 from benchmarks.memory.page import finding
-from benchmarks.memory.pastes import KINDS, PLACES, SIZES, beside, paste
+from benchmarks.memory.pastes import KINDS, PLACES, SIZES, paste, place_question
 from benchmarks.record import arguments, save
 from keepworth.evaluation.kept_vectors import KeptVectors
 from keepworth.evaluation.statistics import paired_difference
@@ -189,7 +189,7 @@ def preferences(data: Path, half: str, people: int = 25, utterances: int = 80) -
         yield Pool([items[of] for of in order], questions)
 
 
-def told(data: Path, half: str) -> Iterator[Pool]:
+def statements(data: Path, half: str) -> Iterator[Pool]:
     """Sentences of what people told an agent in BFCL, of one scenario, and the questions that they answer."""
     folder = data / "bfcl_memory"
     scenarios = ("customer", "finance", "healthcare") if half == "dev" else ("notetaker", "student")
@@ -319,7 +319,7 @@ def support(data: Path, half: str) -> Iterator[Pool]:
     yield Pool(items, [(dialogue(text, talk[middle:]), gold, intent) for text, gold, intent in pool.questions])
 
 
-def pasted(pools: Iterator[Pool], data: Path, half: str) -> Iterator[Pool]:
+def add_pastes(pools: Iterator[Pool], data: Path, half: str) -> Iterator[Pool]:
     """The same pools, asked beside what was pasted: of each kind, length and place in turn, every third time without a mark."""
     code = [code for package in CODE[half].split()[:3] for code, _, _ in _functions_of(package)]
     prose = next(paragraphs(data, "hotpotqa", half, False)).items
@@ -331,7 +331,7 @@ def pasted(pools: Iterator[Pool], data: Path, half: str) -> Iterator[Pool]:
         for number, (question, gold, cluster) in enumerate(pool.questions):
             kind, size, place = ways[number % len(ways)]
             question = question.rstrip("?") if number % 3 == 0 else question
-            questions.append((beside(question, paste(kind, size, draw, code, prose), place), gold, cluster))
+            questions.append((place_question(question, paste(kind, size, draw, code, prose), place), gold, cluster))
         yield Pool(pool.items, questions)
 
 
@@ -345,11 +345,11 @@ POOLS: Mapping[str, Callable[[Path, str], Iterator[Pool]]] = {
     "LongMemEval, turns": lambda data, half: long_memory(data, half, "turns"),
     "LongMemEval, sessions": lambda data, half: long_memory(data, half, "sessions"),
     "LongMemEval, amid talk": lambda data, half: long_memory(data, half, "talk"),
-    "BFCL, sentences": told,
-    "BFCL, pasted": lambda data, half: pasted(told(data, half), data, half),
+    "BFCL, sentences": statements,
+    "BFCL, pasted": lambda data, half: add_pastes(statements(data, half), data, half),
     "BANKING77": intents,
     "BANKING77, amid talk": support,
-    "LongMemEval, pasted": lambda data, half: pasted(long_memory(data, half, "turns"), data, half),
+    "LongMemEval, pasted": lambda data, half: add_pastes(long_memory(data, half, "turns"), data, half),
     "PrefEval, requests": preferences,
     "code": lambda data, half: functions(data, half, "{}"),
     "code, one word": lambda data, half: functions(data, half, FORMS[1]),

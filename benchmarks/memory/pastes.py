@@ -23,7 +23,7 @@ DID = (
 LEVELS = ("INFO", "WARN", "ERROR", "DEBUG")
 
 
-def beside(question: str, pasted: str, place: str) -> str:
+def place_question(question: str, pasted: str, place: str) -> str:
     """A question before, amid or behind what was pasted."""
     if place == "front":
         return f"{question}\n\n{pasted}"

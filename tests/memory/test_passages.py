@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from keepworth.memory.item import Item
-from keepworth.memory.search.passages import GAP, LEAST, block, nearest, tokens_of
+from keepworth.memory.search.passages import GAP, LEAST, block, nearest_piece, tokens_of
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,14 @@ def test_the_budget_holds_and_nothing_is_dropped_without_a_word(tokens: int) -> 
     assert not shown.lines or tokens_of(f"{head}\n{shown.text}") <= tokens
     assert sorted((*shown.whole, *shown.cut, *shown.missing)) == sorted(hit.item.id for hit in hits)
     # Whichever of them are chosen, they fit together again.
-    chosen = [hit for hit in hits if hit.item.id in shown.shown][::2]
+    chosen = [hit for hit in hits if hit.item.id in shown.shown_ids][::2]
     assert not block(chosen, "port", tokens, head=head).missing
 
 
 def test_the_best_have_the_room_where_not_all_have() -> None:
     hits = found(*(f"{number} {DAYS[: 9 * LEAST]}" for number in range(9)))
     shown = block(hits, "", 600)
-    assert shown.shown == tuple(hit.item.id for hit in hits[: len(shown.shown)])
+    assert shown.shown_ids == tuple(hit.item.id for hit in hits[: len(shown.shown_ids)])
     assert shown.missing
 
 
@@ -116,7 +116,7 @@ def test_equal_notes_share_a_line() -> None:
 
 
 def test_the_nearest_piece_of_a_text_is_found_by_words() -> None:
-    place = nearest(LONG, "the staging port")
+    place = nearest_piece(LONG, "the staging port")
     assert place is not None
     assert FACT in LONG[slice(*place)]
-    assert nearest(LONG, "?!") is None
+    assert nearest_piece(LONG, "?!") is None

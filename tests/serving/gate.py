@@ -34,7 +34,7 @@ def told(text: str, *lines: str) -> dict[str, Any]:
 
 def blocks_in(body: Any, path: str = "/v1/chat/completions") -> list[str]:
     """The blocks of memory in a body."""
-    return list(next(format for format in FORMATS if format.path == path).marked(body).values())
+    return list(next(format for format in FORMATS if format.path == path).find_blocks(body).values())
 
 
 def says(text: str) -> dict[str, Any]:

@@ -109,14 +109,14 @@ class TemplateTokenizer:
         return str(compiled(self.chat_template).render(**given))
 
 
-def rendered(template: str, messages: Sequence[dict[str, Any]], tools: Any) -> str | None:
+def render_text(template: str, messages: Sequence[dict[str, Any]], tools: Any) -> str | None:
     """A prompt, or None if the template takes no such conversation. Engines parse the arguments of calls before they render."""
     whole = deepcopy(list(messages))
     for message in whole:
         for call in message.get("tool_calls", ()):
             call["function"]["arguments"] = json.loads(call["function"]["arguments"])
     try:
-        return TokenizerChat(TemplateTokenizer(template), template).rendered(whole, tools or ())
+        return TokenizerChat(TemplateTokenizer(template), template).render_text(whole, tools or ())
     except TemplateMismatch:
         return None
 
@@ -158,11 +158,11 @@ def test_a_template_renders_with_memory_what_it_renders_without(template: str, s
     taken = 0
     for kind, (asked, told, blocks) in sent.items():
         for tools in (None, TOOLS):
-            without = rendered(template, asked, tools)
+            without = render_text(template, asked, tools)
             # It takes no such conversation, or no such form of content.
             if without is None or ASKED[0] not in without or re.search(r"""['"]type['"]: ?['"]text""", without):
                 continue
-            prompt = rendered(template, told, tools)
+            prompt = render_text(template, told, tools)
             assert prompt is not None, kind
             for block in blocks:
                 assert prompt.count(block) == 1, kind
@@ -179,11 +179,11 @@ def test_a_template_renders_what_training_puts_into_a_conversation(template: str
     chat, taken = TokenizerChat(TemplateTokenizer(template), template), 0
     late = [*TURNS[:2], {"role": "system", "content": "Be polite."}, *TURNS[2:3]]
     for messages in (TURNS[:1], TURNS, [SYSTEM, *TURNS], late):
-        alone = rendered(template, [each for each in messages if each["role"] != "system"], None)
+        alone = render_text(template, [each for each in messages if each["role"] != "system"], None)
         if alone is None or ASKED[0] not in alone:
             continue
         for system in ("", "Answer in English."):
-            prompt = chat.rendered(add_memories(add_system(messages, system, chat), [Shown("m1", 1.0, NOTE)]))
+            prompt = chat.render_text(add_memories(add_system(messages, system, chat), [Shown("m1", 1.0, NOTE)]))
             for text in ("The port of the zebra service is 8080.", system, *(each["content"] for each in messages)):
                 assert text in prompt
             taken += 1

@@ -189,7 +189,7 @@ def with_tools(
 ) -> tuple[list[Message], tuple[Mapping[str, Any], ...]]:
     """Returns the messages and the schemas of tools as the format takes them. What it does not take is written in words: schemas
     into the system's text, calls into the assistant's, and what a tool answered into a user's message."""
-    result = [_in_words(message, chat) for message in messages]
+    result = [_write_calls(message, chat) for message in messages]
     if not schemas or chat.takes_tools:
         return result, tuple(schemas)
     lines = "\n".join(json.dumps(schema.get("function", schema), ensure_ascii=False) for schema in schemas)
@@ -199,7 +199,7 @@ def with_tools(
 _CALLING = 'To call a tool, write <tool_call>{"name": ..., "arguments": {...}}</tool_call>. Tools:'
 
 
-def _in_words(message: Message, chat: ChatTemplate) -> Message:
+def _write_calls(message: Message, chat: ChatTemplate) -> Message:
     if message.get("tool_calls") and not getattr(chat, "takes_calls", False):
         functions = [call["function"] for call in message["tool_calls"]]
         rest = {key: value for key, value in message.items() if key != "tool_calls"}

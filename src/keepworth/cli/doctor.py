@@ -110,7 +110,7 @@ def _extras() -> Iterator[Finding]:
         yield Finding("extra", "missing" if absent else "good", f"{name}: {extra.purpose}{more}", fix)
 
 
-def _without(name: str) -> str:
+def _describe_extra(name: str) -> str:
     """Returns an extra's name, with the packages that a part of it lacks."""
     part = EXTRAS[name].part
     lacks = missing(name, *part) if part and not missing(name) else []
@@ -119,7 +119,7 @@ def _without(name: str) -> str:
 
 def _extras_in_short() -> Iterator[Finding]:
     here, absent = (
-        ", ".join(map(_without, (n for n in EXTRAS if bool(missing(n)) is lacks))) for lacks in (False, True)
+        ", ".join(map(_describe_extra, (n for n in EXTRAS if bool(missing(n)) is lacks))) for lacks in (False, True)
     )
     summary = f"here: {here or 'none'}; not installed: {absent or 'none'}"
     yield Finding("extras", "good", summary, "keepworth doctor --all says what each is for, and how to install it")

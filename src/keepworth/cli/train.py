@@ -17,7 +17,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.extras import require
 from keepworth.episodes.interruption import interruptible
 from keepworth.memory.place import file_of
-from keepworth.recipes.front_door import TASKS, carry_out, made_of, record_of, run_name, stopped
+from keepworth.recipes.front_door import TASKS, carry_out, describe_stop, made_of, record_of, run_name
 from keepworth.recipes.recipe import Origin, Recipe
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _carry_out(
                 carry_out(run, lambda progress: work(run, progress), progress_for(), tracker)
         except KeyboardInterrupt:
             again = shlex.join([program(), *(word for word in sys.argv[1:] if word != "--fresh")])
-            say(f"\n{stopped(run)} To continue: {again}")
+            say(f"\n{describe_stop(run)} To continue: {again}")
             raise typer.Exit(130) from None
         print_tables(run, console)
         # A command to copy is not broken in two.

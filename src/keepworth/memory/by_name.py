@@ -146,8 +146,8 @@ def writer(name: str) -> Writer:
         unknown = UnknownName("writer", name, ("default", *writers))
         unknown.fix += " The folder of a run that trained a manager works too."
         raise unknown
-    facts: Any = replace(writer("model" if _chat_is_configured() else "rules"), updates=False)  # type: ignore[type-var]
-    made = writers["trained"].make(folder=name, facts=facts)
+    facts: Any = writer("model" if _chat_is_configured() else "rules")
+    made = writers["trained"].make(folder=name, facts=replace(facts, updates=False))
     assert callable(made)
     return made
 

@@ -338,7 +338,7 @@ class Changes:
         draft = self._drafted(cast(ItemOptions, {**options, "source": source, "episode": episode}))
 
         def acts(transaction: Transaction) -> list[tuple[Act, Draft]]:
-            listed = _named(transaction, draft.scope, named)
+            listed = _items_with(transaction, draft.scope, named)
             targets, old = tuple(item.id for item in listed), listed[-1] if listed else None
             if text is None:
                 return [(Operation(OperationKind.DELETE, targets), draft)] if targets else []
@@ -500,7 +500,7 @@ class Changes:
         return item
 
 
-def _named(transaction: Transaction, scope: Scope, name: Mapping[str, Any]) -> list[Item]:
+def _items_with(transaction: Transaction, scope: Scope, name: Mapping[str, Any]) -> list[Item]:
     """Return the current items of exactly this scope that have these metadata, oldest first."""
     parts = [metadata_text({part: value})[1:-1] for part, value in name.items() if isinstance(value, str)]
     # A first look in SQL, which finds too many; LIKE does not read all of them as JSON.

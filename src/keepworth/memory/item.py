@@ -175,16 +175,16 @@ TIMES = ("event_time", "written_at", "valid_from", "valid_to", "ended_at", "expi
 """The fields of an item that hold times."""
 
 
-def zoned(time: str) -> str:
+def with_zone(time: str) -> str:
     """Return a canonical time as it leaves: with its zone, which is UTC. What is none, such as "", is returned as it is.
 
-    >>> zoned("2026-01-01T07:00:00"), zoned("")
+    >>> with_zone("2026-01-01T07:00:00"), with_zone("")
     ('2026-01-01T07:00:00Z', '')
     """
     return f"{time}Z" if _CANONICAL.fullmatch(time) else time
 
 
-def unzoned(time: str) -> str:
+def without_zone(time: str) -> str:
     """Return a time that left with its zone as canonical text."""
     return time.removesuffix("Z") if _CANONICAL.fullmatch(time.removesuffix("Z")) else time
 

@@ -553,7 +553,7 @@ class Memory(Changes):
 
         def acts(transaction: Transaction) -> list[tuple[Act, Draft]]:
             # What others gave since is on no other connection yet where their write is part of the same transaction.
-            given = self.learning is not None and log.rewarded_since(transaction, head, credit, about.episode)
+            given = self.learning is not None and log.is_newest_reward(transaction, head, credit, about.episode)
             return [] if given else [(credit, Draft(scope=about.scope))]
 
         done = self.store.perform(about.scope, acts, episode=about.episode)

@@ -41,11 +41,11 @@ _SHORT = re.compile(r"\s*[a-z]\S*(?:\s+\S+){0,2}\s*(?<![.!?])")
 """Up to three words that begin in lower case and end no sentence."""
 
 
-def _weighed(*pairs: tuple[str, float]) -> tuple[tuple[re.Pattern[str], float], ...]:
+def _weigh(*pairs: tuple[str, float]) -> tuple[tuple[re.Pattern[str], float], ...]:
     return tuple((re.compile(pattern), weight) for pattern, weight in pairs)
 
 
-_SIGNS = _weighed(
+_SIGNS = _weigh(
     (r"\S(?:\t+| {3,}|\s*\t\s*)\S|\S {2,}\S+.*\S {2,}\S", 1.5),  # columns
     (r"[\w\])]\(|\)\s*(?:;|\{|=>|->|:$)|\w\[\w*\]|\w::\w|\w->\w", 1.3),  # calls
     (r"[\w\])\"'] ?(?:[-+*/|&:]?=|=>|:=|->|<-|==|!=|<=|>=|&&|\|\|) ?\S|^\s*[\w.-]+=\S", 1.3),  # assignments
@@ -61,7 +61,7 @@ _SIGNS = _weighed(
     (r"(?:\S*\d\S*\s+){2,}\S*\d", 0.6),  # numbers in a row
 )
 """What sentences seldom have, with what it counts against speech."""
-_BEGINNINGS = _weighed(
+_BEGINNINGS = _weigh(
     (
         r"\s*[\[(]?(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}|[A-Z][a-z]{2} {1,2}\d{1,2}|"
         r"\d{1,2}/[A-Z][a-z]{2}/\d{4})?[T ,:]{0,2}(?:\d{1,2}:\d{2}:\d{2}|\d{1,2}:\d{2}(?= ?[\]|]))",
@@ -113,12 +113,12 @@ def speech(text: str) -> list[str]:
     index = 0
     while index < len(lines):
         if end := closes.get(index, 0):
-            out += [*_divided(block), *[""] * (end + 1 - index)]
+            out += [*_empty_pasted(block), *[""] * (end + 1 - index)]
             block, index = [], end + 1
         else:
             block.append("" if _FENCE.match(lines[index]) else lines[index])
             index += 1
-    return [*out, *_divided(block)]
+    return [*out, *_empty_pasted(block)]
 
 
 def _fence_ends(lines: Sequence[str]) -> dict[int, int]:
@@ -195,7 +195,7 @@ def _is_a_name_of_things(word: str) -> bool:
     return mixed or re.search(r"\w\.\w", word) is not None
 
 
-def _divided(lines: Sequence[str]) -> list[str]:
+def _empty_pasted(lines: Sequence[str]) -> list[str]:
     """Return lines with the pasted ones emptied."""
     spoken = [line for line in lines if line.strip()]
     heads = [line.split(None, 1)[0] if line.strip() and not BULLET.match(line) else "" for line in lines]

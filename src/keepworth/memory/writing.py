@@ -42,7 +42,7 @@ def write(
 ) -> list[tuple[Item, OperationKind]]:
     """Let a writer, by default that of `memory`, turn messages into items, in one transaction. If it fails, store the messages
     word for word. Returns what became of each item (see `_became`). Raises what `Memory.add` raises."""
-    messages = [_cleaned(message) for message in messages_of(content)]
+    messages = [_clean(message) for message in messages_of(content)]
     for message in messages:
         timestamp(message.get("said_at"))
     writer = memory.writer if writer is None else writer
@@ -133,7 +133,7 @@ def _asked(
     for operation in _answers(writer, finished):
         drafted = _draft_of(operation, draft, at)
         if drafted.event_time and isinstance(operation, StatedFact) and not (operation.targets or operation.day):
-            drafted = _as_told_that_day(operation.text, drafted, bank())
+            drafted = _date_repeat(operation.text, drafted, bank())
         outcome = bank().perform(operation, drafted)
         if not outcome.applied and not outcome.item and operation.kind is not OperationKind.NOOP:
             _LOG.warning("what a writer asked for was not done: %s", outcome.reason)
@@ -171,7 +171,7 @@ def _draft_of(operation: Operation, draft: Draft, at: str) -> Draft:
     )
 
 
-def _as_told_that_day(text: str, draft: Draft, bank: Bank) -> Draft:
+def _date_repeat(text: str, draft: Draft, bank: Bank) -> Draft:
     """Return `draft` with the time at which the same was said before on that day, so that it counts as told once more. What is
     said again on another day may have happened again."""
     for item in bank.with_same_words(text, draft):
@@ -206,7 +206,7 @@ def messages_of(content: object) -> Sequence[Message]:
     return [_in_words(*numbered) for numbered in enumerate([content] if isinstance(content, Mapping) else content)]
 
 
-def _cleaned(message: Message) -> Message:
+def _clean(message: Message) -> Message:
     """Return a message without what no item may hold: commands to a terminal, control characters, halves of emoji; and without
     blocks of recalled notes, which nobody says. What people paste is never a reason to lose what they say."""
     content = message.get("content")

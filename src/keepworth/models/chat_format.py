@@ -50,7 +50,7 @@ class TokenizerChat:
         self._template = "".join(templates.values()) if isinstance(templates, dict) else str(templates)
         self._between: dict[str, Tokens] = {}
 
-    def rendered(
+    def render_text(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), *, opens: bool = True
     ) -> str:
         """Renders the conversation as text, with `opens` up to where the assistant's turn begins. Raises TemplateMismatch."""
@@ -91,7 +91,7 @@ class TokenizerChat:
         """Whether the template writes an assistant's calls of tools."""
         return _ASKED in self._tried([_user("a"), _calling({"name": _ASKED, "arguments": {"text": "b"}})])
 
-    def written(self, message: Message) -> str:
+    def write_text(self, message: Message) -> str:
         """Returns the text that the template writes for an assistant's message, without the end of its turn; "" where it writes
         something else before it than before an answer that is to be drawn."""
         usual_answer = {"role": "assistant", "content": _SAID}
@@ -122,7 +122,7 @@ class TokenizerChat:
         return frozenset(stops or special)
 
     def opening(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> Tokens:
-        return self._encoded(self.rendered(messages, tools))  # a template writes its BOS itself
+        return self._encoded(self.render_text(messages, tools))  # a template writes its BOS itself
 
     def following(self, messages: Sequence[Message], last: int | None) -> Tokens:
         ids = self._behind(messages)
@@ -132,7 +132,7 @@ class TokenizerChat:
         """Returns the ids that the template writes after an assistant's text when `messages` follow."""
         key = json.dumps([dict(message) for message in messages], sort_keys=True)
         if key not in self._between:
-            text = self.rendered([_user("a"), {"role": "assistant", "content": _SAID}, *messages])
+            text = self.render_text([_user("a"), {"role": "assistant", "content": _SAID}, *messages])
             _, separator, behind = text.rpartition(_SAID)
             if not separator:
                 raise TemplateMismatch(
@@ -152,7 +152,7 @@ class TokenizerChat:
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), *, opens: bool = True
     ) -> str:
         try:
-            return self.rendered(messages, tools, opens=opens)
+            return self.render_text(messages, tools, opens=opens)
         except TemplateMismatch:
             return ""
 

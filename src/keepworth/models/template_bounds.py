@@ -56,7 +56,7 @@ def require_bounded(template: str) -> None:
     if compiled is None:
         return
     environment = compiled("").environment.overlay()
-    environment.__class__ = _bounded(type(environment))
+    environment.__class__ = _bound(type(environment))
     for messages in _CONVERSATIONS:
         try:
             with bounded_time():
@@ -74,22 +74,19 @@ _CONVERSATIONS: Sequence[Sequence[Mapping[str, str]]] = (
 )
 
 
-def _bounded(kind: type[Any]) -> type[Any]:
+def _bound(kind: Any) -> type[Any]:
     """Returns a subclass of a sandboxed environment that looks at every product, power and sum before it is computed."""
 
-    class Bounded(kind):  # type: ignore[misc]
-        intercepted_binops = frozenset({"*", "**", "+"})
+    def call_binop(self: Any, context: Any, operator: str, left: Any, right: Any) -> Any:
+        size = 0
+        if operator == "**" and isinstance(left, int) and isinstance(right, int):
+            size = abs(right) * abs(left).bit_length()
+        elif operator in "*+":
+            for value, other in ((left, right), (right, left)):
+                if hasattr(value, "__len__"):
+                    size = len(value) * other if isinstance(other, int) else len(value) + len(other or "")
+        if size > LONGEST_TEXT:
+            raise Unbounded(f"it computes {operator!r} with a result of {size:,} parts")
+        return kind.call_binop(self, context, operator, left, right)
 
-        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-            size = 0
-            if operator == "**" and isinstance(left, int) and isinstance(right, int):
-                size = abs(right) * abs(left).bit_length()
-            elif operator in "*+":
-                for value, other in ((left, right), (right, left)):
-                    if hasattr(value, "__len__"):
-                        size = len(value) * other if isinstance(other, int) else len(value) + len(other or "")
-            if size > LONGEST_TEXT:
-                raise Unbounded(f"it computes {operator!r} with a result of {size:,} parts")
-            return super().call_binop(context, operator, left, right)
-
-    return Bounded
+    return type("Bounded", (kind,), {"intercepted_binops": frozenset({"*", "**", "+"}), "call_binop": call_binop})

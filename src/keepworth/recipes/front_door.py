@@ -152,7 +152,7 @@ def train(
                 with interruptible():
                     carry_out(run, lambda monitor: recipe.train(config, run, monitor), shown, tracker)
             except KeyboardInterrupt:
-                shown.note(f"{stopped(run)} The same call continues.")
+                shown.note(f"{describe_stop(run)} The same call continues.")
                 raise
         return path
 
@@ -268,7 +268,7 @@ def track_of(track: str | Track) -> Track | None:
     return function
 
 
-def stopped(run: RunFolder) -> str:
+def describe_stop(run: RunFolder) -> str:
     """Returns a sentence about what a run that was stopped keeps."""
     last = run.latest_checkpoint(verify=False)
     done = "Nothing of it is done yet." if last is None else f"What is done until step {last.step} is in {run.path}."

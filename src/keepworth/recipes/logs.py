@@ -53,20 +53,20 @@ def _remembered(memory: Memory) -> Iterator[tuple[str, dict[str, Any]]]:
             done = next((choice.action for choice in reversed(one.choices) if choice.action.strip()), "")
             reward = next((value for value, _ in reversed(one.rewards) if value == value), None)
             earlier = sessions.setdefault((user, session), [])
-            question = _with_notes(memory, one)
+            question = _question_with_notes(memory, one)
             asked = {"role": "user", "content": one.task}
             whose = {"session": session, "user": user}
             if done and reward is not None:
-                sent = _sent(memory, id, reward, place, whose)
+                sent = _read_sent(memory, id, reward, place, whose)
                 source = "rebuilt" if question["content"] != one.task else "question"
                 answer = {"role": "assistant", "content": done, "reward": reward}
                 yield place, sent or {"messages": [*earlier, question, answer], "source": source, **whose}
             earlier += [asked, *([{"role": "assistant", "content": done}] if done else [])]
 
 
-def _sent(memory: Memory, id: str, reward: float, place: str, whose: dict[str, str]) -> dict[str, Any] | None:
+def _read_sent(memory: Memory, id: str, reward: float, place: str, whose: dict[str, str]) -> dict[str, Any] | None:
     """Returns the last call of an episode as it was sent and answered; None where it is not on file, or cannot be read."""
-    sent = notes.sent(memory.store, id)
+    sent = notes.read_sent(memory.store, id)
     if sent is None:
         return None
     row = {"request": sent["request"], "response": sent["response"], "reward": reward, "source": "sent", **whose}
@@ -76,7 +76,7 @@ def _sent(memory: Memory, id: str, reward: float, place: str, whose: dict[str, s
         return None
 
 
-def _with_notes(memory: Memory, one: log.Record) -> dict[str, Any]:
+def _question_with_notes(memory: Memory, one: log.Record) -> dict[str, Any]:
     """Returns the question of an episode as a message, with the notes that were shown for it and are still there."""
     receipt = notes.body(memory.store, notes.RECEIPT, one.id)
     searched = [choice.decision.chosen for choice in one.choices if choice.decision.kind is DecisionKind.SEARCH]

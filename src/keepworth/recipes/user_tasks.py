@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from keepworth.episodes.errors import require_known
+from keepworth.models.chat_format import TokenizerChat
 from keepworth.recipes.rewards import Scoring, place_of, scoring, try_rewards
 from keepworth.recipes.settings import Count, Idle, Settings, is_supervised, require_effect
 from keepworth.recipes.system import EPISODE, Measured, Pair, System
@@ -264,9 +265,9 @@ def whole_answer(task: Task, model: InProcessModel, chat: ChatTemplate) -> Token
     usual = last if last in chat.stop_ids else min(chat.stop_ids)
     end = behind if chat.stop_ids.issuperset(behind) else (usual,)
     answer = task.answers[0].strip()
-    if task.row.get("calls") and getattr(chat, "takes_calls", False):
+    if task.row.get("calls") and isinstance(chat, TokenizerChat) and chat.takes_calls:
         message = {"role": "assistant", "content": task.row.get("said", ""), "tool_calls": task.row["calls"]}
-        answer = chat.written(message).strip() or answer  # type: ignore[attr-defined]
+        answer = chat.write_text(message).strip() or answer
     return (*model.encode_continuation(answer), *end)
 
 

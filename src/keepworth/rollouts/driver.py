@@ -627,7 +627,9 @@ class _Game:
     async def _turns(self, task: Task, seed: int) -> StopReason:
         """Plays until the episode ends, and returns why it ended."""
         caller, feedback = self.caller, self.feedback
-        observation = self._seen("reset", await self._ask("reset", lambda: self.environment.reset(task, seed)))
+        observation = self._check_observation(
+            "reset", await self._ask("reset", lambda: self.environment.reset(task, seed))
+        )
         for _ in range(self.limits.max_turns):
             caller.state = observation.state
             calls = len(caller.segments)
@@ -659,10 +661,10 @@ class _Game:
                 return StopReason.MAX_TOKENS if step.stop is not None else await self._cut_off(StopReason.MAX_TOKENS)
             if step.stop is not None:
                 return step.stop
-            observation = self._seen("step", step.observation)
+            observation = self._check_observation("step", step.observation)
         return await self._cut_off(StopReason.MAX_TURNS)
 
-    def _seen(self, what: str, observation: object) -> Observation:
+    def _check_observation(self, what: str, observation: object) -> Observation:
         if not isinstance(observation, Observation):
             raise _Failed(f"{self._named(what)} gave {observation!r:.60} to see: it must be an Observation(text)")
         return observation

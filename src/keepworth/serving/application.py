@@ -278,7 +278,7 @@ class _Bodies:
     async def _take(self, size: int, most: int, token: str | None) -> None:
         """Count `size` bytes, once there is room for them. Raises NotServed if there is none in time."""
         over = asyncio.get_running_loop().time() + WAIT_SECONDS
-        while whose := self._full(size, most, token):
+        while whose := self._find_excess(size, most, token):
             self._waiting.append(freed := asyncio.get_running_loop().create_future())
             try:
                 async with asyncio.timeout_at(over):
@@ -289,7 +289,7 @@ class _Bodies:
         self.bytes += size
         self.taken[token] += size
 
-    def _full(self, size: int, most: int, token: str | None) -> str:
+    def _find_excess(self, size: int, most: int, token: str | None) -> str:
         """Return "" if there is room for `size` bytes, else of whom there are too many, for a message."""
         if size and self.bytes and self.bytes + size > self.limits.bodies:
             return "of all callers "

@@ -125,17 +125,17 @@ class CallFormat:
         content = piece["content"]
         if isinstance(content, str):
             return {**piece, "content": f"{block}{_END}{content}"}
-        part, place = {"type": self.text_type, "text": f"{block}{_CLOSING}"}, _behind_results(content)
+        part, place = {"type": self.text_type, "text": f"{block}{_CLOSING}"}, _end_of_results(content)
         return {**piece, "content": [*content[:place], part, *content[place:]]}
 
-    def marked(self, body: Body) -> dict[int, str]:
+    def find_blocks(self, body: Body) -> dict[int, str]:
         """Return the first memory block of each of the user's pieces in a body that begins with one, by the index of the piece.
         It may have been put there by another gateway, or written by the user."""
         there = {}
         for index, piece in enumerate(self.pieces(body) or []):
             if piece.get("role") == "user":
                 content = piece.get("content")
-                texts = [content] if isinstance(content, str) else _texts(content, _behind_results(content))
+                texts = [content] if isinstance(content, str) else _texts(content, _end_of_results(content))
                 if texts and (block := _BLOCK.match(texts[0])):
                     there[index] = block[0]
         return there
@@ -213,7 +213,7 @@ class MessagesFormat(CallFormat):
     def with_block(self, piece: Body, block: str) -> dict[str, Any]:
         content = piece["content"]
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        place = _behind_results(parts)
+        place = _end_of_results(parts)
         return {**piece, "content": [*parts[:place], {"type": "text", "text": block}, *parts[place:]]}
 
     def spoken(self, event: Body, streamed: bool) -> tuple[list[str], list[str]]:
@@ -302,7 +302,7 @@ def names_kept(value: Any, within: str = "") -> str:
     return ""
 
 
-def _behind_results(parts: Any) -> int:
+def _end_of_results(parts: Any) -> int:
     """Return the place behind the last result of a tool among the parts of a message."""
     results = (at for at, part in enumerate(parts or ()) if str(_object(part).get("type", "")).endswith("tool_result"))
     return max(results, default=-1) + 1

@@ -223,7 +223,7 @@ class Gateway:
                 )
             named = form_names_kept(call.raw)
         else:
-            named = names_kept(await self._parsed(call.raw)) if call.raw else ""
+            named = names_kept(await self._parse(call.raw)) if call.raw else ""
         self._check_kept(call.access, request.scope["path"], named)
         return await self._forward(GatewayTurn(call.raw, tenant=call.access.tenant), request)
 
@@ -231,7 +231,7 @@ class Gateway:
         """Answer a call of a format that memory can be put into."""
         call.access.require("read")
         raw = whole_characters(call.raw)
-        call, bounds = replace(call, body=await self._parsed(raw), raw=raw), bounds_in(call.headers)
+        call, bounds = replace(call, body=await self._parse(raw), raw=raw), bounds_in(call.headers)
         self._check_kept(call.access, format.path, names_kept(call.body))
         person = call.access.user_id or bounds["user_id"]
         if before := [done for done, whose in self._finishing.items() if whose == (call.access.tenant, person)]:
@@ -240,7 +240,7 @@ class Gateway:
         turn.tenant, turn.person = call.access.tenant, person
         return await self._forward(turn, request)
 
-    async def _parsed(self, raw: bytes) -> dict[str, Any]:
+    async def _parse(self, raw: bytes) -> dict[str, Any]:
         """Parse a body as a JSON object; a long one, such as one with pictures, in a thread, so that no other call waits."""
         if len(raw) < _LONG_BODY:
             return json_object(raw)
@@ -348,7 +348,7 @@ class Gateway:
                 "scope": live.scope.parts(),
                 "at": timestamp(store.clock()),
                 "after": after,
-                "asked": _asked_before(store, pieces[:newest]),
+                "asked": _last_question(store, pieces[:newest]),
             }
             sent = asdict(before[newest])
             noted = words if text else None
@@ -364,7 +364,7 @@ class Gateway:
         that, else in the bytes that are sent. The last of `blocks`, which are those of the prompt, is new. A block counts only in
         its own place, so that words which look like one do not."""
         new, body = blocks[max(blocks)], from_json(content)
-        there, rendered = format.marked(body), self.upstream.rendered(format.path, body)
+        there, rendered = format.find_blocks(body), self.upstream.rendered(format.path, body)
         injected = {
             id
             for at, block in blocks.items()
@@ -566,7 +566,7 @@ async def _hung_up(request: Request) -> None:
         pass
 
 
-def _asked_before(store: Store, pieces: Sequence[Any]) -> str:
+def _last_question(store: Store, pieces: Sequence[Any]) -> str:
     """Return the end of the model's last answer, which may hold the question that the user answers."""
     question = clean(last_answer(pieces))[-_LONGEST_QUESTION:]
     return store.scan.storable(question) if question and store.scan is not None else question
@@ -627,7 +627,7 @@ class MemoryRoom:
         self.missing = frozenset(shown.missing)
         here = {
             *shown.lines,
-            *(id for id in shown.shown if id in self.there),
+            *(id for id in shown.shown_ids if id in self.there),
         }  # without one that says the same as another
         return [hit for hit in hits if hit.item.id in here]
 

@@ -114,7 +114,7 @@ def event_of(given: Mapping[str, Any], name: str = "") -> HookEvent:
         tool, text = str(given.get("tool_name") or "a tool"), failure_of(called, given)
     fresh = what == BEGIN and given.get("source") != "resume"
     session, folder = str(given.get("session_id") or "none"), str(given.get("cwd") or "")
-    prompt = without_secrets(_within(text, LONGEST_SAID)) if what == PROMPT else ""
+    prompt = without_secrets(_shorten(text, LONGEST_SAID)) if what == PROMPT else ""
     return HookEvent(what, called, session, folder, clean(text), tool, fresh, prompt)
 
 
@@ -170,11 +170,11 @@ def exit_code_of(given: Mapping[str, Any]) -> int | None:
 
 def clean(text: str) -> str:
     """Return `text` without secrets and cut to LONGEST characters, mostly from its end, where a long error says most."""
-    plain = without_secrets(_within(text, 20 * LONGEST)).strip()
+    plain = without_secrets(_shorten(text, 20 * LONGEST)).strip()
     return plain if len(plain) <= LONGEST else f"{plain[: LONGEST // 4]} ... {plain[-LONGEST * 3 // 4 :]}"
 
 
-def _within(text: str, most: int) -> str:
+def _shorten(text: str, most: int) -> str:
     """Return `text` or, if it has more than `most` characters, its beginning and its end: rules over megabytes take longer than a
     host waits."""
     return text if len(text) <= most else f"{text[: most // 2]}\n...\n{text[-most // 2 :]}"
@@ -439,7 +439,7 @@ def install(name: str, options: Sequence[str], *, write: bool, named: bool = Fal
     file, *others = host.files
     settings = {other: _read_settings(other) for other in host.files}
     moved = [str(other) for other in others if _remove(other, settings[other])]
-    others_alone = _without_ours(settings[file])
+    others_alone = _remove_ours(settings[file])
     before = others_alone.get("hooks", {})
     merged = {**before, **{event: [*before.get(event, []), *entries] for event, entries in hooks.items()}}
     _write_settings(file, {**others_alone, "hooks": merged})
@@ -447,7 +447,7 @@ def install(name: str, options: Sequence[str], *, write: bool, named: bool = Fal
         f"{file} runs `{command}` at {', '.join(hooks)}. {TOKEN} must be set where the host is started.{host.first}",
         *(f"The older hooks of this program were taken out of {other}." for other in moved),
     ]
-    if len(program) == 1 and not Path(program[0]).is_absolute() and _found() is None:
+    if len(program) == 1 and not Path(program[0]).is_absolute() and _find_program() is None:
         message.append(f"But there is no {PROGRAM} on the PATH: put it there, where the host is started.")
     return "\n".join(message)
 
@@ -492,18 +492,18 @@ def _write_settings(file: Path, settings: Mapping[str, Any]) -> None:
 
 def _remove(file: Path, settings: dict[str, Any]) -> bool:
     """Take the hooks of this program out of a file. Return whether there were any."""
-    without = _without_ours(settings)
+    without = _remove_ours(settings)
     if without == settings:
         return False
     _write_settings(file, without)
     return True
 
 
-def _without_ours(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _remove_ours(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings without the hooks of this program, and without what is empty then."""
     events = dict[str, Any]()
     for event, entries in settings.get("hooks", {}).items():
-        entries_left = [rest for entry in entries if (rest := _entry_without_ours(entry)) is not None]
+        entries_left = [rest for entry in entries if (rest := _remove_ours_from(entry)) is not None]
         if entries_left or not entries:
             events[event] = entries_left
     out = dict(settings)
@@ -514,7 +514,7 @@ def _without_ours(settings: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def _entry_without_ours(entry: Any) -> Any:
+def _remove_ours_from(entry: Any) -> Any:
     """Return an entry without the hooks of this program; None if none is left."""
     hooks = entry.get("hooks") if isinstance(entry, dict) else None
     if not isinstance(hooks, list) or not any(map(_is_ours, hooks)):
@@ -665,7 +665,7 @@ PROGRAM = "keepworth"
 def _program(portable: bool) -> list[str]:
     """Return the command that runs this program: its name alone if it goes into a file that other machines read too, or if that
     runs it on this one; else the path of the program that runs now."""
-    name, program = Path(sys.argv[0]), _found()
+    name, program = Path(sys.argv[0]), _find_program()
     here = [str(name.resolve())] if name.name == PROGRAM and name.is_file() else [sys.executable, "-m", PROGRAM]
     on_path = program is not None and (
         Path(program).resolve() == Path(here[0]) or Path(program).parent == Path(sys.executable).parent
@@ -673,7 +673,7 @@ def _program(portable: bool) -> list[str]:
     return [PROGRAM] if portable or on_path else here
 
 
-def _found() -> str | None:
+def _find_program() -> str | None:
     """Return the program that its name runs, None if there is none on the PATH."""
     import shutil
 

@@ -33,15 +33,15 @@ class _Connection(H11Protocol):
     """A connection. One beyond `MOST` reaches the application with `CROWDED`, so that the refusal has the form of its route;
     uvicorn's own limit would answer with plain text."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         if len(self.connections) > MOST:
             app = self.app
 
-            async def crowded(scope: Any, receive: Any, send: Any) -> None:
+            async def answer_crowded(scope: Any, receive: Any, send: Any) -> None:
                 await app({**scope, CROWDED: True}, receive, send)
 
-            self.app = crowded
+            self.app = answer_crowded
 
 
 def reachable_here_alone(host: str) -> bool:

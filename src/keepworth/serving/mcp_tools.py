@@ -24,7 +24,7 @@ from pydantic import BaseModel, Field, ValidationError
 import keepworth
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.memory import verbs
-from keepworth.memory.item import Item, Status, zoned
+from keepworth.memory.item import Item, Status, with_zone
 from keepworth.memory.search.passages import GAP, TOKENS, block, part_from, tokens_of
 from keepworth.memory.store.store import Revision
 from keepworth.memory.verbs import IN_QUARANTINE, Verb, VerbCaller, masked, verb
@@ -153,7 +153,7 @@ def search_memories(
             whole = item.id in shown.whole
             # As it stands, with its line breaks, unless most of it is white space.
             text = item.text if whole and len(item.text) <= 2 * len(line) else line
-            notes.append(_told(MemoryNote, item, text, whole))
+            notes.append(_make_note(MemoryNote, item, text, whole))
     return FoundNotes(notes=notes, decision=hits.decision, missing=list(shown.missing))
 
 
@@ -181,7 +181,7 @@ def get_memory(host: ToolHost, id: str, start: Place = 0, tokens: Tokens = TOKEN
     if item.status is Status.QUARANTINED:
         item = masked(item)
     text, next = part_from(item.text, start, tokens)
-    part = _told(NotePart, item, text, not (start or next))
+    part = _make_note(NotePart, item, text, not (start or next))
     part.next = next
     return part
 
@@ -192,7 +192,7 @@ def list_memories(host: ToolHost, limit: Page = 50, after: str = "", tokens: Tok
     most; of long memories it has the beginning."""
     page = verbs.list_items.function(host, limit=limit, after=after)
     notes = [_note(item, LISTED) for item in page]
-    most = _fitting([note.text for note in notes], tokens)
+    most = _count_fitting([note.text for note in notes], tokens)
     return NotePage(notes=notes[:most], next=page[most - 1].id if most < len(page) or len(page) == limit else "")
 
 
@@ -225,8 +225,8 @@ def memory_history(host: ToolHost, id: str, after: Place = 0, tokens: Tokens = T
     def text_after(change: Revision) -> str:
         return "(gone)" if change.after is None else IN_QUARANTINE if held else _beginning(change.after.text, LISTED)
 
-    changes = [f"{zoned(change.at)} {change.kind}: {text_after(change)}" for change in listed[after:]]
-    most = _fitting(changes, tokens)
+    changes = [f"{with_zone(change.at)} {change.kind}: {text_after(change)}" for change in listed[after:]]
+    most = _count_fitting(changes, tokens)
     return NoteHistory(changes=changes[:most], next=after + most if most < len(changes) else 0)
 
 
@@ -313,14 +313,16 @@ def _note(item: Item, tokens: int = TOKENS) -> MemoryNote:
     if item.status is Status.QUARANTINED:
         item = masked(item)
     text = _beginning(item.text, tokens)
-    return _told(MemoryNote, item, text, text == item.text)
+    return _make_note(MemoryNote, item, text, text == item.text)
 
 
 Note = TypeVar("Note", bound=MemoryNote)
 
 
-def _told(of: type[Note], item: Item, text: str, whole: bool) -> Note:
-    return of(id=item.id, text=text, kind=item.kind.value, when=zoned(item.event_time or item.written_at), whole=whole)
+def _make_note(of: type[Note], item: Item, text: str, whole: bool) -> Note:
+    return of(
+        id=item.id, text=text, kind=item.kind.value, when=with_zone(item.event_time or item.written_at), whole=whole
+    )
 
 
 def _beginning(text: str, tokens: int) -> str:
@@ -329,7 +331,7 @@ def _beginning(text: str, tokens: int) -> str:
     return f"{begins.rstrip()} {GAP}" if next else begins
 
 
-def _fitting(texts: Sequence[str], tokens: int) -> int:
+def _count_fitting(texts: Sequence[str], tokens: int) -> int:
     """Return how many of the texts, from the first on, have no more than so many tokens; at least one if there is any."""
     for number, spent in enumerate(accumulate(map(tokens_of, texts))):
         if spent > tokens:

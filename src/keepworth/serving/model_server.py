@@ -109,7 +109,7 @@ class ModelTransport(httpx.AsyncBaseTransport):
 
     def _prompt(self, messages: Sequence[Any]) -> str:
         chat = TokenizerChat(self.model.tokenizer, self.model.name)
-        return chat.rendered(fold_system([_plain(message) for message in messages], chat))
+        return chat.render_text(fold_system([_plain(message) for message in messages], chat))
 
     def _answer(self, body: Body, left: threading.Event) -> tuple[dict[str, Any], list[Any]]:
         """Return an answer as a whole, and as the events of a stream."""

@@ -21,7 +21,7 @@ def sent_call(content: bytes, copy: bytes, kind: str, redact: Callable[[str], st
     cannot be read, or where `redact` returns "" for one of its texts, as that must not be stored."""
     try:
         body = from_json(content)
-        answer = _streamed(copy, kind) if kind.startswith(EVENTS) else from_json(copy)
+        answer = _join_events(copy, kind) if kind.startswith(EVENTS) else from_json(copy)
     except ValueError:
         return ""
     if not isinstance(body, dict) or not isinstance(answer, dict):
@@ -50,7 +50,7 @@ def sent_call(content: bytes, copy: bytes, kind: str, redact: Callable[[str], st
     return "" if refused else json.dumps(sent, ensure_ascii=False, separators=(",", ":"))
 
 
-def _streamed(copy: bytes, kind: str) -> dict[str, Any]:
+def _join_events(copy: bytes, kind: str) -> dict[str, Any]:
     """Return the answer that the events of a stream add up to; {} where the stream broke off."""
     listed = list(events(copy, kind))
     for event in listed:

@@ -15,7 +15,7 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from keepworth.episodes.episode import Episode, episode_from_json
-from keepworth.memory.item import TIMES, Item, from_record, to_record, unzoned, zoned
+from keepworth.memory.item import TIMES, Item, from_record, to_record, with_zone, without_zone
 from keepworth.memory.search.search import Hit, Hits
 
 
@@ -23,7 +23,7 @@ def plain(value: Any) -> Any:
     """Return a value as plain data, which `json.dumps` takes."""
     if isinstance(value, Item):
         record = to_record(value)
-        return {**record, **{name: zoned(record[name]) for name in TIMES if name in record}}
+        return {**record, **{name: with_zone(record[name]) for name in TIMES if name in record}}
     if isinstance(value, Hits):
         block = value.block
         return {
@@ -43,7 +43,7 @@ def plain(value: Any) -> Any:
         return str(value)
     if is_dataclass(value):
         plainly = {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-        return {**plainly, **{name: zoned(plainly[name]) for name in MOMENTS if name in plainly}}
+        return {**plainly, **{name: with_zone(plainly[name]) for name in MOMENTS if name in plainly}}
     if isinstance(value, Mapping):
         return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -62,7 +62,7 @@ def read(kind: Any, value: Any) -> Any:
     if kind is NoneType or value is None:
         return None
     if kind is Item:
-        return from_record({**value, **{name: unzoned(value[name]) for name in TIMES if name in value}})
+        return from_record({**value, **{name: without_zone(value[name]) for name in TIMES if name in value}})
     if kind is Episode:
         return episode_from_json(value)
     if kind is Hits:
@@ -75,7 +75,7 @@ def read(kind: Any, value: Any) -> Any:
         made: Any = kind
         hints = _hints(made)
         values = {name: read(hints[name], part) for name, part in value.items()}
-        return made(**{name: unzoned(part) if name in MOMENTS else part for name, part in values.items()})
+        return made(**{name: without_zone(part) if name in MOMENTS else part for name, part in values.items()})
     if get_origin(kind) is UnionType:
         return read(inside[0], value)
     if get_origin(kind) is list or (get_origin(kind) is tuple and inside[-1] is Ellipsis):

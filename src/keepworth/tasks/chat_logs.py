@@ -108,7 +108,7 @@ def answers_of(row: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
     tools = _tools(row)
     for n, message in enumerate(messages):
         reward, answer = message["reward"], written_call(message["content"], message["calls"])
-        before = [_in_prompt(one, names) for one in messages[:n] if one["content"] or one["calls"]]
+        before = [_prompt_message(one, names) for one in messages[:n] if one["content"] or one["calls"]]
         if reward is None or not answer or message["role"] != "assistant":
             continue
         if before and before[-1]["role"] != "assistant" and any(one["role"] == "user" for one in before):
@@ -149,7 +149,7 @@ def _schematic(calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{"type": "function", "function": {"name": call["name"], "arguments": call["arguments"]}} for call in calls]
 
 
-def _in_prompt(message: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+def _prompt_message(message: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Returns a message as a prompt holds it. A tool's answer has the name of the tool."""
     called = {"tool_calls": _schematic(message["calls"])} if message["calls"] else {}
     named = {"name": names[message["of"]]} if message["role"] == "tool" and message["of"] in names else {}
@@ -181,7 +181,7 @@ def _messages(row: Mapping[str, Any], place: str) -> Sequence[Any]:
     if field:
         messages = row[field]
     elif isinstance(request, Mapping) and isinstance(response, Mapping):
-        messages = [*_requested(request, place), *_replied(response, place)]
+        messages = [*_request_messages(request, place), *_reply_messages(response, place)]
     elif prompt and answer:
         before = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
         messages = [*before, {"role": "assistant", "content": answer}]
@@ -198,7 +198,7 @@ def _messages(row: Mapping[str, Any], place: str) -> Sequence[Any]:
     return messages
 
 
-def _requested(request: Mapping[str, Any], place: str) -> list[Any]:
+def _request_messages(request: Mapping[str, Any], place: str) -> list[Any]:
     """Returns the messages of a request: of chat completions, of Anthropic, or of responses."""
     given = request.get("messages", request.get("input"))
     messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
@@ -211,7 +211,7 @@ def _requested(request: Mapping[str, Any], place: str) -> list[Any]:
     return [*([{"role": "system", "content": system}] if system else []), *messages]
 
 
-def _replied(response: Mapping[str, Any], place: str) -> list[Any]:
+def _reply_messages(response: Mapping[str, Any], place: str) -> list[Any]:
     """Returns the messages of an answer to a request."""
     try:
         if "choices" in response:
@@ -236,7 +236,7 @@ def _plain_messages(given: Any, place: str) -> Iterator[dict[str, Any]]:
         raise WrongFormat(f"{place} is {given!r:.60}.", 'Write {"role": "user", "content": "..."}.')
     for inner in ("message", "data", "kwargs"):  # ART's choices; LangChain's messages in two forms of JSON
         if isinstance(given.get(inner), Mapping) and not isinstance(given.get("content"), str | list):
-            kind = given.get("type") if inner == "data" else next(reversed(_listed(given.get("id"))), "")
+            kind = given.get("type") if inner == "data" else next(reversed(_as_list(given.get("id"))), "")
             given = {**given, **({"type": str(kind).removesuffix("Message")} if kind else {}), **given[inner]}
     kind = str(given.get("type"))
     if "role" not in given and (
@@ -297,7 +297,7 @@ def _calls(given: Mapping[str, Any], speaker: Any) -> list[dict[str, Any]]:
             return []
         return [_call(read)] if isinstance(read, Mapping) and "name" in read else []
     legacy = given.get("function_call")
-    listed = [*_listed(given.get("tool_calls")), *([legacy] if isinstance(legacy, Mapping) else [])]
+    listed = [*_as_list(given.get("tool_calls")), *([legacy] if isinstance(legacy, Mapping) else [])]
     calls = [_call(call) for call in listed if isinstance(call, Mapping)]
     return [call for call in calls if call["name"]]
 
@@ -316,20 +316,20 @@ def _call(given: Mapping[str, Any]) -> dict[str, Any]:
         arguments = {"value": arguments}
     return {
         "name": str(function.get("name") or ""),
-        "arguments": _sayable(arguments),
+        "arguments": _make_sayable(arguments),
         "id": str(given.get("call_id") or given.get("id") or ""),
     }
 
 
-def _sayable(value: Any) -> Any:
+def _make_sayable(value: Any) -> Any:
     if isinstance(value, str):
         return UNSAYABLE.sub(" ", value)
     if isinstance(value, Mapping):
-        return {UNSAYABLE.sub(" ", str(name)): _sayable(part) for name, part in value.items()}
-    return [_sayable(part) for part in value] if isinstance(value, list) else value
+        return {UNSAYABLE.sub(" ", str(name)): _make_sayable(part) for name, part in value.items()}
+    return [_make_sayable(part) for part in value] if isinstance(value, list) else value
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 

@@ -25,7 +25,7 @@ from keepworth.memory.item import (
     checked_provenance,
     checked_text,
     to_record,
-    zoned,
+    with_zone,
 )
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
@@ -112,7 +112,7 @@ def _record(item: Item) -> Record:
     """Return an item as a record without the fields that have their default values."""
     filed, record = to_record(item), Record(text=item.text)
     record |= {name: value for name, part in SCOPES.items() if (value := getattr(item.scope, part))}
-    record |= {name: zoned(filed[name]) if name in TIMES else filed[name] for name in KEPT if name in filed}
+    record |= {name: with_zone(filed[name]) if name in TIMES else filed[name] for name in KEPT if name in filed}
     if item.kind is ItemKind.FACT:
         del record["kind"]
     if "provenance" in filed:

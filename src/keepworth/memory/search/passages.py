@@ -74,7 +74,7 @@ class PromptBlock:
         return "\n".join([*self.lines.values(), *filter(None, (self.last,))])
 
     @property
-    def shown(self) -> tuple[str, ...]:
+    def shown_ids(self) -> tuple[str, ...]:
         """Return the ids of all notes that are shown, whole or cut."""
         return (*self.whole, *self.cut)
 
@@ -184,7 +184,7 @@ def block_of_lines(
         first = block([_Line(item) for item in core], query, tokens)
         text = "\n".join(line for line in text.split("\n") if line not in first.lines.values())
         spent = -(-(len(first.text.encode()) + 1) // 3)
-        rest = block_of_lines(text, [id for id in ids if id not in first.shown], query, tokens - spent, last=last)
+        rest = block_of_lines(text, [id for id in ids if id not in first.shown_ids], query, tokens - spent, last=last)
         parts = ((*getattr(first, name), *getattr(rest, name)) for name in ("whole", "cut", "missing"))
         whole, cut, missing = parts
         return PromptBlock({**first.lines, **rest.lines}, whole, cut, missing, last)
@@ -221,7 +221,7 @@ def part_from(text: str, start: int = 0, tokens: int = TOKENS) -> tuple[str, int
     return (words_only, start + len(words_only)) if 2 * len(words_only) > len(taken) else (taken, end)
 
 
-def nearest(text: str, query: str) -> tuple[int, int] | None:
+def nearest_piece(text: str, query: str) -> tuple[int, int] | None:
     """Return start and end of the piece of a text that has most of the words of a query, or None if none has any."""
     listed = _pieces_near(text, query, None)
     scores = _scores([text[start:end] for start, end in listed], query)
@@ -239,7 +239,7 @@ def _passage(hit: FoundItem, query: str, most: int) -> str:
     chosen = set[int]()
     line = ""
     spent = len(f"- {GAP} {GAP}")
-    for index in _by_fit(listed, _scores([text[start:end] for start, end in listed], query), hit.span):
+    for index in _order_by_fit(listed, _scores([text[start:end] for start, end in listed], query), hit.span):
         # A piece costs its own bytes, a blank, and a gap if it lies alone.
         spent += len(as_line(text[slice(*listed[index])]).encode()) + 1
         spent += 0 if {index - 1, index + 1} & chosen else len(GAP) + 1
@@ -247,7 +247,7 @@ def _passage(hit: FoundItem, query: str, most: int) -> str:
             break
         longer = _line(text, listed, sorted({*chosen, index}))
         if len(longer.encode()) > most:
-            return line or _shortened(longer, most)
+            return line or _shorten(longer, most)
         chosen.add(index)
         line = longer
     return line
@@ -262,25 +262,27 @@ def _pieces_near(text: str, query: str, span: tuple[int, int] | None) -> list[tu
     keys = list(dict.fromkeys(key for _, key in _keys(query)))
     having = [
         {key for key in {*keys[:MOST_KEYS], *keys[-MOST_KEYS:]} if key in plain}
-        for plain in map(_folded, (text[start:end] for start, end in windows))
+        for plain in map(_fold, (text[start:end] for start, end in windows))
     ]
-    scores = _weighted(having, {})
+    scores = _weigh(having, {})
     near = set() if span is None else {span[0] // WINDOW, (span[1] - 1) // WINDOW}
     near |= set(sorted(range(len(windows)), key=lambda index: (-scores[index], index))[:2])
     out: list[tuple[int, int]] = []
     for index in sorted({side for one in near for side in (one - 1, one, one + 1) if 0 <= side < len(windows)}):
-        start, end = (_between_words(text, at) for at in windows[index])
+        start, end = (_word_boundary(text, at) for at in windows[index])
         out += [(start + first, start + last) for first, last in pieces(text[start:end])]
     return out
 
 
-def _between_words(text: str, at: int) -> int:
+def _word_boundary(text: str, at: int) -> int:
     """Return a place near `at` at which a text may be cut."""
     blank = max(text.rfind(mark, max(0, at - PIECE), at) for mark in (" ", "\n"))
     return at if at >= len(text) or blank < 0 else blank + 1
 
 
-def _by_fit(listed: Sequence[tuple[int, int]], scores: Sequence[float], span: tuple[int, int] | None) -> Iterator[int]:
+def _order_by_fit(
+    listed: Sequence[tuple[int, int]], scores: Sequence[float], span: tuple[int, int] | None
+) -> Iterator[int]:
     """Yield the indices of pieces in the order in which they are taken into a passage."""
     best = max(range(len(listed)), key=lambda index: (scores[index], -index))
     starts = [best] if scores[best] > 0.0 else []
@@ -313,7 +315,7 @@ def _line(text: str, listed: Sequence[tuple[int, int]], chosen: Sequence[int]) -
     return f"- {begins}{passage}{ends}"
 
 
-def _shortened(line: str, most: int) -> str:
+def _shorten(line: str, most: int) -> str:
     """Return the beginning of a line, at most `most` bytes with a mark at its end; "" if that is next to nothing."""
     if most < FEWEST // 2:
         return ""
@@ -327,10 +329,10 @@ def _scores(texts: Sequence[str], query: str) -> list[float]:
     asked = {key: 1.0 if telling(word) else FUNCTION_WORD for word, key in _keys(query)}
     if not asked:
         return [0.0] * len(texts)
-    return _weighted([{key for _, key in _keys(text)}.intersection(asked) for text in texts], asked)
+    return _weigh([{key for _, key in _keys(text)}.intersection(asked) for text in texts], asked)
 
 
-def _weighted(having: Sequence[Collection[str]], counts: Mapping[str, float]) -> list[float]:
+def _weigh(having: Sequence[Collection[str]], counts: Mapping[str, float]) -> list[float]:
     """Return for each text the sum of the weights of the words that it has, from how many of the texts have each."""
     frequency = Counter(key for keys in having for key in keys)
     weights = {
@@ -340,7 +342,7 @@ def _weighted(having: Sequence[Collection[str]], counts: Mapping[str, float]) ->
     return [sum(weights[key] for key in keys) for keys in having]
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     """Return a text in lower case, without accents."""
     if text.isascii():
         return text.lower()

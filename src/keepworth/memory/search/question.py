@@ -62,7 +62,7 @@ class ReadQuestion:
         the sentences that ask, and a share of that of the other parts. One that a list leaves out has its last."""
         if not self.asking:
             return rankings[0]
-        first, others = (_best(part) for part in (rankings[: len(self.asking)], rankings[len(self.asking) :]))
+        first, others = (_best_cosines(part) for part in (rankings[: len(self.asking)], rankings[len(self.asking) :]))
         least, fewest = (min(part.values(), default=0.0) for part in (first, others))
         sums = {
             id: min(1.0, first.get(id, least) + ASIDE * max(0.0, others.get(id, fewest)))
@@ -71,7 +71,7 @@ class ReadQuestion:
         return sorted(sums.items(), key=lambda pair: -pair[1])
 
 
-def _best(rankings: Sequence[list[tuple[str, float]]]) -> dict[str, float]:
+def _best_cosines(rankings: Sequence[list[tuple[str, float]]]) -> dict[str, float]:
     """Return the best cosine of each item."""
     best: dict[str, float] = {}
     for ranking in rankings:

@@ -20,7 +20,7 @@ from keepworth.memory.search.background import USUAL, Background
 from keepworth.memory.search.chunks import SHORT, spans
 from keepworth.memory.search.index import K1, CorpusStatistics, Embedder, term_scores
 from keepworth.memory.search.newer import newer_first
-from keepworth.memory.search.passages import TOKENS, PromptBlock, block, block_of_lines, nearest
+from keepworth.memory.search.passages import TOKENS, PromptBlock, block, block_of_lines, nearest_piece
 from keepworth.memory.search.question import ReadQuestion, read
 from keepworth.memory.search.terms import QueryTerms, asked_terms
 from keepworth.memory.search.terms import terms as terms_of
@@ -706,12 +706,12 @@ class Search:
                 scale = ScoreScale.of(asked.statistics, asked.terms, request.pool, background, by_spelling=spelling)
                 ranked = fuse(asked.lexical, asked.dense, scale)
             proven = self.proven(asked.vector) if self.proven is not None else ()
-            ranked = self._order(asked, self._with(proven, asked, ranked) if proven else ranked)
+            ranked = self._order(asked, self._append(proven, asked, ranked) if proven else ranked)
             hits = self._as_hits(asked, ranked[:most])
             if timed:  # hits beyond those that are compared do not change them
                 near = max(request.k, COMPARED)
                 ordered = newer_first(hits[:near], asked.terms, asked.question.asks)
-                hits = self._apart(asked, [*ordered, *hits[near:]], ranked[most:], request.k + request.beyond)
+                hits = self._separate(asked, [*ordered, *hits[near:]], ranked[most:], request.k + request.beyond)
             missing = set(proven).difference(hit.id for hit in hits)
             hits += self._as_hits(asked, [pair for pair in ranked if pair[0] in missing]) if missing else []
             hits = self._find_passages(asked, hits)
@@ -724,7 +724,7 @@ class Search:
         asked.dense = candidates
         return self._finished(asked, self._as_hits(asked, self._order(asked, candidates)))
 
-    def _with(self, proven: Sequence[str], asked: Asked, ranked: Ranked) -> Ranked:
+    def _append(self, proven: Sequence[str], asked: Asked, ranked: Ranked) -> Ranked:
         """Return the ranking, and behind it those of `proven` that it does not list and that pass the same filters. They have
         their own scores by meaning or by words alone, and the last score of both together."""
         scores, request, last = dict(ranked), self.request, ranked[-1][1] if ranked else 0.0
@@ -743,7 +743,7 @@ class Search:
                 added.append((id, min(score, last)))
         return [*ranked, *added]
 
-    def _apart(self, asked: Asked, hits: list[Hit], rest: Ranked, most: int) -> list[Hit]:
+    def _separate(self, asked: Asked, hits: list[Hit], rest: Ranked, most: int) -> list[Hit]:
         """Let near duplicates share one place: the best of them stands for the others, which follow what is at least
         `NEAR_ENOUGH` as near as they are. Where they take places, as many further ones of the ranking are looked at."""
         apart, again, there = list[Hit](), list[Hit](), set[str]()
@@ -890,7 +890,7 @@ class Search:
             if not parts:
                 return hit
             if asked.vector is None or made is None or len(made) != 1 + len(parts):
-                return replace(hit, span=nearest(hit.item.text, asked.question.asks))
+                return replace(hit, span=nearest_piece(hit.item.text, asked.question.asks))
             best = int((made @ asked.vector).argmax())
             return replace(hit, span=parts[best - 1]) if best else hit
 

@@ -294,7 +294,7 @@ def _vector_problems(connection: AnyConnection, items: dict[str, Item]) -> Itera
                     lost.append(f"m{n}")
                 elif state == "serving" and number != rows.text_number(item.searched_text):
                     stale.append(f"m{n}")
-            damaged += _damaged([(n, vector) for n, _, vector in part], dimension)
+            damaged += _find_damaged([(n, vector) for n, _, vector in part], dimension)
         yield from _named(f"table {table}: vectors of what is no item:", lost)
         yield from _named(f"table {table}: vectors of another wording of", stale)
         yield from _named(f"table {table}: not vectors of length one:", damaged)
@@ -302,11 +302,11 @@ def _vector_problems(connection: AnyConnection, items: dict[str, Item]) -> Itera
         former = iter(connection.execute(query, (set_id,)))
         damaged = []
         while part := list(islice(former, TOGETHER)):
-            damaged += _damaged(part, dimension)
+            damaged += _find_damaged(part, dimension)
         yield from _named("table former_vectors: not vectors of length one:", damaged)
 
 
-def _damaged(listed: Sequence[tuple[int, Any]], dimension: int) -> list[str]:
+def _find_damaged(listed: Sequence[tuple[int, Any]], dimension: int) -> list[str]:
     """Return the ids of those rows that hold no vectors of length one. All are first looked at together, which is quicker."""
     if all(isinstance(vector, bytes) and len(vector) == 4 * dimension for _, vector in listed):
         vectors = np.frombuffer(b"".join(vector for _, vector in listed), np.float32).reshape(-1, dimension)

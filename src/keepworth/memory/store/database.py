@@ -291,7 +291,7 @@ class Database(Backend):
             try:
                 file = identity(self.path)
             except OSError as error:  # such as a loop of links
-                raise self._not_opened(error.strerror) from error
+                raise self._opening_error(error.strerror) from error
             if file in _CARRIED:
                 raise Forked(FORKED.format(self.path))
             if file not in OPEN:
@@ -329,7 +329,7 @@ class Database(Backend):
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise StorageFull(f"no room left for {self.path}: free some space; nothing was written") from error
-            raise self._not_opened(error.strerror) from error
+            raise self._opening_error(error.strerror) from error
 
     def _connect(self, read_only: bool) -> FileConnection:
         if read_only:
@@ -437,14 +437,14 @@ class Database(Backend):
             raise self.made_anew() from error
         except apsw.IOError as error:
             if none_left():
-                raise self._not_opened(error) from error
+                raise self._opening_error(error) from error
             if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHORT_READ:  # cut off within its last page
                 raise self._damaged("its end is missing") from error
             raise StorageFailed(
                 f"the disk refused {self.path} ({error}): look at its file system, quota and limits; nothing was written"
             ) from error
         except apsw.CantOpenError as error:
-            raise self._not_opened(error) from error
+            raise self._opening_error(error) from error
 
     def write(self, work: Callable[[AnyConnection], Result]) -> Result:
         try:
@@ -464,7 +464,7 @@ class Database(Backend):
         self._damage = self._damage or str(what)
         return NotAMemoryFile(f"{part}{self.path} is damaged ({what}): restore a backup")
 
-    def _not_opened(self, reason: object) -> MemoryProblem:
+    def _opening_error(self, reason: object) -> MemoryProblem:
         if none_left():
             return TooManyFiles(f"{self.path} cannot be opened: this process {NONE_LEFT}")
         return NotAMemoryFile(f"{self.path} cannot be opened ({reason}): check the path and its folder")

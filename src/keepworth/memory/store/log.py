@@ -310,7 +310,7 @@ def rewards_of(connection: AnyConnection, episode: str) -> list[tuple[int, str, 
     return [(entry.seq, entry.source, entry.body.get("value", 0.0)) for entry in entries if entry.what == "reward"]
 
 
-def rewarded_since(transaction: Transaction, since: int, credit: Credit, episode: str) -> bool:
+def is_newest_reward(transaction: Transaction, since: int, credit: Credit, episode: str) -> bool:
     """Return whether the newest reward after an entry for the same decision, or else the same whole episode, is this one."""
     transaction.flush_journal()
     query = "SELECT payload FROM events WHERE seq > ? AND kind = 'REWARD' AND payload IS NOT NULL AND episode = ? ORDER BY seq"

@@ -5,8 +5,8 @@
   process is killed in between, it is known that the request was carried out, but not with which answer.
 * What a gateway inserts into prompts is kept, so that it is sent again unchanged and can be asked for. A block is stored under
   the digest of the conversation up to the message that it precedes. Under an episode are stored its receipt (which items were in
-  the bytes that went upstream, and their lines), the call as it was sent and answered, from which a model can be trained, and, until they are
-  written, the words that its turn began with.
+  the bytes that went upstream, and their lines), the call as it was sent and answered, from which a model can be trained, and,
+  until they are written, the words that its turn began with.
 """
 
 from __future__ import annotations
@@ -237,13 +237,13 @@ def keep_sent(store: Store, episode: str, call: str, scope: Scope, items: Iterab
     store.database.write(work)
 
 
-def sent(store: Store, episode: str) -> Json | None:
+def read_sent(store: Store, episode: str) -> Json | None:
     """Return the last call of an episode as it was sent and answered, or None if it is not on file."""
     noted = body(store, SENT, episode)
-    return None if noted is None else json.loads(_unpacked(noted))
+    return None if noted is None else json.loads(_unpack(noted))
 
 
-def _unpacked(noted: Json) -> str:
+def _unpack(noted: Json) -> str:
     return zlib.decompress(base64.b64decode(noted["call"])).decode("utf-8", "surrogatepass")
 
 
@@ -288,7 +288,8 @@ def ending_turn(store: Store, episode: str) -> Iterator[Callable[[], None]]:
 
 def forget_blocks(connection: AnyConnection, whose: Scope | None) -> None:
     """Delete all blocks and the lines in receipts, as they may quote what is erased; the provider's cache of conversations that
-    continue no longer fits them. With `whose`, a scope that is erased as a whole, also deletes the turns in it that are still to be written."""
+    continue no longer fits them. With `whose`, a scope that is erased as a whole, also deletes the turns in it that are still to
+    be written."""
     connection.execute(f"DELETE FROM facts_of_file WHERE {BEGINNING}", beginning(BLOCK))
     _forget_part(connection, RECEIPT, "lines")
     turns = [] if whose is None else _beginning(connection, TURN)

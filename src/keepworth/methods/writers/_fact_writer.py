@@ -64,7 +64,7 @@ class Facts:
                 near, at = _like(parsed_claim(fact.text), bank), fact.said_at or finished.said_at
                 later = [item for item in near if is_before(at, item.said_at or item.written_at)]
                 gone = [item for item in near if item not in later]
-                gone = _replaced(fact.text, gone) + list(_replacing(fact.text, later, bank))
+                gone = _find_replaced(fact.text, gone) + list(_find_replacing(fact.text, later, bank))
                 yield _taking_over(fact, gone)
             return
         similar = [_like(parsed_claim(fact.text), bank) for fact in facts]
@@ -141,23 +141,25 @@ def _like(claim: Claim, bank: Bank) -> list[Item]:
     return [item for item in near.values() if item.scope == bank.scope and item.open]
 
 
-def _replaced(text: str, earlier: Sequence[Item]) -> list[Item]:
+def _find_replaced(text: str, earlier: Sequence[Item]) -> list[Item]:
     """Returns those of some earlier items which the statement `text` replaces."""
     gone = [earlier[index] for index in taken_over(parsed_claim(text), [stated_in(item.text) for item in earlier])]
     ids = {item.id for item in gone if may_replace(item.text, text)} or set(replaced_by(text, earlier))
     return [item for item in earlier if item.id in ids]
 
 
-def _replacing(text: str, later: Sequence[Item], bank: Bank) -> Iterator[Item]:
+def _find_replacing(text: str, later: Sequence[Item], bank: Bank) -> Iterator[Item]:
     """Yields those of some items said after the statement `text` that replace it, with what they have replaced of the same kind:
     it takes its place among these."""
     for item in later:
-        if _replaced(item.text, [replace(item, text=text)]):
+        if _find_replaced(item.text, [replace(item, text=text)]):
             yield item
             gone = filter(None, (bank.find(link.target) for link in item.links if link.relation == SUPERSEDES))
             for one in gone:
                 if one.superseded_by == item.id and (
-                    one.text == text or _replaced(text, [one]) or _replaced(one.text, [replace(one, text=text)])
+                    one.text == text
+                    or _find_replaced(text, [one])
+                    or _find_replaced(one.text, [replace(one, text=text)])
                 ):
                     yield one
 

@@ -524,8 +524,7 @@ def get_episode(caller: VerbCaller, id: str) -> Any:
 
 @verb("GET /episodes/{id}/receipt", "read")
 def get_receipt(caller: VerbCaller, id: str) -> Any:
-    """List the items that were recalled for a call through the gateway, and those in the bytes that went upstream, with their
-    text there."""
+    """List the items that were recalled for a call through the gateway, those that went upstream, and the text of these."""
     receipt = notes.body(caller.memory.store, notes.RECEIPT, caller.open.episode(id).id)
     if receipt is None:
         raise errors.UnknownEpisode(

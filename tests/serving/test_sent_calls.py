@@ -20,7 +20,7 @@ TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type
 
 
 def sent_of(gate: Gate, answer: Any) -> Any:
-    return notes.sent(gate.store, answer.headers[EPISODE])
+    return notes.read_sent(gate.store, answer.headers[EPISODE])
 
 
 def waited_for(gate: Gate, answer: Any) -> Any:

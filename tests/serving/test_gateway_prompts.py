@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -353,6 +354,63 @@ def test_of_a_long_note_the_passage_that_fits_the_question_is_shown(gate: Gate, 
     assert tokens_of(block) <= 500
     receipt = gate.memory.receipt(answer.headers[EPISODE])
     assert (receipt["injected"], receipt["missing"]) == ([item.id], [])
+
+
+PARTS = (
+    "pump valve rotor gasket seal filter bearing shaft coupling motor panel switch relay sensor gauge hose nozzle tank"
+)
+VENT = "The override code of the emergency vent is 7741-K."
+
+
+def manual(seed: int, size: int = 204_000) -> str:
+    """A long text about machines, with one sentence of its own in the middle."""
+    draw, parts = random.Random(seed), PARTS.split()
+    lines = [
+        f"Check the {draw.choice(parts)} of unit {draw.randrange(900)} and note the {draw.choice(parts)} pressure "
+        f"before you turn the {draw.choice(parts)} again."
+        for _ in range(size // 92)
+    ]
+    lines.insert(len(lines) // 2, VENT)
+    return " ".join(lines)
+
+
+@pytest.mark.parametrize("long", [1, 2, 12])
+@pytest.mark.parametrize("encoder", ["hashing", "default"])
+def test_a_long_note_gets_little_room_for_a_question_that_it_does_not_answer(
+    tmp_path: Path, script: Script, upstream_url: str, encoder: str, long: int
+) -> None:
+    small = ["My daughter Lena is allergic to peanuts.", "The flat in Porto has the door code 5512."]
+    with closing(Gate(tmp_path / "agent.mem", script, upstream_url, encoder=encoder, top_k=20)) as gate:
+        size = (204_000 if encoder == "hashing" else 36_000) // long
+        manuals = [item.id for item in gate.memory.add_many([manual(n, size) for n in range(long)], user_id="ana")]
+        gate.memory.add_many(small, user_id="ana")
+        # Each of the first asks for a small note or for nothing in memory: a manual has at most a fourth of the 1,500 bytes, and
+        # where nothing fits, no more than the beginning of a passage.
+        for question, answer, most in (
+            ("What is Lena allergic to?", small[0], 375),
+            ("What is the door code of the flat in Porto?", small[1], 375),
+            ("Who won the world cup in 1998?", "", 120),
+        ):
+            ask(gate, CHAT, user(question))
+            lines = "\n".join(blocks_in(gate.script.sent[-1].body)).splitlines()
+            assert not answer or f"- {answer}" in lines[:3]
+            assert all(len(line.encode()) <= most for line in lines if line not in {f"- {text}" for text in small})
+        reply, _ = ask(gate, CHAT, user("What is the override code of the emergency vent?"))
+        (block,) = blocks_in(gate.script.sent[-1].body)
+        assert VENT in block
+        assert tokens_of(block) <= 500
+        receipt = gate.memory.receipt(reply.headers[EPISODE])
+        assert set(receipt["injected"]) & set(manuals)
+        assert set(receipt["recalled"]) == {*receipt["injected"], *receipt["no_room"]}
+
+
+def test_a_long_note_for_which_not_even_a_passage_has_room_is_named(gates: Gates) -> None:
+    gate = gates(tokens=40, turn_tokens=40)
+    item = gate.memory.add(manual(0), user_id="ana")
+    answer, _ = ask(gate, CHAT, user("What is the override code of the emergency vent?"))
+    receipt = gate.memory.receipt(answer.headers[EPISODE])
+    assert receipt["no_room"] == receipt["missing"] == [item.id]
+    assert not blocks_in(gate.script.sent[-1].body)
 
 
 @pytest.mark.parametrize("where", ["{0}\n\n{1}", "{1}\n\n{0}"])

@@ -466,8 +466,7 @@ def _recalls(caller: VerbCaller, words: str, options: dict[str, Any]) -> bool:
     """Whether a search is carried out. One that nobody asked for is not, if its words ask for nothing, and else has a floor."""
     if not options.pop("automatic", False):
         return True
-    if options.get("threshold") is None:
-        options["floor"] = floor_of(caller.memory) or None
+    options["floor"] = floor_of(caller.memory) if options.get("threshold") is None else 0.0
     return asks(words)
 
 

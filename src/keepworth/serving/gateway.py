@@ -325,7 +325,7 @@ class Gateway:
             if asks(query):
                 with store.database.reading():
                     # A session names a conversation, and all conversations of the person are searched.
-                    options = {"floor": floor or None, "fits": room, "session_id": "", **narrower}
+                    options = {"floor": floor, "fits": room, "session_id": "", **narrower}
                     recalled = live.search(top_k=self.settings.top_k, **options)
             after = before[max(before)].episode if before else ""
             earlier = {str(index): block.lines for index, block in before.items()}

@@ -105,7 +105,8 @@ def block(
 
     Args:
         hits: Best first. The items of the kind core of a search's `Hits` come before them. Their `span`, if a search set one,
-            says which part is nearest in meaning.
+            says which part is nearest in meaning; their `share`, if it set one, is the most of the budget that a long note gets,
+            but each gets `FEWEST` bytes where there is room.
         query: The question, whose words also say which part fits; "" if there is none.
         tokens: The budget.
         head: The line that will stand before the block, which counts as well.
@@ -119,25 +120,27 @@ def block(
         always = {item.id for item in core}
         hits = [*first, *(hit for hit in hits if hit.item.id not in always)]
     room = 3 * (tokens - 4) - sum(len(line.encode()) + 1 for line in (head, last) if line) + 1
+    budget = room
     held, twins = set((there or {}).values()), dict[str, str]()
-    wholes, sizes, shares = dict[str, str](), dict[str, int](), dict[str, int]()
+    wholes, sizes, most, shares = dict[str, str](), dict[str, int](), dict[str, int](), dict[str, int]()
     whole, cut, missing = set[str](), set[str](), set[str]()
     for hit in hits:
         id, text = hit.item.id, hit.item.text
         # What is many times as long as the budget is never whole, so that it need not be made a line.
         line = wholes[id] = without_headline(f"- {as_line(text)}") if len(text) <= 9 * tokens else ""
         size = sizes[id] = len(line.encode()) + 1 if line else len(text)
+        most[id] = size if size <= LEAST else min(size, max(FEWEST, int(budget * getattr(hit, "share", 1.0))))
         if line in held:
             whole.add(id)
         elif line in twins:
             continue  # shown by the same line
         elif room >= min(size, FEWEST):
-            shares[id] = min(size, LEAST, room)
+            shares[id] = min(most[id], LEAST, room)
             room -= shares[id]
             twins |= {line: id} if line else {}
         else:
             missing.add(id)
-    _share_out(room, shares, sizes)
+    _share_out(room, shares, most)
     lines: dict[str, str] = {}
     for hit in hits:
         id = hit.item.id
@@ -197,11 +200,11 @@ def block_of_lines(
     return made if names == list(ids) else PromptBlock(made.lines, cut=tuple(ids), last=last)
 
 
-def _share_out(room: int, shares: dict[str, int], sizes: Mapping[str, int]) -> None:
-    """Raise the shares of notes that are longer, all to the same number of bytes at most, until the room is used."""
-    wanting = sorted((id for id in shares if sizes[id] > shares[id]), key=lambda id: sizes[id] - shares[id])
+def _share_out(room: int, shares: dict[str, int], most: Mapping[str, int]) -> None:
+    """Raise the shares of notes that may have more, all by the same number of bytes at most, until the room is used."""
+    wanting = sorted((id for id in shares if most[id] > shares[id]), key=lambda id: most[id] - shares[id])
     for number, id in enumerate(wanting):
-        more = min(sizes[id] - shares[id], room // (len(wanting) - number))
+        more = min(most[id] - shares[id], room // (len(wanting) - number))
         shares[id] += more
         room -= more
 

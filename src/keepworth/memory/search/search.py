@@ -155,7 +155,8 @@ class Hit:
     lexical, dense: its BM25 score and its cosine; None if that part of the search did not find it. conflicts: ids of other hits
     that say something else about the same thing (see `keepworth.memory.search.newer`). instead_of: the one of them whose place
     and score it took because it is newer. span: start and end of the part of a long text that is nearest in meaning, or, where
-    its parts have no vectors, has most of the query's words; None if the text is short, or as near as a whole."""
+    its parts have no vectors, has most of the query's words; None if the text is short, or as near as a whole. share: the most of
+    the budget of a prompt that it gets if it is long; less than all only in automatic recall."""
 
     item: Item
     score: float
@@ -165,6 +166,7 @@ class Hit:
     conflicts: tuple[str, ...] = field(default=(), compare=False)
     instead_of: str = field(default="", compare=False)
     span: tuple[int, int] | None = field(default=None, compare=False)
+    share: float = field(default=1.0, compare=False)
 
     def __repr__(self) -> str:
         """Return a short form, because lists of hits are printed."""
@@ -308,6 +310,10 @@ def duplicate_words(text: str) -> str:
     return " ".join(sorted(word for word in _WORD.findall(text.casefold()) if not word.isdigit())) or text
 
 
+ENOUGH = 0.5
+"""The score from which a long note may get all of the budget of automatic recall, if no other hit has more. One with a lower
+score gets a share in proportion. The number is a choice, and was tuned on nothing."""
+
 HitFilter = Callable[[Sequence[Hit]], Sequence[Hit]]
 """Hits, best first -> those of them that there is room for."""
 
@@ -448,7 +454,8 @@ class Request:
     nobody: only what was noted without a person.
     threshold: hits with a lower score are left out; of a hybrid search that is the fused score (`fuse`), of a dense one the
     cosine, of a lexical one BM25, and of what a policy retrieved its own score, mostly the cosine.
-    floor: the same, but a hit for which rewards speak at the question stays.
+    floor: the same for automatic recall, where a hit for which rewards speak at the question stays, and a long one of another
+    gets a share of the budget by its score.
     fits: (hits, those for which rewards speak first, then the best) -> those of them that there is room for, all together.
     tokens: the budget of the text of the hits (see `Hits`), as `memory.search.passages.tokens_of` counts.
     """
@@ -787,6 +794,8 @@ class Search:
             hits = [hit for hit in hits if hit.score >= request.threshold]
         if request.floor is not None:
             hits = [hit for hit in hits if hit.score >= request.floor or hit.id in proven]
+            enough = max((ENOUGH, *(hit.score for hit in hits)))
+            hits = [hit if hit.id in proven else replace(hit, share=max(0.0, hit.score) / enough) for hit in hits]
         if request.fits is not None:
             with called_as("fits"):
                 fitting = list(request.fits(sorted(hits, key=lambda hit: hit.id not in proven)))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from keepworth import train
 from keepworth.cli.main import app as program
 from keepworth.cli.methods import app
 from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.study import Study
 from keepworth.methods.recipes import strings
 from keepworth.methods.studies import _passes, _runs, cues, macro_hft, retention, starling
 from keepworth.methods.studies import difficulty_space as space
@@ -113,6 +116,23 @@ def test_it_runs_at_its_smallest_size(name: str, finished_runs: Path) -> None:
     assert len(rows) >= 3
     assert len({row["arm"] for row in rows}) == len(rows)
     assert all(row["low"] <= row["mean"] <= row["high"] and row["n"] and row["unit"] for row in rows)
+
+
+def test_a_study_that_takes_longer_says_so_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"arm": "a", "mean": 0.5, "low": 0.4, "high": 0.6, "n": 2, "clusters": 2}
+
+    def run(*, seconds: float = 0.0) -> list[dict[str, Any]]:
+        time.sleep(seconds)
+        return [row]
+
+    slow = SimpleNamespace(make=Study(run, "share"))
+    monkeypatch.setattr("keepworth.registry.method", lambda kind, name: slow)
+    quick, slow_one = (
+        CliRunner().invoke(app, ["run", "slow", "--json", "--set", f"seconds={seconds}"]) for seconds in (0.0, 2.5)
+    )
+    assert (quick.exit_code, quick.stderr) == (0, "")
+    assert slow_one.stderr == "running slow, which may take minutes (2 s so far)\n"
+    assert slow_one.stdout == quick.stdout
 
 
 def diagnose(runs: Path, *words: str, **settings: Any) -> Result:

@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import textwrap
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -109,24 +110,33 @@ def stopping(message: str) -> Iterator[None]:
 
 @contextmanager
 def working(what: str) -> Iterator[Callable[[str], None]]:
-    """Shows a spinner on a terminal during work of unknown length. Yields a function that says at what part of it the work is;
-    where there is no terminal, it prints that, at most every ten seconds."""
+    """Shows a spinner on a terminal during work of unknown length, and elsewhere prints a line after two seconds and from then on
+    less and less often. Yields a function that says at what part of it the work is."""
     from keepworth.episodes.text import terminal
 
     if sys.stderr.isatty():
         with terminal(stderr=True).status(what) as status:
             yield lambda part: status.update(f"{what} {part}")
         return
-    begun = time.monotonic()
+    begun, ended, at = time.monotonic(), threading.Event(), ""
 
     def report(part: str) -> None:
-        nonlocal begun
-        now = time.monotonic()
-        if now - begun > 10.0:
-            say(f"{what} {part}", error=True)
-            begun = now
+        nonlocal at
+        at = f" {part}"
 
-    yield report
+    def tell() -> None:
+        wait = 2.0
+        while not ended.wait(wait):
+            say(f"{what}{at} ({time.monotonic() - begun:.0f} s so far)", error=True)
+            wait = min(60.0, max(10.0, 2.0 * wait))
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield report
+    finally:
+        ended.set()
+        teller.join()
 
 
 # Options that several commands have.

@@ -22,6 +22,8 @@ from tests.memory.helpers import texts
 
 LISTS = sorted((Path(__file__).parent / "said").glob("*.json"))
 """Lists that were written by somebody who did not know the rules."""
+TALK = json.loads((Path(__file__).parent / "talk.json").read_text("utf-8"))
+"""Kinds of talk, output and notes that the rules were made with."""
 
 
 def plain(text: str) -> str:
@@ -120,6 +122,54 @@ def test_a_short_answer_is_kept_with_its_question(memory: Memory, path: Path) ->
         if not any(plain(reply["asked"]) in text and plain(reply["text"]) in text for text in kept):
             wrong.append((reply, kept))
     assert not wrong
+
+
+def test_what_is_said_of_the_task_at_hand_is_not_kept_in_any_language() -> None:
+    for name in ("nothing", "nothing_other"):
+        kept = [text for text in TALK[name] if statements(text)]
+        assert len(kept) <= 0.05 * len(TALK[name]), kept
+
+
+def test_statements_in_words_of_the_task_and_preferences_are_kept() -> None:
+    gone = [text for text, words in TALK["statements"].items() if words not in plain(str(statements(text)))]
+    assert len(gone) <= 0.02 * len(TALK["statements"]), gone
+
+
+def test_a_comment_that_answers_a_question_is_kept_with_it_or_alone(memory: Memory) -> None:
+    spoken = Spoken(memory)
+    assert spoken.kept("The second one", "Which of the two flats did you take?") != []
+    assert spoken.kept("Nope, I have never been to something like that", "Have you been to a ball?") != []
+    assert spoken.kept("That's wrong, try again", "Shall I go on?") == []
+
+
+def test_notes_without_a_verb_are_kept_and_lines_of_logs_are_not() -> None:
+    gone = [text for text in TALK["notes"] if plain(text) not in " ".join(plain(one.text) for one in statements(text))]
+    assert len(gone) <= 0.02 * len(TALK["notes"]), gone
+    kept = [text for text in TALK["logs"] if statements(text)]
+    assert len(kept) <= 0.12 * len(TALK["logs"]), kept
+    both = "Wifi: bluewhale22\nGate code 4471"
+    assert plain(both) in plain(" ".join(one.text for one in statements(both)))
+
+
+def test_of_short_outputs_of_tools_nothing_is_kept_and_what_is_said_beside_them_is() -> None:
+    lines, kept_lines = 0, list[str]()
+    for block in TALK["tools"]:
+        kept = [plain(one.text) for one in statements(block)]
+        words = [plain(line) for line in block.splitlines() if plain(line)]
+        lines += len(words)
+        kept_lines += [line for line in words if any(line in text for text in kept)]
+        for text in (f"My desk is B14.\n\n{block}", f"{block}\n\nOur boxes run Debian."):
+            assert any(said in str(statements(text)) for said in ("My desk is B14", "Our boxes run Debian")), text
+    assert len(kept_lines) <= 0.02 * lines, kept_lines
+
+
+def test_words_that_order_in_one_language_are_names_in_statements_of_others() -> None:
+    for language, forms in TALK["of_names"].items():
+        said = [form.format(name) for name in TALK["names"] for form in forms]
+        gone = [text for text in said if not statements(text)]
+        assert len(gone) <= 0.2 * len(said), (language, gone)
+    for language, orders in TALK["commands"].items():
+        assert [text for text in orders if statements(text)] == [], language
 
 
 def test_yes_is_an_answer_to_a_question_about_the_person_and_not_to_an_offer(memory: Memory) -> None:

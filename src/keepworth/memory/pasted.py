@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 LETTER = (
     r"[^\s!-/:-@\[-`{-~\u00a1-\u00a9\u00ab-\u00b4\u00b6-\u00b9\u00bb-\u00bf\u055e\u0589\u060c\u061b\u061f\u06d4\u0964\u0965"
@@ -99,6 +100,19 @@ TOOL, LIKELY_TOOL = 4.0, 2.5
 """What counts against speech where a line begins as those of a tool do, and where it may."""
 LONGEST = 400
 """How many characters of a line are looked at: half from its beginning, and half from its end."""
+_LABEL = r"[^\W\d_]{2,}(?:['’.-][^\W\d_]*)*"
+_VALUE = r"[^\s=\[\]{}<>|]*\d[^\s=\[\]{}<>|]*"
+_NOTE = re.compile(
+    rf"(?P<label>(?:{_LABEL}\s+){{0,3}}{_LABEL})\s*[#№]?\s*(?:[:：]\s*|[,/]?\s+)"
+    rf"(?:{_VALUE}(?:[ ,/]+(?:{_VALUE}|[A-Z]{{1,3}})){{0,8}}|"
+    r"(?<=[:： ])(?P<words>[^\s=\[\]{}<>|]+(?: [^\s=\[\]{}<>|]+){0,2}))|"
+    r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|(?:\+|00?)\d[\d ()/.-]{6,}|[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,8}(?: ?[A-Z0-9]{1,4})?",
+)
+"""What people write down with no verb: a few words and a number or a code, an address of mail, a number of a telephone or of an
+account."""
+NOTE = 1.0
+"""What a line counts at least, if each of the message is such a note of a person."""
+MOST_NOTES = 6
 STAY, STAY_OVER_GAP = 1.6, 0.4
 """What it costs to change between speech and paste from one line to the next, and across an empty line."""
 ALONE, FIRST_OR_LAST = 1.4, 0.4
@@ -137,9 +151,19 @@ def _fence_ends(lines: Sequence[str]) -> dict[int, int]:
 
 
 @cache
+def _data() -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath("pasted.toml").read_text("utf-8"))
+
+
+@cache
+def _printed() -> frozenset[str]:
+    return frozenset(_data()["notes"]["printed"].split())
+
+
+@cache
 def _tools(name: str) -> re.Pattern[str]:
     """Return the patterns of `pasted.toml` under one name as one, behind an indent."""
-    listed = tomllib.loads(files(__package__).joinpath("pasted.toml").read_text("utf-8"))[name]
+    listed = _data()[name]
     return re.compile(rf"\s*(?:{'|'.join(pattern for patterns in listed.values() for pattern in patterns)})")
 
 
@@ -186,6 +210,20 @@ def _words_in(text: str, tokens: Sequence[str]) -> tuple[int, int]:
     return longest, odd
 
 
+def _is_note(line: str, alone: bool) -> bool:
+    """Return whether a line is a note of a person without a verb, such as "Gate code 4471"; of several, each must begin with a
+    capital letter or have several words, since settings of programs look like the others."""
+    match = _NOTE.fullmatch(BULLET.sub("", line, count=1).strip(" .!"))
+    if match is None or _tools("lines").match(line):
+        return False
+    label, named = (match["label"] or "").split(), re.match(r"[^:：]*[:：]", line) is not None
+    if match["words"] and not (alone and named):
+        return False
+    return (not label or label[-1].strip(".").lower() not in _printed()) and (
+        alone or not label or len(label) > 1 or not label[0][0].islower()
+    )
+
+
 _IN_NUMBERS = dict.fromkeys(map(ord, ",.:%"))
 
 
@@ -195,10 +233,28 @@ def _is_a_name_of_things(word: str) -> bool:
     return mixed or re.search(r"\w\.\w", word) is not None
 
 
+def _inside_output(lines: Sequence[str], scores: Sequence[float]) -> set[int]:
+    """Return the indices of lines between two that are pasted for sure, with no empty line among them: what stands there
+    is pasted, too, unless the speaker speaks of themselves."""
+    found, since, behind = set[int](), list[int](), False
+    for index, line in enumerate(lines):
+        if not line.strip():
+            since, behind = [], False
+        elif scores[index] <= -TOOL:
+            found.update(since)
+            since, behind = [], True
+        elif behind and not _SOMEBODY.search(line):
+            since.append(index)
+    return found
+
+
 def _empty_pasted(lines: Sequence[str]) -> list[str]:
     """Return lines with the pasted ones emptied."""
     spoken = [line for line in lines if line.strip()]
     heads = [line.split(None, 1)[0] if line.strip() and not BULLET.match(line) else "" for line in lines]
+    noted = 0 < len(spoken) <= MOST_NOTES and all(_is_note(line, len(spoken) == 1) for line in spoken)
+    scores = [max(score(line), NOTE) if noted else score(line) for line in lines]
+    inside_output = _inside_output(lines, scores)
     speech_best = paste_best = cost = 0.0
     inside = False  # behind a line that is pasted for sure, with no line since that is not indented
     ways: list[tuple[bool, bool]] = []
@@ -208,7 +264,7 @@ def _empty_pasted(lines: Sequence[str]) -> list[str]:
             ways.append((False, True))
             cost = STAY_OVER_GAP
             continue
-        value = score(line)
+        value = scores[index] - (TOOL if index in inside_output else 0.0)
         inside = value <= -SURE or (inside and line[0] in " \t")
         value = min(value, -LIKELY_TOOL) if inside else value
         value += ALONE if len(spoken) == 1 else FIRST_OR_LAST if line in (spoken[0], spoken[-1]) else 0.0

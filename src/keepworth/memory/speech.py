@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from keepworth.memory.pasted import BULLET, LETTER, speech
+from keepworth.memory.search.language import classify
+from keepworth.memory.search.terms import SURE, function_words, latin_words
 from keepworth.memory.sentences import sentences
 
 LONGEST = 1_000
@@ -37,6 +39,7 @@ _ORDINAL = re.compile(
     r"inż|mgr|dott|sig|avv|ing|lic|max|min|incl|excl|vol|fig|resp|dept|est|inc|ltd|corp|co)\.)$",
     re.IGNORECASE,
 )
+_NUMBER = re.compile(r"[\w+(-]*\d")
 _MONTH = re.compile(
     r"(?:jan|feb|fév|mär|mar|apr|avr|mai|maj|may|mag|giu|jun|jui|jul|lug|aug|ago|aoû|sep|set|okt|oct|ott|out|nov|dez|dec|déc|dic|"
     r"тра|янв|фев|мар|апр|мая|июн|июл|авг|сен|окт|ноя|дек)",
@@ -62,10 +65,15 @@ _OF_THE_TASK = re.compile(
     re.IGNORECASE,
 )
 """What such a clause says of the task at hand, and not of the speaker."""
-_NAME_AND_VERB = re.compile(
-    r"[A-Z]\w+ (?:(?:is|has|was|had|will) (?:my|our|his|her|their|the|a|an|at|on|now|not|no|two|be|\w+ing|\w+ed)|lives|left|took|"
-    r"works|likes|loves|moved|joined|runs|owns|prefers|wants|needs|leads|lived|worked|wrote|became|got|said)\b"
+_LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
+_QUOTED = re.compile("""[`"“„«][^`"”“»]*[`"”“»]""")
+_NUMBERED = re.compile(r"(?:\s+\w+){0,2}\s+[A-Z]{0,3}\d[\d -]{2,}[.]?")
+"""What stands behind a noun that names a number: "Visa card 4471"."""
+_OF_A_NUMBER = re.compile(
+    r"(?:numbers?|no|nr|id|code|ref|reference|date|total|price|size)\b[.:#]*\s*\S*\d", re.IGNORECASE
 )
+"""What stands behind a noun, such as "order", whose number follows, and not behind the verb."""
+_NAME = re.compile(r"(?:(?:[A-Z]\w*|\d+)\s+)?")
 _GIVEN = re.compile(
     r"(?:since|because|as|now that|given that|considering(?: that)?|seeing (?:that|as))\s+"
     r"(?=(?:i|i'm|we|we're|my|our|he|she|they)\b)",
@@ -90,6 +98,25 @@ _REACTION = re.compile(
     r"(?:(?:that|this|it)(?:'s|’s| is| was| looks| sounds| seems)|you(?:'re|’re| are)) (?:\w+ ){0,2}\w+[.!]*",
     re.IGNORECASE,
 )
+_WITHOUT_WORDS = re.compile("[\u200d\u2190-\u2bff\ufe0e\ufe0f\U0001f000-\U0001faff]+")
+"""Emojis and arrows."""
+_PARTS = re.compile(r"\s*[,，、;；]\s*|\s+[-–—]+\s+|\s*\.{3}\s*|\s*…\s*")
+_THANKS = re.compile(
+    r"[,.! ]+(?:please|pls|plz|thanks?(?: you)?(?: so much| a lot)?|thx|ty|cheers|bitte|danke|merci|s'il (?:te|vous) plaît|"
+    r"por favor|gracias|per favore|grazie|obrigad[oa]|graag|bedankt|alsjeblieft|"
+    r"tack|tak|takk|proszę|dzięki|prosím|díky|пожалуйста|спасибо|"
+    r"будь ласка|дякую|lütfen|kiitos)[.! ]*$",
+    re.IGNORECASE,
+)
+_PLEASE = re.compile(
+    r"\b(?:please|pls|bitte|s'il (?:te|vous) plaît|por favor|per favore|graag|alsjeblieft|tack|proszę|prosím|пожалуйста|"
+    r"будь ласка|lütfen|kiitos|kérlek|te rog|παρακαλώ)[.!]*$",
+    re.IGNORECASE,
+)
+MOST_OF_A_COMMENT = 120
+"""The most characters of a sentence that only comments on the task at hand."""
+SPEAKS = 0.5
+"""By how many function words a language is told from another one: half a word, since several languages share most of them."""
 SHORT_ANSWER = 6
 """Words of an answer that is kept with the question, without which it says nothing."""
 
@@ -145,7 +172,8 @@ def statements(text: str, *, question: str = "", of_agent: bool = False) -> list
             if first and question and is_short(sentence) and (answer := answers(sentence, question)):
                 utterances.append(StatedSentence(answer, first=True))
                 continue
-            stated = _said(sentence, of_agent=of_agent)
+            answering = first and question != "" and _patterns("offers").search(question) is None
+            stated = _find_statement(sentence, of_agent=of_agent, answers=answering)
             if stated is not None:
                 if first and question and len(stated.text.split()) <= 3 * SHORT_ANSWER and _leans_back(stated.text):
                     stated = StatedSentence(f"{question} {stated.text}", stated.asked_to_keep)
@@ -171,7 +199,8 @@ def answers(text: str, question: str) -> str:
     plain = " ".join(clean(text).split())
     if not plain or is_question(plain) or (is_command(plain) and not is_courtesy(plain)):
         return ""
-    if is_courtesy(plain) and (not _REFUSES.match(plain) or _patterns("offers").search(question)):
+    offers = _patterns("offers").search(question) is not None
+    if (is_courtesy(plain) and (offers or not _REFUSES.match(plain))) or (offers and _is_of_the_task(plain)):
         return ""
     return f"{question} {plain}"
 
@@ -184,7 +213,7 @@ def is_short(text: str) -> bool:
 
 def is_courtesy(text: str) -> bool:
     """Return whether a text is a greeting, thanks, an assent or another sound of talk, and nothing else."""
-    words = [word.lower().replace("’", "'") for word in _WORDS.findall(text)]
+    words = [word.lower().replace("’", "'") for word in _WORDS.findall(_WITHOUT_WORDS.sub(" ", text))]
     if not words:
         return True
     if len(words) <= 10:
@@ -204,7 +233,31 @@ def is_courtesy(text: str) -> bool:
     joined = "".join(words)
     if _JOINED_SCRIPT.search(joined):
         return _joined().fullmatch(joined) is not None
-    return _patterns("whole").fullmatch(text.strip().strip(".!… ").replace("’", "'")) is not None
+    plain = _WITHOUT_WORDS.sub(" ", text).strip(" .!…\t\n").replace("’", "'")
+    return _patterns("whole").fullmatch(plain) is not None
+
+
+def _is_of_the_task(text: str) -> bool:
+    """Return whether a text, or each part of it between commas, is a courtesy, a command or else of the task at hand: "No,
+    try again"."""
+    if _comments(text):
+        return True
+    parts = [part for part in _PARTS.split(text[:LONGEST]) if _WORDS.search(part)]
+    return 1 < len(parts) <= 4 and _patterns("standing").search(text) is None and all(map(_states_nothing, parts))
+
+
+def _states_nothing(text: str) -> bool:
+    return is_courtesy(text) or _comments(text) or is_question(text) or is_command(text)
+
+
+def _comments(text: str) -> bool:
+    """Return whether a text comments on the task at hand, with or without thanks and the like around it."""
+    if len(text) > MOST_OF_A_COMMENT:
+        return False
+    if _has_only_words_of_the_task(text):
+        return True
+    plain = _THANKS.sub("", _WITHOUT_WORDS.sub(" ", text).strip().replace("’", "'"))
+    return any(_patterns("comments").fullmatch(form.strip(".!… ")) is not None for form in (plain, _polite(plain)))
 
 
 def is_question(text: str) -> bool:
@@ -223,7 +276,12 @@ def is_command(text: str) -> bool:
         return True
     if _patterns("standing").search(whole):
         return False
-    if _patterns("also").match(plain) or _begins_command(plain) or _patterns("finishes").search(plain):
+    if (
+        _patterns("also").match(plain)
+        or _wishes().match(plain)
+        or _begins_command(plain)
+        or _patterns("finishes").search(plain)
+    ):
         return True
     verb, _, rest = plain.partition(" ")
     verb = verb.lower().rstrip(".!,:")
@@ -234,16 +292,48 @@ def is_command(text: str) -> bool:
     if verb in _words("command", "nouns"):
         if states and (rest[:1].isdigit() or rest[:1].isupper()):
             return False
+        if _OF_A_NUMBER.match(rest):
+            return False
         short = len(rest.split()) <= 2 and rest.islower() and not states and rest.isascii()
         return (object or short) and not re.match(r"call (?:me|us|it|him|her|them)\b", plain, re.IGNORECASE)
     if _ORDERS.match(rest) and verb.isascii() and verb.isalpha() and not states:
         return verb not in _words("command", "no_order") and not verb.endswith(("ing", "ed", "s", "ly"))
-    return re.search(r"\b(?:please|pls)[.!]*$", plain, re.IGNORECASE) is not None and len(plain.split()) <= 3
+    return _PLEASE.search(plain) is not None and len(plain.split()) <= 3
 
 
 def _begins_command(plain: str) -> bool:
-    """Return whether a text begins with a command of another language, which is no name before an English verb."""
-    return _patterns("begins").match(plain) is not None and _NAME_AND_VERB.match(plain) is None
+    """Return whether a text begins with a command of a language that it may be written in."""
+    matches = ((tags, match.end()) for tags, pattern in _begins() if (match := pattern.match(plain)) is not None)
+    return any(not _is_subject(plain, end, tags) and _may_be_of(plain, end, tags) for tags, end in matches)
+
+
+def _is_subject(plain: str, end: int, tags: Sequence[str]) -> bool:
+    """Return whether what ends there is the subject of a verb that only a statement has: "Lies ist die Hauptstadt"."""
+    spoken = {*tags, classify([plain[end:]])[0][0]} if _LATIN.match(plain) else tags
+    return any(_subject(tag).match(plain, end) is not None for tag in ("any", *spoken))
+
+
+def _may_be_of(plain: str, end: int, tags: Sequence[str]) -> bool:
+    """Return whether the words behind a command may be of its language: function words do not speak for another one, and the
+    letters for none that is far from it."""
+    if not _LATIN.match(plain):
+        return True
+    rest = _QUOTED.sub(" ", plain[end:])
+    near = {
+        other
+        for group in _data()["command"]["near"]["groups"]
+        if set(tags) & set(group.split())
+        for other in group.split()
+    }
+    near |= set(tags)
+    counts = function_words(latin_words(rest))
+    of_it = max((count for tag, count in counts.items() if tag in near), default=0.0)
+    others = max((count for tag, count in counts.items() if tag not in near), default=0.0)
+    if abs(of_it - others) >= SPEAKS:
+        return of_it > others
+    if _patterns("finite").match(_NAME.sub("", rest.lstrip(), count=1)) or _NUMBERED.fullmatch(rest):
+        return False
+    return all(language in near or probability < SURE for language, probability in classify([plain, rest.strip(" .!")]))
 
 
 # -- parts of a message -----------------------------------------------------------------------------------------------
@@ -349,7 +439,7 @@ def _sentences(text: str) -> list[str]:
         for part in sentences(piece or ""):
             before = parts[-1] if parts else ""
             glued = _ORDINAL.search(before[-12:]) is not None and (
-                part[0].islower() or part[0].isdigit() or _MONTH.match(part) is not None
+                part[0].islower() or _NUMBER.match(part) is not None or _MONTH.match(part) is not None
             )
             quoted = _CLOSES_QUOTE.match(part) is not None and _OPEN_QUOTE.search(before[-200:]) is not None
             if glued or quoted or (before and not _WORDS.search(part)):
@@ -359,22 +449,39 @@ def _sentences(text: str) -> list[str]:
     return parts
 
 
+def _has_only_words_of_the_task(text: str) -> bool:
+    """Return whether each word of a short sentence speaks of the task at hand, or is a function word of some language."""
+    words = [word.lower().replace("’", "'") for word in _WORDS.findall(_WITHOUT_WORDS.sub(" ", text))]
+    if not 0 < len(words) <= 12 or ":" in text:
+        return False
+    beyond = _words("task", "beyond")
+    if any(word.split("'")[0] in beyond for word in words):
+        return False
+    known = _words("courtesy", "core") | _words("courtesy", "beside") | _words("task", "words")
+    return all(word in known or _is_function_word(word) for word in words)
+
+
+def _is_function_word(word: str) -> bool:
+    runs = latin_words(word)
+    return bool(runs) and all(function_words([run]) for run in runs)
+
+
 # -- one sentence -----------------------------------------------------------------------------------------------------
 
 
-def _said(sentence: str, *, of_agent: bool) -> StatedSentence | None:
-    """Return the statement in a sentence, or None."""
+def _find_statement(sentence: str, *, of_agent: bool, answers: bool = False) -> StatedSentence | None:
+    """Return the statement in a sentence, or None. What `answers` a question may say what else would be of the task at hand."""
     text = _without_greeting(sentence.strip())
     if text != sentence.strip() and _REACTION.fullmatch(text):
         return None
     if not of_agent and (wanted := _asked_to_keep(text)):
         return StatedSentence(wanted, asked_to_keep=True)
-    if is_courtesy(text):
+    if is_courtesy(text) or is_courtesy(sentence):
         return None
     if is_question(text):
         head = _before_question(text)
         return StatedSentence(head) if head else None
-    if not of_agent and (is_command(text) or _commands_at_end(text)):
+    if not of_agent and (is_command(text) or _commands_at_end(text) or (not answers and _is_of_the_task(text))):
         behind = _behind_command(text)
         return StatedSentence(behind) if behind else None
     if len(text) < 4 or (len(_WORDS.findall(text)) < 2 and not _JOINED_SCRIPT.search(text)):
@@ -492,11 +599,7 @@ def _behind_command(text: str) -> str:
     for cut in _BEHIND_COMMAND.finditer(text[:LONGEST].replace("’", "'")):
         clause = text[cut.end() :]
         plain = clause.replace("’", "'")
-        if (
-            len(_WORDS.findall(clause)) >= 2
-            and not _OF_THE_TASK.match(plain)
-            and not (is_courtesy(clause) or is_question(clause) or is_command(clause))
-        ):
+        if len(_WORDS.findall(clause)) >= 2 and not _OF_THE_TASK.match(plain) and not _states_nothing(clause):
             return _as_sentence(clause)
     return ""
 
@@ -539,8 +642,9 @@ def _words(section: str, name: str) -> frozenset[str]:
 
 _SECTION = {name: section for section, names in {
     "courtesy": ("whole",),
+    "task": ("comments",),
     "question": ("mark", "ends", "heads", "leans", "states", "offers"),
-    "command": ("object", "finite", "polite", "also", "standing", "begins", "finishes"),
+    "command": ("object", "finite", "polite", "also", "standing", "finishes"),
     "remember": ("english", "others", "after", "others_after"),
 }.items() for name in names}  # fmt: skip
 
@@ -548,13 +652,44 @@ _SECTION = {name: section for section, names in {
 def _joined_up(section: str, name: str) -> str:
     given = _data()[section][name]
     text = given if isinstance(given, str) else "|".join(given)
-    return text.replace("%romance%", _data()["command"]["romance"])
+    return _fill(text)
+
+
+def _fill(pattern: str) -> str:
+    """Return a pattern with the patterns that it names."""
+    for name, section in (("romance", "command"), ("work", "task"), ("reply", "task")):
+        pattern = pattern.replace(f"%{name}%", _data()[section][name])
+    return pattern
+
+
+@cache
+def _wishes() -> re.Pattern[str]:
+    """Return how languages other than English wish for something that an agent makes."""
+    wishes = _data()["command"]["wishes"].values()
+    return re.compile(
+        "|".join(rf"(?:{verb})\s*(?:{things})\b|(?:{know})" for verb, things, know in wishes), re.IGNORECASE
+    )
 
 
 @cache
 def _patterns(name: str) -> re.Pattern[str]:
     """Return the patterns of one name as one."""
     return re.compile(f"(?:{_joined_up(_SECTION[name], name)})", re.IGNORECASE)
+
+
+@cache
+def _begins() -> tuple[tuple[tuple[str, ...], re.Pattern[str]], ...]:
+    """Return the tags of each language, or of some that share commands, with what its commands begin with."""
+    command = _data()["command"]
+    return tuple(
+        (tuple(tags.split()), re.compile(_fill("|".join(patterns)), re.IGNORECASE))
+        for tags, patterns in command["begins"].items()
+    )
+
+
+@cache
+def _subject(tag: str) -> re.Pattern[str]:
+    return re.compile(rf"\s+{_data()['command']['subject'].get(tag, '(?!)')}\b", re.IGNORECASE)
 
 
 @cache

@@ -309,6 +309,16 @@ def latin_words(text: str) -> list[str]:
     return [_without_accents(run) for run, script in _runs(text) if script == "LATIN"]
 
 
+def function_words(words: Iterable[str]) -> dict[str, float]:
+    """Return how many of these `latin_words` are function words of each language that has some, by its tag. A word that several
+    languages have counts for each of them a share."""
+    languages, counts = _languages(), dict[str, float]()
+    for word in words:
+        for name, share in languages.votes.get(word, ()):
+            counts[languages.tags[name]] = counts.get(languages.tags[name], 0.0) + share
+    return counts
+
+
 def _language_by_words(words: Sequence[str]) -> str | None:
     """Return English if enough function words say so or if no word has letters, or None if the letters have to decide."""
     votes, english = _english_votes(), 0.0

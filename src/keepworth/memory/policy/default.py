@@ -143,6 +143,8 @@ FAMILIAR = 1.0
 PROVEN, RIGHT = 5, 0.5
 """The items that rewards speak for at a question are candidates there, wherever the search puts them: at most PROVEN of those
 whose rewards at the question sum to RIGHT or more, each times exp((cosine - 1) / RETURNS)."""
+QUORUM = 3
+"""How many more people must agree than disagree on a shared item before others who share it learn of it: see `consensus`."""
 VOTES = 4
 """Number of earlier successes of an action that advice cites."""
 
@@ -245,8 +247,12 @@ class RewardRecord:
         bounds: tuple[float, float] = (0.0, 1.0),
         *,
         roles: bool = True,
+        quorum: int = QUORUM,
     ) -> None:
         need("the record of rewards", positive={"bandwidth": bandwidth}, count={"newest": newest})
+        if quorum != 0:
+            need("the record of rewards", count={"quorum": quorum})
+        self.quorum = quorum
         self.bandwidth, self.newest, self.bounds, self.roles = bandwidth, newest, bounds, roles
         self._widths = np.array([[bandwidth], [bandwidth], [RETURNS]], np.float32)
         self._questions: Vectors = np.zeros((0, 0), dtype=np.float32)
@@ -1251,6 +1257,7 @@ def default(
     together: int = TOGETHER,
     bandwidth: float = BANDWIDTH,
     newest: int = NEWEST,
+    quorum: int = QUORUM,
     without: str = "",
 ) -> Policy:
     """Make the default policy.
@@ -1262,6 +1269,8 @@ def default(
         together: Items under test in one search.
         bandwidth: How similar questions must be to share evidence, see `BANDWIDTH`.
         newest: How many rewarded choices are remembered.
+        quorum: How many more people must agree than disagree on a shared item before it counts for others, see `QUORUM`; with 0
+            it never does.
         without: "roles" leaves out what notes of the same episode say about an action.
 
     Raises:
@@ -1269,5 +1278,5 @@ def default(
     """
     if without not in ("", *PARTS):
         raise InvalidPolicy(f"there is no part {without!r} to leave out.", f"Parts: {', '.join(PARTS)}.")
-    record = RewardRecord(bandwidth, newest, roles=not without)
+    record = RewardRecord(bandwidth, newest, roles=not without, quorum=quorum)
     return Policy(NAME, situation, None, record, Ranked(record, withhold, least, budget, together), lines)

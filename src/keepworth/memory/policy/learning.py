@@ -20,6 +20,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +29,20 @@ import numpy as np
 from keepworth.episodes.model import Encoder
 from keepworth.memory import operations
 from keepworth.memory.errors import InvalidPolicy
-from keepworth.memory.item import Item, Scope, on_word_of
+from keepworth.memory.item import Item, Reach, Scope, on_word_of
 from keepworth.memory.operations import Credit, OperationOutcome
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.policy.admission import checked_proposal
-from keepworth.memory.policy.default import RULES, Ranked, RewardRecord, explained, nearest_first, situation
+from keepworth.memory.policy.consensus import AGREED, Consensus
+from keepworth.memory.policy.default import (
+    RULES,
+    SEARCH,
+    Ranked,
+    RewardRecord,
+    explained,
+    nearest_first,
+    situation,
+)
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.ledger import Balance
@@ -42,17 +52,21 @@ from keepworth.memory.policy.pool import Advice, advice
 from keepworth.memory.policy.propensity import Independent
 from keepworth.memory.policy.replay import Replay, details_of, packed_vector, rewarded_choices
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Slates, lines
-from keepworth.memory.search.search import Ask, Chosen, Hit, Hits, Worth, asked, duplicate_words
+from keepworth.memory.search.search import UNEXPLAINED, Ask, Chosen, Hit, Hits, Worth, asked, duplicate_words
 from keepworth.memory.store import episode_log, log, saved_state
 from keepworth.memory.store.connection import AnyConnection
 from keepworth.memory.store.episode_log import Rewarded
 from keepworth.memory.store.log import About, News, RewardIndex
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from keepworth.episodes.arrays import Vectors
     from keepworth.memory.search.index import Embedder
     from keepworth.memory.store.store import Store
     from keepworth.memory.store.transaction import Transaction
+
+    Floats = npt.NDArray[np.float64]
 
 LIVE = 1_000
 """Number of episodes for which it is kept in memory what they showed and withheld; for others it is read from the log."""
@@ -99,6 +113,7 @@ class Learning:
         self._whole = self  # that of the memory as it was opened, which keeps the others
         self._narrower: OrderedDict[Scope, Learning] = OrderedDict()
         self._rewards = RewardIndex()
+        self._consensus: Consensus | None = None  # of the memory as it was opened, once somebody shares items
 
     @property
     def experience(self) -> Experience:
@@ -162,6 +177,7 @@ class Learning:
             details: dict[str, Any] = {}
             record, selector = policy.valuer, policy.selector
             assert isinstance(record, RewardRecord)
+            hits, listed, scores = self._by_consensus(hits, listed, record)
             if not len(record):
                 # What the search says, for sure. What it looked for is what the default policy goes by.
                 packed = None
@@ -184,10 +200,6 @@ class Learning:
             if vector is None or not usual:
                 vector = experience.encoder.encode([text])[0]
             items = [as_pooled(hit.item) if "do" in hit.item.metadata else hit.item for hit in hits]
-            scores = np.array([hit.score for hit in hits])
-            if len({duplicate_words(hit.text) for hit in hits}) < len(hits):
-                # Near duplicates stand behind others with a lower score.
-                scores = np.minimum.accumulate(scores)
             values = record.judge(vector, text, items, scores)
             choice: Slates
             if isinstance(selector, Ranked):
@@ -234,6 +246,49 @@ class Learning:
             propensity = choice.probability(slate)
             shown = Hits(best, wording=wording, last=last, advice=advised, propensity=propensity, policy=self.policy)
             return Chosen(shown, listed, partial(asked, ask, top_k, details), self._packing(vector))
+
+    def _by_consensus(
+        self, hits: Sequence[Hit], listed: tuple[tuple[str, float], ...], record: RewardRecord
+    ) -> tuple[Sequence[Hit], tuple[tuple[str, float], ...], Floats]:
+        """Return the hits of a search, as they are listed, and their scores for the policy, best first: what those who share an
+        item agree on is a part of its score."""
+        scores: Floats = np.array([hit.score for hit in hits], dtype=np.float64)
+        if len({duplicate_words(hit.text) for hit in hits}) < len(hits):
+            # Near duplicates stand behind others with a lower score.
+            scores = np.minimum.accumulate(scores)
+        votes = self._votes(hits, record)
+        if not votes.any():
+            return hits, listed, scores
+        scores = scores + votes * AGREED / SEARCH * (np.abs(scores).max() or 1.0)
+        order = np.argsort(-scores, kind="stable").tolist()
+        moved: list[Hit] = []
+        for place, index in enumerate(order):
+            hit, vote = hits[index], int(votes[index])
+            if place != index or (vote and hit.why is not UNEXPLAINED):
+                reason = "" if not vote else f"most who share it were {'better' if vote > 0 else 'worse'} off with it"
+                way = "up" if place < index else "down" if place > index else ""
+                hit = replace(hit, why=replace(hit.why, moved=way, reason=reason))
+            moved.append(hit)
+        return moved, tuple(listed[index] for index in order), scores[order]
+
+    def _votes(self, hits: Sequence[Hit], record: RewardRecord) -> Floats:
+        """Return what the others who share each of the items agree on: 1, -1, or 0 for items that are not shared, too."""
+        votes = np.zeros(len(hits))
+        if not isinstance(self.scope, Reach):
+            return votes
+        own, whole = Scope(*self.scope.parts()), self._whole
+        shared = [index for index, hit in enumerate(hits) if not own.contains(hit.item.scope)]
+        if not shared:
+            return votes
+        with whole._lock:
+            if whole._consensus is None:
+                whole._consensus = Consensus(whole.scope, record.newest)
+        with self.store.database.reading() as connection:
+            whole._consensus.follow(connection)
+        known = {scope.user for scope in self.scope.members()}
+        for index in shared:
+            votes[index] = whole._consensus.of(hits[index].id, known, record.quorum, record.span)
+        return votes
 
     def retrieve(
         self,

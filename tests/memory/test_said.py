@@ -30,6 +30,10 @@ def plain(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
+def found(text: str) -> str:
+    return plain(" ".join(statement.text for statement in statements(text)))
+
+
 def opened(writer: Any = "default", **options: Any) -> Memory:
     return Memory(encoder="hashing", writer=writer, policy=None, log="off", **options)
 
@@ -131,7 +135,7 @@ def test_what_is_said_of_the_task_at_hand_is_not_kept_in_any_language() -> None:
 
 
 def test_statements_in_words_of_the_task_and_preferences_are_kept() -> None:
-    gone = [text for text, words in TALK["statements"].items() if words not in plain(str(statements(text)))]
+    gone = [text for text, words in TALK["statements"].items() if plain(words) not in found(text)]
     assert len(gone) <= 0.02 * len(TALK["statements"]), gone
 
 
@@ -143,12 +147,12 @@ def test_a_comment_that_answers_a_question_is_kept_with_it_or_alone(memory: Memo
 
 
 def test_notes_without_a_verb_are_kept_and_lines_of_logs_are_not() -> None:
-    gone = [text for text in TALK["notes"] if plain(text) not in " ".join(plain(one.text) for one in statements(text))]
+    gone = [text for text in TALK["notes"] if plain(text) not in found(text)]
     assert len(gone) <= 0.02 * len(TALK["notes"]), gone
     kept = [text for text in TALK["logs"] if statements(text)]
     assert len(kept) <= 0.12 * len(TALK["logs"]), kept
     both = "Wifi: bluewhale22\nGate code 4471"
-    assert plain(both) in plain(" ".join(one.text for one in statements(both)))
+    assert plain(both) in found(both)
 
 
 def test_of_short_outputs_of_tools_nothing_is_kept_and_what_is_said_beside_them_is() -> None:

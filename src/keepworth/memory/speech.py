@@ -1,4 +1,5 @@
-"""Finds what a message states: the sentences of a person that are no question, no command, no greeting and not pasted.
+"""Finds what a message states: the sentences of a person that are no question, no command, no greeting, not about the task at
+hand and not pasted.
 
     statements("Hi! I moved to Porto. Can you find a dentist?")  ->  ["I moved to Porto."]
 
@@ -86,7 +87,8 @@ _REFUSES = re.compile(
     r"(?:no|nope|nah|not|nein|non|nee|nie|nej|нет|ні|yes|yep|yeah|ja|oui|sí|si|sim|да|так|не|não)\b", re.IGNORECASE
 )
 _ORDERS = re.compile(
-    r"(?:the|it|them|your|(?:back|up|down|out|off) (?:the|it|to)|"
+    r"(?:the|it|them|your|(?:me|us) (?:through|an?|the|some|how|what|why|where|about|with)|"
+    r"(?:back|up|down|out|off) (?:the|it|to)|"
     r"(?:this|that|these|those)(?! (?:morning|afternoon|evening|night|week|month|year|time|spring|summer|autumn|fall|winter|"
     r"\w+day)))\b",
     re.IGNORECASE,

@@ -37,9 +37,9 @@ _PEOPLE = ("user", "human", "person", "customer", "client")
 class Statements:
     """Keeps each statement of a person as a note, word for word, and replaces notes that a newer one contradicts.
 
-    Questions, commands to the agent, greetings and pasted material are no statements (`memory.speech`). A short answer is kept
-    with the question that it answers, a relative day with its date, and a statement that begins with a word such as "she"
-    together with the one before it. A request to remember is always kept.
+    Questions, commands to the agent, greetings, talk of the task at hand and pasted material are no statements
+    (`memory.speech`). A short answer is kept with the question that it answers, a relative day with its date, and a statement
+    that begins with a word such as "she" together with the one before it. A request to remember is always kept.
 
     Args:
         assistant: Keep what the assistant states, too.

@@ -81,7 +81,8 @@ _GIVEN = re.compile(
     re.IGNORECASE,
 )
 _GREETS = re.compile(
-    r"(?:hi|hello|hey|dear|thanks|thank you|hallo|hola|ciao|salut|bonjour|olá|oi|hej|hei|ok|okay)\b", re.IGNORECASE
+    r"(?:hi|hello|hey|howdy|hiya|yo|morning|dear|thanks|thank you|hallo|hola|ciao|salut|bonjour|olá|oi|hej|hei|ok|okay)\b",
+    re.IGNORECASE,
 )
 _REFUSES = re.compile(
     r"(?:no|nope|nah|not|nein|non|nee|nie|nej|нет|ні|yes|yep|yeah|ja|oui|sí|si|sim|да|так|не|não)\b", re.IGNORECASE

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from keepworth import Memory
@@ -108,6 +108,8 @@ WORDS = st.sampled_from(
         st.lists(WORDS, max_size=60).map(" ".join),
     )
 )
+@example("We meet at ²")
+@example(f"We meet at {'4' * 5000}")
 @settings(max_examples=150, deadline=None)
 def test_any_text_is_compared(text: str) -> None:
     for other in ("I live in Rome.", "My rent is 900 euros.", text[::-1], text):

@@ -492,6 +492,18 @@ def test_the_time_to_read_grows_with_the_length_alone(unit: str) -> None:
     assert seconds(16_000) <= 1.0 + 40 * seconds(1_000)
 
 
+@pytest.mark.parametrize(("earlier", "later"), [("4", "4-"), ("7a ", "x.")])
+def test_what_is_said_beside_a_text_of_many_numbers_is_kept_in_little_time(
+    memory: Memory, earlier: str, later: str
+) -> None:
+    import time
+
+    begun = time.process_time()  # of this process alone, however busy the machine is
+    for unit in (earlier, later):
+        memory.add(f"I live in {unit * (20_000 // len(unit))}", infer=True, user_id="bo")
+    assert time.process_time() - begun < 4.0
+
+
 def test_an_item_is_of_the_person_whose_words_it_holds(memory: Memory) -> None:
     (item,) = memory.add("I live in Rome.", infer=True, user_id="bo")
     assert isinstance(item, Item)

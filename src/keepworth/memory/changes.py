@@ -26,6 +26,8 @@ from keepworth.memory.item import Item
 
 LONGEST = 400
 """The most characters of a statement that is compared: a longer text says more than one thing."""
+MOST_READ = 4_000
+"""The most characters of a text that are read for what it tells: the time that this takes grows with the square of them."""
 MOST_BESIDE = 3
 """The most content words of an older statement that neither have ended nor are named in the newer: one that says more is kept."""
 MOST_WORDS = 16
@@ -324,7 +326,8 @@ class Wording:
         after = self.tokens[index + 1] if index + 1 < len(self.tokens) else ""
         noun_after = after != "" and not self.light[index + 1] and index + 1 not in used
         match, counts, ordinals = _NUMBER.fullmatch(word), _numbers("counts"), _numbers("ordinals")
-        hour = word.isdigit() and before in _words("before a clock") and int(word) <= 24 and not noun_after
+        of_a_clock = word.isdecimal() and len(word) <= 2 and int(word) <= 24
+        hour = of_a_clock and before in _words("before a clock") and not noun_after
         if hour or _CLOCK.fullmatch(word) or word in ("noon", "midnight") or (match and after in _words("clock")):
             return Value("clock", word, at=(index,))
         if word in ordinals or _ORDINAL.fullmatch(word):
@@ -488,8 +491,8 @@ def _content(phrase: str) -> frozenset[str]:
 
 @lru_cache(4096)
 def read(text: str) -> Wording:
-    """Return what the words of a statement tell."""
-    return Wording(text)
+    """Return what the words of a statement tell, of a long text its first `MOST_READ` characters."""
+    return Wording(text[:MOST_READ])
 
 
 def replaced_by(text: str, candidates: Iterable[Item]) -> list[str]:

@@ -59,7 +59,7 @@ _SIGNS = _weigh(
     (r"(?:[;{}\[(|&\\<>=+]|[\])}],?|\):|\s\.\.\.|[\"'],|</?\w+>)\s*$", 1.4),  # what goes on in the next line
     (r"\b(?:0x[0-9a-fA-F]+|(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,})\b|[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-", 1.0),  # ids
     (r"[^\s,;|]+(?:[,;|][^\s,;|]*){2,}", 1.2),  # values with separators and no spaces
-    (r"(?:\S*\d\S*\s+){2,}\S*\d", 0.6),  # numbers in a row
+    (r"(?<!\S)(?:[^\s\d]*\d\S*\s+){2}[^\s\d]*\d", 0.6),  # numbers in a row
 )
 """What sentences seldom have, with what it counts against speech."""
 _BEGINNINGS = _weigh(

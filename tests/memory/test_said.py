@@ -164,7 +164,7 @@ def test_of_short_outputs_of_tools_nothing_is_kept_and_what_is_said_beside_them_
         kept_lines += [line for line in words if any(line in text for text in kept)]
         for text in (f"My desk is B14.\n\n{block}", f"{block}\n\nOur boxes run Debian."):
             assert any(said in str(statements(text)) for said in ("My desk is B14", "Our boxes run Debian")), text
-    assert len(kept_lines) <= 0.02 * lines, kept_lines
+    assert len(kept_lines) <= 0.03 * lines, kept_lines
 
 
 def test_words_that_order_in_one_language_are_names_in_statements_of_others() -> None:

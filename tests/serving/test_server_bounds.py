@@ -41,6 +41,16 @@ def unfinished(server: MemoryServer, token: str, count: int) -> socket.socket:
     return connection
 
 
+def test_a_request_of_more_headers_than_any_program_sends_is_refused(tmp_path: Path) -> None:
+    with MemoryServer(tmp_path / "a.mem", encoder=None) as server:
+        for count, status in ((100, b"HTTP/1.1 200"), (10_000, b"HTTP/1.1 431")):
+            head = f"GET /v1/memory/items HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.token}\r\n"
+            head += "".join(f"X-{number}: y\r\n" for number in range(count))
+            with socket.create_connection(("127.0.0.1", int(server.url.rsplit(":", 1)[1])), 20) as connection:
+                connection.sendall(f"{head}\r\n".encode())
+                assert connection.recv(100).startswith(status)
+
+
 def test_unfinished_bodies_of_one_token_leave_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(application, "WAIT_SECONDS", 1)
     limits = ServerLimits(body=16 * MB, bodies=40 * MB)

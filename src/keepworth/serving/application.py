@@ -175,6 +175,13 @@ class _Door:
                 await self.errors.refusal(closing, scope["path"])(scope, receive, send)
 
     def _check(self, method: str, path: str, headers: Headers) -> Any:
+        if len(headers) > MOST_HEADERS:
+            raise NotServed(
+                f"The request has {len(headers):,} headers, the limit is {MOST_HEADERS}.",
+                "Leave out those that the server does not need.",
+                status=431,
+                hang_up=True,
+            )
         host = re.sub(r":\d*$", "", headers.get("host", "")).lower()
         if self.hosts is not None and host not in self.hosts:
             raise NotServed(
@@ -413,3 +420,5 @@ def _by_path(table: Mapping[str, Any], path: str) -> Any:
 
 async def _nobody_left(request: Request, error: Exception) -> Response:
     return Response(status_code=499)  # nobody reads it
+MOST_HEADERS = 200
+"""The most headers of a request."""

@@ -45,6 +45,8 @@ from keepworth.serving.http_server import CROWDED, MOST
 _LOG = logging.getLogger("keepworth.serving")
 BODY_SECONDS = 60.0
 """Seconds within which the body of a request must arrive."""
+MOST_HEADERS = 200
+"""The most headers of a request."""
 WAIT_SECONDS = 120.0
 """The most seconds that a request waits, before its body is read, until others are answered and there is room for it."""
 RETRY_AFTER = 5
@@ -420,5 +422,3 @@ def _by_path(table: Mapping[str, Any], path: str) -> Any:
 
 async def _nobody_left(request: Request, error: Exception) -> Response:
     return Response(status_code=499)  # nobody reads it
-MOST_HEADERS = 200
-"""The most headers of a request."""

@@ -128,3 +128,22 @@ def test_what_worked_is_advised_before_what_failed_even_where_failures_are_more_
         with memory.episode("support", explore=False) as episode:
             advice = episode.search("the red printer hums and blinks", actions=offered, top_k=3).advice
     assert {action for action, weight, _ in advice if weight > 0.0} == {"restart"}
+
+
+def test_many_records_from_outside_do_not_outweigh_what_failed_each_time() -> None:
+    memory = Memory(encoder="hashing", seed=1)
+    for number in range(30):
+        memory.propose(Advice(f"the shirt number {number} is torn", "wire it", do=("wire",), source=f"web{number}"))
+
+    def advised(question: str) -> float:
+        """Return the weight of all advice to wire, in an episode that follows it and fails."""
+        with memory.episode(question, by="ana") as episode:
+            told = episode.search(question, actions=("refund", "wire")).advice
+            weight = sum(weight for action, weight, _ in told if action == "wire")
+            episode.act("wire" if weight > 0.0 else "refund")
+            episode.reward(float(weight <= 0.0), by="ana")
+        return weight
+
+    assert advised("the shirt number 7 is torn") > 0.0
+    weights = [advised(f"the shirt number {number} is torn") for number in range(20)]
+    assert max(weights[8:]) <= 0.0

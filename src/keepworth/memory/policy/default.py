@@ -939,7 +939,8 @@ class RewardRecord:
                 prompt that say what rewards say about these actions. Cited are the `VOTES` nearest successes of the best action
                 (or of actions in its role, if roles predict better), then the nearest failure of each action that rewards speak
                 against, the worst first, but for the best one that was tried. The failure of an episode of several steps speaks
-                against no single action. Advice of items fills what is left, the most similar first.
+                against no single action. Advice of items fills what is left, the most similar first, but for actions that
+                rewards speak against.
         """
         nothing = (nearest_first(of_items, most), "")
         if len(self._actions) == 1 or not actions or not len(self):
@@ -1015,7 +1016,10 @@ class RewardRecord:
             record = record or f"{'wrong' if against else 'right'} where something like this was asked"
             role = "" if in_role_of is None else f"named by {ROLES[at]} of this episode; such an action was "
             records[actions[index]] = f"- {as_line(actions[index])}: {role}{record}"
-        chosen = (*in_role, *nearest_first((*pieces[:most], *of_items), most))[:most]
+        # What items advise is left out where rewards speak against it: many records from outside would outweigh them for ever.
+        failing = {actions[index] for index in best_first if gains[index] <= -ADVISED}
+        told = [piece for piece in of_items if piece[1] < 0.0 or piece[0] not in failing]
+        chosen = (*in_role, *nearest_first((*pieces[:most], *told), most))[:most]
         advised = dict.fromkeys(action for action, _, _ in chosen)
         return chosen, "\n".join(records[action] for action in advised if action in records)
 

@@ -264,16 +264,18 @@ class Wording:
         """The stems of relatives and friends, and of whoever owns something ("Leila's number"), in the subject."""
         head = range(self._head, min(self.verb, len(self.tokens)))
         kin = {self.stems[index] for index in head if self.tokens[index].removesuffix("'s") in _words("kin")}
-        owners = {self.stems[index] for index in head if self.tokens[index].endswith("'s") and not self.light[index]}
+        owners = {self.stems[index] for index in head if self._owns(index)}
         return frozenset(kin | owners)
 
     @cached_property
     def owned(self) -> bool:
         """Whether the subject belongs to somebody or something by name."""
-        return any(
-            self.tokens[index].endswith("'s") and not self.light[index]
-            for index in range(min(self.verb, len(self.tokens)))
-        )
+        return any(map(self._owns, range(min(self.verb, len(self.tokens)))))
+
+    def _owns(self, index: int) -> bool:
+        """Return whether the word at a place is that of an owner: not so in "Nina's on leave", where it stands for "is"."""
+        after = self.tokens[index + 1] if index + 1 < len(self.tokens) else "a"
+        return self.tokens[index].endswith("'s") and not self.light[index] and after not in _words("small")
 
     @cached_property
     def values(self) -> tuple[Value, ...]:
@@ -521,7 +523,7 @@ def may_replace(old: str, new: str) -> bool:
     kinds, others = ({value.kind for value in wording.values} for wording in (before, after))
     if kinds and others and kinds.isdisjoint(others):
         return False  # "The office is at 12 Quay Street", "the office has three rooms"
-    return any(_same_owner(before, part) and not _told_apart(before, part) for part in parts)
+    return any(_same_owner(before, part) and not (_told_apart(before, part) or _may_be_apart(before, part)) for part in parts)
 
 
 def score(old: str, new: str) -> float:
@@ -543,7 +545,7 @@ def score(old: str, new: str) -> float:
 
 
 def _by_rule(old: Wording, new: Wording) -> float:
-    if not _same_owner(old, new) or _told_apart(old, new) or len(old.content - new.content) > 2 * MOST_BESIDE:
+    if not _same_owner(old, new) or _told_apart(old, new) or _may_be_apart(old, new) or len(old.content - new.content) > 2 * MOST_BESIDE:
         return 0.0
     return max(rule(old, new) for rule in (_other_state, _other_place, _other_value, _other_role, _other_of_the_same))
 
@@ -554,7 +556,7 @@ def _same_owner(old: Wording, new: Wording) -> bool:
         return False
     if not old.subject and not old.speaks_of_me:
         return old.verb < len(old.tokens) and not old.content.isdisjoint(new.content)  # an instruction
-    if not old.others <= new.content or (new.owned and not new.subject <= old.content):
+    if not old.others <= new.content or (new.owned and not new.subject - _stems("generic") <= old.content):
         return False
     if new.others - old.content:
         return False
@@ -581,6 +583,7 @@ def _somebody(new: Wording, old: Wording) -> bool:
         and 0 < new.verb < 4
         and new.stems[0] not in old.content
         and new.tokens[0] not in _words("agents")
+        and not new.tokens[0].endswith("ly")
         and not new._may_be_verb(0, new.tokens[0])
     )
 
@@ -596,8 +599,11 @@ def _told_apart(old: Wording, new: Wording) -> bool:
     qualified = _stems("qualifiers")
     if (old.subject & qualified) - new.content or (new.subject & qualified) - old.content:
         return True
-    if _fixed(old) - new.content or (new.subject & old.content and _fixed(new) - old.content):
-        return True
+    return bool(_fixed(old) - new.content or (new.subject & old.content and _fixed(new) - old.content))
+
+
+def _may_be_apart(old: Wording, new: Wording) -> bool:
+    """Return whether the two name what they share with other words beside it, which may mean another thing."""
     if new.subject & old.subject and new.subject - old.content - _stems("generic") - _stems("change verbs"):
         return True  # "The museum opens at 10": "The museum shop opens at 11 now"
     for word in old.subject & new.content:
@@ -637,7 +643,7 @@ def _named_as_gone(old: Wording, new: Wording) -> float:
                 continue
         elif not new.speaks_of_me and not old.subject & new.content and old.verb and not shared:
             continue
-        if _told_apart(old, new) or (shared <= old.subject and len(shared) < len(old.content)):
+        if _told_apart(old, new) or _may_be_apart(old, new) or (shared <= old.subject and len(shared) < len(old.content)):
             continue
         if len(old.content - shared - new.content) > MOST_BESIDE or ("old" in new.tokens and "new" in old.tokens):
             continue  # it says more than what has ended, or is about what came in its place

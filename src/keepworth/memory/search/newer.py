@@ -8,9 +8,10 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from keepworth.memory.changes import change_words, read, replaces
+from keepworth.memory.changes import change_words, replaces
 from keepworth.memory.item import Item
 from keepworth.memory.search.terms import QueryTerms, latin_words, only_latin, terms, terms_and_languages, words
+from keepworth.memory.wording import read
 
 if TYPE_CHECKING:
     from keepworth.memory.search.search import Hit

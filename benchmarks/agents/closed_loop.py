@@ -31,7 +31,7 @@ from benchmarks.agents.load import TOKEN, memory_server
 from benchmarks.memory.engine import machine
 from benchmarks.record import arguments, save
 from keepworth.evaluation.statistics import estimate, paired_difference
-from keepworth.memory.policy.default import default
+from keepworth.methods.policies.default import default
 from keepworth.serving.gateway import GatewaySettings
 from keepworth.serving.memory_server import MemoryServer
 from tests.serving.scripted_upstream import Script

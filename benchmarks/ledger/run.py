@@ -26,10 +26,12 @@ from benchmarks.ledger.worlds import COMES_UP, CONFOUNDED, EASE, EFFECTS, HIGH, 
 from benchmarks.record import arguments
 from keepworth import Memory
 from keepworth.memory.policy import ledger
-from keepworth.memory.policy.default import BUDGET, RewardRecord, default
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Slates, Values
+from keepworth.methods.policies.default import default
+from keepworth.methods.policies.default.record import RewardRecord
+from keepworth.methods.policies.default.trials import BUDGET
 
 OUT = Path(__file__).parent / "ledger.json"
 RUNS, LENGTH = 4000, 1000

@@ -74,6 +74,7 @@ class Method:
         parts: What `make` can leave out, `without=PART`; on the command line NAME-without-PART.
         on: Settings under which its mechanism decides something, where other settings may leave it without effect: a pool of at
             least three times what is shown, say. In a comparison of streams NAME+on.
+        notes: Of a policy under which rewards do not change the order of plain notes: why not.
     """
 
     kind: Kind
@@ -89,6 +90,7 @@ class Method:
     extra: str = ""
     parts: tuple[str, ...] = ()
     on: Mapping[str, Any] = field(default_factory=dict)
+    notes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +132,27 @@ def method(kind: Kind, name: str) -> Method:
     Raises:
         UnknownName: There is none. Names the nearest, and the files that cannot be loaded.
     """
+    if (declared := _in_own_file(kind, name)) is not None:
+        return declared
     named = methods(kind)
     if name not in named:
         unknown = UnknownName(kind, name, named)
         unknown.fix = f"{unknown.fix} {not_loaded()}".strip()
         raise unknown
     return named[name]
+
+
+def _in_own_file(kind: Kind, name: str) -> Method | None:
+    """The method, if a file of this package has its name: then no other file is loaded."""
+    if not isinstance(name, str):
+        return None
+    file = name.replace("-", "_")
+    for folder, of in FOLDERS.items():
+        there = PACKAGE / "methods" / folder
+        if kind in of and file.isidentifier() and ((there / f"{file}.py").is_file() or (there / file).is_dir()):
+            declared, _ = _load(f"{GROUP}.{folder}.{file}")
+            return next((method for method in declared if method.kind == kind and method.name == name), None)
+    return None
 
 
 def not_loaded() -> str:
@@ -190,7 +207,8 @@ def _place(source: str) -> str:
     """The file of a source of this package; the entry point of another one's."""
     module = source.partition(":")[0]
     file = PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py")
-    return str(file) if file.is_file() else f"the entry point {source}"
+    package = file.with_suffix("") / "__init__.py"
+    return str(file) if file.is_file() else str(package) if package.is_file() else f"the entry point {source}"
 
 
 @cache

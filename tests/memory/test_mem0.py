@@ -17,7 +17,7 @@ import pytest
 from keepworth.memory import memory as engine
 from keepworth.memory.adapters.mem0 import AsyncMemory, Memory
 from keepworth.memory.errors import InvalidFilter
-from keepworth.memory.policy.default import default
+from keepworth.methods.policies.default import default
 from keepworth.methods.writers._manager import Manager
 from tests.memory.helpers import WordEncoder
 from tests.memory.packages import mem0_story

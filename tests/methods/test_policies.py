@@ -115,6 +115,26 @@ def test_it_learns_which_of_two_items_pays(name: str) -> None:
     assert np.mean(won[-30:]) > 0.9
 
 
+@pytest.mark.parametrize("right", ["hold the button", "pull the plug"])
+@pytest.mark.parametrize("name", sorted(name for name, method in methods("policy").items() if not method.notes))
+def test_the_better_of_two_notes_comes_first_after_rewards(name: str, right: str) -> None:
+    """Plain notes, searches outside episodes, published settings; the words of one of the notes fit better."""
+    won = []
+    with Memory(policy=lambda: seeded(name, 1), encoder=WordEncoder(), seed=1) as memory:
+        memory.add("To reset the router hold the button.")
+        memory.add("To reset the router pull the plug.")
+        for _ in range(40):
+            hits = memory.search("how do I reset the router", top_k=1)
+            won.append(bool(hits) and right in hits[0].text)
+            memory.reward(hits.decision, float(won[-1]))
+    assert np.mean(won[-10:]) >= 0.7
+
+
+def test_rewards_order_plain_notes_under_most_policies() -> None:
+    learning = [name for name, method in methods("policy").items() if not method.notes]
+    assert len(learning) >= 17
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_propensities_sum_to_one_and_match_how_often_a_slate_is_drawn(name: str) -> None:
     experience = Experience(seeded(name, 1), HashedWords(128))

@@ -61,8 +61,8 @@ def show(
             say_json({**_row(method), "evidence": measured})
             continue
         rows = [("kind", method.kind), ("paper", method.paper), ("what it does", method.about), ("claim", method.claim)]
-        rows += [("differs", method.differs), ("label", method.label), ("tags", ", ".join(method.tags))]
-        rows += [("needs", method.extra)]
+        rows += [("differs", method.differs), ("plain notes", method.notes), ("label", method.label)]
+        rows += [("tags", ", ".join(method.tags)), ("needs", method.extra)]
         rows += [("can leave out", ", ".join(method.parts)), ("file", file_of(method.kind, name))]
         on = ", ".join(f"{name}={value}" for name, value in method.on.items())
         rows += [(f"{name}+on", f"{on}, under which its mechanism decides something" if on else "")]

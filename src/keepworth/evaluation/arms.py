@@ -18,8 +18,7 @@ from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
 from keepworth.evaluation.stream import Job, Results, StreamRow, row, run_matrix, table
 from keepworth.evaluation.stream_claims import CONTROLS, choose_method, claims, plan_power
 from keepworth.evaluation.stream_page import write_stream_page
-from keepworth.memory.by_name import policies_of_cases, seeded
-from keepworth.memory.policy.default import NAME
+from keepworth.memory.by_name import DEFAULT, policies_of_cases, seeded
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.registry import method as method_of
 from keepworth.registry import methods as methods_of
@@ -179,7 +178,7 @@ def _check_arm(arm: str) -> None:
 def describe_methods() -> dict[str, str]:
     """Returns descriptions of the policies that keep cases, of the default policy, and of each without one of its parts."""
     about: dict[str, str] = {}
-    for name in (*policies_of_cases(), NAME):
+    for name in (*policies_of_cases(), DEFAULT):
         declared = method_of("policy", name)
         about[name] = f"{declared.about} ({declared.paper})" if declared.paper else declared.about
         about |= {f"{name}-without-{part}": f"{name} without {part}" for part in declared.parts}

@@ -1,5 +1,5 @@
-"""Finds encoders, policies and writers by name. All but the default policy are looked up in the registry, so that nothing in
-`keepworth.memory` imports a model or a method."""
+"""Finds encoders, policies and writers by name. They are looked up in the registry, so that nothing in `keepworth.memory` imports
+a model or a method."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from keepworth import registry
 from keepworth.episodes.errors import UnknownEncoder, UnknownName
 from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory.errors import EncoderMismatch, InvalidPolicy, UnknownPolicy
-from keepworth.memory.policy.default import NAME, default
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.slots import Policy, Writer
 
+DEFAULT = "default"
+"""The name of the policy of a memory that is opened without one."""
 EPISODE_SETTINGS = ("here", "recent")
 """Settings of the registry's part "items of the episode". Every policy takes them that stores cases and retrieves them itself."""
 
@@ -47,7 +48,7 @@ def encoder(name: str, on_file: EncoderIdentity | None = None) -> Encoder:
     return made
 
 
-def policy(name: str = NAME, **settings: Any) -> Policy:
+def policy(name: str = DEFAULT, **settings: Any) -> Policy:
     """Make a policy by name, with its settings: `policy("default", withhold=0.05)`.
 
     Args:
@@ -58,7 +59,7 @@ def policy(name: str = NAME, **settings: Any) -> Policy:
         UnknownPolicy: There is no policy with this name.
         InvalidPolicy: A setting does not exist, or makes no sense.
     """
-    make: Callable[..., Policy] = default if name == NAME else _maker(name)
+    make = _maker(name)
     taken = signature(make).parameters
     around = {key: settings.pop(key) for key in EPISODE_SETTINGS if key in settings and key not in taken}
     for setting, value in settings.items():
@@ -92,7 +93,7 @@ FORMER = dict.fromkeys(("effect", "advantage"), "The default policy has learned 
 
 def policies() -> tuple[str, ...]:
     """Return the names of all policies, the default one first."""
-    return tuple(dict.fromkeys((NAME, *registry.methods("policy"))))
+    return tuple(dict.fromkeys((DEFAULT, *registry.methods("policy"))))
 
 
 def policies_of_cases() -> tuple[str, ...]:
@@ -102,7 +103,7 @@ def policies_of_cases() -> tuple[str, ...]:
 
 def settings_of(name: str) -> frozenset[str]:
     """Return the names of a policy's settings. Raises UnknownPolicy."""
-    return frozenset(signature(default if name == NAME else _maker(name)).parameters)
+    return frozenset(signature(_maker(name)).parameters)
 
 
 def seeded(name: str, seed: int, **settings: Any) -> Policy:
@@ -157,15 +158,15 @@ def _chat_is_configured() -> bool:
 
 
 def _maker(name: str) -> Callable[..., Policy]:
-    methods = registry.methods("policy")
-    if name in methods:
-        return methods[name].make
-    unknown = UnknownPolicy("policy", name, policies())
-    if name in FORMER:
-        unknown.fix = f"{FORMER[name]}: open the memory without policy=."
-    if failed := registry.not_loaded():
-        unknown.fix += f" {failed}"
-    raise unknown
+    try:
+        return registry.method("policy", name).make
+    except UnknownName as error:
+        unknown = UnknownPolicy("policy", name, policies())
+        if name in FORMER:
+            unknown.fix = f"{FORMER[name]}: open the memory without policy=."
+        if failed := registry.not_loaded():
+            unknown.fix += f" {failed}"
+        raise unknown from error
 
 
 def policy_maker(given: str | Policy | Callable[[], Policy]) -> tuple[Callable[[], Policy], str]:

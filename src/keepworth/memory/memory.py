@@ -56,7 +56,7 @@ from keepworth.memory.item import (
 from keepworth.memory.operations import Act, Credit, Draft, OperationOutcome, checked_reward
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.place import on_server
-from keepworth.memory.policy.learning import Learning
+from keepworth.memory.policy.learning import Found, Learning, Sources
 from keepworth.memory.policy.rewards import check_range
 from keepworth.memory.scopes import Scopes
 from keepworth.memory.search.index import Embedder
@@ -164,7 +164,7 @@ class Memory(Changes):
                 self.store.use(Embedder(encoder))
             if named is not None:
                 bounds = notes.reward_range(self.store, reward_range)
-                self.learning = Learning(self.store, self.scope, *named, reward_range=bounds, seed=seed)
+                self.learning = Learning(self.store, self.scope, *named, by_name.policy, reward_range=bounds, seed=seed)
         except BaseException:
             self.store.close()
             raise
@@ -370,17 +370,12 @@ class Memory(Changes):
         live = self._live.get(episode) if episode else None
         if live is not None and scope.contains(live.scope):
             scope = live.scope
-        if learning is not None and not learning.searches:
-            chosen = self._retrieved(learning, ask, seen, request, mode)
+        if learning is not None:
+            chosen = learning.choose(ask, top_k, self._sources(learning, ask, seen, request, mode), scope.user)
         else:
-            proven = None if learning is None else partial(learning.proven, ask)
-            hits, vector, head = self._find(ask, seen, request, proven=proven)
+            hits, *_ = self._find(ask, seen, request)
             listed = tuple((hit.item.id, hit.score) for hit in hits)
-            if learning is not None:
-                by_words = mode == "lexical"
-                chosen = learning.among(ask, hits, listed, top_k, vector, head, user=scope.user, by_words=by_words)
-            else:
-                chosen = Chosen(Hits(hits[:top_k], policy=f"static:{request.mode}"), listed, partial(asked, ask, top_k))
+            chosen = Chosen(Hits(hits[:top_k], policy=f"static:{request.mode}"), listed, partial(asked, ask, top_k))
         shown = chosen.hits
         shown.query, shown.tokens = ask.text, request.tokens
         shown.core = () if request.as_of else self._core_in(seen, request)
@@ -447,23 +442,18 @@ class Memory(Changes):
             hits = search.hits([ask.text])[0]
             return hits, search.vectors[0], self.store.derived.corpus(connection).seq
 
-    def _retrieved(self, learning: Learning, ask: Ask, seen: Scope, request: Request, mode: str | None) -> Chosen:
-        """Let a policy choose among what it retrieves itself."""
-        if mode is None and request.statuses != CURRENT:
-            raise InvalidFilter(
-                f"policy {self.policy!r} retrieves items that are active, so statuses= has no effect: leave it out, or give a "
-                "mode=, which lets the search of the memory find the candidates"
-            )
-        request, time = replace(request, beyond=2 * request.k), self._present()
-        # The policy has learned from the items of all users, and may show those that this search sees.
-        return learning.retrieve(
-            ask,
-            request.k,
-            lambda item: seen.contains(item.scope) and request.admits(item, time),
-            lambda candidates: self._find(ask, seen, request, candidates)[0],
-            narrowly=seen != self.scope or request.declared is not None or not request.usual,
-            searched=mode is not None,
-            staged=request.staged,
+    def _sources(self, learning: Learning, ask: Ask, seen: Scope, request: Request, mode: str | None) -> Sources:
+        """Return where the policy gets candidates from: a search, or its retriever, unless a way of searching is asked for."""
+        searched = mode is not None or request.statuses != CURRENT
+        deeper, time = replace(request, beyond=2 * request.k) if learning.retrieves else request, self._present()
+        return Sources(
+            lambda: Found(*self._find(ask, seen, deeper, proven=partial(learning.proven, ask)), mode == "lexical"),
+            searched,
+            lambda candidates: self._find(ask, seen, deeper, candidates)[0],
+            deeper.staged,
+            # The policy has learned from the items of all users, and may show those that this search sees.
+            lambda item: seen.contains(item.scope) and deeper.admits(item, time),
+            seen != self.scope or deeper.declared is not None or not deeper.usual,
         )
 
     def _unsaid(self, text: str) -> str:

@@ -8,10 +8,9 @@ from numbers import Integral
 from typing import TypedDict
 
 from keepworth.episodes.model import EncoderIdentity
-from keepworth.memory.by_name import settings_of
+from keepworth.memory.by_name import DEFAULT, settings_of
 from keepworth.memory.errors import InvalidFilter, UnknownOption, unknown_option
 from keepworth.memory.item import Clock, now
-from keepworth.memory.policy.default import NAME
 from keepworth.memory.scan import Scan
 
 
@@ -39,8 +38,8 @@ def check_settings(
     """Raise UnknownOption or InvalidFilter for invalid settings. `opens` is the function that was called with them."""
     if unknown := [name for name in settings if name not in MemorySettings.__annotations__]:
         name, options = unknown[0], [*signature(opens).parameters][1:-1]
-        if name in settings_of(NAME):
-            raise UnknownOption(f"Memory has no option {name}=: give policy=keepworth.policy({NAME!r}, {name}=...)")
+        if name in settings_of(DEFAULT):
+            raise UnknownOption(f"Memory has no option {name}=: give policy=keepworth.policy({DEFAULT!r}, {name}=...)")
         raise unknown_option("Memory", name, [*options, *MemorySettings.__annotations__])
     log = settings.get("log", "background")
     if log not in ("background", "off"):

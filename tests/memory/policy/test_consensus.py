@@ -10,7 +10,7 @@ import pytest
 
 from keepworth import Memory
 from keepworth.memory.errors import InvalidPolicy
-from keepworth.memory.policy.default import default
+from keepworth.methods.policies.default import default
 
 MEMBERS = ("ana", "bo", "cy", "di", "ed")
 TASKS = (

@@ -17,10 +17,10 @@ import pytest
 import keepworth
 from keepworth import Memory
 from keepworth.memory.errors import InvalidPolicy, InvalidReward
-from keepworth.memory.policy.default import default
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.store import log
 from keepworth.memory.store.maintenance import compact
+from keepworth.methods.policies.default import default
 from tests.memory.helpers import behind_its_back, play
 
 HOLD = "to reset the router hold the button for ten seconds"

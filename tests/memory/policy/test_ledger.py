@@ -15,10 +15,10 @@ import pytest
 from keepworth import Memory
 from keepworth.memory.errors import InvalidFilter
 from keepworth.memory.policy import ledger
-from keepworth.memory.policy.default import default
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.ledger import Account, Balance, Ledger
 from keepworth.memory.policy.propensity import Independent
+from keepworth.methods.policies.default import default
 from tests.memory.helpers import behind_its_back, command, rows
 from tests.memory.policy.test_default import ASKED, HALL, HOLD, PULL
 

@@ -12,7 +12,7 @@ from scipy.special import ndtr as scipy_ndtr
 
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.policy.propensity import Independent
-from keepworth.methods.policies._slates import Mixture, gumbel_top_k, ndtr, plackett_luce, thompson, thompson_slate
+from keepworth.memory.policy.slates import Mixture, gumbel_top_k, ndtr, plackett_luce, thompson, thompson_slate
 
 DRAWS = 100_000
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from keepworth import Memory
-from keepworth.memory.policy.default import default
 from keepworth.memory.policy.slots import Policy
+from keepworth.methods.policies.default import default
 
 PEOPLE = ("ana", "bo", "cy")
 TASKS = (

@@ -28,7 +28,7 @@ FINE = 2.0**40
 
 
 NONE = -1
-"""Stands for the action of an item that advises none."""
+"""Stands for no action. Smaller numbers stand for items that advise no action, each of which is the same as itself alone."""
 
 
 class Actions:
@@ -69,7 +69,7 @@ class Actions:
         """(n, m): how surely each of `numbers` means the same as each of `others`, from 0 to 1; 1 for equal strings, and for two
         that were offered 1 or 0. `NONE` means the same as nothing."""
         if not (numbers.min(initial=0) >= 0 and others.min(initial=0) >= 0):
-            values: Floats = np.zeros((len(numbers), len(others)))
+            values: Floats = ((numbers[:, None] == others) & (others < NONE)).astype(np.float64)
             some, others_some = np.flatnonzero(numbers >= 0), np.flatnonzero(others >= 0)
             values[np.ix_(some, others_some)] = self.sameness(numbers[some], others[others_some])
             return values
@@ -84,7 +84,8 @@ class Actions:
         return result
 
     def apart(self, numbers: Numbers, others: Numbers) -> Bools:
-        """Return which pairs are known to mean different actions, shape (n, m). Nothing is known about `NONE`."""
+        """Return which pairs are known to mean different actions, shape (n, m). Nothing is known about `NONE` and about
+        items."""
         if not (numbers.min(initial=0) >= 0 and others.min(initial=0) >= 0):
             sure: Bools = np.zeros((len(numbers), len(others)), dtype=bool)
             some, others_some = np.flatnonzero(numbers >= 0), np.flatnonzero(others >= 0)

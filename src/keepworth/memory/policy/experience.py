@@ -10,9 +10,11 @@ No weight changes anywhere: what learns is which items are shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from inspect import getsourcefile, getsourcelines, isfunction
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,15 +25,48 @@ from keepworth.episodes.model import Encoder
 from keepworth.memory.item import Item, Provenance, Status, on_word_of
 from keepworth.memory.policy.admission import advice_problem
 from keepworth.memory.policy.pool import Advice, Pool
+from keepworth.memory.policy.propensity import Independent
 from keepworth.memory.policy.rewards import EpisodeClock
-from keepworth.memory.policy.slots import Candidates, Finished, Policy, Presented, Query, Use, written
+from keepworth.memory.policy.slots import MANY, Candidates, Finished, Policy, Presented, Query, Use, Values, written
 
 if TYPE_CHECKING:
     from keepworth.episodes.arrays import Vectors
     from keepworth.memory.overlay import Bank
 
+_LOG = logging.getLogger(__name__)
+
 CACHED = 50_000
 """Number of texts whose vectors are cached."""
+
+
+def _estimate_problem(values: object, number: int) -> str:
+    """Return what is wrong with an estimate for so many candidates, or ""."""
+    if not isinstance(values, Values):
+        return f"gave {values!r:.60} instead of Values"
+    for name, column in (("means", values.means), ("deviations", values.deviations)):
+        if np.shape(column) != (number,):
+            return f"gave {name} of shape {np.shape(column)} for {number} candidates"
+        if not np.isfinite(column).all():
+            return f"gave {name} that are not all finite"
+    return ""
+
+
+def _slate_problem(slate: Sequence[int], number: int, most: int) -> str:
+    """Return what is wrong with places among so many candidates, of which `most` may be shown, or ""."""
+    if outside := [index for index in slate if not 0 <= index < number]:
+        return f"chose place {outside[0]} among {number} candidates"
+    if len(set(slate)) != len(slate):
+        return "chose a candidate twice"
+    return f"chose {len(slate)} items where {most} may be shown" if len(slate) > most else ""
+
+
+def _file_of(slot: object) -> str:
+    """Return file and line of a slot, or "" if they are not known."""
+    made = slot if isfunction(slot) else type(slot)
+    try:
+        return f"{getsourcefile(made)}, line {getsourcelines(made)[1]}"
+    except (OSError, TypeError):
+        return ""
 
 
 class Experience:
@@ -79,17 +114,28 @@ class Experience:
         learning: bool = True,
         by: str = "",
         vector: Vectors | None = None,
+        encoded: str = "",
         episode: int | None = None,
         time: int | None = None,
+        most: int = MANY,
     ) -> Query:
-        """vector: of the situation, where it is known; episode: its number, where others were begun that are not finished; time:
-        where it is not now."""
+        """Return a situation as the policy sees it.
+
+        Args:
+            vector: Of the situation, if it is known, or of the text `encoded`, if that is given.
+            episode: Its number, if others were begun that are not finished.
+            time: If it is not now.
+            most: How many items may be shown.
+        """
         with self._slot("keyer"):
             text = self.policy.keyer(goal, observation)
-        self.pool.actions.offer(actions)
+        if actions:
+            self.pool.actions.offer(actions)
+        if encoded and encoded != text:
+            vector = None
         return Query(
             text,
-            self._embedded(text) if vector is None else vector,
+            self.encode(text) if vector is None else vector,
             self.clock.now if time is None else time,
             self.time if episode is None else episode,
             goal,
@@ -98,7 +144,13 @@ class Experience:
             step,
             learning,
             by,
+            most,
         )
+
+    def encode(self, text: str) -> Vectors:
+        """Return the vector of a situation."""
+        vector: Vectors = self.encoder.encode([text])[0] if self.policy.record is not None else self._embedded(text)
+        return vector
 
     def recall(
         self,
@@ -129,23 +181,46 @@ class Experience:
             candidates = retrieve(query, self.pool)
         return candidates if admits is None else candidates.among(lambda row: admits(items[row]))
 
-    def choose(self, query: Query, candidates: Candidates, most: int | None = None) -> Use:
-        """Choose at most `most` of the candidates to show."""
+    def choose(
+        self, query: Query, candidates: Candidates, drawn: Mapping[int, tuple[float, bool]] | None = None
+    ) -> Use:
+        """Choose which of the candidates to show. `drawn` are those about which chance decided earlier in the episode, by their
+        places: the probability of being shown that each had, and whether it is."""
         with self._slot("valuer"):
             values = self.policy.valuer.estimate(query, candidates, self.pool)
+        number = len(candidates.rows)
+        if problem := _estimate_problem(values, number):
+            return self._in_order(query, candidates, "valuer", self.policy.valuer, problem)
         with self._slot("selector"):
-            choice = self.policy.selector(query, candidates, values, self.pool)
-        if most is not None:
-            choice = choice.at_most(most)
-        if not query.learning:
-            choice = choice.certain()
-        slate, part = choice.draw(self.generator)
+            choice = self.policy.selector(query, candidates, values, self.pool).at_most(query.most)
+            if not query.learning:
+                choice = choice.certain()
+            elif drawn:
+                choice = choice.given(drawn)
+            slate, part = choice.draw(self.generator)
+        if problem := _slate_problem(slate, number, query.most):
+            return self._in_order(query, candidates, "selector", self.policy.selector, problem)
         return Use(query, candidates, values, choice, slate, part)
 
-    def present(self, use: Use) -> Presented:
-        similarities = use.candidates.similarities[list(use.slate)].tolist()
+    def _in_order(self, query: Query, candidates: Candidates, slot: str, culprit: object, problem: str) -> Use:
+        """Choose the first candidates, because a slot of the policy gave something that cannot be used, and log where it is."""
+        number = len(candidates.rows)
+        at = _file_of(culprit)
+        _LOG.warning(
+            "the %s of policy %r%s %s: the candidates are shown in the order in which they were found",
+            *(slot, self.policy.name, f" ({at})" if at else "", problem),
+        )
+        choice = Independent(tuple(range(number)), min(query.most, number))
+        slate, part = choice.draw(self.generator)
+        return Use(query, candidates, Values(np.zeros(number), np.zeros(number)), choice, slate, part)
+
+    def present(self, use: Use, similarities: Sequence[float] | None = None) -> Presented:
+        """Return what the reader is given. similarities: of the items that are shown, if those of the candidates are none."""
+        items = use.candidates.listed(self.pool)
+        if similarities is None:
+            similarities = use.candidates.similarities[list(use.slate)].tolist()
         with self._slot("presenter"):
-            return self.policy.presenter([self.pool.items[row] for row in use.rows], use.query, similarities)
+            return self.policy.presenter([items[index] for index in use.slate], use.query, similarities)
 
     def observe(self, draft: Advice, episode: int | None = None) -> int | None:
         """Offer one item, which is trusted according to its source: an observation, or a record from elsewhere. Returns None if
@@ -264,5 +339,6 @@ class Experience:
     def learn(self, use: Use) -> None:
         with self._slot("valuer"):
             self.policy.valuer.learn(use, self.pool)
-        self._maintain(use)
-        self.uses.append((use, use.reward))
+        if self.policy.record is None or self.policy.keeps:
+            self._maintain(use)
+            self.uses.append((use, use.reward))

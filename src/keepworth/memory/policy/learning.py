@@ -20,38 +20,28 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from keepworth.episodes.model import Encoder
 from keepworth.memory import operations
-from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Item, Reach, Scope, on_word_of
 from keepworth.memory.operations import Credit, OperationOutcome
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.policy.admission import checked_proposal
 from keepworth.memory.policy.consensus import AGREED, Consensus
-from keepworth.memory.policy.default import (
-    RULES,
-    SEARCH,
-    Ranked,
-    RewardRecord,
-    explained,
-    nearest_first,
-    situation,
-)
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.ledger import Balance
 from keepworth.memory.policy.mirror import Mirror, as_pooled
 from keepworth.memory.policy.named import NEWEST, OLDEST, roles_of
-from keepworth.memory.policy.pool import Advice, advice
-from keepworth.memory.policy.propensity import Independent
+from keepworth.memory.policy.pool import Advice
+from keepworth.memory.policy.record import NO_RECORD, Record
 from keepworth.memory.policy.replay import Replay, details_of, packed_vector, rewarded_choices
-from keepworth.memory.policy.slots import Candidates, Policy, Query, Slates, lines
+from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, lines
 from keepworth.memory.search.search import UNEXPLAINED, Ask, Chosen, Hit, Hits, Worth, asked, duplicate_words
 from keepworth.memory.store import episode_log, log, saved_state
 from keepworth.memory.store.connection import AnyConnection
@@ -59,14 +49,11 @@ from keepworth.memory.store.episode_log import Rewarded
 from keepworth.memory.store.log import About, News, RewardIndex
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from keepworth.episodes.arrays import Vectors
+    from keepworth.episodes.arrays import Floats, Vectors
     from keepworth.memory.search.index import Embedder
     from keepworth.memory.store.store import Store
     from keepworth.memory.store.transaction import Transaction
 
-    Floats = npt.NDArray[np.float64]
 
 LIVE = 1_000
 """Number of episodes for which it is kept in memory what they showed and withheld; for others it is read from the log."""
@@ -79,10 +66,41 @@ ENCODED = 2_000
 """Largest number of rewarded queries without a stored vector, the newest, that are encoded again when a memory is opened."""
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search found: hits, best first; the vector of the query, if one was needed; the entry of the journal up to which it
+    looked; and whether it was asked to go by words alone."""
+
+    hits: list[Hit]
+    vector: Vectors | None
+    head: int
+    by_words: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where candidates come from, and which may be shown.
+
+    Attributes:
+        search: The memory's own search.
+        searched: Whether it is used even if the policy has a retriever.
+        stage: The later stages of a search, for candidates (id, score) of a retriever; `staged` says that there are some.
+        admits: Whether an item may be shown at all; `narrowly` says that only a few may.
+    """
+
+    search: Callable[[], Found]
+    searched: bool
+    stage: Callable[[list[tuple[str, float]]], list[Hit]]
+    staged: bool
+    admits: Callable[[Item], bool]
+    narrowly: bool
+
+
 class Learning:
     """The policy of one scope of a memory, with what it has learned from the rewards given inside it. Thread-safe.
 
-    `make` makes a fresh policy of that name. Rewards outside `reward_range` are refused. Without a `seed`, its draws differ each
+    `make` makes a fresh policy of that name, and `accountant` one with a record, which computes the ledger for policies without.
+    Rewards outside `reward_range` are refused. Without a `seed`, its draws differ each
     time."""
 
     def __init__(
@@ -91,15 +109,16 @@ class Learning:
         scope: Scope,
         make: Callable[[], Policy],
         name: str,
+        accountant: Callable[[], Policy],
         *,
         reward_range: tuple[float, float] = (0.0, 1.0),
         seed: int | None = None,
     ) -> None:
         self.store, self.scope, self.policy, self.reward_range = store, scope, name, reward_range
-        self._make, self._seed = make, seed
+        self._make, self._accountant, self._seed = make, accountant, seed
         policy = self._fresh()
         self.keeps = policy.keeps  # items of its own, so that an episode is closed with its reward
-        self.searches = policy.retriever is None  # whether it chooses among what the memory's own search finds
+        self.retrieves = policy.retriever is not None  # else it chooses among what the memory's own search finds
         self._taught = array("q")  # of each choice that the default policy learned from, the number of its reward
         self._unsaved = 0  # rewards of this process since that was saved
         self._mine: set[int] = set()  # rewards that this process has learned from, and did not follow yet
@@ -125,13 +144,19 @@ class Learning:
         """Return what is learned from the rewards that a handle of this scope may know of: those given inside what it sees. Of
         policies that store cases, whose cases have scopes of their own, it is this one."""
         whole = self._whole
-        if scope == whole.scope or whole.keeps or not whole.searches:
+        if scope == whole.scope or whole.keeps or whole.retrieves:
             return whole
         with whole._lock:
             narrower = whole._narrower.get(scope)
             if narrower is None:
                 narrower = whole._narrower[scope] = Learning(
-                    self.store, scope, self._make, self.policy, reward_range=self.reward_range, seed=self._seed
+                    self.store,
+                    scope,
+                    self._make,
+                    self.policy,
+                    self._accountant,
+                    reward_range=self.reward_range,
+                    seed=self._seed,
                 )
                 narrower._whole = whole
             whole._narrower.move_to_end(scope)
@@ -146,120 +171,117 @@ class Learning:
         query, if the search needed one."""
         with self._lock:
             experience = self._now()
-            record, keyer = experience.policy.valuer, experience.policy.keyer
-            if not isinstance(record, RewardRecord) or not len(record):
+            record = experience.policy.record
+            if record is None or not len(record):
                 return []
-            if vector is None or keyer is not situation:
-                vector = experience.encoder.encode([keyer(ask.goal, ask.observation)])[0]
-            return record.proven(vector)
+            encoded = "" if vector is None else ask.text
+            return record.proven(experience.query(ask.goal, ask.observation, vector=vector, encoded=encoded).vector)
 
-    def among(
-        self,
-        ask: Ask,
-        hits: Sequence[Hit],
-        listed: tuple[tuple[str, float], ...],
-        top_k: int,
-        vector: Vectors | None,
-        head: int,
-        *,
-        user: str,
-        by_words: bool,
-    ) -> Chosen:
-        """Choose at most `top_k` of the hits of a search, best first, which are `listed` by id and score. `vector` is that of the
-        query, if the search needed one, `head` the journal entry up to which it looked, `user` that of the scope; `by_words` says
-        that it searched by words alone."""
+    def choose(self, ask: Ask, top_k: int, sources: Sources, user: str) -> Chosen:
+        """Choose at most `top_k` items to show: among those that a search finds, or those that the policy's retriever does.
+
+        Args:
+            sources: Where candidates come from, and which may be shown at all.
+            user: That of the scope in which is searched.
+        """
+        # A search comes before what is learned is brought up to date, which then knows all that it found.
+        found = sources.search() if sources.searched or not self.retrieves else None
         with self._lock:
-            current = head == self._seq and self._embedder is self.store.embedder
-            experience = self._experience if current else self._now()
-            policy = experience.policy
-            usual = policy.keyer is situation
-            text = ask.text if usual else policy.keyer(ask.goal, ask.observation)
-            details: dict[str, Any] = {}
-            record, selector = policy.valuer, policy.selector
-            assert isinstance(record, RewardRecord)
-            hits, listed, scores = self._by_consensus(hits, listed, record)
-            if not len(record):
-                # What the search says, for sure. What it looked for is what the default policy goes by.
-                packed = None
-                if not by_words:
-                    if vector is None or not usual:
-                        vector = experience.encoder.encode([text])[0]
-                    packed = self._packing(vector)
-                first = hits[:top_k]
-                advising = (hit for hit in first if "do" in hit.item.metadata)
-                pairs = ((hit, pair) for hit in advising for pair in advice(as_pooled(hit.item), text))
-                advised: tuple[tuple[str, float, float], ...]
-                of_items = tuple((action, weight, _alike(hit)) for hit, (action, weight) in pairs)
-                advised = nearest_first(of_items, top_k)
-                if named := self._named_in(ask, vector):
-                    details["named"] = named
-                return Chosen(
-                    Hits(first, policy=self.policy, advice=advised), listed, partial(asked, ask, top_k, details), packed
-                )
-            drawn = self._drawn_in(ask.number) if ask.explore and ask.number >= 0 else None
-            if vector is None or not usual:
-                vector = experience.encoder.encode([text])[0]
-            items = [as_pooled(hit.item) if "do" in hit.item.metadata else hit.item for hit in hits]
-            values = record.judge(vector, text, items, scores)
-            choice: Slates
-            if isinstance(selector, Ranked):
-                choice = selector.rank(values, top_k, len(drawn or ()))
-            else:
-                query = _query(ask, text, vector)
-                candidates = Candidates(np.array(self._mirror.rows_of(items), dtype=np.intp), scores)
-                choice = selector(query, candidates, values, experience.pool).at_most(top_k)
-            if not ask.explore:
-                choice = choice.certain()
-            elif drawn and isinstance(choice, Independent):
-                choice = choice.given({index: drawn[hit.id] for index, hit in enumerate(hits) if hit.id in drawn})
-            slate, part = choice.draw(experience.generator)
-            wording: str | None = None
-            last, advised = "", ()
-            advises = any("do" in items[index].metadata for index in slate)
-            if policy.presenter is not lines or ask.actions or advises:
-                similarities = [_alike(hits[index]) for index in slate]
-                presented = policy.presenter([items[index] for index in slate], _query(ask, text, vector), similarities)
-                advised = nearest_first(presented.advice, top_k)
-                # Hits make the same lines, within a budget, once they are asked for.
-                wording = None if policy.presenter is lines else presented.text
-            details["part"] = part
-            best = [hits[index] for index in slate]
-            if isinstance(choice, Independent):
-                if odds := choice.odds:
-                    details["odds"] = {listed[index][0]: p for index, p in odds.items()}
-                    main = choice.order[: choice.k]
-                    if withheld := [listed[index][0] for index in odds if index in main and index not in slate]:
-                        details["withheld"] = withheld
-                    details["expected"] = round(record.in_rewards(values.expected), 6)
-                best = explained(hits, values, choice, slate, record)
-            if slate and slate[0] != 0 and part != "withheld":
-                searched_first = values.expected + float(values.means[0])
-                details["instead"] = round(record.at_stake(searched_first, shown=0 in slate), 6)
+            experience = self._at(found)
+            policy, record = experience.policy, experience.policy.record or NO_RECORD
+            query = self._query(experience, ask, top_k, found)
+            hits, candidates = self._candidates(experience, query, found, sources)
+            drawn = self._drawn_in(ask.number) if ask.explore and ask.number >= 0 and policy.record else None
+            again = {place: drawn[hit.id] for place, hit in enumerate(hits) if hit.id in drawn} if drawn else {}
+            use = experience.choose(query, candidates, again)
+            best = self._as_on_file(record.explain(hits, use), found)
+            details = record.details(use) if policy.record is not None else details_of(use)
             if drawn is not None:
                 drawn.note([hit.id for hit in best], details.get("odds", {}))
-            if ask.actions:
-                if named := self._named_in(ask, vector):
-                    details["named"] = named
-                advised, last = record.advise(
-                    vector, ask.actions, named, of_items=presented.advice, most=top_k, person=ask.by or user
-                )
-            propensity = choice.probability(slate)
-            shown = Hits(best, wording=wording, last=last, advice=advised, propensity=propensity, policy=self.policy)
-            return Chosen(shown, listed, partial(asked, ask, top_k, details), self._packing(vector))
+            presented = _NOTHING
+            if policy.presenter is not lines or ask.actions or any("do" in hit.item.metadata for hit in best):
+                presented = experience.present(use, [_alike(hits[index]) for index in use.slate])
+            if policy.record is not None and (named := self._named_in(ask, query.vector)):
+                details["named"] = named
+            advised, last = record.advise(
+                query.vector,
+                ask.actions,
+                details.get("named"),
+                of_items=presented.advice,
+                most=top_k,
+                person=ask.by or user,
+            )
+            shown = Hits(best, last=last, advice=advised, propensity=use.propensity, policy=self.policy)
+            # Hits make the lines of the usual presenter themselves, within a budget, once they are asked for.
+            shown.wording = None if policy.presenter is lines else presented.text
+            near = candidates.similarities.tolist() if policy.record is None else [hit.score for hit in hits]
+            listed = tuple((hit.id, score) for hit, score in zip(hits, near, strict=True))
+            packed = self._packing(query.vector, whole=policy.record is None) if len(query.vector) else None
+            return Chosen(shown, listed, partial(asked, ask, top_k, details), packed)
 
-    def _by_consensus(
-        self, hits: Sequence[Hit], listed: tuple[tuple[str, float], ...], record: RewardRecord
-    ) -> tuple[Sequence[Hit], tuple[tuple[str, float], ...], Floats]:
-        """Return the hits of a search, as they are listed, and their scores for the policy, best first: what those who share an
-        item agree on is a part of its score."""
-        scores: Floats = np.array([hit.score for hit in hits], dtype=np.float64)
+    def _at(self, found: Found | None) -> Experience:
+        """Return what is learned, as it was when a search looked, or now."""
+        if found is not None and found.head == self._seq and self._embedder is self.store.embedder:
+            return self._experience
+        return self._now()
+
+    def _query(self, experience: Experience, ask: Ask, top_k: int, found: Found | None) -> Query:
+        """Return the question as the policy sees it. While a record is empty it needs no vector, if the search needed none."""
+        record, number = experience.policy.record, max(0, ask.number)
+        vector = None if found is None else found.vector
+        if record is None and ask.number < 0:
+            number = self._begun()
+        unneeded = found is not None and found.by_words and record is not None and not len(record)
+        return experience.query(
+            ask.goal,
+            ask.observation,
+            ask.actions,
+            ask.step,
+            learning=ask.explore,
+            by=ask.by,
+            vector=_NO_VECTOR if unneeded else vector,
+            encoded="" if unneeded or vector is None else ask.text,
+            episode=number,
+            most=top_k,
+        )
+
+    def _candidates(
+        self, experience: Experience, query: Query, found: Found | None, sources: Sources
+    ) -> tuple[list[Hit], Candidates]:
+        """Return the candidates, as hits and as the policy sees them."""
+        mirror, pool = self._mirror, experience.pool
+        if found is None:
+            candidates = experience.candidates(
+                query, lambda item: sources.admits(mirror.as_filed(item)), narrowly=sources.narrowly
+            )
+            pairs = list(
+                zip(
+                    [pool.items[row] for row in candidates.rows.tolist()], candidates.similarities.tolist(), strict=True
+                )
+            )
+            if not sources.staged:
+                return [Hit(item, near, None, near) for item, near in pairs], candidates
+            hits = sources.stage([(item.id, near) for item, near in pairs])
+        else:
+            hits = found.hits
+        scores = np.array([hit.score for hit in hits], dtype=np.float64)
         if len({duplicate_words(hit.text) for hit in hits}) < len(hits):
             # Near duplicates stand behind others with a lower score.
             scores = np.minimum.accumulate(scores)
+        if (record := experience.policy.record) is not None:
+            hits, scores = self._by_consensus(hits, scores, record)
+            items = [as_pooled(hit.item) if "do" in hit.item.metadata else hit.item for hit in hits]
+            return hits, Candidates(np.arange(len(hits)), scores, items)
+        rows = mirror.rows_of([hit.item for hit in hits])
+        return hits, Candidates(np.array(rows, dtype=np.intp), _as_cosines(scores))
+
+    def _by_consensus(self, hits: list[Hit], scores: Floats, record: Record) -> tuple[list[Hit], Floats]:
+        """Return the hits of a search and their scores, best first: what those who share an item agree on is a part of its
+        score."""
         votes = self._votes(hits, record)
         if not votes.any():
-            return hits, listed, scores
-        scores = scores + votes * AGREED / SEARCH * (np.abs(scores).max() or 1.0)
+            return hits, scores
+        scores = scores + votes * AGREED * (np.abs(scores).max() or 1.0)
         order = np.argsort(-scores, kind="stable").tolist()
         moved: list[Hit] = []
         for place, index in enumerate(order):
@@ -269,12 +291,12 @@ class Learning:
                 way = "up" if place < index else "down" if place > index else ""
                 hit = replace(hit, why=replace(hit.why, moved=way, reason=reason))
             moved.append(hit)
-        return moved, tuple(listed[index] for index in order), scores[order]
+        return moved, scores[order]
 
-    def _votes(self, hits: Sequence[Hit], record: RewardRecord) -> Floats:
+    def _votes(self, hits: Sequence[Hit], record: Record) -> Floats:
         """Return what the others who share each of the items agree on: 1, -1, or 0 for items that are not shared, too."""
         votes = np.zeros(len(hits))
-        if not isinstance(self.scope, Reach):
+        if not record.quorum or not isinstance(self.scope, Reach):
             return votes
         own, whole = Scope(*self.scope.parts()), self._whole
         shared = [index for index, hit in enumerate(hits) if not own.contains(hit.item.scope)]
@@ -286,62 +308,19 @@ class Learning:
         with self.store.database.reading() as connection:
             whole._consensus.follow(connection)
         known = {scope.user for scope in self.scope.members()}
+        span = record.bounds[1] - record.bounds[0]
         for index in shared:
-            votes[index] = whole._consensus.of(hits[index].id, known, record.quorum, record.span)
+            votes[index] = whole._consensus.of(hits[index].id, known, record.quorum, span)
         return votes
 
-    def retrieve(
-        self,
-        ask: Ask,
-        top_k: int,
-        admits: Callable[[Item], bool],
-        find: Callable[[list[tuple[str, float]] | None], list[Hit]],
-        *,
-        narrowly: bool,
-        searched: bool,
-        staged: bool,
-    ) -> Chosen:
-        """Choose at most `top_k` of what the policy itself retrieves, or, if `searched`, of what a search finds.
+    def _as_on_file(self, hits: list[Hit], found: Found | None) -> list[Hit]:
+        """Return the hits with their items as they are on file, if they are those of the pool."""
+        if found is not None or not hits:
+            return hits
+        items = self.store.fetch(self.scope, [hit.id for hit in hits])
+        return [replace(hit, item=item) for hit in hits if (item := items[hit.id]) is not None]
 
-        Args:
-            admits: Whether an item may be shown at all; `narrowly` says that only a few may.
-            find: Gives the hits of a search, or those that its stages make of candidates (id, score), best first.
-            staged: Whether candidates of the policy go through the stages of a search.
-        """
-        # Before what is learned is brought up to date, which then knows all of them.
-        hits = find(None) if searched else None
-        with self._lock:
-            experience, mirror = self._now(), self._mirror
-            rows = mirror.rows
-            pool, number = experience.pool, ask.number if ask.number >= 0 else self._begun()
-            query = experience.query(
-                ask.goal, ask.observation, ask.actions, ask.step, learning=ask.explore, by=ask.by, episode=number
-            )
-            if hits is None:
-                candidates = experience.candidates(query, lambda item: admits(mirror.as_filed(item)), narrowly=narrowly)
-                if staged:
-                    ids = [pool.items[row].id for row in candidates.rows.tolist()]
-                    hits = find(list(zip(ids, candidates.similarities.tolist(), strict=True)))
-            if hits is not None:
-                hits = [hit for hit in hits if hit.id in rows]
-                scores = np.array([hit.score for hit in hits], dtype=np.float64)
-                if np.abs(scores).max(initial=0.0) > 1.0:  # of words or a reranker: policies go by cosines
-                    scores = 0.5 + 0.5 * scores / (1.0 + np.abs(scores))
-                candidates = Candidates(np.array([rows[hit.id] for hit in hits], dtype=np.intp), scores)
-            use = experience.choose(query, candidates, top_k)
-            ids, near = [pool.items[row].id for row in candidates.rows.tolist()], candidates.similarities.tolist()
-            if hits is None:
-                items = self.store.fetch(self.scope, [ids[index] for index in use.slate])
-                best = [Hit(item, near[at], None, near[at]) for at in use.slate if (item := items[ids[at]]) is not None]
-            else:
-                best = [hits[index] for index in use.slate]
-            listed = tuple(zip(ids, near, strict=True))
-            presented = experience.present(use)
-            wording = None if experience.policy.presenter is lines else presented.text
-            shown = Hits(best, wording=wording, advice=presented.advice, propensity=use.propensity, policy=self.policy)
-            return Chosen(shown, listed, partial(details_of, use, top_k), self._packing(query.vector, whole=True))
-
-    def _named_in(self, ask: Ask, vector: Vectors | None) -> dict[str, list[int]]:
+    def _named_in(self, ask: Ask, vector: Vectors) -> dict[str, list[int]]:
         """Return the roles of the actions that items of this episode name."""
         if ask.number < 0 or not ask.actions:
             return {}
@@ -350,7 +329,7 @@ class Learning:
         there = self.store.fetch(self.scope, ids)
         items = [item for id in ids if (item := there[id]) is not None and item.current]
         similarities: list[float] = []
-        if items and vector is not None and self.store.embedder is not None:
+        if items and len(vector) and self.store.embedder is not None:
             vectors = self.store.vectors_for(items)
             similarities = [float((vectors[item.id] @ vector).max()) for item in items]
         return roles_of(items, ask.actions, similarities)
@@ -378,15 +357,11 @@ class Learning:
         with self._lock:
             if self._seq < 0:
                 self._now()
-            valuer = self._experience.policy.valuer
-            if not isinstance(valuer, RewardRecord):
+            record = self._experience.policy.record or NO_RECORD
+            # Catch up with the journal only if this reward may be a repeated one.
+            if self._given.get(about.decision) != (value, by) and not record.has(about.decision, value, source):
                 return False
-            # What is not learned yet, or was taken back, is looked at only where it may be the same.
-            if self._given.get(about.decision) != (value, by) and not valuer.has(about.decision, value, source):
-                return False
-            self._now()
-            record = self._experience.policy.valuer
-            return isinstance(record, RewardRecord) and record.has(about.decision, value, source)
+            return (self._now().policy.record or NO_RECORD).has(about.decision, value, source)
 
     def finish(self, about: Rewarded, value: float, by: str, source: str) -> OperationOutcome:
         """Take in the final reward of an episode or of one decision, and store what it teaches, in one transaction. by: who gave
@@ -473,13 +448,8 @@ class Learning:
     def worth(self, item: Item, query: str) -> Worth:
         """Return what showing an item adds where `query` is asked, according to rewards."""
         with self._lock:
-            experience = self._now()
-            valuer = experience.policy.valuer
-            if not isinstance(valuer, RewardRecord):
-                raise InvalidPolicy(f"policy {self.policy!r} estimates no effects.", "Open the memory with 'default'.")
-            asked_for = experience.query(query, "")
-            judgement = valuer.judge(asked_for.vector, asked_for.text, [as_pooled(item)])
-            return judgement.worth(0, valuer.accounts([item.id])[0] if judgement.accounts else None)
+            record = self._now().policy.record or self._from_log(self.scope)
+            return record.worth(self._experience.query(query, ""), as_pooled(item))
 
     def ledger(self, scope: Scope, items: Sequence[str] | None = None, *, everything: bool = False) -> Balance:
         """Return the ledger: what chance decided, and what came of it. If the policy keeps none, it is computed from the log.
@@ -490,8 +460,7 @@ class Learning:
             everything: Also items that were not, and items that are gone.
         """
         with self._lock:
-            policy = self._now().policy
-            record = policy.valuer if isinstance(policy.valuer, RewardRecord) else self._from_log(scope)
+            record = self._now().policy.record or self._from_log(scope)
             if items is None and everything:
                 items = list(dict.fromkeys([*record.met, *(item.id for item in self.store.items(scope, current=True))]))
             elif items is None:
@@ -499,16 +468,20 @@ class Learning:
                 items = [id for id, item in there.items() if item is not None and item.current]
             accounts = record.accounts(items)
             accounts.sort(key=lambda account: (-account.rows, -account.seen))
-            return Balance(tuple(accounts), record.units, record.span)
+            return Balance(tuple(accounts), record.units, self.reward_range[1] - self.reward_range[0])
 
-    def _from_log(self, scope: Scope) -> RewardRecord:
-        """Build the record of the rewards inside `scope` from a log that another policy made."""
-        record = RewardRecord(bounds=self.reward_range)
+    def _from_log(self, scope: Scope) -> Record:
+        """Build the record of the rewards inside `scope` from the log of a policy that keeps none."""
+        usual = self._accountant()
+        record = usual.record
+        assert record is not None, "the policy that keeps accounts has a record"
+        record.bounds = self.reward_range
         with self.store.database.reading() as connection:
             gone = log.cancelled(connection)
             news = log.news(connection, scope, gone, 0, record.newest)
             for reward, about in log.with_choices(connection, news, gone):
-                self._replay.teach(record, reward, about, stale=True)
+                for use in self._replay.uses(reward, about, stale=True):
+                    usual.valuer.learn(use, self._experience.pool)
         return record
 
     # Keeping up with the file.
@@ -518,7 +491,7 @@ class Learning:
         with self.store.database.reading() as connection:
             since = self._seq if self._embedder is self.store.embedder else -1
             head, taught, turned_back = log.news_since(connection, since)
-            if 0 <= since < head and self.searches and not taught:
+            if 0 <= since < head and not self.retrieves and not taught:
                 self._seq = head  # items alone, which the search finds
             elif since != head or since < 0:
                 self._seq = -1  # what fails half way is read again from the start
@@ -530,15 +503,10 @@ class Learning:
             return self._experience
 
     def _fresh(self) -> Policy:
-        """Make a fresh policy that knows the range of rewards. Raises InvalidPolicy."""
+        """Make a fresh policy that knows the range of rewards."""
         policy = self._make()
-        if isinstance(policy.valuer, RewardRecord):
-            policy.valuer.bounds = self.reward_range
-        elif policy.retriever is None:
-            raise InvalidPolicy(
-                f"policy {self.policy!r:.40} has neither a retriever nor the valuer of the default policy.",
-                'Give it a retriever, or start from keepworth.policy("default").',
-            )
+        if policy.record is not None:
+            policy.record.bounds = self.reward_range
         return policy
 
     def _build(self, connection: AnyConnection, head: int) -> None:
@@ -548,16 +516,16 @@ class Learning:
         encoder: Encoder = HashedWords()
         if self._embedder is not None:
             # Where the memory searches, it has encoded the query already.
-            encoder = self._embedder if self.searches else self._embedder.encoder
+            encoder = self._embedder.encoder if self.retrieves else self._embedder
         self._experience = Experience(policy, encoder, seed=self._seed or 0)
         self._experience.pool.scope = self.scope
         self._mirror = Mirror(self.store, self.scope, self._experience)
         self._replay = Replay(self._mirror, self.policy)
         self._mine.clear()
-        if not self.searches:
+        if self.retrieves:
             self._mirror.read()
         gone = log.cancelled(connection)
-        record = policy.valuer if isinstance(policy.valuer, RewardRecord) and not self.keeps else None
+        record = None if self.keeps else policy.record
         there = None if self is self._whole else self._whole._rewards.inside(connection, self.scope)
         news = log.news(connection, self.scope, gone, 0, None if record is None else record.newest, there)
         saved = saved_state.saved(connection, self._saved_as(record)) if record is not None else None
@@ -576,7 +544,7 @@ class Learning:
             # Draws after a restart go on elsewhere; where the policy searches by itself, once there is another reward.
             index: list[int] = []
             if self.store.database.has_files:
-                index = [head, os.getpid()] if self.searches else [len(self._experience.uses)]
+                index = [len(self._experience.uses)] if self.retrieves else [head, os.getpid()]
             if self is not self._whole:
                 index = [*index, zlib.crc32(repr(self.scope).encode())]
             self._generator = np.random.default_rng(None if self._seed is None else [31, self._seed, *index])
@@ -584,7 +552,7 @@ class Learning:
 
     def _follow(self, connection: AnyConnection, since: int) -> None:
         """Take in what other calls and processes wrote since."""
-        if not self.searches:
+        if self.retrieves:
             self._mirror.follow(since)
         news = [
             reward for reward in log.news(connection, self.scope, log.NOTHING, since) if reward.seq not in self._mine
@@ -593,21 +561,9 @@ class Learning:
             self._learn(reward, about)
         self._mine.clear()
 
-    def _saved_as(self, record: RewardRecord) -> str:
+    def _saved_as(self, record: Record) -> str:
         """Return the name of the saved state, which holds everything it depends on besides the journal."""
-        encoder = "" if self._embedder is None else str(self._embedder.identity)
-        likelihood, _ = record.weighed()
-        parts = (
-            self.scope,
-            record.bandwidth,
-            record.newest,
-            record.bounds,
-            len(likelihood),
-            record.roles,
-            RULES,
-            encoder,
-        )
-        return " ".join(map(str, parts))
+        return f"{self.scope} {record.version} {'' if self._embedder is None else self._embedder.identity}"
 
     def count_reward(self, decision: str, value: float, by: str) -> None:
         """Count a reward of this process for a decision, or for a whole episode (""), and save what was learned where that was
@@ -624,8 +580,8 @@ class Learning:
                 self._save()
 
     def _save(self) -> None:
-        record = self._experience.policy.valuer
-        if not isinstance(record, RewardRecord) or not self._taught or self.keeps:
+        record = self._experience.policy.record
+        if record is None or not self._taught or self.keeps:
             return
         name, taught, trusts = self._saved_as(record), self._taught, record.trusts
         likelihood, doubts = record.weighed()
@@ -642,11 +598,12 @@ class Learning:
         stale: bool = False,
         trusts: Sequence[float] | None = None,
     ) -> None:
-        """Learn from a reward on file. For `stale` and `trusts` see `Replay.teach`."""
-        experience, valuer = self._experience, self._experience.policy.valuer
-        if isinstance(valuer, RewardRecord) and not self.keeps:
-            self._replay.teach(valuer, reward, about, stale=stale, trusts=trusts)
-            self._taught.extend([reward.seq] * (len(valuer.trusts) - len(self._taught)))
+        """Learn from a reward on file. For `stale` and `trusts` see `Replay.uses`."""
+        experience, record = self._experience, self._experience.policy.record
+        if record is not None and not self.keeps:
+            for use in self._replay.uses(reward, about, stale=stale, trusts=trusts):
+                experience.learn(use)
+            self._taught.extend([reward.seq] * (len(record.trusts) - len(self._taught)))
             return
         pairs, steps = self._replay.pairs(*about, reward.value, reward.episode, self._scaled)
         alone = bool(reward.decision)
@@ -659,18 +616,21 @@ class Learning:
 
     def _scaled(self, reward: float) -> float:
         """Return a reward on the scale 0 to 1, or as given if the policy knows the range itself."""
-        if isinstance(self._experience.policy.valuer, RewardRecord):
+        if self._experience.policy.record is not None:
             return reward
         low, high = self.reward_range
         return float((reward - low) / (high - low))
 
 
+_NO_VECTOR = np.zeros(0, dtype=np.float32)
+_NOTHING = Presented("")
+
+
 def _alike(hit: Hit) -> float:
     """Return how similar a hit is to the question: its cosine, or its score as one if only words or a reranker found it."""
-    if hit.dense is not None:
-        return hit.dense
-    return hit.score if abs(hit.score) <= 1.0 else 0.5 + 0.5 * hit.score / (1.0 + abs(hit.score))
+    return float(_as_cosines(np.array([hit.score]))[0]) if hit.dense is None else hit.dense
 
 
-def _query(ask: Ask, text: str, vector: Vectors) -> Query:
-    return Query(text, vector, 0, max(0, ask.number), ask.goal, ask.observation, ask.actions)
+def _as_cosines(scores: Floats) -> Floats:
+    """Return scores of words or of a reranker, which may exceed 1, on the scale of cosines."""
+    return scores if np.abs(scores).max(initial=0.0) <= 1.0 else 0.5 + 0.5 * scores / (1.0 + np.abs(scores))

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory import operations
 from keepworth.memory.errors import InvalidPolicy
@@ -93,12 +91,16 @@ class Mirror:
         return item if metadata is None else replace(item, metadata=metadata)
 
     def rows_of(self, items: Sequence[Item]) -> list[int]:
-        """Return rows for the hits of a search; they are compared with nothing."""
-        pool = self.experience.pool
-        nothing = np.zeros(pool.vectors.shape[1], dtype=np.float32)
+        """Return rows for the hits of a search, with the items as they are now."""
+        pool, fresh = self.experience.pool, list[Item]()
         for item in items:
-            if item.id not in self.rows:
-                self.rows[item.id] = pool.restore(item, nothing)
+            row = self.rows.get(item.id)
+            if row is None:
+                fresh.append(item)
+            elif (pooled := self._linked(self._taken_in(item))) != pool.items[row]:
+                pool.refresh(row, pooled)
+        for pooled, vector in self._pooled(fresh):
+            self.rows[pooled.id] = pool.restore(pooled, vector)
         return [self.rows[item.id] for item in items]
 
     def _linked(self, item: Item) -> Item:

@@ -110,6 +110,10 @@ class Pool:
         """Return a number that items share if they advise the same action, or warn of the same."""
         return self.actions.number(action)
 
+    def is_note(self, row: int) -> bool:
+        """Return whether an item advises no action. What rewards say about such an item is about the item itself."""
+        return bool(self.content[row] < 0)
+
     def speaking_of(self, rows: Rows, actions: Sequence[str]) -> Rows:
         """Return those of `rows` that advise or warn of one of `actions`, or of a free answer that may mean one of them, and
         those that advise nothing."""
@@ -118,7 +122,9 @@ class Pool:
         offered[numbers] = True
         free = np.flatnonzero(~self.actions.listed(np.arange(len(offered))))
         offered[free] = (self.actions.sameness(free, numbers) > 0.0).any(axis=1)
-        speaks = offered[self.content[rows]] | (self.content[rows] == NONE)
+        content = self.content[rows]
+        speaks = content < 0
+        speaks[~speaks] = offered[content[~speaks]]
         for index in np.flatnonzero(~speaks) if self._several else ():
             also = self._several.get(int(rows[index]))
             speaks[index] = also is not None and any(offered[number] for number in also)
@@ -148,7 +154,7 @@ class Pool:
     def advising(self) -> Rows:
         """Return those active rows that advise something, which a policy may retire."""
         rows = self.active()
-        advising: Rows = rows[self.content[rows] != NONE]
+        advising: Rows = rows[self.content[rows] >= 0]
         return advising
 
     def add(self, draft: Advice, *, status: Status, time: int, episode: int = -1) -> int:
@@ -218,7 +224,7 @@ class Pool:
 
     def set_status(self, row: int, status: Status) -> None:
         """Give an item another status. Items that people keep are not changed."""
-        if self._frozen or self.status[row] == CODES[status] or self.content[row] == NONE:
+        if self._frozen or self.status[row] == CODES[status] or self.is_note(row):
             return
         self.history.append(Change("status", row))
         self._put_status(row, CODES[status])
@@ -270,7 +276,7 @@ class Pool:
         do, avoid = item.metadata.get("do", ()), item.metadata.get("avoid", ())
         numbers = [self.content_of(action) for action in (*do, *avoid)]
         self.good[row] = item.metadata.get("good", True)
-        self.content[row] = numbers[0] if numbers else NONE
+        self.content[row] = numbers[0] if numbers else NONE - 1 - row
         self.warns[row] = bool(avoid) and not do
         self._several.pop(row, None)
         if len(numbers) > 1:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from keepworth.memory.errors import ClosedEpisode, UnknownEpisode
-from keepworth.memory.item import Item, compact_json
-from keepworth.memory.policy.default import RewardRecord
+from keepworth.memory.item import Item
 from keepworth.memory.policy.ledger import Trial
 from keepworth.memory.policy.mirror import Mirror, as_pooled
 from keepworth.memory.policy.named import NONE
-from keepworth.memory.policy.slots import Candidates, Query, Use, Values
+from keepworth.memory.policy.slots import Candidates, LoggedChoice, Query, Use, Values
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
 from keepworth.memory.store import log
 from keepworth.memory.store.connection import AnyConnection
@@ -25,6 +24,9 @@ from keepworth.memory.store.log import About, Choice, News
 
 if TYPE_CHECKING:
     from keepworth.episodes.arrays import Floats, Vectors
+
+_NO_CANDIDATES = Candidates(np.zeros(0, dtype=np.intp), np.zeros(0))
+_NO_VALUES = Values(np.zeros(0), np.zeros(0))
 
 
 class Replay:
@@ -57,20 +59,14 @@ class Replay:
                 steps.append(scaled(earned))
         return pairs, steps if any(math.isfinite(choice.reward) for choice in choices) else None
 
-    def teach(
-        self,
-        record: RewardRecord,
-        news: News,
-        about: About,
-        *,
-        stale: bool,
-        trusts: Sequence[float] | None = None,
-    ) -> None:
-        """Add a reward to the record of the default policy. `stale` ones are too old to encode their question again if the vector
-        is missing; `trusts` say how far the reward counts for each choice, if that was judged before."""
+    def uses(
+        self, news: News, about: About, *, stale: bool = False, trusts: Sequence[float] | None = None
+    ) -> Iterator[Use]:
+        """Yield what a record of rewards learns from a reward. `stale` ones are too old to encode their question again if the
+        vector is missing; `trusts` say how far the reward counts for each choice, if that was judged before."""
         task, person, choices = about
         judged, encoder = iter(trusts or ()), self.experience.encoder
-        # What was done before the same was asked again led nowhere. What was done last led to the end.
+        # If a query was repeated, credit only the action after its last occurrence.
         last = {choice.decision.query: choice.decision.id for choice in choices}
         for choice, reward, weight in credited(choices, news.value):
             named = choice.details.get("named")
@@ -82,21 +78,31 @@ class Replay:
                 # Near nothing, where it is too old to be encoded again: it counts in the ledger alone.
                 vector = np.zeros(encoder.identity.dimension, np.float32) if stale else encoder.encode([text])[0]
             odds, expected = choice.details.get("odds") or {}, choice.details.get("expected", 0.0)
-            record.add(
-                vector,
-                reward,
-                decision.chosen,
+            logged = LoggedChoice(
+                tuple(decision.chosen),
                 Trial(decision.id, news.episode, odds, expected, person or news.scope.user),
-                action=choice.action,
-                weight=weight,
                 credit=float(last[decision.query] == decision.id) if choice.action and weight < 1.0 else None,
                 instead=choice.details.get("instead", math.nan),
                 roles=None if named is None else named.get(choice.action, [NONE]),
-                by=news.by,
                 source=news.source,
                 home=news.scope.user,
                 stale=stale,
                 trust=next(judged, None),
+            )
+            query = Query("", vector, self.experience.time, -1, by=person)
+            yield Use(
+                query,
+                _NO_CANDIDATES,
+                _NO_VALUES,
+                None,
+                (),
+                "main",
+                choice.action,
+                reward=reward,
+                by=news.by,
+                decision=decision.id,
+                weight=weight,
+                logged_choice=logged,
             )
 
     def use(self, task: str, person: str, choice: Choice, episode: str) -> Use | None:
@@ -124,7 +130,6 @@ class Replay:
             np.array([rows[ids[index]] for index in there], dtype=np.intp),
             column("similarities", [score for _, score in pairs]),
         )
-        odds = choice.details.get("odds", {})
         return Use(
             self._query(task, person, choice),
             candidates,
@@ -134,11 +139,16 @@ class Replay:
             details.get("part", "main"),
             logged=decision.propensity,
             decision=decision.id,
-            odds={moved[index]: odds[ids[index]] for index in there if ids[index] in odds} if odds else {},
-            expected=choice.details.get("expected", 0.0),
-            instead=choice.details.get("instead", math.nan),
-            unit=episode or decision.id,
+            logged_choice=self._logged(choice, episode),
         )
+
+    def _logged(self, choice: Choice, episode: str) -> LoggedChoice | None:
+        """Return what a record of a policy that also writes learns from a choice."""
+        if self.experience.policy.record is None:
+            return None
+        decision, details = choice.decision, choice.details
+        trial = Trial(decision.id, episode or decision.id, details.get("odds") or {}, details.get("expected", 0.0))
+        return LoggedChoice(tuple(decision.chosen), trial, instead=details.get("instead", math.nan))
 
     def _listed(self, choices: Sequence[Choice]) -> list[Item]:
         """Return the candidates of choices that still exist."""
@@ -180,22 +190,19 @@ def credited(choices: Sequence[Choice], value: float) -> list[tuple[Choice, floa
     return [(c, c.reward, 1.0) if math.isfinite(c.reward) else (c, value, 1.0 / shared) for c in choices]
 
 
-def details_of(use: Use, k: int) -> str:
-    """Return the details to log of a choice of a policy that retrieves, for `Replay.use`. k: how many might be shown."""
-    return compact_json(
-        {
-            "observation": use.query.observation,
-            "actions": use.query.actions,
-            "k": k,
-            "time": use.query.time,
-            "of": use.query.episode,
-            "similarities": use.candidates.similarities.tolist(),
-            "means": use.values.means.tolist(),
-            "deviations": use.values.deviations.tolist(),
-            "slate": use.slate,
-            "part": use.part,
-        }
-    )
+def details_of(use: Use) -> dict[str, Any]:
+    """Return the details to log of a choice of a policy that learns by candidates and estimates, for `Replay.use`."""
+    return {
+        "observation": use.query.observation,
+        "actions": use.query.actions,
+        "time": use.query.time,
+        "of": use.query.episode,
+        "similarities": use.candidates.similarities.tolist(),
+        "means": use.values.means.tolist(),
+        "deviations": use.values.deviations.tolist(),
+        "slate": use.slate,
+        "part": use.part,
+    }
 
 
 def packed_vector(vector: Vectors, set_id: int, *, whole: bool) -> bytes:

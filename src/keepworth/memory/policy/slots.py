@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,11 +24,17 @@ from keepworth.memory.errors import InvalidAdvice, InvalidPolicy, NothingToWrite
 from keepworth.memory.item import Item
 from keepworth.memory.policy.pool import Advice, Pool, advice
 from keepworth.memory.policy.propensity import Slate
+from keepworth.memory.policy.record import Record
 
 if TYPE_CHECKING:
     from keepworth.episodes.arrays import Floats, Rows, Vectors
     from keepworth.memory.memory import Memory
     from keepworth.memory.overlay import Bank
+    from keepworth.memory.policy.ledger import Trial
+
+
+MANY = 1_000_000_000
+"""Stands for no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,7 @@ class Query:
     """A situation as memory sees it. time: by the memory's clock; episode: its number; step: within it.
 
     learning: whether what comes of the choice will be learned from; False where the memory is frozen. by: for whom memory is
-    asked, "" where nobody said."""
+    asked, "" where nobody said. most: how many items may be shown."""
 
     text: str
     vector: Vectors
@@ -48,14 +54,21 @@ class Query:
     step: int = 0
     learning: bool = True
     by: str = ""
+    most: int = MANY
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Rows of the pool with their cosines, best first."""
+    """Rows of the pool with their cosines, or with scores of the search, best first. items: the items in these places, for a
+    policy with a record, which needs no pool; then `rows` are their places."""
 
     rows: Rows
     similarities: Floats
+    items: Sequence[Item] = ()
+
+    def listed(self, pool: Pool) -> Sequence[Item]:
+        """Return the items, best first."""
+        return self.items or [pool.items[row] for row in self.rows.tolist()]
 
     def among(self, admits: Callable[[int], bool]) -> Candidates:
         """Return those candidates whose rows `admits` admits."""
@@ -94,14 +107,23 @@ class Use:
     decision: str = ""  # its id on file
     weight: float = 1.0  # 1 over how many choices share the reward
     learned: int = 0  # the number of the reward, which the choices that share it have in common
-    odds: Mapping[int, float] = field(default_factory=dict)  # of being shown, of those about which chance decided
-    expected: float = 0.0  # the reward that was expected here
-    instead: float = math.nan  # that of the search's own order where another was shown
-    unit: str = ""  # the episode, or the choice, for which chance decided once
+    logged_choice: LoggedChoice | None = None  # for a policy with a record, which learns from this alone
 
     @property
     def rows(self) -> list[int]:
         return [int(self.candidates.rows[index]) for index in self.slate]
+
+    def shown(self, pool: Pool) -> list[Item]:
+        """Return the items that were shown, in order."""
+        items = self.candidates.listed(pool)
+        return [items[index] for index in self.slate]
+
+    def arm(self, pool: Pool) -> int | None:
+        """Return the number of what the reward is credited to: the action that was taken, or, if none is known, the item that was
+        shown first, unless it advises an action. None if there is neither."""
+        if self.taken:
+            return pool.content_of(self.taken)
+        return int(pool.content[self.rows[0]]) if self.slate and pool.is_note(self.rows[0]) else None
 
     @property
     def propensity(self) -> float:
@@ -109,6 +131,31 @@ class Use:
             assert self.choice is not None
             self.logged = self.choice.probability(self.slate)
         return self.logged
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedChoice:
+    """What a record of rewards learns from: the ids that were shown, and what is on file about the choice and its reward.
+
+    Attributes:
+        credit: How much the reward counts for what was shown; None for the weight.
+        instead: The reward that was expected of the search's own order, if another was shown.
+        roles: Those of the action; None if no item of the episode names actions.
+        source: Where the reward came from.
+        home: The user in whose scope the choice was made.
+        stale: Whether it is too old to change the weights of estimates.
+        trust: How far it counts, if that was judged before.
+    """
+
+    shown: tuple[str, ...]
+    trial: Trial
+    credit: float | None = None
+    instead: float = math.nan
+    roles: Sequence[int] | None = None
+    source: str = ""
+    home: str = ""
+    stale: bool = False
+    trust: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +239,15 @@ class Slates(Protocol):
         """Return the same preferences for fewer places."""
         ...
 
+    def given(self, drawn: Mapping[int, tuple[float, bool]]) -> Slates:
+        """Return the distribution later in the same episode, in which chance has decided already about these candidates."""
+        ...
+
+    @property
+    def odds(self) -> Mapping[int, float]:
+        """Return the probability of being shown of each candidate about which chance decides by itself."""
+        ...
+
 
 Selector = Callable[[Query, Candidates, Values, Pool], Slates]
 
@@ -257,7 +313,8 @@ class Policy:
     """A policy, composed of slots. name identifies it in the log. writer: None for a policy that writes nothing.
 
     retriever: None for one that chooses among the hits of the memory's own search. rehearse: shows a logged choice again to a
-    slot that learns while choosing."""
+    slot that learns while choosing. record: what the policy can say of rewards besides its order; None for nothing. It is the
+    valuer itself, which then learns by the ids of items."""
 
     name: str
     keyer: Keyer
@@ -268,6 +325,7 @@ class Policy:
     writer: Writer | None = None
     maintainers: tuple[Maintainer, ...] = ()
     rehearse: Callable[[Query, Candidates, Pool], object] | None = None
+    record: Record | None = None
 
     @property
     def keeps(self) -> bool:

@@ -13,8 +13,8 @@ import numpy as np
 from keepworth.episodes.arrays import Floats, Rows, Vectors
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.policy.pool import Pool, grown
+from keepworth.memory.policy.slates import Mixture
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Retriever, Selector, Use, Values, need
-from keepworth.methods.policies._slates import Mixture
 
 BLOCK = 64
 NOTHING = Candidates(np.zeros(0, dtype=np.intp), np.zeros(0))

@@ -9,8 +9,8 @@ import numpy as np
 from keepworth.episodes.arrays import Bools, Numbers, Rows
 from keepworth.memory.policy.actions import SURE, Actions
 from keepworth.memory.policy.pool import Pool, advice
+from keepworth.memory.policy.slates import Mixture
 from keepworth.memory.policy.slots import Candidates, Query, Values, need
-from keepworth.methods.policies._slates import Mixture
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,16 @@ class Coherent:
 
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
         rows = candidates.rows
-        conflicts = None
+        conflicts, means = None, values.means.copy()
         if len(rows):
-            conflicts = contradictions(contents_in(pool, rows, query), pool.warns[rows], pool.actions)
+            contents = contents_in(pool, rows, query)
+            conflicts = contradictions(contents, pool.warns[rows], pool.actions)
+            # The floor keeps out warnings of actions that work. Items that advise nothing stay, in the order of their values.
+            low = (contents < 0) & (means <= self.floor)
+            means[low] = self.floor + 1e-6 * np.exp(means[low] - self.floor)
         return Mixture(
             "thompson" if self.drawn else "greedy",
-            values.means.copy(),
+            means,
             np.maximum(values.deviations, 1e-3),
             self.k,
             self.floor,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from keepworth.memory.policy.pool import Advice, Pool, advice
+from keepworth.memory.policy.slates import Mixture
 from keepworth.memory.policy.slots import Candidates, Finished, Policy, Query, Use, Values
 from keepworth.methods.policies._cases import of_cases, require_part
 from keepworth.methods.policies._parts import Column, MostSimilar
-from keepworth.methods.policies._slates import Mixture
 from keepworth.methods.writers._episodes import RawCases
 from keepworth.registry import Method
 
@@ -42,7 +42,7 @@ class HelpAndHarm:
 
     A bullet that was shown and whose advice was followed helped with the reward's share of 1 and harmed with the rest (ACE, arXiv
     2510.04618: a reflector marks bullets as helpful or harmful). Advice is followed where what it says to do was done, and what
-    it warns of was not.
+    it warns of was not; an item that advises no action is followed where it is shown.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,8 @@ class HelpAndHarm:
     def learn(self, use: Use, pool: Pool) -> None:
         helpful, harmful = self.helpful.upto(len(pool)), self.harmful.upto(len(pool))
         for row in use.rows:
-            if any((action == use.taken) == (weight > 0) for action, weight in advice(pool.items[row], use.query.text)):
+            pairs = advice(pool.items[row], use.query.text)
+            if pool.is_note(row) or any((action == use.taken) == (weight > 0) for action, weight in pairs):
                 helpful[row] += use.reward
                 harmful[row] += 1.0 - use.reward
 

@@ -82,4 +82,5 @@ METHOD = Method(
     differs="A rule keeps what was done last in each situation, where the paper's model writes workflows with placeholders.",
     label="analogue",
     make=agent_workflow_memory,
+    notes="It learns by writing workflows of actions that were taken, and ranks by the goal alone.",
 )

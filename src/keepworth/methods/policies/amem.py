@@ -117,4 +117,5 @@ METHOD = Method(
     ),
     make=amem,
     parts=PARTS,
+    notes="It learns by writing and linking notes of episodes, and ranks by similarity alone.",
 )

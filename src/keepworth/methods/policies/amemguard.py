@@ -12,11 +12,11 @@ from keepworth.episodes.arrays import Bools, Vectors
 from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item, Scope
 from keepworth.memory.policy.pool import Pool, advice
+from keepworth.memory.policy.slates import Mixture
 from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, Values
 from keepworth.methods.policies._cases import cases
 from keepworth.methods.policies._exemplars import exemplars
 from keepworth.methods.policies._parts import MostSimilar, Unvalued
-from keepworth.methods.policies._slates import Mixture
 from keepworth.registry import Method
 
 LESSONS, CLOSE, MOST = 4, 0.7, 500
@@ -111,4 +111,5 @@ METHOD = Method(
     ),
     make=amemguard,
     on={"k": 4, "least": 2},
+    notes="It follows what most records advise, and plain notes advise no action.",
 )

@@ -12,11 +12,11 @@ import numpy as np
 
 from keepworth.episodes.arrays import Floats, Numbers, Vectors
 from keepworth.memory.policy.pool import Pool
+from keepworth.memory.policy.slates import Mixture
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.methods.policies._cases import cases, require_part
 from keepworth.methods.policies._parts import Experiences, MostSimilar
 from keepworth.methods.policies._selection import AllRetrieved
-from keepworth.methods.policies._slates import Mixture
 from keepworth.registry import Method
 
 PARTS = ("cap",)
@@ -56,13 +56,14 @@ class DeadEnds:
         return Values(self.values(query.vector, pool.content[candidates.rows]), np.zeros(len(candidates.rows)))
 
     def learn(self, use: Use, pool: Pool) -> None:
-        if not use.taken:
+        arm = use.arm(pool)
+        if arm is None:
             return
         target, following = use.outcome - 1.0, use.following
         if following is not None and following.query.actions:
             offered = np.array([pool.content_of(action) for action in following.query.actions])
             target = float(self.values(following.query.vector, offered).max())
-        self.known.add(use.query.vector, pool.content_of(use.taken), target, use.query.time)
+        self.known.add(use.query.vector, arm, target, use.query.time)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,4 +63,5 @@ METHOD = Method(
     label="analogue",
     make=dynamic_cheatsheet,
     on={"lines": 6},
+    notes="It learns by what it writes on its sheet, and ranks by similarity alone.",
 )

@@ -10,10 +10,10 @@ from keepworth.episodes.arrays import Bools, Rows
 from keepworth.memory.item import ItemKind, Status
 from keepworth.memory.policy.hashed_words import WORD
 from keepworth.memory.policy.pool import ACTIVE, Advice, Pool
+from keepworth.memory.policy.slates import Mixture
 from keepworth.memory.policy.slots import Candidates, Finished, Policy, Query, Use, Valuer, Values
 from keepworth.methods.policies._cases import of_cases
 from keepworth.methods.policies._parts import NOTHING, Column, eligible, top
-from keepworth.methods.policies._slates import Mixture
 from keepworth.methods.writers._episodes import RawCases
 from keepworth.registry import Method
 
@@ -22,8 +22,8 @@ START = 2.0
 
 
 def insights_among(rows: Rows, pool: Pool) -> Bools:
-    """Marks the rows that are insights."""
-    return np.array([bool(pool.items[row].metadata.get("insight")) for row in rows.tolist()], dtype=bool)
+    """Marks the rows that are insights: those that the method wrote, and notes of people, which speak of no single action."""
+    return np.array([pool.is_note(row) or bool(pool.items[row].metadata.get("insight")) for row in rows.tolist()], bool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Votes:
         votes = self.votes.upto(len(pool))
         for row in use.rows:
             data = pool.items[row].metadata
-            if data.get("insight") and use.taken in data["do"]:
+            if pool.is_note(row) or (data.get("insight") and use.taken in data["do"]):
                 votes[row] += 1.0 if use.good or use.reward >= 0.5 else -1.0
 
 
@@ -118,7 +118,8 @@ class HalfInsights:
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
         general = insights_among(candidates.rows, pool)
         order = np.lexsort((-candidates.similarities, -values.means))
-        chosen = [index for index in order.tolist() if general[index]][: self.k // 2]
+        examples = int((~general).sum())
+        chosen = [index for index in order.tolist() if general[index]][: max(self.k // 2, self.k - examples)]
         scores = np.where(general, -np.inf, candidates.similarities)
         scores[chosen] = 10.0 - np.arange(len(chosen))
         return Mixture("greedy", scores, np.zeros(len(scores)), self.k)

@@ -24,4 +24,5 @@ METHOD = Method(
     claim="Mean success over four worlds rises from .24 to .63 with Claude 3.7 Sonnet.",
     differs="The encoder is the memory's, where the paper's is bge-base-en-v1.5.",
     make=exprag,
+    notes="It learns by writing cases of actions that were taken, and ranks by similarity alone.",
 )

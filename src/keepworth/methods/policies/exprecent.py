@@ -23,4 +23,5 @@ METHOD = Method(
     tags=("token", "experiential", "retrieval"),
     claim="Mean success over four worlds rises from .24 to .58 with Claude 3.7 Sonnet.",
     make=exprecent,
+    notes="It shows the newest items, whatever they earned.",
 )

@@ -102,4 +102,5 @@ METHOD = Method(
     label="analogue",
     make=gitm,
     parts=PARTS,
+    notes="It learns by condensing records of actions that were taken, and ranks by similarity alone.",
 )

@@ -53,8 +53,8 @@ class KernelMean:
         if self.of_items:
             for row in use.rows:
                 self.known.add(pool.vectors[row], 0, use.reward, use.query.time)
-        elif use.taken:
-            self.known.add(use.query.vector, pool.content_of(use.taken), use.reward, use.query.time)
+        elif (arm := use.arm(pool)) is not None:
+            self.known.add(use.query.vector, arm, use.reward, use.query.time)
 
 
 def kernel_mean(

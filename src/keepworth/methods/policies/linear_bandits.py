@@ -47,9 +47,10 @@ class LinearReward:
         return Values(on_advice(means - LINEAR_PRIOR, candidates, pool), deviations)
 
     def learn(self, use: Use, pool: Pool) -> None:
-        if not use.taken:
+        content = use.arm(pool)
+        if content is None:
             return
-        x, content = self._features(use.query), pool.content_of(use.taken)
+        x = self._features(use.query)
         if content not in self._inverse:
             self._inverse[content] = np.eye(len(x), dtype=np.float32) / np.float32(self.ridge)
             self._sum[content] = np.zeros(len(x), dtype=np.float32)

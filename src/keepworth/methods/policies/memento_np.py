@@ -24,4 +24,5 @@ METHOD = Method(
     claim="DeepResearcher accuracy in the fifth pass is 84.85 %, without cases 84.47 %.",
     differs="K is 4 and similarity the cosine as in the paper, where the released code uses 8.",
     make=memento_np,
+    notes="It is the variant without values: it ranks by similarity alone.",
 )

@@ -93,4 +93,5 @@ METHOD = Method(
     make=memp,
     parts=PARTS,
     on={"alike": 0.0},
+    notes="It learns by revising what it wrote itself, and ranks by similarity alone.",
 )

@@ -8,10 +8,10 @@ import numpy as np
 
 from keepworth.episodes.arrays import Floats
 from keepworth.memory.policy.pool import Pool
+from keepworth.memory.policy.slates import Mixture
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.methods.policies._cases import cases
 from keepworth.methods.policies._parts import Column, MostSimilar
-from keepworth.methods.policies._slates import Mixture
 from keepworth.registry import Method
 
 
@@ -46,6 +46,7 @@ class Blend:
 
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
         scores = (1.0 - self.share) * _standard(candidates.similarities) + self.share * _standard(values.means)
+        scores += 1e-9 * values.means  # of two candidates with equal sums the one with the higher value comes first
         return Mixture("greedy", scores, np.zeros(len(scores)), self.k)
 
 

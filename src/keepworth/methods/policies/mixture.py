@@ -100,9 +100,10 @@ class MixtureValuer:
         return Values(on_advice(expected[back] - self.prior, candidates, pool), np.zeros(len(contents)))
 
     def learn(self, use: Use, pool: Pool) -> None:
-        if not use.taken:
+        arm = use.arm(pool)
+        if arm is None:
             return  # the action is unknown, so none gets the credit
-        query, action = use.query, np.array([pool.content_of(use.taken)])
+        query, action = use.query, np.array([arm])
         hints = _hints(query, use.candidates, contents_in(pool, use.candidates.rows, query), action, pool)
         chance = self._estimates(query, action, hints, pool)[:, 0]
         log_likelihood = use.reward * np.log(chance) + (1.0 - use.reward) * np.log(1.0 - chance)

@@ -39,8 +39,9 @@ class NearestMean:
         return Values(on_advice(estimates - self.prior, candidates, pool), np.zeros(len(rows)))
 
     def learn(self, use: Use, pool: Pool) -> None:
-        if use.taken:
-            self.known.add(use.query.vector, pool.content_of(use.taken), use.reward, use.query.time)
+        arm = use.arm(pool)
+        if arm is not None:
+            self.known.add(use.query.vector, arm, use.reward, use.query.time)
 
 
 def nearest_mean(*, k: int = 4, pool: int = 12, n: int = 5, prior: float = 0.2, failures: bool = False) -> Policy:

@@ -10,6 +10,7 @@ import numpy as np
 from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item, Status
 from keepworth.memory.policy.pool import ACTIVE, Pool
+from keepworth.memory.policy.slates import Mixture
 from keepworth.memory.policy.slots import (
     Candidates,
     Policy,
@@ -65,10 +66,28 @@ class DeleteByUtility:
     def __call__(self, pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
         if use is None or not isinstance(valuer, Counts):
             return
-        f, u = valuer.shown.upto(len(pool)), valuer.won.upto(len(pool))
         for row in use.rows:
-            if pool.status[row] == ACTIVE and f[row] >= self.least and u[row] <= self.share * f[row]:
+            if pool.status[row] == ACTIVE and self.condemns(valuer, row, pool):
                 pool.set_status(row, Status.ARCHIVED)
+
+    def condemns(self, counts: Counts, row: int, pool: Pool) -> bool:
+        """Returns whether an item was shown often enough and won too seldom."""
+        f, u = float(counts.shown.upto(len(pool))[row]), float(counts.won.upto(len(pool))[row])
+        return f >= self.least and u <= self.share * f
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedLast:
+    """Shows the retrieved items in order, those last that the rule would delete: notes of people stay where they are."""
+
+    k: int
+    counts: Counts
+    rule: DeleteByUtility
+
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
+        last = np.array([self.rule.condemns(self.counts, row, pool) for row in candidates.rows.tolist()], dtype=bool)
+        order = -np.arange(len(last), dtype=np.float64) - len(last) * last
+        return Mixture("greedy", order, np.zeros(len(order)), self.k)
 
 
 PARTS = ("deletion",)
@@ -86,9 +105,11 @@ def reme(
         without: "deletion" keeps experiences that do not pay.
     """
     require_part(without, PARTS)
-    deleting = () if without else (DeleteByUtility(least, share),)
-    writer, maintainers = Distilled(alike, steps), (*deleting, Capacity())
-    return Policy("reme", whole, MostSimilar(k), Counts(), AllRetrieved(k), guidance, writer, maintainers)
+    counts, rule, writer = Counts(), DeleteByUtility(least, share), Distilled(alike, steps)
+    if without:
+        return Policy("reme", whole, MostSimilar(k), counts, AllRetrieved(k), guidance, writer, (Capacity(),))
+    selector, maintainers = DeletedLast(k, counts, rule), (rule, Capacity())
+    return Policy("reme", whole, MostSimilar(k), counts, selector, guidance, writer, maintainers)
 
 
 METHOD = Method(

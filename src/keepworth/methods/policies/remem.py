@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from keepworth.memory.policy.pool import Pool
+from keepworth.memory.policy.slates import Mixture
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Values
 from keepworth.methods.policies._cases import cases
 from keepworth.methods.policies._parts import MostSimilar, Unvalued
-from keepworth.methods.policies._slates import Mixture
 from keepworth.registry import Method
 
 
@@ -42,4 +42,5 @@ METHOD = Method(
     differs="A rule prunes by similarity, where the paper's model decides.",
     make=remem,
     on={"k": 4, "share": 0.9},
+    notes="It learns by writing cases of actions that were taken, and ranks by similarity alone.",
 )

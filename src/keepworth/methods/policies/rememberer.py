@@ -176,4 +176,5 @@ METHOD = Method(
     ),
     make=rememberer,
     on={"k": 4, "share": 0.5, "n": 2, "gamma": 0.95},
+    notes="It learns values of actions, and a record of them needs actions that were taken.",
 )

@@ -235,4 +235,5 @@ METHOD = Method(
         "both matrices start at zero, and rules make the topics."
     ),
     make=rmm,
+    notes="It learns from what replies cite, and not from rewards.",
 )

@@ -21,9 +21,9 @@ from datetime import datetime
 import numpy as np
 
 from keepworth.episodes.arrays import Floats
+from keepworth.memory.policy.slates import gumbel_top_k
 from keepworth.memory.search.index import InvertedIndex
 from keepworth.memory.search.terms import asked_terms
-from keepworth.methods.policies._slates import gumbel_top_k
 from keepworth.methods.writers._time_window import DAY, TimeWindow, window_of
 from keepworth.tasks.metrics import tokens
 

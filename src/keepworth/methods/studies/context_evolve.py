@@ -38,7 +38,7 @@ import numpy as np
 from keepworth.episodes.arrays import Floats
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.study import Rows, Study, arms_of, differences, rows_of
-from keepworth.methods.policies._slates import gumbel_top_k
+from keepworth.memory.policy.slates import gumbel_top_k
 from keepworth.methods.recipes._bank.fact_streams import FactStream, folds_of, longmemeval_streams
 from keepworth.methods.studies import _loops as loops
 from keepworth.methods.writers._importance import FEATURES, hand_features

@@ -14,7 +14,7 @@ Indices are positions in the candidate list. Probabilities are plain floats; 0.0
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -152,6 +152,15 @@ class Mixture:
     def at_most(self, k: int) -> Mixture:
         """Returns the same preferences with at most `k` places."""
         return self if k >= self.k else replace(self, k=k)
+
+    def given(self, drawn: Mapping[int, tuple[float, bool]]) -> Mixture:
+        """Returns the same preferences: every choice of an episode is drawn by itself."""
+        return self
+
+    @property
+    def odds(self) -> Mapping[int, float]:
+        """Returns nothing: chance draws whole slates."""
+        return {}
 
     def _main(self, generator: np.random.Generator) -> Slate:
         if not len(self.first):

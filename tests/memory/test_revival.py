@@ -160,6 +160,22 @@ def test_an_open_memory_finds_what_compact_made(path: Path) -> None:
         assert finds(memory, "Di has a boat", mode="dense", top_k=1) == ["Di has a boat"]
 
 
+def test_opening_makes_the_vectors_of_what_an_undo_brought_back_without_an_encoder(path: Path) -> None:
+    with opened(path) as memory:
+        memory.add(SAID, source="one")
+        memory.add(SAID, source="two")
+        memory.add_many([f"Cy has {number} boats" for number in range(3)])
+    with Memory(path, encoder=None, policy=None, writer=None) as words_only:
+        words_only.rollback(source="one")
+        assert check(words_only.store) != []
+    with opened(path) as memory:
+        assert check(memory.store) == []
+        assert finds(memory, SAID, mode="dense", top_k=1) == [SAID]
+        memory.forget(*(item.id for item in memory.get_all()))
+    with opened(path) as memory:  # what was looked at once is looked at no more
+        assert check(memory.store) == []
+
+
 def test_the_commands_rollback_gives_a_vector_to_what_it_brings_back(path: Path) -> None:
     with Memory(path, encoder="hashing:32", policy=None, writer=None) as memory:
         memory.add(SAID, source="one")

@@ -12,17 +12,18 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from keepworth.episodes.model import EncoderIdentity
-from keepworth.memory.errors import EncoderMismatch, Purged, UnknownSnapshot, files_left
+from keepworth.memory.errors import EncoderMismatch, Purged, StorageFull, UnknownSnapshot, files_left
 from keepworth.memory.item import EVERYWHERE, Clock, Item, Scope, Status, duplicate_key, now
 from keepworth.memory.operations import Act, Draft, OperationOutcome
 from keepworth.memory.scan import Scan
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.where import Filter
-from keepworth.memory.store import notes, opening, purge, rows, schema, undo
+from keepworth.memory.store import blocks, notes, opening, purge, rows, schema, undo
 from keepworth.memory.store.backend import Backend
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.decision_log import newest_purge
@@ -40,6 +41,8 @@ SCOPES = 1024
 """Most scopes whose names, and whose ids, are cached."""
 
 
+UNDONE = "undone"
+"""The name of the fact that holds the newest undo whose items were looked at for vectors that they lack."""
 LAST_ROW = 2**63 - 1
 """The largest number that a row can have."""
 
@@ -188,6 +191,35 @@ class Store:
             self._check_encoder(served[1], embedder)
         self.set_id = None if served is None else served[0]
         self.embedder = embedder
+        if embedder is not None and served is not None and not self.database.read_only:
+            self._complete_vectors(VECTORS.format(served[0]))
+
+    def _complete_vectors(self, table: str) -> None:
+        """Make the vectors of items that an undo by an earlier version brought back to life without one. What was undone is looked
+        at once."""
+        undone = f"SELECT seq FROM events WHERE {schema.OF_KIND} AND kind = 'ROLLBACK'"
+
+        def looked_at(connection: AnyConnection) -> tuple[int, int]:
+            newest: int = scalar(connection, f"SELECT max(seq) FROM ({undone}) AS undone") or 0
+            return int(notes.fact(connection, UNDONE) or 0), newest
+
+        def work(connection: AnyConnection) -> None:
+            since, newest = looked_at(connection)
+            lacking = f"""{rows.SELECT} WHERE {CURRENT} AND n IN (SELECT n FROM touches WHERE seq IN ({undone} AND seq > ?))
+                AND NOT EXISTS (SELECT 1 FROM {table} v WHERE v.n = items.n)"""
+            texts = {row[0]: rows.to_item(row, EVERYWHERE).searched_text for row in select(connection, lacking, (since,))}
+            made = self.encode(texts.values())
+            vectors = [(n, rows.text_number(text), made[text]) for n, text in texts.items()]
+            connection.executemany(f"INSERT INTO {table} VALUES(?,?,?) {rows.NEW_VECTOR}", vectors)
+            end = blocks.covered(connection)
+            blocks.mark_outdated(connection, [n for n in texts if n <= end])
+            notes.keep(connection, UNDONE, str(newest))
+
+        with self.database.reading() as connection:
+            since, newest = looked_at(connection)
+        if since < newest:
+            with suppress(StorageFull):  # then at the next opening
+                self.database.write(work)
 
     def _check_encoder(self, maker: EncoderIdentity, embedder: Embedder) -> None:
         """Raise EncoderMismatch if the vectors on file are from another encoder than this memory's."""

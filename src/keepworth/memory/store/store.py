@@ -195,8 +195,8 @@ class Store:
             self._complete_vectors(VECTORS.format(served[0]))
 
     def _complete_vectors(self, table: str) -> None:
-        """Make the vectors of items that an undo by an earlier version brought back to life without one. What was undone is looked
-        at once."""
+        """Make the vectors of items that an undo brought back to life without one, by an earlier version or without an encoder.
+        What was undone is looked at once."""
         undone = f"SELECT seq FROM events WHERE {schema.OF_KIND} AND kind = 'ROLLBACK'"
 
         def looked_at(connection: AnyConnection) -> tuple[int, int]:
@@ -207,7 +207,9 @@ class Store:
             since, newest = looked_at(connection)
             lacking = f"""{rows.SELECT} WHERE {CURRENT} AND n IN (SELECT n FROM touches WHERE seq IN ({undone} AND seq > ?))
                 AND NOT EXISTS (SELECT 1 FROM {table} v WHERE v.n = items.n)"""
-            texts = {row[0]: rows.to_item(row, EVERYWHERE).searched_text for row in select(connection, lacking, (since,))}
+            texts = {
+                row[0]: rows.to_item(row, EVERYWHERE).searched_text for row in select(connection, lacking, (since,))
+            }
             made = self.encode(texts.values())
             vectors = [(n, rows.text_number(text), made[text]) for n, text in texts.items()]
             connection.executemany(f"INSERT INTO {table} VALUES(?,?,?) {rows.NEW_VECTOR}", vectors)

@@ -204,15 +204,19 @@ class Experience:
 
     def _in_order(self, query: Query, candidates: Candidates, slot: str, culprit: object, problem: str) -> Use:
         """Choose the first candidates, because a slot of the policy gave something that cannot be used, and log where it is."""
-        number = len(candidates.rows)
         at = _file_of(culprit)
         _LOG.warning(
             "the %s of policy %r%s %s: the candidates are shown in the order in which they were found",
             *(slot, self.policy.name, f" ({at})" if at else "", problem),
         )
-        choice = Independent(tuple(range(number)), min(query.most, number))
-        slate, part = choice.draw(self.generator)
-        return Use(query, candidates, Values(np.zeros(number), np.zeros(number)), choice, slate, part)
+        return self.take_first(query, candidates)
+
+    def take_first(self, query: Query, candidates: Candidates) -> Use:
+        """Choose the first candidates."""
+        number = len(candidates.rows)
+        order = tuple(range(number))
+        choice, nothing = Independent(order, min(query.most, number)), np.zeros(number)
+        return Use(query, candidates, Values(nothing, nothing), choice, order[: query.most], "main", logged=1.0)
 
     def present(self, use: Use, similarities: Sequence[float] | None = None) -> Presented:
         """Return what the reader is given. similarities: of the items that are shown, if those of the candidates are none."""

@@ -193,7 +193,9 @@ class Learning:
             hits, candidates = self._candidates(experience, query, found, sources)
             drawn = self._drawn_in(ask.number) if ask.explore and ask.number >= 0 and policy.record else None
             again = {place: drawn[hit.id] for place, hit in enumerate(hits) if hit.id in drawn} if drawn else {}
-            use = experience.choose(query, candidates, again)
+            # No rewards yet: the order of the search is shown.
+            empty = policy.record is not None and not len(record)
+            use = experience.take_first(query, candidates) if empty else experience.choose(query, candidates, again)
             best = self._as_on_file(record.explain(hits, use), found)
             details = record.details(use) if policy.record is not None else details_of(use)
             if drawn is not None:

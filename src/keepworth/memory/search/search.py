@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
@@ -302,11 +302,18 @@ class Chosen:
 
 
 _WORD = re.compile(r"\w+")
+CACHED = 1_000
+"""The most characters of a text whose words are cached."""
 
 
 def duplicate_words(text: str) -> str:
     """Return what near duplicates have in common: the words of a text without numbers, in alphabetical order; the text itself if
     no word is left."""
+    return _sorted_words(text) if len(text) <= CACHED else _sorted_words.__wrapped__(text)
+
+
+@lru_cache(10_000)
+def _sorted_words(text: str) -> str:
     return " ".join(sorted(word for word in _WORD.findall(text.casefold()) if not word.isdigit())) or text
 
 

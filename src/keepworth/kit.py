@@ -4,8 +4,8 @@ A policy of one's own decides what a memory shows: `examples/own_policy.py` is a
 with it, where `make` is a function that returns a fresh `Policy`. A package that declares an entry point in the group
 "keepworth.methods" adds its methods by name. The names are provisional until version 1.0, and under semantic versions then.
 
-* A policy is a `Policy` of a `Keyer`, `Retriever`, `Valuer`, `Selector`, `Presenter`, `Writer` and `Maintainer`s. `Record` is the
-  base of a valuer that also says what items are worth.
+* A policy is a `Policy` of a `Keyer`, `Retriever`, `Valuer`, `Selector`, `Presenter`, `Writer` and `Maintainer`s. A
+  `PolicyRecord` is the base of a valuer that also says what items are worth.
 * Between its slots pass `Query`, `Candidates`, `Values`, `Use`, `Finished`, `Presented`, `Pool` and `Advice`.
 * Ready slots are `whole` (the key is goal and observation), `lines` (one line for each item) and `Mixture` (a choice with its
   probability).
@@ -13,7 +13,7 @@ with it, where `make` is a function that returns a fresh `Policy`. A package tha
 """
 
 from keepworth.memory.policy.pool import Advice, Pool
-from keepworth.memory.policy.record import Record
+from keepworth.memory.policy.record import PolicyRecord
 from keepworth.memory.policy.slates import Mixture
 from keepworth.memory.policy.slots import (
     Candidates,
@@ -45,11 +45,11 @@ __all__ = [
     "Method",
     "Mixture",
     "Policy",
+    "PolicyRecord",
     "Pool",
     "Presented",
     "Presenter",
     "Query",
-    "Record",
     "Retriever",
     "Selector",
     "Use",

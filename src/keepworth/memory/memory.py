@@ -56,7 +56,7 @@ from keepworth.memory.item import (
 from keepworth.memory.operations import Act, Credit, Draft, OperationOutcome, checked_reward
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.place import on_server
-from keepworth.memory.policy.learning import Found, Learning, Sources
+from keepworth.memory.policy.learning import CandidateSources, Learning, SearchAnswer
 from keepworth.memory.policy.rewards import check_range
 from keepworth.memory.scopes import Scopes
 from keepworth.memory.search.index import Embedder
@@ -442,12 +442,16 @@ class Memory(Changes):
             hits = search.hits([ask.text])[0]
             return hits, search.vectors[0], self.store.derived.corpus(connection).seq
 
-    def _sources(self, learning: Learning, ask: Ask, seen: Scope, request: Request, mode: str | None) -> Sources:
+    def _sources(
+        self, learning: Learning, ask: Ask, seen: Scope, request: Request, mode: str | None
+    ) -> CandidateSources:
         """Return where the policy gets candidates from: a search, or its retriever, unless a way of searching is asked for."""
         searched = mode is not None or request.statuses != CURRENT
         deeper, time = replace(request, beyond=2 * request.k) if learning.retrieves else request, self._present()
-        return Sources(
-            lambda: Found(*self._find(ask, seen, deeper, proven=partial(learning.proven, ask)), mode == "lexical"),
+        return CandidateSources(
+            lambda: SearchAnswer(
+                *self._find(ask, seen, deeper, proven=partial(learning.proven, ask)), mode == "lexical"
+            ),
             searched,
             lambda candidates: self._find(ask, seen, deeper, candidates)[0],
             deeper.staged,

@@ -39,7 +39,7 @@ from keepworth.memory.policy.ledger import Balance
 from keepworth.memory.policy.mirror import Mirror, as_pooled
 from keepworth.memory.policy.named import NEWEST, OLDEST, roles_of
 from keepworth.memory.policy.pool import Advice
-from keepworth.memory.policy.record import NO_RECORD, Record
+from keepworth.memory.policy.record import NO_RECORD, PolicyRecord
 from keepworth.memory.policy.replay import Replay, details_of, packed_vector, rewarded_choices
 from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, lines
 from keepworth.memory.search.search import UNEXPLAINED, Ask, Chosen, Hit, Hits, Worth, asked, duplicate_words
@@ -67,7 +67,7 @@ ENCODED = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchAnswer:
     """What a search found: hits, best first; the vector of the query, if one was needed; the entry of the journal up to which it
     looked; and whether it was asked to go by words alone."""
 
@@ -78,7 +78,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class CandidateSources:
     """Where candidates come from, and which may be shown.
 
     Attributes:
@@ -88,7 +88,7 @@ class Sources:
         admits: Whether an item may be shown at all; `narrowly` says that only a few may.
     """
 
-    search: Callable[[], Found]
+    search: Callable[[], SearchAnswer]
     searched: bool
     stage: Callable[[list[tuple[str, float]]], list[Hit]]
     staged: bool
@@ -177,7 +177,7 @@ class Learning:
             encoded = "" if vector is None else ask.text
             return record.proven(experience.query(ask.goal, ask.observation, vector=vector, encoded=encoded).vector)
 
-    def choose(self, ask: Ask, top_k: int, sources: Sources, user: str) -> Chosen:
+    def choose(self, ask: Ask, top_k: int, sources: CandidateSources, user: str) -> Chosen:
         """Choose at most `top_k` items to show: among those that a search finds, or those that the policy's retriever does.
 
         Args:
@@ -185,18 +185,18 @@ class Learning:
             user: That of the scope in which is searched.
         """
         # A search comes before what is learned is brought up to date, which then knows all that it found.
-        found = sources.search() if sources.searched or not self.retrieves else None
+        answer = sources.search() if sources.searched or not self.retrieves else None
         with self._lock:
-            experience = self._at(found)
+            experience = self._at(answer)
             policy, record = experience.policy, experience.policy.record or NO_RECORD
-            query = self._query(experience, ask, top_k, found)
-            hits, candidates = self._candidates(experience, query, found, sources)
+            query = self._query(experience, ask, top_k, answer)
+            hits, candidates = self._candidates(experience, query, answer, sources)
             drawn = self._drawn_in(ask.number) if ask.explore and ask.number >= 0 and policy.record else None
             again = {place: drawn[hit.id] for place, hit in enumerate(hits) if hit.id in drawn} if drawn else {}
             # No rewards yet: the order of the search is shown.
             empty = policy.record is not None and not len(record)
             use = experience.take_first(query, candidates) if empty else experience.choose(query, candidates, again)
-            best = self._as_on_file(record.explain(hits, use), found)
+            best = self._as_on_file(record.explain(hits, use), answer)
             details = record.details(use) if policy.record is not None else details_of(use)
             if drawn is not None:
                 drawn.note([hit.id for hit in best], details.get("odds", {}))
@@ -221,19 +221,19 @@ class Learning:
             packed = self._packing(query.vector, whole=policy.record is None) if len(query.vector) else None
             return Chosen(shown, listed, partial(asked, ask, top_k, details), packed)
 
-    def _at(self, found: Found | None) -> Experience:
+    def _at(self, answer: SearchAnswer | None) -> Experience:
         """Return what is learned, as it was when a search looked, or now."""
-        if found is not None and found.head == self._seq and self._embedder is self.store.embedder:
+        if answer is not None and answer.head == self._seq and self._embedder is self.store.embedder:
             return self._experience
         return self._now()
 
-    def _query(self, experience: Experience, ask: Ask, top_k: int, found: Found | None) -> Query:
+    def _query(self, experience: Experience, ask: Ask, top_k: int, answer: SearchAnswer | None) -> Query:
         """Return the question as the policy sees it. While a record is empty it needs no vector, if the search needed none."""
         record, number = experience.policy.record, max(0, ask.number)
-        vector = None if found is None else found.vector
+        vector = None if answer is None else answer.vector
         if record is None and ask.number < 0:
             number = self._begun()
-        unneeded = found is not None and found.by_words and record is not None and not len(record)
+        unneeded = answer is not None and answer.by_words and record is not None and not len(record)
         return experience.query(
             ask.goal,
             ask.observation,
@@ -248,11 +248,11 @@ class Learning:
         )
 
     def _candidates(
-        self, experience: Experience, query: Query, found: Found | None, sources: Sources
+        self, experience: Experience, query: Query, answer: SearchAnswer | None, sources: CandidateSources
     ) -> tuple[list[Hit], Candidates]:
         """Return the candidates, as hits and as the policy sees them."""
         mirror, pool = self._mirror, experience.pool
-        if found is None:
+        if answer is None:
             candidates = experience.candidates(
                 query, lambda item: sources.admits(mirror.as_filed(item)), narrowly=sources.narrowly
             )
@@ -265,7 +265,7 @@ class Learning:
                 return [Hit(item, near, None, near) for item, near in pairs], candidates
             hits = sources.stage([(item.id, near) for item, near in pairs])
         else:
-            hits = found.hits
+            hits = answer.hits
         scores = np.array([hit.score for hit in hits], dtype=np.float64)
         if len({duplicate_words(hit.text) for hit in hits}) < len(hits):
             # Near duplicates stand behind others with a lower score.
@@ -277,7 +277,7 @@ class Learning:
         rows = mirror.rows_of([hit.item for hit in hits])
         return hits, Candidates(np.array(rows, dtype=np.intp), _as_cosines(scores))
 
-    def _by_consensus(self, hits: list[Hit], scores: Floats, record: Record) -> tuple[list[Hit], Floats]:
+    def _by_consensus(self, hits: list[Hit], scores: Floats, record: PolicyRecord) -> tuple[list[Hit], Floats]:
         """Return the hits of a search and their scores, best first: what those who share an item agree on is a part of its
         score."""
         votes = self._votes(hits, record)
@@ -295,7 +295,7 @@ class Learning:
             moved.append(hit)
         return moved, scores[order]
 
-    def _votes(self, hits: Sequence[Hit], record: Record) -> Floats:
+    def _votes(self, hits: Sequence[Hit], record: PolicyRecord) -> Floats:
         """Return what the others who share each of the items agree on: 1, -1, or 0 for items that are not shared, too."""
         votes = np.zeros(len(hits))
         if not record.quorum or not isinstance(self.scope, Reach):
@@ -315,9 +315,9 @@ class Learning:
             votes[index] = whole._consensus.of(hits[index].id, known, record.quorum, span)
         return votes
 
-    def _as_on_file(self, hits: list[Hit], found: Found | None) -> list[Hit]:
+    def _as_on_file(self, hits: list[Hit], answer: SearchAnswer | None) -> list[Hit]:
         """Return the hits with their items as they are on file, if they are those of the pool."""
-        if found is not None or not hits:
+        if answer is not None or not hits:
             return hits
         items = self.store.fetch(self.scope, [hit.id for hit in hits])
         return [replace(hit, item=item) for hit in hits if (item := items[hit.id]) is not None]
@@ -472,7 +472,7 @@ class Learning:
             accounts.sort(key=lambda account: (-account.rows, -account.seen))
             return Balance(tuple(accounts), record.units, self.reward_range[1] - self.reward_range[0])
 
-    def _from_log(self, scope: Scope) -> Record:
+    def _from_log(self, scope: Scope) -> PolicyRecord:
         """Build the record of the rewards inside `scope` from the log of a policy that keeps none."""
         usual = self._accountant()
         record = usual.record
@@ -563,7 +563,7 @@ class Learning:
             self._learn(reward, about)
         self._mine.clear()
 
-    def _saved_as(self, record: Record) -> str:
+    def _saved_as(self, record: PolicyRecord) -> str:
         """Return the name of the saved state, which holds everything it depends on besides the journal."""
         return f"{self.scope} {record.version} {'' if self._embedder is None else self._embedder.identity}"
 

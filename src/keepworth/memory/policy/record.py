@@ -1,4 +1,4 @@
-"""Record: what a policy may know about items besides an order of candidates, and what the engine asks it.
+"""PolicyRecord: what a policy may know about items besides an order of candidates, and what the engine asks it.
 
 A policy whose `record` is None says nothing of the kind: the engine then explains a hit by its place alone, and computes what an
 item is worth, and the ledger, from the log.
@@ -24,7 +24,7 @@ AdvicePieces: TypeAlias = "tuple[tuple[str, float, float], ...]"
 """Each (action, 1 for it or -1 against it, similarity of the question that this comes from)."""
 
 
-class Record:
+class PolicyRecord:
     """The answers of a policy that knows nothing besides its order. A policy with a record of rewards overrides them.
 
     A valuer that is also a record learns by the ids of the items that were shown. Candidates are not logged for it, a later
@@ -134,7 +134,7 @@ class Record:
         """Restore what `weighed` returned after the same rewards."""
 
 
-NO_RECORD = Record()
+NO_RECORD = PolicyRecord()
 
 
 def nearest_first(pieces: AdvicePieces, most: int) -> AdvicePieces:

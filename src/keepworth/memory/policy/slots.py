@@ -24,7 +24,7 @@ from keepworth.memory.errors import InvalidAdvice, InvalidPolicy, NothingToWrite
 from keepworth.memory.item import Item
 from keepworth.memory.policy.pool import Advice, Pool, advice
 from keepworth.memory.policy.propensity import Slate
-from keepworth.memory.policy.record import Record
+from keepworth.memory.policy.record import PolicyRecord
 
 if TYPE_CHECKING:
     from keepworth.episodes.arrays import Floats, Rows, Vectors
@@ -325,7 +325,7 @@ class Policy:
     writer: Writer | None = None
     maintainers: tuple[Maintainer, ...] = ()
     rehearse: Callable[[Query, Candidates, Pool], object] | None = None
-    record: Record | None = None
+    record: PolicyRecord | None = None
 
     @property
     def keeps(self) -> bool:

@@ -13,7 +13,7 @@ from keepworth.memory.policy.record import AdvicePieces, nearest_first
 from keepworth.memory.policy.slots import MANY
 from keepworth.memory.search.search import Worth
 from keepworth.methods.policies.default.models import _OF_RIDGES, DONE, MODELS, NAMED, PERSONAL, SHARES
-from keepworth.methods.policies.default.trials import Judging
+from keepworth.methods.policies.default.trials import CandidateJudge
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -31,7 +31,7 @@ VOTES = 4
 """Number of earlier successes of an action that advice cites."""
 
 
-class Advising(Judging):
+class Advising(CandidateJudge):
     """Advises actions, from rewards of actions and from what items advise."""
 
     def advise(

@@ -13,7 +13,7 @@ import numpy as np
 from keepworth.memory.policy.ledger import Ledger
 from keepworth.memory.policy.named import ROLES
 from keepworth.memory.policy.pool import grown
-from keepworth.memory.policy.record import Record
+from keepworth.memory.policy.record import PolicyRecord
 from keepworth.memory.policy.rewards import Trust
 from keepworth.memory.policy.slots import need
 from keepworth.memory.search.index import in_eight_bits
@@ -40,7 +40,7 @@ FIRM = 5.0
 (FIRM + n) / (FIRM + n + 1)."""
 
 
-class Choices(Record):
+class Choices(PolicyRecord):
     """The `newest` rewarded choices. Items go by id. `bounds` are the lowest and the highest possible reward; for `bandwidth` see
     `BANDWIDTH`."""
 

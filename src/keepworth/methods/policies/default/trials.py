@@ -90,7 +90,7 @@ class Judgement(Values):
         return Worth(with_it, without, times, earned, self.sure, seen, clear, overall)
 
 
-class Judging(Estimates):
+class CandidateJudge(Estimates):
     """Judges candidates: how much reward each adds if it stands first, and with which probability another one is tried."""
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Judgement:
@@ -309,7 +309,7 @@ class Ranked:
     """Orders candidates by their relative score plus their gain. withhold, least, budget, together: see `WITHHOLD`, `LEAST`,
     `BUDGET` and `TOGETHER`."""
 
-    record: Judging
+    record: CandidateJudge
     withhold: float = WITHHOLD
     least: float = LEAST
     budget: float = BUDGET
@@ -347,7 +347,9 @@ class Ranked:
         return Independent(order, most, tuple(up), self.together, challengers=challengers)
 
 
-def explain(hits: Sequence[Hit], values: Judgement, choice: Independent, slate: Slate, record: Judging) -> list[Hit]:
+def explain(
+    hits: Sequence[Hit], values: Judgement, choice: Independent, slate: Slate, record: CandidateJudge
+) -> list[Hit]:
     """Return the hits of a slate. Each says whether what rewards taught put it before or behind its place in the search, also if
     that was learned of another. Hits that clear rewards have moved, or for which an explanation was asked, say what was learned
     about them, or why they come first."""

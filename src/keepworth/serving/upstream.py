@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -52,6 +55,71 @@ class UpstreamAnswer:
     close: Callable[[], Awaitable[None]]
 
 
+KEPT_SECONDS = 15.0
+"""How long a connection to an upstream stays open without a call."""
+
+
+class Connections(httpx.AsyncBaseTransport):
+    """Connections to an endpoint, one for each call that is under way; the one that was used last is used next. A pool of httpx
+    looks at each of its connections at every call, so that with fifty of them it takes longer than all the rest."""
+
+    def __init__(self) -> None:
+        self._trusted = httpx.create_ssl_context(trust_env=False)
+        self._limits = httpx.Limits(max_connections=1, keepalive_expiry=KEPT_SECONDS)
+        self._all: set[httpx.AsyncHTTPTransport] = set()
+        self._idle: deque[tuple[float, httpx.AsyncHTTPTransport]] = deque()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if self._idle:
+            _, connection = self._idle.pop()
+        else:
+            connection = httpx.AsyncHTTPTransport(verify=self._trusted, limits=self._limits, trust_env=False)
+            self._all.add(connection)
+        try:
+            response = await connection.handle_async_request(request)
+        except BaseException:  # it has closed what was open, and opens it anew
+            self._idle.append((time.monotonic(), connection))
+            raise
+        assert isinstance(response.stream, httpx.AsyncByteStream)
+        response.stream = _Answering(response.stream, partial(self._free, connection))
+        return response
+
+    async def _free(self, connection: httpx.AsyncHTTPTransport) -> None:
+        """Keep a connection for the next call, and close those that had none for long."""
+        now = time.monotonic()
+        self._idle.append((now, connection))
+        while self._idle[0][0] < now - KEPT_SECONDS:
+            _, unused = self._idle.popleft()
+            self._all.discard(unused)
+            await unused.aclose()
+
+    async def aclose(self) -> None:
+        for connection in list(self._all):
+            await connection.aclose()
+
+
+@dataclass(slots=True)
+class _Answering(httpx.AsyncByteStream):
+    """The body of an answer, after which its connection is free."""
+
+    stream: httpx.AsyncByteStream
+    free: Callable[[], Awaitable[None]]
+    closed: bool = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in self.stream:
+            yield part
+
+    async def aclose(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            await self.stream.aclose()
+        finally:
+            await self.free()
+
+
 class Upstream:
     """The endpoint to which a gateway sends calls.
 
@@ -97,9 +165,8 @@ class Upstream:
         self.tenants_apart = transport is not None
         """Whether no tenant can reach anything that the upstream stores for another."""
         self._timeout = httpx.Timeout(seconds, connect=10.0, pool=None).as_dict()
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=15.0)
         # Only a transport is used: a client around it would follow redirects, store cookies, and take time.
-        self._http = transport or httpx.AsyncHTTPTransport(limits=limits, trust_env=False)
+        self._http = transport or Connections()
 
     async def send(
         self, method: str, path: str, query: str, headers: Mapping[str, str], content: bytes, *, episode: str

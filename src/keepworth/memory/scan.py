@@ -22,6 +22,11 @@ it as it is, and no search shows it until it is released; "refuse" raises Refuse
 HELD_FOR = "held_for"
 """The key in an item's metadata that says why it is in quarantine."""
 
+MOST_CLEAN = 8192
+_CLEAN: set[int] = set()
+"""Hashes of texts, with the kinds that were looked for, in which the rules found nothing: each text of a call passes several
+times. The texts themselves are not kept, as they may have to be erased."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scan:
@@ -43,8 +48,12 @@ class Scan:
 
     def spans(self, text: str) -> list[SensitiveSpan]:
         """Return where a text holds something that is not allowed."""
-        wanted = [kind for kind, action in self.actions.items() if action != "allow" and kind in RULES]
-        by_rules = sensitive(text, wanted)
+        wanted = tuple(kind for kind, action in self.actions.items() if action != "allow" and kind in RULES)
+        by_rules = [] if (seen := hash((text, wanted))) in _CLEAN else sensitive(text, wanted)
+        if not by_rules:
+            if len(_CLEAN) >= MOST_CLEAN:
+                _CLEAN.clear()
+            _CLEAN.add(seen)
         if self.hook is None:
             return by_rules
         return apart([*by_rules, *(span for span in self.hook(text) if self._action(span) != "allow")])

@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -126,15 +127,18 @@ class HashingEncoder:
 
         if isinstance(texts, str):
             raise TypeError("encode takes a sequence of texts, not one text: write encode([text])")
-        vectors = np.zeros((len(texts), self.identity.dimension), dtype=np.float64)
+        dimension = self.identity.dimension
+        vectors = np.zeros((len(texts), dimension), dtype=np.float64)
         for row, text in zip(vectors, texts, strict=True):
+            sums = [0.0] * dimension
             for feature, weight in features(text).items():
-                index, sign = _place(feature, self.identity.dimension)
-                row[index] += sign * weight
+                index, sign = (_known_place if len(feature) <= _SHORT else _place)(feature, dimension)
+                sums[index] += sign * weight
+            row[:] = sums
             length = math.sqrt(float(row @ row))
             if length < 1e-9:  # no features, or all cancelled
                 row[:] = 0.0
-                row[_place("", self.identity.dimension)[0]] = length = 1.0
+                row[_place("", dimension)[0]] = length = 1.0
             row /= length
         return vectors.astype(np.float32)
 
@@ -154,6 +158,11 @@ def features(text: str) -> dict[str, float]:
 def _place(feature: str, dimension: int) -> tuple[int, float]:
     digest = int.from_bytes(hashlib.blake2b(feature.encode(), digest_size=8).digest(), "little")
     return (digest >> 1) % dimension, 1.0 if digest & 1 else -1.0
+
+
+_SHORT = 16
+"""The characters of a feature whose place is cached: parts of words, and most words."""
+_known_place = lru_cache(maxsize=65_536)(_place)
 
 
 # Sentence vectors from a BERT encoder, by onnxruntime and `tokenizers`: no torch at run time.

@@ -23,7 +23,7 @@ import logging
 import shutil
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -155,6 +155,11 @@ class MemoryBlock:
     def tokens(self) -> int:
         return tokens_of(self.text) if self.lines else 0
 
+    @property
+    def record(self) -> dict[str, Any]:
+        """Return it as data to store."""
+        return {name: getattr(self, name) for name in ("episode", "lines", "at", "earlier", "tail")}
+
 
 @dataclass(frozen=True, slots=True)
 class TurnMemory:
@@ -276,7 +281,8 @@ class Gateway:
         try:
             turn = None
             while turn is None:  # again if something was erased at that moment
-                turn = self._with_memory(mode, open, format, call, bounds, pieces)
+                with contextlib.ExitStack() as writes:
+                    turn = self._with_memory(mode, open, format, call, bounds, pieces, writes)
             return turn
         except InvalidScope as error:
             raise NotServed(error.message, error.fix, status=403) from error
@@ -292,8 +298,10 @@ class Gateway:
         call: ServedCall,
         bounds: Mapping[str, Any],
         pieces: list[Any],
+        writes: contextlib.ExitStack,
     ) -> GatewayTurn | None:
-        """Return the turn with what the memory recalls for it, or None if something was erased meanwhile that it may quote."""
+        """Return the turn with what the memory recalls for it, or None if something was erased meanwhile that it may quote. What
+        was shown, the block and the receipt are written in one transaction, when `writes` is closed."""
         store, scope = open.memory.store, open.memory.scopes.narrowed(**bounds)  # raises InvalidScope
         places = format.turns(pieces)
         if not places:
@@ -317,6 +325,7 @@ class Gateway:
             _require_room(store)
             live = open.memory.episode(query[:_LONGEST_QUERY], by=call.access.user_id or bounds["user_id"], **bounds)
             open.hold(live)
+            writes.enter_context(store.database.together())
             spent = sum(block.tokens for block in before.values())
             room.tokens = min(self.settings.turn_tokens, self.settings.tokens - spent)
             # If neither token nor header names a person, nothing that belongs to a person is shown.
@@ -350,7 +359,7 @@ class Gateway:
                 "after": after,
                 "asked": _last_question(store, pieces[:newest]),
             }
-            sent = asdict(before[newest])
+            sent = before[newest].record
             noted = words if text else None
             if not notes.begin_turn(store, digests[newest], sent, live.id, receipt, noted, since=head):
                 live.end("asked anew")
@@ -486,7 +495,7 @@ class Gateway:
         assert memory is not None
         store = memory.open.memory.store
         try:
-            with store.database.reading():
+            with store.database.reading(), store.database.together():
                 live, words = memory.open.episode(episode), notes.body(store, notes.TURN, episode)
                 if 0 < status < 400:
                     reply = memory.format.reply(copy, kind)
@@ -494,7 +503,7 @@ class Gateway:
                     if reply_words := reply.words.strip():
                         # Conversations that begin with the same words are distinguished by what the model answered.
                         digest = _digest("answered", memory.digest, reply_words)
-                        notes.keep_block(store, digest, asdict(memory.block), since=memory.head)
+                        notes.keep_block(store, digest, memory.block.record, since=memory.head)
                     if self.settings.prompts and turn.mode == "on":
                         self._keep_sent(turn, memory, live, copy, kind)
                 live.end(outcome or ("completed" if status < 400 else f"stopped by the upstream's {status}"))

@@ -222,7 +222,14 @@ class Backend(ABC):
         if self._leader == threading.get_ident():
             raise MemoryProblem("a write inside a write: do both in one")
         queued = QueuedWrite(work)
-        if self.in_memory:  # a reader holds the write lock: if it queued a write, two threads could wait for each other
+        if getattr(self._local, "together", False):
+            connection = self._led_connection()
+            self._leader = threading.get_ident()
+            try:
+                self._run(connection, queued)
+            finally:
+                self._leader = 0
+        elif self.in_memory:  # a reader holds the write lock: if it queued a write, two threads could wait for each other
             self._commit([queued])
         else:
             self._join(queued)
@@ -230,6 +237,61 @@ class Backend(ABC):
             raise queued.error
         result: Result = queued.result
         return result
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Inside this context, what this thread writes is one transaction, which begins with the first write and is durable when
+        the context ends. A write that fails leaves the others alone. Other writers wait meanwhile, so nothing in between may
+        wait for them, or take long."""
+        local = self._local
+        if self.in_memory or getattr(local, "together", False):
+            yield
+            return
+        local.together, local.opened = True, None
+        try:
+            yield
+        finally:
+            local.together, connection, local.opened = False, local.opened, None
+            if connection is not None:
+                try:
+                    with self.translated():
+                        self._committing = threading.get_ident()
+                        connection.execute("COMMIT")
+                except BaseException:
+                    self._roll_back(connection)
+                    raise
+                finally:
+                    self._committing = 0
+                    self._write_lock.release()
+                    self._step_down()
+
+    def _led_connection(self) -> AnyConnection:
+        """Return the connection of the transaction that `together` keeps open. This thread leads until it ends."""
+        local = self._local
+        if local.opened is None:
+            with self._turn:
+                while self._led:
+                    self._turn.wait()
+                self._led = True
+            try:
+                self._write_lock.acquire()
+                try:
+                    with self.translated():
+                        local.opened = self._begun()
+                except BaseException:
+                    self._write_lock.release()
+                    raise
+            except BaseException:
+                self._step_down()
+                raise
+        connection: AnyConnection = local.opened
+        return connection
+
+    def _step_down(self) -> None:
+        """Let another thread carry out the queued writes."""
+        with self._turn:
+            self._led = False
+            self._turn.notify_all()
 
     def make_words_anew(self, damage: DamagedWords) -> None:
         """Make the full-text index anew from the items. Raises `damage` where that cannot be done."""

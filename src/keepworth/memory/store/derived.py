@@ -10,7 +10,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -101,8 +101,8 @@ class Follower:
         if not anew and self._passed.get(seq) == name:
             return False
         # Whether the cache's state is a past state of the journal that this connection sees.
-        passed = 0 <= self.head <= seq and self._name_of(connection, self.head) == self.name
-        if not anew and passed and follow(self.head):
+        passed = 0 <= self.head <= seq and self.passed(connection, self.head, self.name)
+        if not anew and passed and (self.unchanged(connection, self.head) or follow(self.head)):
             self._passed[self.head] = self.name
             self._passed.update(self._names_after(connection, max(self.head, seq - PASSED_STATES)))
             while len(self._passed) > PASSED_STATES:
@@ -114,6 +114,17 @@ class Follower:
         return True
 
     # Several caches follow in one search, mostly from the same entry, so these are read once.
+
+    def unchanged(self, connection: AnyConnection, since: int) -> bool:
+        """Return whether no entry after number `since` changed an item, such as entries that note what an agent did."""
+        turned_back = f"SELECT 1 FROM events WHERE {schema.OF_KIND} AND kind IN ('ROLLBACK', 'PURGE') AND seq > ?"
+        query = f"SELECT EXISTS(SELECT 1 FROM changes WHERE seq > ?) OR EXISTS({turned_back})"
+        changed = self._database.once(connection, (query, since), lambda: scalar(connection, query, (since, since)))
+        return not changed
+
+    def passed(self, connection: AnyConnection, seq: int, name: str) -> bool:
+        """Return whether the journal that this connection sees had the state `name` after entry number `seq`."""
+        return self._name_of(connection, seq) == name
 
     def _name_of(self, connection: AnyConnection, seq: int) -> str:
         query = f"SELECT {NAMED} FROM events WHERE seq = ?"
@@ -133,7 +144,7 @@ class ScopeSums:
 
     def __init__(self, database: Backend) -> None:
         self._lock = threading.Lock()
-        self._follower = Follower(database)
+        self.follower = Follower(database)
         self._of_scope: dict[int, tuple[int, int]] = {}
         self._documents = self._words = 0
 
@@ -141,7 +152,7 @@ class ScopeSums:
         """Return (items, words) as this connection sees them. `seq` and `name` are the newest entry and the state after it."""
         with self._lock:
             follow, begin = partial(self._follow, connection), partial(self._begin, connection)
-            if self._follower.reach(connection, seq, name, follow, begin):
+            if self.follower.reach(connection, seq, name, follow, begin):
                 return self._documents, self._words
         documents, words = first(connection, "SELECT coalesce(sum(count), 0), coalesce(sum(words), 0) FROM scopes")
         return int(documents), int(words)
@@ -203,6 +214,9 @@ class Derived:
             return before
         seq, name = state[0] or 0, state[1]
         documents, words = self._scope_sums.at(connection, seq, name)
+        if before is not None and self._only_noted(connection, before, state):
+            corpus = self._corpus = replace(before, state=state, seq=seq, name=name)
+            return corpus
         read, tail = before.tail if before is not None else {}, {}
         languages = {str(name) for (name,) in select(connection, "SELECT name FROM languages")}
         newest = f"SELECT n, scope, key, text FROM items WHERE n > (SELECT through FROM indexed) AND {CURRENT}"
@@ -218,6 +232,13 @@ class Derived:
             tail[n] = row
         corpus = self._corpus = CorpusState(state, seq, name, documents, words, tail, frozenset(languages))
         return corpus
+
+    def _only_noted(self, connection: AnyConnection, before: CorpusState, state: tuple[Any, ...]) -> bool:
+        """Return whether nothing of an earlier state has changed in this one but its newest entry."""
+        if not (0 < before.seq <= (state[0] or 0) and before.state[2:] == state[2:]):
+            return False
+        journal = self._scope_sums.follower
+        return journal.passed(connection, before.seq, before.name) and journal.unchanged(connection, before.seq)
 
     # Vectors.
 

@@ -109,9 +109,21 @@ def bodies(connection: AnyConnection, kind: str, names: Sequence[str]) -> dict[s
     return {name.removeprefix(kind): json.loads(value) for name, value in facts}
 
 
-def _drop_over(connection: AnyConnection, prefix: str, time: str) -> None:
-    over = f"DELETE FROM facts_of_file WHERE {BEGINNING} AND json_extract(value, '$.until') < ?"
-    connection.execute(over, (*beginning(prefix), timestamp(time)))
+SWEEP, SWEPT = 16, 32
+"""Of so many notes one looks for notes that are over, among so many of its neighbours. As names are random, all are looked at."""
+
+
+def _drop_over(connection: AnyConnection, prefix: str, name: str, time: str) -> None:
+    """Now and then, delete notes whose time is over among those that stand beside the note with this name, for a cost that does
+    not grow with their number."""
+    turn, backwards = divmod(zlib.crc32(name.encode()), 2)
+    if turn % SWEEP:
+        return
+    first, end = beginning(prefix)
+    here = ("<= ? AND name >=", "name DESC", first) if backwards else (">= ? AND name <", "name", end)
+    beside = f"SELECT name FROM facts_of_file WHERE name {here[0]} ? ORDER BY {here[1]} LIMIT ?"
+    over = f"DELETE FROM facts_of_file WHERE name IN ({beside}) AND json_extract(value, '$.until') < ?"
+    connection.execute(over, (prefix + name, here[2], SWEPT, timestamp(time)))
 
 
 @contextmanager
@@ -163,8 +175,7 @@ def keep_answer(store: Store, name: str, digest: str, answer: str) -> None:
 
     def work(connection: AnyConnection) -> None:
         connection.execute("UPDATE facts_of_file SET value = ? WHERE name = ?", (text, REQUEST + name))
-        if name < "08":  # names are hexadecimal digests, so this is one request in 32
-            _drop_over(connection, REQUEST, store.clock())
+        _drop_over(connection, REQUEST, name, store.clock())
 
     store.database.write(work)
 
@@ -199,9 +210,8 @@ def begin_turn(
             return False
         for name, noted in notes_of_turn.items():
             keep(connection, name, json.dumps(noted, ensure_ascii=False))
-        if digest < "04":  # this is one turn in 64
-            for prefix in (BLOCK, RECEIPT):
-                _drop_over(connection, prefix, store.clock())
+        _drop_over(connection, BLOCK, digest, store.clock())
+        _drop_over(connection, RECEIPT, episode, store.clock())
         return True
 
     return store.database.write(work)
@@ -231,8 +241,7 @@ def keep_sent(store: Store, episode: str, call: str, scope: Scope, items: Iterab
     def work(connection: AnyConnection) -> None:
         if newest_purge(connection) <= since:
             keep(connection, SENT + episode, text)
-            if hash(episode) % 64 == 0:
-                _drop_over(connection, SENT, store.clock())
+            _drop_over(connection, SENT, episode, store.clock())
 
     store.database.write(work)
 

@@ -339,10 +339,9 @@ class Store:
             if seq != head:
                 if 0 <= seq < head:
                     changed = self.changed_since(seq)
-                    numbers = [int(id[1:]) for id in changed]
-                    listed = select(
-                        connection, f"SELECT n FROM items WHERE n {AMONG} AND kind = 'core'", (among(numbers),)
-                    )
+                    numbers = among([int(id[1:]) for id in changed])
+                    those = f"SELECT n FROM items WHERE n {AMONG} AND kind = 'core'"
+                    listed = select(connection, those, (numbers,)) if changed else []
                 else:
                     changed, ids = [], frozenset()
                     listed = select(connection, "SELECT n FROM items WHERE kind = 'core'")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -44,13 +44,21 @@ WHOLE = 10
 COUNTED_TOGETHER = 16
 """Number of words whose counts are looked up in one call."""
 
+COMMON = 100
+"""Number of items that hold a word above which it is common."""
+MOST_RARE = 65_536
+"""Most rare words whose counts are cached."""
+
 
 class WordStatistics:
-    """How many current items hold each word, cached until the memory has grown or shrunk by a tenth. Thread-safe."""
+    """How many current items hold each word: of common words cached until the memory has grown or shrunk by a tenth, of rare
+    ones until the full-text index has another number of items. Thread-safe."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
         self._documents = 0
+        self._rare: dict[str, int] = {}
+        self._indexed: tuple[Any, int] | None = None
         self._lock = threading.Lock()
 
     def of(self, connection: AnyConnection, corpus: CorpusState, terms: Sequence[str]) -> CorpusStatistics:
@@ -59,22 +67,21 @@ class WordStatistics:
             if abs(corpus.documents - self._documents) * 10 > self._documents or len(self._counts) > 200_000:
                 self._counts = {}
                 self._documents = corpus.documents
-            remembered = self._counts
+            indexed = (corpus.state[2], corpus.documents - len(corpus.tail))
+            if self._indexed != indexed or len(self._rare) > MOST_RARE:
+                self._rare, self._indexed = {}, indexed
+            remembered, rare = self._counts, self._rare
         out = {}
-        unknown = [term for term in terms if term not in remembered]
+        unknown = [term for term in terms if term not in remembered and term not in rare]
         fresh: dict[str, int] = {}
         for start in range(0, len(unknown), COUNTED_TOGETHER):
             part = unknown[start : start + COUNTED_TOGETHER]
             counts = connection.full_text.counts(connection, part)
-            fresh.update((term, count) for term, count in zip(part, counts, strict=True) if count is not None)
+            fresh.update((term, count or 0) for term, count in zip(part, counts, strict=True))
+        for term, count in fresh.items():
+            (remembered if count > COMMON else rare)[term] = count
         for term in terms:
-            count = remembered.get(term)
-            if count is None:
-                count = fresh.get(term, 0)
-                # Caches only common words: a rare one is cheap to count, and its count changes most.
-                if count > 100:
-                    remembered[term] = count
-            if count:
+            if count := remembered.get(term) or rare.get(term) or fresh.get(term, 0):
                 out[term] = count
         for *_, words in corpus.tail.values():
             for term in words.intersection(terms):

@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.record import arguments
 
@@ -57,14 +58,14 @@ class InstantUpstream(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.waiting += data
         while (end := self.waiting.find(b"\r\n\r\n")) >= 0:
-            length = _content_length(bytes(self.waiting[:end])) or 0
+            length = content_length(bytes(self.waiting[:end])) or 0
             if len(self.waiting) < end + 4 + length:
                 return
             del self.waiting[: end + 4 + length]
             self.transport.write(_ANSWER)
 
 
-def _content_length(head: bytes) -> int | None:
+def content_length(head: bytes) -> int | None:
     """What the head of a request or an answer says; None where it says nothing."""
     _, there, rest = head.lower().partition(b"content-length:")
     return int(rest.split(b"\r\n", 1)[0]) if there else None
@@ -173,23 +174,23 @@ def name(user: int) -> str:
     return f"person{user}"
 
 
-def fill(file: Path, items: int) -> None:
-    """A memory of `items` texts from a Zipf vocabulary, an equal number for each of 100 people, with vectors of hashed words,
-    which cost next to nothing to make."""
+def fill(file: Path, items: int, people: int = USERS, encoder: Any = "hashing") -> None:
+    """A memory of `items` texts from a Zipf vocabulary, an equal number for each person, by default with vectors of hashed
+    words, which cost next to nothing to make."""
     from benchmarks.memory.engine import corpus
     from keepworth import Memory
 
     texts = corpus(items).texts
-    with Memory(file, encoder="hashing") as memory:
-        for user in range(USERS):
-            memory.add_many(texts[user::USERS], user_id=name(user))
+    with Memory(file, encoder=encoder) as memory:
+        for user in range(people):
+            memory.add_many(texts[user::people], user_id=name(user))
 
 
 class Turns:
     """What people say, each turn a conversation of its own."""
 
-    def __init__(self, seed: int = 0) -> None:
-        self.seed, self.number, self.draw = seed, 0, random.Random(seed)
+    def __init__(self, seed: int = 0, people: int = USERS) -> None:
+        self.seed, self.number, self.draw, self.people = seed, 0, random.Random(seed), people
 
     def next(self) -> tuple[str, bytes]:
         """(who, the body of a call)."""
@@ -200,7 +201,7 @@ class Turns:
         text = " ".join([*words, ending])
         messages = [{"role": "system", "content": "You are a helpful assistant."}, {"role": "user", "content": text}]
         body = json.dumps({"model": "instant", "messages": messages}).encode()
-        return name(self.draw.randrange(USERS)), body
+        return name(self.draw.randrange(self.people)), body
 
 
 def request(url: str, user: str, body: bytes, *, mode: str = "on", path: str = "/v1/chat/completions") -> bytes:
@@ -228,7 +229,7 @@ async def _open_loop(url: str, make: Callable[[], bytes], rate: float, seconds: 
         reader, writer = await free.get()
         writer.write(sent)
         head = await reader.readuntil(b"\r\n\r\n")
-        length = _content_length(head)
+        length = content_length(head)
         if length is None or head[9:12] != b"200":
             raise SystemExit(f"a call was not answered: {head!r:.200}")
         await reader.readexactly(length)

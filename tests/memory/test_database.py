@@ -66,6 +66,48 @@ def test_writers_that_wait_together_share_one_commit(path):
         base.write(insert(9))
 
 
+def test_what_a_thread_writes_together_is_one_transaction_while_others_wait(path):
+    base, begun = Database(path), []
+    begin = base._begun
+    base._begun = lambda: (begun.append(1), begin())[1]
+
+    def put(name):
+        return lambda connection: connection.execute("INSERT INTO facts_of_file VALUES(?, '1')", (name,))
+
+    def seen():
+        with base.reading() as connection:
+            return sorted(name for (name,) in select(connection, "SELECT name FROM facts_of_file WHERE value = '1'"))
+
+    with ThreadPoolExecutor(1) as pool:
+        with base.together():
+            assert not begun, "nothing is begun before the first write"
+            base.write(put("a"))
+            with pytest.raises(apsw.ConstraintError):
+                base.write(put("a"))
+            other = pool.submit(base.write, put("other"))
+            base.write(put("b"))
+            with pytest.raises(MemoryProblem):
+                base.write(lambda connection: base.write(put("inner")))
+            assert not other.done()
+            assert seen() == []
+        other.result(10)
+    assert seen() == ["a", "b", "other"]
+    assert len(begun) == 2
+
+    def fails() -> None:
+        with base.together():
+            base.write(put("before"))
+            raise ValueError("later")
+
+    with pytest.raises(ValueError, match="later"):
+        fails()
+    assert "before" in seen(), "what was written before an error stays, as where each write is one transaction"
+    with base.together():
+        pass
+    assert len(begun) == 3
+    base.close()
+
+
 def test_one_that_gives_up_waiting_is_not_carried_out_and_does_not_hold_up_the_rest(path, monkeypatch):
     base = Database(path)
     inside, go = threading.Event(), threading.Event()

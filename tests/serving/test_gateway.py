@@ -24,8 +24,9 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.errors import StorageFull
 from keepworth.memory.scan import scan_of
 from keepworth.memory.store import notes
+from keepworth.memory.store.database import Database
 from keepworth.serving import gateway as module
-from keepworth.serving.access import ROLES
+from keepworth.serving.access import ROLES, new_access
 from keepworth.serving.call_formats import MARK
 from keepworth.serving.gateway import Gateway, tokens_of
 from keepworth.serving.upstream import Upstream
@@ -60,6 +61,42 @@ def test_what_was_said_in_one_conversation_is_in_the_bytes_of_the_next(gate: Gat
     bob = gate.ask(asked, user="bob")
     assert gate.script.sent[2].messages == [asked], "another person's is not recalled"
     assert gate.memory.receipt(bob.headers[EPISODE])["recalled"] == []
+
+
+def test_a_call_takes_five_transactions(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each transaction makes the next read begin without what was read before."""
+    begun: list[str] = []
+    begin = Database._begun
+    monkeypatch.setattr(Database, "_begun", lambda self: (begun.append("one"), begin(self))[1])
+    for number in range(3):
+        begun.clear()
+        episode = gate.ask(user(f"Where is parcel {number}?"), user="ana").headers[EPISODE]
+        until(lambda: finished(gate.server))
+        assert len(begun) <= 5, "the episode; what was found; what is sent; how it ended; what was said"
+        assert gate.memory.receipt(episode)["decision"]
+
+
+def test_notes_whose_time_is_over_go_a_few_at_a_time(gates: Gates) -> None:
+    clock = SetClock()
+    gate = gates(clock=clock)
+    store = gate.server.memories.of(new_access()).memory.store
+
+    def turn(number: int) -> None:
+        name = module.hashlib.sha256(str(number).encode()).hexdigest()
+        notes.begin_turn(store, name, {"lines": {}}, f"e{name[:16]}", {}, None, since=store.head())
+
+    def old(time: str) -> int:
+        with store.database.reading() as connection:
+            query = "SELECT count(*) FROM facts_of_file WHERE json_extract(value, '$.until') < ?"
+            return int(connection.execute(query, (time,)).fetchone()[0])
+
+    for number in range(200):
+        turn(number)
+    clock.wait(notes.BLOCK_SECONDS + 60)
+    assert old(clock.time) == 400
+    for number in range(200, 1200):
+        turn(number)
+    assert old(clock.time) < 40
 
 
 def test_a_call_knows_what_the_same_person_said_just_before_and_waits_for_nobody_else(

@@ -281,8 +281,7 @@ class Gateway:
         try:
             turn = None
             while turn is None:  # again if something was erased at that moment
-                with contextlib.ExitStack() as writes:
-                    turn = self._with_memory(mode, open, format, call, bounds, pieces, writes)
+                turn = self._with_memory(mode, open, format, call, bounds, pieces)
             return turn
         except InvalidScope as error:
             raise NotServed(error.message, error.fix, status=403) from error
@@ -298,10 +297,8 @@ class Gateway:
         call: ServedCall,
         bounds: Mapping[str, Any],
         pieces: list[Any],
-        writes: contextlib.ExitStack,
     ) -> GatewayTurn | None:
-        """Return the turn with what the memory recalls for it, or None if something was erased meanwhile that it may quote. What
-        was shown, the block and the receipt are written in one transaction, when `writes` is closed."""
+        """Return the turn with what the memory recalls for it, or None if something was erased meanwhile that it may quote."""
         store, scope = open.memory.store, open.memory.scopes.narrowed(**bounds)  # raises InvalidScope
         places = format.turns(pieces)
         if not places:
@@ -325,7 +322,6 @@ class Gateway:
             _require_room(store)
             live = open.memory.episode(query[:_LONGEST_QUERY], by=call.access.user_id or bounds["user_id"], **bounds)
             open.hold(live)
-            writes.enter_context(store.database.together())
             spent = sum(block.tokens for block in before.values())
             room.tokens = min(self.settings.turn_tokens, self.settings.tokens - spent)
             # If neither token nor header names a person, nothing that belongs to a person is shown.
@@ -495,18 +491,19 @@ class Gateway:
         assert memory is not None
         store = memory.open.memory.store
         try:
-            with store.database.reading(), store.database.together():
+            with store.database.reading():
                 live, words = memory.open.episode(episode), notes.body(store, notes.TURN, episode)
-                if 0 < status < 400:
-                    reply = memory.format.reply(copy, kind)
-                    self._act(store, live, reply)
-                    if reply_words := reply.words.strip():
-                        # Conversations that begin with the same words are distinguished by what the model answered.
-                        digest = _digest("answered", memory.digest, reply_words)
-                        notes.keep_block(store, digest, memory.block.record, since=memory.head)
-                    if self.settings.prompts and turn.mode == "on":
-                        self._keep_sent(turn, memory, live, copy, kind)
-                live.end(outcome or ("completed" if status < 400 else f"stopped by the upstream's {status}"))
+                with store.database.together():
+                    if 0 < status < 400:
+                        reply = memory.format.reply(copy, kind)
+                        self._act(store, live, reply)
+                        if reply_words := reply.words.strip():
+                            # Conversations that begin with the same words are distinguished by what the model answered.
+                            digest = _digest("answered", memory.digest, reply_words)
+                            notes.keep_block(store, digest, memory.block.record, since=memory.head)
+                        if self.settings.prompts and turn.mode == "on":
+                            self._keep_sent(turn, memory, live, copy, kind)
+                    live.end(outcome or ("completed" if status < 400 else f"stopped by the upstream's {status}"))
             if words is not None:
                 self._write_words(memory.open, episode, words)
             for id, open in list(self._unwritten.items()):  # the disk has room again

@@ -229,7 +229,9 @@ class Backend(ABC):
                 self._run(connection, queued)
             finally:
                 self._leader = 0
-        elif self.in_memory:  # a reader holds the write lock: if it queued a write, two threads could wait for each other
+        elif (
+            self.in_memory
+        ):  # a reader holds the write lock: if it queued a write, two threads could wait for each other
             self._commit([queued])
         else:
             self._join(queued)

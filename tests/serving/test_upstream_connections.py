@@ -40,7 +40,7 @@ class Counted(asyncio.Protocol):
 @contextmanager
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     now = [0.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
     yield now
     monkeypatch.undo()
 

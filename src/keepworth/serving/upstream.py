@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from time import monotonic
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -78,7 +78,7 @@ class Connections(httpx.AsyncBaseTransport):
         try:
             response = await connection.handle_async_request(request)
         except BaseException:  # it has closed what was open, and opens it anew
-            self._idle.append((time.monotonic(), connection))
+            self._idle.append((monotonic(), connection))
             raise
         assert isinstance(response.stream, httpx.AsyncByteStream)
         response.stream = _Answering(response.stream, partial(self._free, connection))
@@ -86,7 +86,7 @@ class Connections(httpx.AsyncBaseTransport):
 
     async def _free(self, connection: httpx.AsyncHTTPTransport) -> None:
         """Keep a connection for the next call, and close those that had none for long."""
-        now = time.monotonic()
+        now = monotonic()
         self._idle.append((now, connection))
         while self._idle[0][0] < now - KEPT_SECONDS:
             _, unused = self._idle.popleft()

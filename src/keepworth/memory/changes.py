@@ -108,6 +108,11 @@ def _comparable(old: str, new: str) -> bool:
         return False
     if after.has("refused"):
         return False
+    if before.wording.content == after.wording.content and {"no", "without"} & {
+        *before.wording.tokens,
+        *after.wording.tokens,
+    }:
+        return False  # "Users with a licence can export", "users with no licence can export"
     pronouns = [{"his", "her"}.intersection(one.wording.tokens) for one in (before, after)]
     if all(pronouns) and pronouns[0] != pronouns[1]:
         return False

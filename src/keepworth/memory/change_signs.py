@@ -45,6 +45,8 @@ class Reading:
 
     def __init__(self, text: str) -> None:
         self.wording = wording = read(text)
+        self._places: dict[str, list[int]] = {}
+        self._has: dict[str, bool] = {}
         self.asks = "?" in text[-3:]
         self.unsure = cue("nothing").search(wording.plain.replace("I'd rather", "I prefer")) is not None
         times = stem_list("weekdays") | stem_list("months") | stem_list("seasons")
@@ -83,6 +85,11 @@ class Reading:
 
     def places(self, kind: str) -> list[int]:
         """Return the places of words of one kind of sign which nothing denies."""
+        if kind not in self._places:
+            self._places[kind] = self._find(kind)
+        return self._places[kind]
+
+    def _find(self, kind: str) -> list[int]:
         plain = self.wording.plain
         return [
             max(0, bisect_right(self.wording.starts, match.start()) - 1)
@@ -92,7 +99,9 @@ class Reading:
 
     def has(self, kind: str) -> bool:
         """Return whether there is a word of one kind of sign."""
-        return sign(kind).search(self.wording.plain) is not None
+        if kind not in self._has:
+            self._has[kind] = sign(kind).search(self.wording.plain) is not None
+        return self._has[kind]
 
     @property
     def is_of_the_past(self) -> bool:

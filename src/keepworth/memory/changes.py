@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 
 from keepworth.memory.change_rules import MOST_BESIDE, may_be_apart, same_owner, told_apart
@@ -63,6 +63,7 @@ def may_replace(old: str, new: str) -> bool:
     )
 
 
+@lru_cache(16_384)
 def score(old: str, new: str) -> float:
     """Return how likely it is that the statement `new` replaces the older one `old`: 0 where that is not likely enough."""
     least, constant, weights = _weights()

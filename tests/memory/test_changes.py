@@ -103,6 +103,10 @@ def test_what_was_said_before_is_ended_by_the_change_that_was_told_first(notes: 
     ("I live in Rome.", "Did I move to Oslo?", False),
     ("I drive a Fiat.", "If I sold my Fiat, I'd cycle.", False),
     ("I drive a Fiat.", "I won't sell my Fiat.", False),
+    ("Gate 4 is 9.", "Gate 9 is 12.", False),
+    ("My locker number 1 is 7.", "My locker number 7 is 49.", False),
+    ("Line 1 is 7.", "Line 1 is 9.", True),
+    ("My locker number is 7.", "My locker number is 49.", True),
     ("I drive a Fiat.", "She said: \"I sold my Fiat.\"", False),
 ])  # fmt: skip
 def test_what_a_statement_replaces(old: str, new: str, gone: bool) -> None:

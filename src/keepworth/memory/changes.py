@@ -14,11 +14,12 @@ import tomllib
 from collections.abc import Iterable
 from functools import cache, lru_cache
 from importlib.resources import files
+from itertools import pairwise
 
 from keepworth.memory.change_rules import MOST_BESIDE, may_be_apart, same_owner, told_apart
 from keepworth.memory.change_signs import reading, shared, signs
 from keepworth.memory.item import Item
-from keepworth.memory.wording import read, topics_of, word_list
+from keepworth.memory.wording import Wording, read, topics_of, word_list
 
 LONGEST = 400
 """The most characters of a statement that is compared: a longer text says more than one thing."""
@@ -86,6 +87,40 @@ def compared(old: str, new: str) -> list[str]:
     return [new, *(clause for clause in dict.fromkeys(clauses) if clause != new and _comparable(old, clause))]
 
 
+def _numbered(wording: Wording) -> set[str]:
+    """Return the numbers that name what a statement is about: those behind a noun, before its verb."""
+    tokens = wording.tokens[: wording.verb]
+    pairs = pairwise(tokens)
+    return {number for noun, number in pairs if number[:1].isdigit() and noun[:1].isalpha() and noun not in _COUNTS}
+
+
+_COUNTS = frozenset(
+    (
+        *("a", "an", "the", "my", "our", "your", "his", "her", "its", "their", "all", "only", "about", "of", "some"),
+        *(
+            "at",
+            "in",
+            "on",
+            "for",
+            "by",
+            "to",
+            "from",
+            "die",
+            "der",
+            "das",
+            "den",
+            "les",
+            "des",
+            "mes",
+            "los",
+            "las",
+            "mis",
+        ),
+    )
+)
+"""Words behind which a number counts, and names nothing: "my 2 cats"."""
+
+
 def _comparable(old: str, new: str) -> bool:
     """Return whether both state something, they share a word or a topic, and nothing says surely that they are about different
     things, or that the newer is so for one time."""
@@ -94,6 +129,9 @@ def _comparable(old: str, new: str) -> bool:
     before, after = reading(old), reading(new)
     if not (before.wording.tokens and after.wording.tokens) or before.wording.speaker != after.wording.speaker:
         return False
+    numbers = [_numbered(one.wording) for one in (before, after)]
+    if all(numbers) and numbers[0].isdisjoint(numbers[1]):
+        return False  # "Gate 4 is 9", "gate 9 is 12"
     theirs, ours = shared(before, after)
     if not ours:
         topics = frozenset(topic for word in after.wording.content for topic in topics_of(word))

@@ -5,7 +5,7 @@ with it, where `make` is a function that returns a fresh `Policy`. A package tha
 "keepworth.methods" adds its methods by name. The names are provisional until version 1.0, and under semantic versions then.
 
 * A policy is a `Policy` of a `Keyer`, `Retriever`, `Valuer`, `Selector`, `Presenter`, `Writer` and `Maintainer`s. A
-  `PolicyRecord` is the base of a valuer that also says what items are worth.
+  `PolicyRecord` is the base of a valuer that learns by the ids in a `LoggedChoice` and needs no `Pool`.
 * Between its slots pass `Query`, `Candidates`, `Values`, `Use`, `Finished`, `Presented`, `Pool` and `Advice`.
 * Ready slots are `whole` (the key is goal and observation), `lines` (one line for each item) and `Mixture` (a choice with its
   probability).
@@ -19,6 +19,7 @@ from keepworth.memory.policy.slots import (
     Candidates,
     Finished,
     Keyer,
+    LoggedChoice,
     Maintainer,
     Policy,
     Presented,
@@ -41,6 +42,7 @@ __all__ = [
     "Candidates",
     "Finished",
     "Keyer",
+    "LoggedChoice",
     "Maintainer",
     "Method",
     "Mixture",

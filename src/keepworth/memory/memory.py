@@ -603,7 +603,7 @@ class Memory(Changes):
         """Estimate from rewards how much showing an item adds for `query`, and over all queries (`.overall`, with its
         `.interval`). Raises UnknownItem, InvalidPolicy."""
         self._decisions.flush()
-        return self._learns("worth").worth(self.get(id), checked_query(query))
+        return self._learns("worth").worth(self.get(id), checked_query(query), self.scopes.seen())
 
     def ledger(self, *, items: Sequence[str] | None = None, source: str = "", everything: bool = False) -> Balance:
         """Estimate how much showing each item added, from episodes in which chance decided whether it was shown, and what those

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -374,6 +375,34 @@ def test_a_policy_chooses_among_what_a_search_of_a_mode_finds(tmp_path: Path) ->
     before = state(memory)
     memory.close()
     assert state(opened(tmp_path / "j.mem", "memrl")) == before
+
+
+@pytest.mark.parametrize("policy", ["memrl", "exprag"])
+def test_what_is_deleted_while_a_search_runs_is_shown_no_more(policy: str, tmp_path: Path) -> None:
+    memory = opened(tmp_path / "j.mem", policy)
+    torn, worn = memory.add("a torn shirt arrived"), memory.add("a worn shirt arrived")
+
+    def deleting(query: str, texts: Sequence[str]) -> list[float]:
+        if torn.id in {item.id for item in memory.get_all()}:
+            memory.delete(torn.id)
+            memory.search("a worn shirt arrived")  # as another thread does
+        return [1.0] * len(texts)
+
+    memory.search("a worn shirt arrived", mode="hybrid", reranker=deleting)
+    assert [hit.id for hit in memory.search("a worn shirt arrived")] == [worn.id]
+
+
+@pytest.mark.parametrize("policy", ["default", "memrl"])
+def test_the_worth_of_a_shared_item_tells_nothing_of_rewards_in_the_scope_of_another(
+    policy: str, tmp_path: Path
+) -> None:
+    memory = opened(tmp_path / "j.mem", policy)
+    item = memory.add("the torn shirt is refunded", user_id="team")
+    ana, bo = (memory.within(user_id=name, shared={"team": False}) for name in ("ana", "bo"))
+    for _ in range(3):
+        bo.reward(bo.search("a torn shirt").decision, 1.0)
+    assert bo.worth(item.id, "a torn shirt").seen == pytest.approx(3.0)
+    assert ana.worth(item.id, "a torn shirt").seen == 0.0
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -22,12 +22,32 @@ import numpy as np
 from keepworth.episodes.episode import Operation
 from keepworth.episodes.errors import called_as
 from keepworth.episodes.model import Encoder
+from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Item, Provenance, Status, on_word_of
 from keepworth.memory.policy.admission import advice_problem
+from keepworth.memory.policy.answers import (
+    candidates_problem,
+    key_problem,
+    presented_problem,
+    propensity_problem,
+    slate_problem,
+    values_problem,
+)
 from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.propensity import Independent
 from keepworth.memory.policy.rewards import EpisodeClock
-from keepworth.memory.policy.slots import MANY, Candidates, Finished, Policy, Presented, Query, Use, Values, written
+from keepworth.memory.policy.slots import (
+    MANY,
+    Candidates,
+    Finished,
+    Policy,
+    Presented,
+    Query,
+    Use,
+    Values,
+    lines,
+    written,
+)
 
 if TYPE_CHECKING:
     from keepworth.episodes.arrays import Vectors
@@ -37,27 +57,6 @@ _LOG = logging.getLogger(__name__)
 
 CACHED = 50_000
 """Number of texts whose vectors are cached."""
-
-
-def _estimate_problem(values: object, number: int) -> str:
-    """Return what is wrong with an estimate for so many candidates, or ""."""
-    if not isinstance(values, Values):
-        return f"gave {values!r:.60} instead of Values"
-    for name, column in (("means", values.means), ("deviations", values.deviations)):
-        if np.shape(column) != (number,):
-            return f"gave {name} of shape {np.shape(column)} for {number} candidates"
-        if not np.isfinite(column).all():
-            return f"gave {name} that are not all finite"
-    return ""
-
-
-def _slate_problem(slate: Sequence[int], number: int, most: int) -> str:
-    """Return what is wrong with places among so many candidates, of which `most` may be shown, or ""."""
-    if outside := [index for index in slate if not 0 <= index < number]:
-        return f"chose place {outside[0]} among {number} candidates"
-    if len(set(slate)) != len(slate):
-        return "chose a candidate twice"
-    return f"chose {len(slate)} items where {most} may be shown" if len(slate) > most else ""
 
 
 def _file_of(slot: object) -> str:
@@ -129,6 +128,7 @@ class Experience:
         """
         with self._slot("keyer"):
             text = self.policy.keyer(goal, observation)
+            self._refuse("keyer", self.policy.keyer, key_problem(text))
         if actions:
             self.pool.actions.offer(actions)
         if encoded and encoded != text:
@@ -179,6 +179,7 @@ class Experience:
             self._slot("retriever"),
         ):
             candidates = retrieve(query, self.pool)
+            self._refuse("retriever", retrieve, candidates_problem(candidates, len(items)))
         return candidates if admits is None else candidates.among(lambda row: admits(items[row]))
 
     def choose(
@@ -189,8 +190,8 @@ class Experience:
         with self._slot("valuer"):
             values = self.policy.valuer.estimate(query, candidates, self.pool)
         number = len(candidates.rows)
-        if problem := _estimate_problem(values, number):
-            return self._in_order(query, candidates, "valuer", self.policy.valuer, problem)
+        if problem := values_problem(values, number):
+            return self._choose_in_order(query, candidates, "valuer", self.policy.valuer, problem)
         with self._slot("selector"):
             choice = self.policy.selector(query, candidates, values, self.pool).at_most(query.most)
             if not query.learning:
@@ -198,18 +199,32 @@ class Experience:
             elif drawn:
                 choice = choice.given(drawn)
             slate, part = choice.draw(self.generator)
-        if problem := _slate_problem(slate, number, query.most):
-            return self._in_order(query, candidates, "selector", self.policy.selector, problem)
-        return Use(query, candidates, values, choice, slate, part)
+            if not (problem := slate_problem(slate, part, number, query.most)):
+                slate = tuple(int(index) for index in slate)
+                propensity = choice.probability(slate)
+                problem = propensity_problem(propensity)
+        if problem:
+            return self._choose_in_order(query, candidates, "selector", self.policy.selector, problem)
+        return Use(query, candidates, values, choice, slate, part, logged=min(1.0, float(propensity)))
 
-    def _in_order(self, query: Query, candidates: Candidates, slot: str, culprit: object, problem: str) -> Use:
-        """Choose the first candidates, because a slot of the policy gave something that cannot be used, and log where it is."""
-        at = _file_of(culprit)
-        _LOG.warning(
-            "the %s of policy %r%s %s: the candidates are shown in the order in which they were found",
-            *(slot, self.policy.name, f" ({at})" if at else "", problem),
-        )
+    def _choose_in_order(self, query: Query, candidates: Candidates, slot: str, culprit: object, problem: str) -> Use:
+        """Choose the first candidates, because a slot of the policy gave something that cannot be used."""
+        self._warn(slot, culprit, problem, "the candidates are shown in the order in which they were found")
         return self.take_first(query, candidates)
+
+    def _warn(self, slot: str, culprit: object, problem: str, instead: str) -> None:
+        """Log that a slot gave something that cannot be used, where the slot is, and what is done instead."""
+        _LOG.warning("%s %s: %s", self._place_of(slot, culprit), problem, instead)
+
+    def _refuse(self, slot: str, culprit: object, problem: str) -> None:
+        """Raise InvalidPolicy if there is a problem with what a slot gave, without which nothing can be chosen."""
+        if problem:
+            raise InvalidPolicy(f"{self._place_of(slot, culprit)} {problem}.", "Mend it there.")
+
+    def _place_of(self, slot: str, culprit: object) -> str:
+        """Return the name of a slot, with its file and line if they are known."""
+        at = _file_of(culprit)
+        return f"the {slot} of policy {self.policy.name!r}{f' ({at})' if at else ''}"
 
     def take_first(self, query: Query, candidates: Candidates) -> Use:
         """Choose the first candidates."""
@@ -223,8 +238,14 @@ class Experience:
         items = use.candidates.listed(self.pool)
         if similarities is None:
             similarities = use.candidates.similarities[list(use.slate)].tolist()
+        chosen, presenter = [items[index] for index in use.slate], self.policy.presenter
         with self._slot("presenter"):
-            return self.policy.presenter([items[index] for index in use.slate], use.query, similarities)
+            presented = presenter(chosen, use.query, similarities)
+            problem = presented_problem(presented)
+        if problem:
+            self._warn("presenter", presenter, problem, "the items are shown as lines")
+            return lines(chosen, use.query, similarities)
+        return presented
 
     def observe(self, draft: Advice, episode: int | None = None) -> int | None:
         """Offer one item, which is trusted according to its source: an observation, or a record from elsewhere. Returns None if

@@ -251,21 +251,20 @@ class Learning:
         self, experience: Experience, query: Query, answer: SearchAnswer | None, sources: CandidateSources
     ) -> tuple[list[Hit], Candidates]:
         """Return the candidates, as hits and as the policy sees them."""
-        mirror, pool = self._mirror, experience.pool
+        mirror = self._mirror
         if answer is None:
             candidates = experience.candidates(
                 query, lambda item: sources.admits(mirror.as_filed(item)), narrowly=sources.narrowly
             )
-            pairs = list(
-                zip(
-                    [pool.items[row] for row in candidates.rows.tolist()], candidates.similarities.tolist(), strict=True
-                )
-            )
+            items, similarities = candidates.listed(experience.pool), candidates.similarities.tolist()
             if not sources.staged:
-                return [Hit(item, near, None, near) for item, near in pairs], candidates
-            hits = sources.stage([(item.id, near) for item, near in pairs])
+                hits = [Hit(item, near, None, near) for item, near in zip(items, similarities, strict=True)]
+                return hits, replace(candidates, items=items)
+            hits = sources.stage([(item.id, near) for item, near in zip(items, similarities, strict=True)])
         else:
             hits = answer.hits
+        if self.retrieves:
+            hits = [hit for hit in hits if hit.id in mirror.rows]
         scores = np.array([hit.score for hit in hits], dtype=np.float64)
         if len({duplicate_words(hit.text) for hit in hits}) < len(hits):
             # Near duplicates stand behind others with a lower score.
@@ -274,7 +273,9 @@ class Learning:
             hits, scores = self._by_consensus(hits, scores, record)
             items = [as_pooled(hit.item) if "do" in hit.item.metadata else hit.item for hit in hits]
             return hits, Candidates(np.arange(len(hits)), scores, items)
-        rows = mirror.rows_of([hit.item for hit in hits])
+        # The items of a pool that follows the file are newer than those that a search has found.
+        items = [hit.item for hit in hits]
+        rows = [mirror.rows[item.id] for item in items] if self.retrieves else mirror.rows_of(items)
         return hits, Candidates(np.array(rows, dtype=np.intp), _as_cosines(scores))
 
     def _by_consensus(self, hits: list[Hit], scores: Floats, record: PolicyRecord) -> tuple[list[Hit], Floats]:
@@ -447,10 +448,10 @@ class Learning:
 
     # Judging.
 
-    def worth(self, item: Item, query: str) -> Worth:
-        """Return what showing an item adds where `query` is asked, according to rewards."""
+    def worth(self, item: Item, query: str, scope: Scope) -> Worth:
+        """Return what showing an item adds where `query` is asked, according to rewards. scope: what the caller sees."""
         with self._lock:
-            record = self._now().policy.record or self._from_log(self.scope)
+            record = self._read_accounts(scope)
             return record.worth(self._experience.query(query, ""), as_pooled(item))
 
     def ledger(self, scope: Scope, items: Sequence[str] | None = None, *, everything: bool = False) -> Balance:
@@ -462,7 +463,7 @@ class Learning:
             everything: Also items that were not, and items that are gone.
         """
         with self._lock:
-            record = self._now().policy.record or self._from_log(scope)
+            record = self._read_accounts(scope)
             if items is None and everything:
                 items = list(dict.fromkeys([*record.met, *(item.id for item in self.store.items(scope, current=True))]))
             elif items is None:
@@ -472,8 +473,11 @@ class Learning:
             accounts.sort(key=lambda account: (-account.rows, -account.seen))
             return Balance(tuple(accounts), record.units, self.reward_range[1] - self.reward_range[0])
 
-    def _from_log(self, scope: Scope) -> PolicyRecord:
-        """Build the record of the rewards inside `scope` from the log of a policy that keeps none."""
+    def _read_accounts(self, scope: Scope) -> PolicyRecord:
+        """Return the record that has the accounts. If the policy keeps none, it is computed from the rewards inside `scope`."""
+        record = self._now().policy.record
+        if record is not None and record.keeps_accounts:
+            return record
         usual = self._accountant()
         record = usual.record
         assert record is not None, "the policy that keeps accounts has a record"

@@ -6,8 +6,6 @@ item is worth, and the ledger, from the log.
 
 from __future__ import annotations
 
-import sys
-from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -27,24 +25,27 @@ AdvicePieces: TypeAlias = "tuple[tuple[str, float, float], ...]"
 class PolicyRecord:
     """The answers of a policy that knows nothing besides its order. A policy with a record of rewards overrides them.
 
-    A valuer that is also a record learns by the ids of the items that were shown. Candidates are not logged for it, a later
-    reward of a decision from the same source replaces the earlier one, and rewards reach it as they were given.
+    A valuer that is also a record learns by `use.logged_choice`, which has the ids of the items that were shown. What it
+    estimated is not logged, a later reward of a decision comes as one more use with the same `use.decision`, and rewards reach it
+    as they were given. It says at least how many rewards count (`__len__`).
 
     Attributes:
         bounds: The lowest and the highest possible reward, which the engine sets.
         newest: The most rewarded choices that it remembers.
         quorum: How many more people must agree than disagree on a shared item before it counts for others; 0 for never.
+        keeps_accounts: Whether it answers `worth`, `met`, `units` and `accounts`; else the engine computes them from the log.
         trusts: How far each reward that was taken in counts, in order.
     """
 
     bounds: tuple[float, float] = (0.0, 1.0)
-    newest: int = sys.maxsize
+    newest: int = 1_000_000_000
     quorum: int = 0
-    trusts: array[float] = array("d")
+    keeps_accounts: bool = False
+    trusts: Sequence[float] = ()
 
     def __len__(self) -> int:
         """Return the number of rewards that count. While it is 0, the order of the search is shown."""
-        return 0
+        raise NotImplementedError(f"{type(self).__name__} does not say how many rewards count: give it __len__.")
 
     def __bool__(self) -> bool:
         """Return True, also for a record without rewards."""

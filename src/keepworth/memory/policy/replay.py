@@ -13,7 +13,7 @@ import numpy as np
 from keepworth.memory.errors import ClosedEpisode, UnknownEpisode
 from keepworth.memory.item import Item
 from keepworth.memory.policy.ledger import Trial
-from keepworth.memory.policy.mirror import Mirror, as_pooled
+from keepworth.memory.policy.mirror import Mirror
 from keepworth.memory.policy.named import NONE
 from keepworth.memory.policy.slots import Candidates, LoggedChoice, Query, Use, Values
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
@@ -49,7 +49,7 @@ class Replay:
         if any(choice.action for choice in choices):
             choices = [choice for choice in choices if choice.action]
         if self.experience.policy.retriever is None:
-            self.mirror.rows_of([as_pooled(item) for item in self._listed(choices)])
+            self.mirror.rows_of(self._listed(choices))
         pairs, steps = [], []
         for choice, earned, weight in credited(choices, reward):
             use = self.use(task, person, choice, episode)

@@ -314,7 +314,11 @@ class Policy:
 
     retriever: None for one that chooses among the hits of the memory's own search. rehearse: shows a logged choice again to a
     slot that learns while choosing. record: what the policy can say of rewards besides its order; None for nothing. It is the
-    valuer itself, which then learns by the ids of items."""
+    valuer itself, which then learns by the ids of items, and a selector goes by `candidates.listed(pool)`.
+
+    Raises:
+        InvalidPolicy: There is no name, or the record is not the valuer.
+    """
 
     name: str
     keyer: Keyer
@@ -326,6 +330,16 @@ class Policy:
     maintainers: tuple[Maintainer, ...] = ()
     rehearse: Callable[[Query, Candidates, Pool], object] | None = None
     record: PolicyRecord | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise InvalidPolicy(f"a policy was given the name {self.name!r:.60}.", "Give it a name: the log has it.")
+        valuer: object = self.valuer
+        if self.record is not None and self.record is not valuer:
+            raise InvalidPolicy(
+                f"the record of policy {self.name!r} is not its valuer, so it would learn nothing.",
+                "Give the same object as both, or no record.",
+            )
 
     @property
     def keeps(self) -> bool:

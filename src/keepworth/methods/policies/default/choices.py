@@ -93,7 +93,7 @@ class Choices(PolicyRecord):
         self._weights: dict[int, _Weights] = {}  # until the next reward, as the next
         self._pull = np.zeros((2, len(RIDGES), 0))
         self._unfitted: set[str] = set()
-        self.trusts = array("d")
+        self.trusts: array[float] = array("d")
         self._pairs: dict[tuple[int, int], tuple[float, float]] = {}
         self._tried = self._hoped = self._surprise = 0.0
         self._sum = self._squares = self._number = 0.0

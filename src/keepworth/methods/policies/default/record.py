@@ -34,6 +34,8 @@ _NOTHING: Floats = np.zeros(0)
 class RewardRecord(Advising):
     """The rewarded choices, and what they say about items, which go by id, and about actions."""
 
+    keeps_accounts = True
+
     def learn(self, use: Use, pool: Pool) -> None:
         logged = use.logged_choice
         if logged is None:  # made in this process, and on file nowhere

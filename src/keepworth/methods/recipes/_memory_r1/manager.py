@@ -63,19 +63,19 @@ def train_manager(config: Config, run: RunFolder, progress: Progress) -> list[di
 
 
 @dataclass(frozen=True, slots=True)
-class Reading(FoundReader):
+class RunReader(FoundReader):
     """A reader of banks, and the empty bank that every task's bank is forked from: they share its encoder and its vectors."""
 
     root: Bank
 
 
-def reading_of(config: Config, run: RunFolder) -> Reading:
+def reading_of(config: Config, run: RunFolder) -> RunReader:
     """Returns all that reading a bank needs, checked before anything slow starts; only the model's weights are not loaded. Raises
     KeepworthError, with a fix, where the encoder is missing, and as `found_reader`."""
     from keepworth.models.encoders import encoder
 
     reader = found_reader(config.reader, config.model, config.style, run)
-    return Reading(reader.model, reader.weights, reader.identity, Bank.empty(encoder(config.encoder)))
+    return RunReader(reader.model, reader.weights, reader.identity, Bank.empty(encoder(config.encoder)))
 
 
 def warm_start(config: Config, learner: Learner, progress: Progress) -> None:
@@ -131,7 +131,7 @@ class Measures:
     """Writes both measures of a manager to the run."""
 
     def __init__(
-        self, config: Config, run: RunFolder, model: InProcessModel, progress: Progress, reading: Reading | None
+        self, config: Config, run: RunFolder, model: InProcessModel, progress: Progress, reading: RunReader | None
     ) -> None:
         self.config, self.run, self.model, self.progress = config, run, model, progress
         self.reading = reading

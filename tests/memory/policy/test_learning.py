@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -382,10 +383,14 @@ def test_what_is_deleted_while_a_search_runs_is_shown_no_more(policy: str, tmp_p
     memory = opened(tmp_path / "j.mem", policy)
     torn, worn = memory.add("a torn shirt arrived"), memory.add("a worn shirt arrived")
 
+    def delete() -> None:
+        memory.delete(torn.id)
+        memory.search("a worn shirt arrived")
+
     def deleting(query: str, texts: Sequence[str]) -> list[float]:
-        if torn.id in {item.id for item in memory.get_all()}:
-            memory.delete(torn.id)
-            memory.search("a worn shirt arrived")  # as another thread does
+        other = threading.Thread(target=delete)
+        other.start()
+        other.join()
         return [1.0] * len(texts)
 
     memory.search("a worn shirt arrived", mode="hybrid", reranker=deleting)

@@ -49,7 +49,7 @@ class Replay:
         if any(choice.action for choice in choices):
             choices = [choice for choice in choices if choice.action]
         if self.experience.policy.retriever is None:
-            self.mirror.rows_of(self._listed(choices))
+            self.mirror.rows_of(self._unknown(choices))
         pairs, steps = [], []
         for choice, earned, weight in credited(choices, reward):
             use = self.use(task, person, choice, episode)
@@ -150,9 +150,11 @@ class Replay:
         trial = Trial(decision.id, episode or decision.id, details.get("odds") or {}, details.get("expected", 0.0))
         return LoggedChoice(tuple(decision.chosen), trial, instead=details.get("instead", math.nan))
 
-    def _listed(self, choices: Sequence[Choice]) -> list[Item]:
-        """Return the candidates of choices that still exist."""
-        ids = dict.fromkeys(id for choice in choices for id, _ in choice.decision.candidates)
+    def _unknown(self, choices: Sequence[Choice]) -> list[Item]:
+        """Return the candidates of choices that still exist and have no row."""
+        ids = dict.fromkeys(
+            id for choice in choices for id, _ in choice.decision.candidates if id not in self.mirror.rows
+        )
         items = self.mirror.store.fetch(self.mirror.scope, list(ids)).values()
         return [item for item in items if item is not None]
 

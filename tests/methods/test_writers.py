@@ -23,7 +23,7 @@ from keepworth.registry import method, methods
 def of_choices(name: str, ask: Callable[[str], str] | None = None) -> Memory:
     """A memory whose policy keeps what this writer makes of episodes."""
     made = replace(policy("exprag"), writer=method("writer", name).make(ask=ask))
-    return Memory(policy=lambda: made, encoder=HashingEncoder(64), seed=1)
+    return Memory(policy=made, encoder=HashingEncoder(64), seed=1)
 
 
 def played(memory: Memory, text: str, action: str, reward: float) -> None:

@@ -178,7 +178,13 @@ def policy_maker(given: str | Policy | Callable[[], Policy]) -> tuple[Callable[[
         return partial(deepcopy, given), given.name  # every memory that is opened learns in its own copy
     if not callable(given):
         raise InvalidPolicy(f"policy is {given!r:.60}.", "Give a name, a policy, a function that makes one, or None.")
-    return partial(_make_policy, given), _make_policy(given).name
+    made = _make_policy(given)
+    if _make_policy(given) is made:
+        raise InvalidPolicy(
+            f"what should make policy {made.name!r} gave the same policy twice, which would learn each reward again and again.",
+            "Let it make a fresh one at each call, or give the policy itself.",
+        )
+    return partial(_make_policy, given), made.name
 
 
 def _make_policy(make: Callable[[], Policy]) -> Policy:

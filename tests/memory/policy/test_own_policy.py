@@ -259,6 +259,13 @@ def test_a_record_that_is_not_the_valuer_is_refused() -> None:
         replace(mean_reward(), name=3)  # type: ignore[arg-type]
 
 
+def test_a_function_that_makes_no_fresh_policy_is_refused(tmp_path: Path) -> None:
+    made = mean_reward()
+    with pytest.raises(InvalidPolicy, match="gave the same policy twice"):
+        Memory(tmp_path / "a.mem", policy=lambda: made)
+    assert not (tmp_path / "a.mem").exists()
+
+
 def nearest(query: Query, pool: Pool) -> Candidates:
     rows = pool.active()
     cosines = pool.similarities(query.vector, rows)

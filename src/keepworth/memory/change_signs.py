@@ -34,13 +34,18 @@ _CLAUSE = re.compile(r"[,;:.!?()—–]\s|\s(?:and|but|so|because|while|und|aber
 _SENTENCE = re.compile(r"[.!?;:]\s+")
 _PAST = re.compile(
     r"[a-zà-ÿ]{3,}(?:ed|pt|ught)|got|went|took|gave|made|came|sold|left|quit|lost|won|broke|fell|rose|grew|ran|met|hit|drove|flew|wore|"
-    r"chose|built|found|began|became|was|were|did|told|said|saw|ate|shut|split|threw|sent|paid|died|slept|spent"
+    r"chose|built|bought|caught|found|began|became|was|were|did|told|said|saw|ate|shut|split|threw|sent|paid|died|slept|spent"
 )
 _LASTING = frozenset({"called", "booked", "scheduled"})
 """Of verbs in the past those whose result lasts."""
 
 
-class Reading:
+def is_past(verb: str) -> bool:
+    """Return whether a verb tells of the past, and not of a state that lasts since then."""
+    return _PAST.fullmatch(verb) is not None and verb not in _LASTING
+
+
+class ReadStatement:
     """What the signs need of one statement."""
 
     def __init__(self, text: str) -> None:
@@ -106,13 +111,13 @@ class Reading:
     @property
     def is_of_the_past(self) -> bool:
         """Whether it tells what was done, and not what has come of it."""
-        return self.wording.is_past or (_PAST.fullmatch(self.verb) is not None and self.verb not in _LASTING)
+        return self.wording.is_past or is_past(self.verb)
 
 
 @lru_cache(2048)
-def reading(text: str) -> Reading:
+def reading(text: str) -> ReadStatement:
     """Return what the signs need of a statement."""
-    return Reading(text)
+    return ReadStatement(text)
 
 
 def like(word: str, words: frozenset[str]) -> bool:
@@ -131,7 +136,7 @@ def like(word: str, words: frozenset[str]) -> bool:
     )
 
 
-def shared(old: Reading, new: Reading) -> tuple[frozenset[str], frozenset[str]]:
+def shared(old: ReadStatement, new: ReadStatement) -> tuple[frozenset[str], frozenset[str]]:
     """Return the words of each of two statements that the other one has. Names have to be the same."""
     common, uncommon = new.wording.content, new.wording.content - new.capitals
     theirs = {
@@ -163,7 +168,7 @@ def signs(old_text: str, new_text: str) -> dict[str, float]:
     in_subject = bool(after.subject & ours)
     places = {kind: after.places(kind) for kind in CUES}
     clauses = {after.clause[at] for at, word in enumerate(new.stems) if word in ours}
-    near = {kind: any(after.clause[at] in clauses for at in found) for kind, found in places.items()}
+    near = {kind: any(after.clause[at] in clauses for at in there) for kind, there in places.items()}
     with_object = {after.clause[at] for at, word in enumerate(new.stems) if word in objects}
     compound = _compounds(after, ours, foreign)
     qualifiers = stem_list("qualifiers")
@@ -254,7 +259,7 @@ def _by_rules(old: Wording, new: Wording) -> dict[str, float]:
     }
 
 
-def _compounds(new: Reading, ours: frozenset[str], foreign: frozenset[str]) -> int:
+def _compounds(new: ReadStatement, ours: frozenset[str], foreign: frozenset[str]) -> int:
     """Return how many of the shared words only say which foreign thing is meant: "pilates mat", "Viktor's dog"."""
     wording, count = new.wording, 0
     for at, word in enumerate(wording.stems[:-1]):
@@ -262,25 +267,25 @@ def _compounds(new: Reading, ours: frozenset[str], foreign: frozenset[str]) -> i
             continue
         after = wording.stems[at + 1]
         if wording.owns(at):
-            found = [wording.stems[i] for i in range(at + 1, min(len(wording.stems), at + 4)) if not wording.light[i]]
-            count += bool(found) and found[0] in foreign
+            behind = [wording.stems[i] for i in range(at + 1, min(len(wording.stems), at + 4)) if not wording.light[i]]
+            count += bool(behind) and behind[0] in foreign
         elif after in foreign and new.clause[at] == new.clause[at + 1] and at + 1 != wording.verb:
             count += not (_PAST.fullmatch(wording.tokens[at + 1]) or wording.tokens[at + 1].endswith(("ing", "ly")))
     return count
 
 
-def _behind(new: Reading, places: list[int], ours: frozenset[str], changing: frozenset[str]) -> int:
+def _behind(new: ReadStatement, places: list[int], ours: frozenset[str], changing: frozenset[str]) -> int:
     """Return 1 if the first word with a content of its own behind one of the places is shared, -1 if it is another one."""
     return _next_to(new, [range(at + 1, min(len(new.clause), at + 6)) for at in places], places, ours, changing)
 
 
-def _ahead(new: Reading, places: list[int], ours: frozenset[str], changing: frozenset[str]) -> int:
+def _ahead(new: ReadStatement, places: list[int], ours: frozenset[str], changing: frozenset[str]) -> int:
     """Return the same for the last word ahead of one of the places."""
     return _next_to(new, [range(at - 1, max(-1, at - 7), -1) for at in places], places, ours, changing)
 
 
 def _next_to(
-    new: Reading, ranges: list[range], places: list[int], ours: frozenset[str], changing: frozenset[str]
+    new: ReadStatement, ranges: list[range], places: list[int], ours: frozenset[str], changing: frozenset[str]
 ) -> int:
     wording = new.wording
     for at, others in zip(places, ranges, strict=True):

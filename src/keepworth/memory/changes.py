@@ -14,12 +14,12 @@ import tomllib
 from collections.abc import Iterable
 from functools import cache, lru_cache
 from importlib.resources import files
-from itertools import pairwise
 
+from keepworth.memory.change_gates import about_others
 from keepworth.memory.change_rules import MOST_BESIDE, may_be_apart, same_owner, told_apart
 from keepworth.memory.change_signs import reading, shared, signs
 from keepworth.memory.item import Item
-from keepworth.memory.wording import Wording, read, topics_of, word_list
+from keepworth.memory.wording import read, topics_of, word_list
 
 LONGEST = 400
 """The most characters of a statement that is compared: a longer text says more than one thing."""
@@ -53,7 +53,7 @@ def change_words() -> frozenset[str]:
 def may_replace(old: str, new: str) -> bool:
     """Return whether nothing speaks against `new` replacing `old`: both state something, and about what may be the same."""
     before, after = read(old), read(new)
-    if before.silent or after.silent or before.is_past:
+    if before.silent or after.silent or before.is_past or about_others(reading(old), reading(new)):
         return False
     parts = (after, *after.clauses)
     kinds, others = ({value.kind for value in wording.values} for wording in (before, after))
@@ -70,8 +70,8 @@ def score(old: str, new: str) -> float:
     least, constant, weights = _weights()
     best = -30.0
     for part in compared(old, new):
-        found = signs(old, part)
-        best = max(best, constant + sum(weight * found[name] for name, weight in weights.items()))
+        pair = signs(old, part)
+        best = max(best, constant + sum(weight * pair[name] for name, weight in weights.items()))
     probability = 1.0 / (1.0 + math.exp(-min(30.0, best)))
     return probability if probability > least else 0.0
 
@@ -87,40 +87,6 @@ def compared(old: str, new: str) -> list[str]:
     return [new, *(clause for clause in dict.fromkeys(clauses) if clause != new and _comparable(old, clause))]
 
 
-def _numbered(wording: Wording) -> set[str]:
-    """Return the numbers that name what a statement is about: those behind a noun, before its verb."""
-    tokens = wording.tokens[: wording.verb]
-    pairs = pairwise(tokens)
-    return {number for noun, number in pairs if number[:1].isdigit() and noun[:1].isalpha() and noun not in _COUNTS}
-
-
-_COUNTS = frozenset(
-    (
-        *("a", "an", "the", "my", "our", "your", "his", "her", "its", "their", "all", "only", "about", "of", "some"),
-        *(
-            "at",
-            "in",
-            "on",
-            "for",
-            "by",
-            "to",
-            "from",
-            "die",
-            "der",
-            "das",
-            "den",
-            "les",
-            "des",
-            "mes",
-            "los",
-            "las",
-            "mis",
-        ),
-    )
-)
-"""Words behind which a number counts, and names nothing: "my 2 cats"."""
-
-
 def _comparable(old: str, new: str) -> bool:
     """Return whether both state something, they share a word or a topic, and nothing says surely that they are about different
     things, or that the newer is so for one time."""
@@ -129,9 +95,8 @@ def _comparable(old: str, new: str) -> bool:
     before, after = reading(old), reading(new)
     if not (before.wording.tokens and after.wording.tokens) or before.wording.speaker != after.wording.speaker:
         return False
-    numbers = [_numbered(one.wording) for one in (before, after)]
-    if all(numbers) and numbers[0].isdisjoint(numbers[1]):
-        return False  # "Gate 4 is 9", "gate 9 is 12"
+    if about_others(before, after):
+        return False
     theirs, ours = shared(before, after)
     if not ours:
         topics = frozenset(topic for word in after.wording.content for topic in topics_of(word))
@@ -155,6 +120,6 @@ def _comparable(old: str, new: str) -> bool:
     pronouns = [{"his", "her"}.intersection(one.wording.tokens) for one in (before, after)]
     if all(pronouns) and pronouns[0] != pronouns[1]:
         return False
-    told = any(map(after.has, ("now", "ended", "moved")))
+    tells = any(map(after.has, ("now", "ended", "moved")))
     owned = (after.owners - before.owners) & (before.capitals | before.kin)
-    return told or not (owned or (after.has("once") and not after.has("denied")))
+    return tells or not (owned or (after.has("once") and not after.has("denied")))

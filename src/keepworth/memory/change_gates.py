@@ -1,0 +1,117 @@
+"""What says surely that two statements are about different things, however alike their words are.
+
+These are no signs to be weighed: a note that is replaced by a statement about something else is a wrong answer later, without a
+word. Each function names one way in which things are told apart.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from keepworth.memory.change_signs import ReadStatement, is_past
+from keepworth.memory.wording import Wording, stem_list, word_list
+
+
+def about_others(old: ReadStatement, new: ReadStatement) -> bool:
+    """Return whether the two statements are surely about different things, persons or times."""
+    return (
+        _numbers_differ(old.wording, new.wording)
+        or _persons_differ(old, new)
+        or _is_turned_round(old.wording, new.wording)
+        or _times_differ(old, new)
+        or _directions_differ(old.wording, new.wording)
+        or _is_of_the_new_one(old.wording, new.wording)
+        or _are_two_events(old, new)
+    )
+
+
+def _numbers_differ(old: Wording, new: Wording) -> bool:
+    """Return whether numbers name what they are about: "Gate 4 is 9", "gate 9 is 12"."""
+    theirs, ours = _labels(old), _labels(new)
+    return bool(theirs and ours) and theirs.isdisjoint(ours)
+
+
+def _labels(wording: Wording) -> set[str]:
+    """Return the numbers behind a noun, before the verb."""
+    return {
+        number
+        for noun, number in pairwise(wording.tokens[: wording.verb])
+        if number[:1].isdigit() and noun[:1].isalpha() and noun not in word_list("before counts")
+    }
+
+
+def _persons_differ(old: ReadStatement, new: ReadStatement) -> bool:
+    """Return whether they say the same of different persons: "My wife drives a Skoda", "I sold my Skoda"."""
+    same = (old.weighed - old.wording.subject) & new.wording.content
+    if not same:
+        return False
+    theirs, ours = _persons(old), _persons(new)
+    unknown, unnamed = theirs - new.wording.content, ours - old.wording.content
+    if theirs and theirs == unknown:
+        return bool(ours) or new.wording.speaks_of_me
+    return bool(ours) and ours == unnamed and not theirs and old.wording.speaks_of_me
+
+
+def _persons(read: ReadStatement) -> frozenset[str]:
+    """Return whom the subject names: relatives, friends and owners, or somebody by a single name."""
+    wording = read.wording
+    if wording.others or wording.speaks_of_me or not wording.raw or not 0 < wording.verb < 3:
+        return wording.others
+    named = wording.raw[0][:1].isupper() and not wording.light[0] and len(wording.subject) == 1
+    thing = wording.tokens[0] in word_list("agents") or wording.tokens[0].endswith("s")
+    return wording.subject if named and not thing else frozenset()
+
+
+def _is_turned_round(old: Wording, new: Wording) -> bool:
+    """Return whether who does it and to whom have changed places: "I owe Alice 20 euros", "Alice owes me 30"."""
+    if not old.action or old.action != new.action:
+        return False
+    mine = [
+        bool(wording.tokens) and wording.tokens[0] in ("i", "we", "ich", "wir", "je", "yo") for wording in (old, new)
+    ]
+    if mine[0] == mine[1]:
+        return False
+    first, other = (old, new) if mine[0] else (new, old)
+    return bool(other.subject) and other.subject <= first.content and other.speaks_of_me
+
+
+def _times_differ(old: ReadStatement, new: ReadStatement) -> bool:
+    """Return whether both tell what was at different times: "In March we sold 200", "In April we sold 250"."""
+    if not (old.is_of_the_past and new.is_of_the_past):
+        return False
+    times = stem_list("months") | stem_list("seasons")
+    theirs, ours = (frozenset(read.wording.stems) & times for read in (old, new))
+    return bool(theirs and ours) and theirs.isdisjoint(ours)
+
+
+def _directions_differ(old: Wording, new: Wording) -> bool:
+    """Return whether one is to and the other from the same: "My flight to Rome", "my flight from Rome"."""
+    to, away = word_list("ways to"), word_list("ways from")
+    ways = [dict(pairwise(reversed(wording.stems[: wording.verb]))) for wording in (old, new)]
+    return any(
+        (ways[0][word] in to and ways[1].get(word) in away) or (ways[0][word] in away and ways[1].get(word) in to)
+        for word in ways[0]
+    )
+
+
+def _is_of_the_new_one(old: Wording, new: Wording) -> bool:
+    """Return whether the older is about the old thing and the newer about the new one: "The old server has 16 GB"."""
+    before, after = set(old.tokens[: old.verb]), set(new.tokens[: new.verb])
+    was, becomes = word_list("old ones"), word_list("new ones")
+    return bool(before & was and after & becomes) or bool(before & becomes and after & was)
+
+
+def _are_two_events(old: ReadStatement, new: ReadStatement) -> bool:
+    """Return whether both tell that the same was done with different things: "Ana has bought the chairs", "... the lamps"."""
+    done, again = _done(old), _done(new)
+    if not done or done != again or any(map(new.has, ("now", "ended", "moved"))):
+        return False
+    return bool(old.weighed - new.wording.content and new.weighed - old.wording.content)  # "order 3", "order 20", too
+
+
+def _done(read: ReadStatement) -> str:
+    """Return the stem of the verb that tells of something done, or "": that of "bought", "has bought"."""
+    wording, at = read.wording, read.wording.verb
+    if read.verb in word_list("have") and at + 1 < len(wording.tokens):
+        return wording.stems[at + 1] if is_past(wording.tokens[at + 1]) else ""
+    return wording.stems[at] if at < len(wording.tokens) and is_past(wording.tokens[at]) else ""

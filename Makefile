@@ -4,6 +4,7 @@
 #   make demo             train a small language model to use memory; it tells you first how long that takes
 #   make demo QUICK=1     the same with few steps, in a fraction of the time
 #   make test             lint, types, import rules, tests, the documentation's examples; about 15 minutes on two cores
+#   make test-memory      the tests of one wing alone; so test-training and test-laboratory
 #   make test-all         the same with the slow tests: kills, the wheel in environments of its own, other programs
 #   make test-paused      the tests that TESTS names, TIMES times, while their process stands still again and again
 #   make test-peers       the drop-ins, the examples and published chat templates beside mem0, LangGraph, OpenAI's packages and TRL
@@ -32,11 +33,11 @@ ENGINE := .venv-engine
 POSTGRES := .venv-postgres
 CONTROL := .venv-control
 UV := 0.13.8
-# One process for each core, each with a run of the tests that lie beside one another; who is done first takes from the other.
+# One process for each core, each with a run of the tests that lie beside one another; a worker that finishes early takes tests from the others.
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-paused test-peers test-engine test-postgres test-ray test-control typescript test-typescript docs numbers lint lock audit clean
+.PHONY: help install demo test test-memory test-training test-laboratory test-all test-paused test-peers test-engine test-postgres test-ray test-control typescript test-typescript docs numbers lint lock audit clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -52,6 +53,19 @@ demo: $(STAMP)
 
 test: lint
 	@$(PYTEST) -m "not slow"
+
+# The three wings of the package; each one's tests run alone.
+MEMORY := tests/memory tests/serving tests/goldens tests/adapters
+test-memory: $(STAMP)
+	@$(PYTEST) -m "not slow" $(wildcard $(MEMORY))
+
+TRAINING := tests/models tests/learning tests/recipes tests/rollouts tests/agents tests/environments tests/tasks tests/episodes tests/cluster
+test-training: $(STAMP)
+	@$(PYTEST) -m "not slow" $(wildcard $(TRAINING))
+
+LABORATORY := tests/evaluation tests/control tests/methods
+test-laboratory: $(STAMP)
+	@$(PYTEST) -m "not slow" $(wildcard $(LABORATORY))
 
 test-all: lint
 	@$(PYTEST)

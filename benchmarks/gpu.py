@@ -34,12 +34,12 @@ from benchmarks.record import arguments, save
 from benchmarks.speed.sampling import OURS, SAMPLES, compared
 from benchmarks.speed.setting import HERE, MODEL, machine, prompts
 from benchmarks.speed.training_ours import groups
-from keepworth.episodes.model import Sample, SamplingParams, Tokens
-from keepworth.learning.learner import Learner, Optimisation
-from keepworth.learning.objective.presets import preset
+from keepworth.base.model_files import path_of
 from keepworth.models.adapter import attach_lora
-from keepworth.models.files import path_of
 from keepworth.models.inprocess import DTYPES, InProcessModel, Precision
+from keepworth.records.model import Sample, SamplingParams, Tokens
+from keepworth.training.learner import Learner, Optimisation
+from keepworth.training.objective.presets import preset
 
 WRITTEN = HERE.parent / "gpu.json"
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")

@@ -125,8 +125,8 @@ def count_gateway(folder: Path) -> dict[str, dict[str, Any]]:
 
 def count_step(folder: Path) -> dict[str, dict[str, Any]]:
     """From tasks to the weights that one step changed: the second step of the recipe `strings`, with a tiny model."""
-    from keepworth.learning.watch.progress import Progress
     from keepworth.methods.recipes import strings
+    from keepworth.training.watch.progress import Progress
     from tests.end_to_end.tiny_folder import write_tiny_checkpoint
     from tests.recipes.tiny_runs import STRINGS, run_of
 

@@ -6,7 +6,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.store.base import BaseStore
 
 from keepworth import Memory
-from keepworth.memory.adapters.langgraph import as_langgraph_store
+from keepworth.adapters.langgraph import as_langgraph_store
 from stand_in import endpoint
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-from keepworth.memory.adapters.mem0 import Memory  # from mem0 import Memory
+from keepworth.adapters.mem0 import Memory  # from mem0 import Memory
 from stand_in import endpoint
 
 

@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 
 from keepworth import Memory
-from keepworth.episodes import Episode, Group, RewardTerm, Sample, SamplingParams, Segment, StopReason
-from keepworth.learning.learner import Learner, Optimisation
-from keepworth.learning.objective.presets import preset
+from keepworth.base.model_files import path_of
 from keepworth.models.adapter import attach_lora, save_trained
-from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel
+from keepworth.records import Episode, Group, RewardTerm, Sample, SamplingParams, Segment, StopReason
+from keepworth.training.learner import Learner, Optimisation
+from keepworth.training.objective.presets import preset
 
 UPDATES = int(sys.argv[1]) if len(sys.argv) > 1 else 3
 ANSWERS = 8  # to each question, of which the better ones are made likelier

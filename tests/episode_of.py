@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from keepworth.episodes import Episode, RewardTerm, Segment, StopReason
-from keepworth.episodes.model import Sample, Tokens
+from keepworth.records import Episode, RewardTerm, Segment, StopReason
+from keepworth.records.model import Sample, Tokens
 
 
 def episode_of(name: str, segments: Iterable[Segment] = (), rewards: Iterable[RewardTerm] = (), **more: Any) -> Episode:

@@ -17,7 +17,7 @@ def test_every_room_is_named_and_every_file_is_there() -> None:
     rooms = {path.name for path in SOURCE.iterdir() if path.is_dir() and (path / "__init__.py").exists()}
     table = PAGE[PAGE.index(BEGINS) :].partition("\n\n|")[2].partition("\n\n")[0]
     assert set(re.findall(r"^\| `(\w+)/`", table, re.M)) == rooms
-    for room in ("memory", "learning"):
+    for room in ("memory", "training"):
         inside = {path.name for path in (SOURCE / room).iterdir() if path.is_dir() and (path / "__init__.py").exists()}
         assert inside <= set(re.findall(r"`(\w+)/`", PAGE)), room
     named = re.findall(r"`([\w/]+\.(?:py|json))`", PAGE)

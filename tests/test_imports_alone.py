@@ -43,9 +43,9 @@ print("of", len(names))
 FIRST = tuple(
     f"keepworth.{name}"
     for name in (
-        *("memory", "memory.async_memory", "memory.memory", "memory.overlay", "memory.policy.slots", "memory.by_name"),
-        *("memory.policy.learning", "memory.store.store", "methods.policies.mixture", "learning.trainer"),
-        *("models.inprocess", "environments.streams", "agents.acting", "cli.main"),
+        *("memory", "memory.async_memory", "memory.memory", "memory.overlay", "memory.choose.slots", "memory.by_name"),
+        *("memory.choose.learning", "memory.store.store", "methods.policies.mixture", "training.trainer"),
+        *("models.inprocess", "worlds.streams", "worlds.acting", "cli.main"),
     )
 )
 """What people import, and where names are looked up late."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.episodes.extras import EXTRAS
+from keepworth.base.extras import EXTRAS
 
 HIDDEN = sorted({module for extra in EXTRAS.values() for module in extra.modules} | {"onnx", "pandas", "sympy", "ray"})
 HIDE = f"""
@@ -45,7 +45,7 @@ for name in policies():
 EVERY_ROOM = """
 import importlib, pkgutil
 import keepworth
-from keepworth.episodes.extras import MissingExtra
+from keepworth.base.extras import MissingExtra
 
 needs = set()
 for each in pkgutil.walk_packages(keepworth.__path__, "keepworth."):
@@ -59,12 +59,12 @@ for each in pkgutil.walk_packages(keepworth.__path__, "keepworth."):
 rooms = ("episodes", "tasks", "memory", "environments", "cli", "evaluation")
 light = [name for name in needs if name.split(".")[1] in rooms and ".postgres." not in name]
 assert not light, f"these must work without an extra: {light}"
-assert "keepworth.learning.objective.advantage" in needs
-assert not needs & {f"keepworth.learning.objective.{name}" for name in ("options", "parts", "presets", "inputs")}
+assert "keepworth.training.objective.advantage" in needs
+assert not needs & {f"keepworth.training.objective.{name}" for name in ("options", "parts", "presets", "inputs")}
 """
 
 ENCODER = """
-from keepworth.models.encoders import open_sentence_encoder
+from keepworth.encoders.local import open_sentence_encoder
 from pathlib import Path
 import numpy as np
 vectors = open_sentence_encoder(Path("bert"), "tiny").encode(["a cat"])

@@ -30,7 +30,7 @@ from typing import Any
 from benchmarks.agents.load import TOKEN, memory_server
 from benchmarks.memory.engine import machine
 from benchmarks.record import arguments, save
-from keepworth.evaluation.statistics import estimate, paired_difference
+from keepworth.base.statistics import estimate, paired_difference
 from keepworth.methods.policies.default import default
 from keepworth.serving.gateway import GatewaySettings
 from keepworth.serving.memory_server import MemoryServer

@@ -27,17 +27,17 @@ from typing import Any, TypeVar
 from benchmarks.agents.changes import DEV, HELD_OUT, REWORDED, SEEN, PlantedConversation, conversations
 from benchmarks.memory.engine import machine
 from benchmarks.record import arguments, save
-from keepworth.episodes.episode import Task
-from keepworth.evaluation.statistics import paired_difference, pooled_estimate
+from keepworth.base.chat import from_environment
+from keepworth.base.metrics import tokens
+from keepworth.base.statistics import paired_difference, pooled_estimate
 from keepworth.memory.item import Item
 from keepworth.memory.memory import Memory
 from keepworth.memory.sentences import says_something
-from keepworth.methods.benchmarks._longmemeval import longmemeval
 from keepworth.methods.writers._claims import stems
 from keepworth.methods.writers.facts import Facts, comparison, extractor
-from keepworth.models.chat import from_environment
-from keepworth.tasks.metrics import tokens
-from keepworth.tasks.splits import SPLITS
+from keepworth.records.episode import Task
+from keepworth.worlds.data_sets.longmemeval import longmemeval
+from keepworth.worlds.splits import SPLITS
 
 TOP, ENCODER, DISTRACTORS = 8, "minilm", 3
 ARMS = ("raw", "rules", "model")

@@ -26,7 +26,7 @@ from typing import Any
 from benchmarks.agents.load import TOKEN, Started, free_port, instant_upstream, memory_server
 from benchmarks.memory.engine import machine
 from benchmarks.record import arguments, save
-from keepworth.evaluation.statistics import rate
+from keepworth.base.statistics import rate
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import notes
 from keepworth.memory.store.maintenance import check

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.readme.page import plain
 from benchmarks.tables import DOCS, ROOT, markdown, read, spread
-from keepworth.evaluation.statistics import estimate
+from keepworth.base.statistics import estimate
 
 
 def share(row: dict[str, Any]) -> str:

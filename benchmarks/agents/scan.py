@@ -16,10 +16,10 @@ from typing import Any
 
 from benchmarks.memory.engine import machine
 from benchmarks.record import arguments, save
-from keepworth.evaluation.statistics import pooled_estimate, rate
+from keepworth.base.statistics import pooled_estimate, rate
 from keepworth.memory.sensitive import PERSONAL, SECRETS, sensitive
-from keepworth.methods.benchmarks._longmemeval import sessions_of
-from keepworth.tasks.splits import SPLITS
+from keepworth.worlds.data_sets.longmemeval import sessions_of
+from keepworth.worlds.splits import SPLITS
 
 _ENDS = re.compile(r"(?<=[.!?])\s+|\n+")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from benchmarks.tables import DOCS, markdown
 from keepworth.registry import methods
-from keepworth.tasks.benchmark import Benchmark, sizes
-from keepworth.tasks.data_files import VARIABLE, MissingData
-from keepworth.tasks.splits import SPLITS
+from keepworth.worlds.benchmark import Benchmark, sizes
+from keepworth.worlds.data_files import VARIABLE, MissingData
+from keepworth.worlds.splits import SPLITS
 
 
 def where(benchmark: Benchmark) -> str:

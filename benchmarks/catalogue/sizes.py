@@ -13,9 +13,9 @@ from typing import Any
 
 from benchmarks.record import arguments, save
 from keepworth.registry import methods
-from keepworth.tasks.benchmark import SIZES, Benchmark, digest, haystack, refuse_leaks, sharing
-from keepworth.tasks.data_files import MissingData
-from keepworth.tasks.splits import SPLITS
+from keepworth.worlds.benchmark import SIZES, Benchmark, digest, haystack, refuse_leaks, sharing
+from keepworth.worlds.data_files import MissingData
+from keepworth.worlds.splits import SPLITS
 
 ANY = ("longmemeval-file",)
 """Those whose size is that of whatever file is named."""

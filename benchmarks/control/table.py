@@ -21,10 +21,10 @@ import torch
 from benchmarks.methods.write import gap
 from benchmarks.record import arguments, save
 from benchmarks.speed.setting import machine
+from keepworth.base.statistics import LEAST
 from keepworth.control.run import run
 from keepworth.control.settings import PpoSettings
 from keepworth.control.table import MEMORIES, TASKS, TableCell, cell_folder, read_cells, summarise
-from keepworth.evaluation.statistics import LEAST
 
 
 def main() -> None:

@@ -32,13 +32,13 @@ from typing import Any
 import torch
 
 from benchmarks.record import arguments, save
-from keepworth.episodes import SamplingParams
-from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.run_folder import versions
+from keepworth.base.errors import KeepworthError
+from keepworth.base.model_errors import MissingCapability
 from keepworth.models.adapter import attach_lora, save_trained
-from keepworth.models.errors import MissingCapability
 from keepworth.models.http_engine import HttpModel, mean_gap
 from keepworth.models.inprocess import InProcessModel
+from keepworth.records import SamplingParams
+from keepworth.training.run_folder import versions
 
 QUESTION = "The capital of Norway is"
 

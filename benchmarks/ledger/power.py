@@ -24,7 +24,7 @@ import numpy as np
 from scipy.stats import binom
 
 from benchmarks.record import save, takes_nothing
-from keepworth.memory.policy import ledger
+from keepworth.memory.choose import ledger
 
 OUT = Path(__file__).parent / "power.json"
 WITH, WITHOUT, EPISODES, RUNS, SEED, LEVEL = 0.6, 0.4, 800, 4000, 21, 0.05

@@ -25,10 +25,10 @@ import numpy as np
 from benchmarks.ledger.worlds import COMES_UP, CONFOUNDED, EASE, EFFECTS, HIGH, LOW, WORLDS, Outcome, World, simulate
 from benchmarks.record import arguments
 from keepworth import Memory
-from keepworth.memory.policy import ledger
-from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.pool import Pool
-from keepworth.memory.policy.slots import Candidates, Policy, Query, Slates, Values
+from keepworth.memory.choose import ledger
+from keepworth.memory.choose.hashed_words import HashedWords
+from keepworth.memory.choose.pool import Pool
+from keepworth.memory.choose.slots import Candidates, Policy, Query, Slates, Values
 from keepworth.methods.policies.default import default
 from keepworth.methods.policies.default.record import RewardRecord
 from keepworth.methods.policies.default.trials import BUDGET

@@ -1,6 +1,6 @@
 """Four worlds in which the effect of every item is planted, and the vectorised simulation of the ledger in them.
 
-Each differs from the worlds on which the constants of `keepworth.memory.policy.ledger` were chosen (one world, success linear
+Each differs from the worlds on which the constants of `keepworth.memory.choose.ledger` were chosen (one world, success linear
 in an even easiness, effects of 0.2). What an item adds to the chance of success is planted; a confounded item comes up in nine
 of ten easy tasks and in one of ten hard ones, and nothing that a question says tells the two apart.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.memory.policy import ledger
+from keepworth.memory.choose import ledger
 
 Array = np.ndarray[Any, Any]
 

@@ -1,6 +1,6 @@
 """Fits the weights by which `keepworth.memory.changes` decides whether a statement replaces an older one.
 
-    python -m benchmarks.memory.change_weights [LONGMEMEVAL.json.gz]
+    python -m benchmarks.memory.change_weights [--data LONGMEMEVAL.json.gz]
 
 Pairs of an older and a newer statement are in `tests/memory/change_pairs.json`: changes, and near misses that only look like
 one. Most were written without knowledge of the signs that are weighed, and are split by the older statement: "fit" is what is
@@ -14,9 +14,9 @@ The weights are those of a logistic regression with a penalty on their squares. 
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -63,7 +63,7 @@ def crossed(pairs: Sequence[Pair], most: int) -> list[Pair]:
     """Returns each newer statement with the older ones of other pairs that share most words with it, unless these share half of
     their words with its own."""
     words = [reading(old).weighed for old, _ in pairs]
-    found: list[Pair] = []
+    pairs: list[Pair] = []
     for own, (_, new) in zip(words, pairs, strict=True):
         said = reading(new).wording.content
         near = sorted(
@@ -74,14 +74,14 @@ def crossed(pairs: Sequence[Pair], most: int) -> list[Pair]:
             ),
             reverse=True,
         )
-        found += [(old, new) for share, old in near[:most] if share > 0]
-    return found
+        pairs += [(old, new) for share, old in near[:most] if share > 0]
+    return pairs
 
 
 def in_passing(path: Path) -> list[list[str]]:
     """Returns the statements of people in LongMemEval, in order, for each of its conversations."""
     questions = json.loads(gzip.decompress(path.read_bytes()))
-    found: dict[tuple[str, ...], list[str]] = {}
+    statements: dict[tuple[str, ...], list[str]] = {}
     for question in questions:
         said: list[str] = []
         dated = sorted(
@@ -93,8 +93,8 @@ def in_passing(path: Path) -> list[list[str]]:
                     said += [claim.text for claim in claims(turn["content"], day[:10].replace("/", "-"))]
         said = list(dict.fromkeys(said))
         if said:
-            found.setdefault(tuple(said[:3]), said)
-    return list(found.values())
+            statements.setdefault(tuple(said[:3]), said)
+    return list(statements.values())
 
 
 def nearest_before(said: Sequence[str], most: int = 6) -> list[Pair]:
@@ -111,8 +111,8 @@ def nearest_before(said: Sequence[str], most: int = 6) -> list[Pair]:
 
 def table(pairs: Sequence[Pair], names: Sequence[str]) -> Array:
     """Returns the signs of pairs, one row each."""
-    found = [signs(old, new) for old, new in pairs]
-    return np.array([[float(one[name]) for name in names] for one in found]).reshape(len(found), len(names))
+    columns = [signs(old, new) for old, new in pairs]
+    return np.array([[float(one[name]) for name in names] for one in columns]).reshape(len(columns), len(names))
 
 
 def fitted(rows: Array, right: Array, counts: Array) -> tuple[float, Array]:
@@ -133,8 +133,8 @@ def fitted(rows: Array, right: Array, counts: Array) -> tuple[float, Array]:
 
 def likely(constant: float, weights: Array, rows: Array) -> Array:
     """Returns the probabilities of pairs."""
-    found: Array = 1 / (1 + np.exp(-np.clip(constant + rows @ weights, -30, 30)))
-    return found
+    chances: Array = 1 / (1 + np.exp(-np.clip(constant + rows @ weights, -30, 30)))
+    return chances
 
 
 def in_parts(pairs: Sequence[Pair], names: Sequence[str]) -> tuple[Array, npt.NDArray[np.int_]]:
@@ -201,9 +201,12 @@ def fit(conversations: Sequence[Sequence[str]] = ()) -> tuple[float, float, dict
     return least, constant, dict(zip(names, map(float, weights), strict=True))
 
 
-def main(path: str = "") -> None:
+def main() -> None:
     """Fits the weights and writes them to their file."""
-    said = in_passing(Path(path)) if path else []
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder of LongMemEval, whose statements of one talk replace nothing")
+    path = parser.parse_args().data
+    said = in_passing(path) if path else []
     least, constant, weights = fit(said[::2])
     lines = [
         "# Weights of the signs that a statement replaces an older one, fitted by `benchmarks/memory/change_weights.py`.",
@@ -214,4 +217,4 @@ def main(path: str = "") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

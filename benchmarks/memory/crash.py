@@ -24,9 +24,9 @@ from numpy.random import default_rng  # here: two threads that are first to ask 
 
 from benchmarks.memory.engine import machine
 from benchmarks.record import arguments, save
-from keepworth.episodes import EncoderIdentity
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import check, statistics
+from keepworth.records import EncoderIdentity
 
 PROCESSES, WRITERS, DEEP_EVERY = 2, 2, 10
 

@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.record import arguments, most_resident, save
 from benchmarks.speed import setting
-from keepworth.episodes.model import Encoder, EncoderIdentity
+from keepworth.encoders.local import encoder as encoder_named
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.index import InvertedIndex
 from keepworth.memory.search.terms import asked_terms
-from keepworth.models.encoders import encoder as encoder_named
+from keepworth.records.model import Encoder, EncoderIdentity
 
 if TYPE_CHECKING:
     import numpy as np

@@ -41,8 +41,8 @@ from benchmarks.memory.engine import machine
 from benchmarks.memory.page import finding
 from benchmarks.memory.pastes import KINDS, PLACES, SIZES, paste, place_question
 from benchmarks.record import arguments, save
+from keepworth.base.statistics import paired_difference
 from keepworth.evaluation.kept_vectors import KeptVectors
-from keepworth.evaluation.statistics import paired_difference
 from keepworth.memory.by_name import encoder
 from keepworth.memory.memory import Memory
 

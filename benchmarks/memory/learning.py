@@ -42,13 +42,13 @@ import numpy.typing as npt
 
 from benchmarks.record import arguments, save
 from keepworth import Memory
-from keepworth.episodes.model import Encoder
-from keepworth.evaluation import statistics
+from keepworth.base import statistics
 from keepworth.evaluation.kept_vectors import KeptVectors
-from keepworth.learning.run_folder import versions
 from keepworth.memory.by_name import encoder as encoder_named
 from keepworth.memory.by_name import policy as named_policy
 from keepworth.methods.worlds._label_sets import labelled_table
+from keepworth.records.model import Encoder
+from keepworth.training.run_folder import versions
 
 POLICIES = (None, "default", "memrl")
 FEEDBACK = ("permuted", "true", "nothing", "flipped", "constant")

@@ -28,13 +28,13 @@ from typing import Any
 
 from benchmarks.memory.engine import machine
 from benchmarks.record import arguments, save
-from keepworth.episodes.model import Encoder
-from keepworth.evaluation.statistics import paired_difference
+from keepworth.base.statistics import paired_difference
 from keepworth.memory.by_name import encoder
 from keepworth.memory.item import Item
 from keepworth.memory.memory import Memory
 from keepworth.methods.writers.facts import Facts
 from keepworth.methods.writers.statements import Statements
+from keepworth.records.model import Encoder
 
 FIRST, ENCODER = 5, "minilm"
 Place = tuple[str, int]

@@ -27,14 +27,14 @@ import numpy as np
 from benchmarks.methods.worlds import NEED, REACH, alike
 from benchmarks.methods.write import ABSENT, arm, gap, write
 from benchmarks.record import arguments
-from keepworth.episodes.episode import Task
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 from keepworth.evaluation.harness import Conditions, Measurement, Row
 from keepworth.evaluation.named_systems import maker
-from keepworth.tasks.benchmark import Benchmark, benchmarks, cluster_of
-from keepworth.tasks.data_files import MissingData
-from keepworth.tasks.splits import draw_order
-from keepworth.tasks.verifiers import verify
+from keepworth.records.episode import Task
+from keepworth.worlds.benchmark import Benchmark, benchmarks, cluster_of
+from keepworth.worlds.data_files import MissingData
+from keepworth.worlds.splits import draw_order
+from keepworth.worlds.verifiers import verify
 
 KEY, CHANCE, EVIDENCE, RANDOM, NEWEST, WORDS = "the key", "chance", "evidence alone", "random", "latest", "bm25"
 ANOTHER = {"longmemeval-file": " The file read is the oracle edition; S and M are not here."}

@@ -34,17 +34,17 @@ from typing import Any
 from benchmarks.methods.write import ABSENT, arm, gap, worded, write
 from benchmarks.record import arguments
 from benchmarks.tables import read, spread
-from keepworth.episodes.episode import Group
-from keepworth.episodes.line_file import read_lines
-from keepworth.learning.collect.sources import Source
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import Progress
+from keepworth.base.line_file import read_lines
+from keepworth.base.model_files import ModelKind, path_of
 from keepworth.methods.recipes import openclaw_rl as openclaw
-from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.hooks import Hooks
-from keepworth.recipes.system import Measured, System
-from keepworth.rollouts.driver import play
+from keepworth.records.episode import Group
+from keepworth.training.collect.sources import Source
+from keepworth.training.hooks import Hooks
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.system import Measured, System
+from keepworth.training.watch.progress import Progress
+from keepworth.worlds.driver import play
 
 ARMS, PERMUTED, HINTED, STEPS = ("both", "directive", "evaluative"), "permuted", "hinted", (0, 8, 16)
 USERS = ("brief", "lists")

@@ -29,9 +29,9 @@ import numpy as np
 
 from benchmarks.methods.write import ABSENT, arm, gap, worded, write
 from benchmarks.record import arguments
-from keepworth.environments.scene import PROGRESS, SUCCESS, Scene, Stream, StreamTask
-from keepworth.environments.streams import missing, open_stream, worlds
-from keepworth.episodes.text import tokens
+from keepworth.base.text import tokens
+from keepworth.worlds.scene import PROGRESS, SUCCESS, Scene, Stream, StreamTask
+from keepworth.worlds.streams import missing, open_stream, worlds
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.record import save
 from benchmarks.speed.setting import machine
-from keepworth.evaluation.statistics import interval, paired_difference
+from keepworth.base.statistics import interval, paired_difference
 
 FOLDER = Path(__file__).parent
 ABSENT = "not reachable here"

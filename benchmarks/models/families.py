@@ -24,13 +24,13 @@ import torch
 
 from benchmarks.models.checkpoints import FAMILIES, Family, write_checkpoint
 from benchmarks.record import arguments, save
-from keepworth.episodes import SamplingParams
-from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.run_folder import versions
+from keepworth.base.errors import KeepworthError
 from keepworth.models.adapter import attach_lora
 from keepworth.models.attention import tree
 from keepworth.models.drawing import draw, uniforms
 from keepworth.models.inprocess import DTYPES, InProcessModel, Precision
+from keepworth.records import SamplingParams
+from keepworth.training.run_folder import versions
 
 HERE = Path(__file__).parent
 FOUND = HERE / "families.json"

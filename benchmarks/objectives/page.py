@@ -10,9 +10,9 @@ from typing import Any, get_type_hints
 import numpy as np
 
 from benchmarks.tables import DOCS, markdown, read, spread
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import kinds_in, signature
 from keepworth.registry import methods
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import kinds_in, signature
 
 SHOWN = ("all", "stale")
 """Settings that have a table."""

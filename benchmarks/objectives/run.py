@@ -48,16 +48,16 @@ from benchmarks.objectives.world import (
 )
 from benchmarks.record import arguments, save
 from benchmarks.speed.setting import machine
-from keepworth.episodes import Group
-from keepworth.evaluation.statistics import interval
-from keepworth.learning.critic import CriticSettings
-from keepworth.learning.learner import Learner, Optimisation
-from keepworth.learning.objective.advantage import rejection
-from keepworth.learning.objective.presets import preset, presets
+from keepworth.base.statistics import interval
 from keepworth.methods.objectives.a_star_po import reference_values
 from keepworth.methods.recipes._bank.rerolls import sampled_sessions
 from keepworth.models.adapter import Named, attach_lora, unfreeze
 from keepworth.models.inprocess import InProcessModel
+from keepworth.records import Group
+from keepworth.training.critic import CriticSettings
+from keepworth.training.learner import Learner, Optimisation
+from keepworth.training.objective.advantage import rejection
+from keepworth.training.objective.presets import preset, presets
 
 HERE = Path(__file__).parent
 WALK, LONG_WALK = Corridor(), Corridor(length=5, turns=12)

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from keepworth.episodes import Episode, Group, RewardScope, RewardTerm, SamplingParams, Segment, StopReason
-from keepworth.episodes.model import Sample, Tokens
 from keepworth.methods.recipes._episodic import EpisodicReward, RememberedEpisodes
 from keepworth.models import attention
 from keepworth.models.inprocess import InProcessModel
+from keepworth.records import Episode, Group, RewardScope, RewardTerm, SamplingParams, Segment, StopReason
+from keepworth.records.model import Sample, Tokens
 
 WORDS = 32
 ROLE = "policy"

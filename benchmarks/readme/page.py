@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tables import ROOT, markdown
-from keepworth.evaluation.curves import panels
-from keepworth.evaluation.tables import ResultTable, tables_of
-from keepworth.learning.run_folder import RunFolder
-from keepworth.page.charts import PALETTE, Panel
+from keepworth.charts.charts import PALETTE, Panel
+from keepworth.charts.curves import panels
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.watch.tables import ResultTable, tables_of
 
 PICTURE = ("held_out.answerer.test.f1", "answerer.reward")
 IMAGES = "docs/images/demo.png", "docs/images/demo_narrow.png"

@@ -68,7 +68,7 @@ def filled(folder: Path, encoder: str, people: int) -> Path:
         made: Any = encoder
         if encoder != "hashing":
             from benchmarks.memory.engine import corpus
-            from keepworth.models.encoders import encoder as opened
+            from keepworth.encoders.local import encoder as opened
 
             made = SameVectors(opened(encoder), corpus(DISTINCT).texts)
         part = file.with_suffix(".part")

@@ -25,15 +25,15 @@ from benchmarks.methods.openclaw import COMMON, PERMUTED, USERS, Permuted, share
 from benchmarks.methods.write import arm, gap
 from benchmarks.record import arguments, save
 from benchmarks.speed.setting import machine, ratio
-from keepworth.episodes.episode import Episode, Group
-from keepworth.learning.learner import Learner
-from keepworth.learning.replica import Replica
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes import openclaw_rl as openclaw
-from keepworth.recipes.system import System
-from keepworth.recipes.training import prepared
-from keepworth.rollouts.driver import play
+from keepworth.records.episode import Episode, Group
+from keepworth.training.learner import Learner
+from keepworth.training.replica import Replica
+from keepworth.training.run import prepared
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.system import System
+from keepworth.training.watch.progress import Progress
+from keepworth.worlds.driver import play
 
 BOTH, SESSIONS = "both", 6
 

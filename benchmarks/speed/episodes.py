@@ -18,8 +18,8 @@ import torch
 from benchmarks.speed.rows import Call, Row
 from benchmarks.speed.sampling import both, generate
 from benchmarks.speed.setting import prompts, timed
-from keepworth.episodes.model import SamplingParams, Tokens
 from keepworth.models.inprocess import InProcessModel
+from keepworth.records.model import SamplingParams, Tokens
 
 PROMPT_TOKENS, GROUP, TURNS, DRAWN, SEEN = 400, 8, 3, 16, 24
 

@@ -17,9 +17,9 @@ import torch
 
 from benchmarks.speed.rows import Call, Row
 from benchmarks.speed.setting import MODEL, prompts, timed
-from keepworth.episodes.model import SamplingParams, Tokens
-from keepworth.models.files import path_of
+from keepworth.base.model_files import path_of
 from keepworth.models.inprocess import InProcessModel
+from keepworth.records.model import SamplingParams, Tokens
 
 PROMPT_TOKENS, SAMPLES = 400, 8
 OURS, GENERATE, PREFILLED = "ours", "generate", "generate, prompt prefilled once"

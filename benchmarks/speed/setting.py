@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from keepworth.evaluation.statistics import interval
+from keepworth.base.statistics import interval
 
 MODEL = "smollm2-135m-instruct"
 HERE = Path(__file__).parent
@@ -38,7 +38,7 @@ def prompts(tokenizer: Any, count: int, length: int) -> list[str]:
 
 
 def _conversations() -> Iterator[str]:
-    from keepworth.methods.benchmarks._longmemeval import longmemeval
+    from keepworth.worlds.data_sets.longmemeval import longmemeval
 
     seen: set[str] = set()
     for task in longmemeval("train"):

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from benchmarks.speed.training_protocol import read_work, reward, serve
 
 if TYPE_CHECKING:
-    from keepworth.episodes.episode import Group
-    from keepworth.episodes.model import Sample, Tokens
     from keepworth.models.inprocess import InProcessModel
+    from keepworth.records.episode import Group
+    from keepworth.records.model import Sample, Tokens
 
 
 def groups(
@@ -22,7 +22,7 @@ def groups(
 
 
 def _group(model: InProcessModel, name: str, prompt: Tokens, samples: Sequence[Sample]) -> Group:
-    from keepworth.episodes.episode import Episode, Group, RewardTerm, Segment, StopReason
+    from keepworth.records.episode import Episode, Group, RewardTerm, Segment, StopReason
 
     episodes = []
     for index, sample in enumerate(samples):
@@ -53,11 +53,11 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(work.threads)
-    from keepworth.episodes.model import SamplingParams
-    from keepworth.learning.learner import Learner, Optimisation
-    from keepworth.learning.objective.presets import preset
     from keepworth.models.adapter import attach_lora
     from keepworth.models.inprocess import InProcessModel
+    from keepworth.records.model import SamplingParams
+    from keepworth.training.learner import Learner, Optimisation
+    from keepworth.training.objective.presets import preset
 
     model = InProcessModel.load(work.model, precision="bf16", device=work.device)
     named = attach_lora(model, rank=work.rank, alpha=2.0 * work.rank)

@@ -197,7 +197,7 @@ def _recomputed(case: tuple[int, int], threads: int) -> Iterator[Mapping[str, Ca
 def work_of(count: int, tokens: int, threads: int) -> Work:
     from transformers import AutoTokenizer
 
-    from keepworth.models.files import path_of
+    from keepworth.base.model_files import path_of
 
     folder = path_of(MODEL)
     texts = tuple(prompts(AutoTokenizer.from_pretrained(folder), 2 * count, PROMPT_TOKENS))

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import arguments, save
+from keepworth.base.chat import ChatModel
+from keepworth.base.metrics import exact_match, token_f1
+from keepworth.base.statistics import rate
 from keepworth.evaluation.judge import Judge, Judging, judge
-from keepworth.evaluation.statistics import rate
-from keepworth.models.chat import ChatModel
-from keepworth.tasks.metrics import exact_match, token_f1
 
 ACCEPTED = 0.5
 """A score from which an answer counts as accepted."""

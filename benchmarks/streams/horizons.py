@@ -15,9 +15,9 @@ from typing import Any
 from benchmarks.methods.write import arm as estimated
 from benchmarks.record import arguments, save
 from benchmarks.streams.memories import Table, circumstances, command
-from keepworth.environments.streams import open_stream
-from keepworth.episodes.line_file import read_lines
+from keepworth.base.line_file import read_lines
 from keepworth.evaluation.stream import StreamRow
+from keepworth.worlds.streams import open_stream
 
 
 def horizons(table: Table) -> list[dict[str, Any]]:

@@ -40,8 +40,8 @@ from benchmarks.methods.write import gap, write
 from benchmarks.record import arguments, save
 from benchmarks.speed.setting import machine
 from benchmarks.tables import read
-from keepworth.episodes.line_file import read_lines
-from keepworth.evaluation.statistics import family
+from keepworth.base.line_file import read_lines
+from keepworth.base.statistics import family
 from keepworth.evaluation.stream import StreamRow
 from keepworth.registry import methods
 

@@ -26,10 +26,10 @@ from typing import Any
 
 from benchmarks.record import arguments, save
 from benchmarks.speed.setting import machine
-from keepworth.evaluation.statistics import estimate
-from keepworth.learning.run_folder import RunFolder, versions
+from keepworth.base.statistics import estimate
 from keepworth.methods.benchmarks.banking77 import customer_queries
 from keepworth.models.threads import available_cores
+from keepworth.training.run_folder import RunFolder, versions
 
 SCRIPT = """\
 import sys

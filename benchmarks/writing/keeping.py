@@ -29,18 +29,18 @@ import numpy as np
 
 from benchmarks.record import arguments, save
 from keepworth import Keeper, Memory
-from keepworth.episodes.episode import Operation, OperationKind, Session
-from keepworth.evaluation.statistics import interval
-from keepworth.learning.run_folder import versions
-from keepworth.memory.policy.slots import Finished
+from keepworth.base.statistics import interval
+from keepworth.memory.choose.slots import Finished
 from keepworth.memory.sentences import sentences
-from keepworth.methods.benchmarks._longmemeval_questions import questions
 from keepworth.methods.benchmarks.bfcl_memory import bfcl_memory
 from keepworth.methods.benchmarks.locomo import locomo
 from keepworth.methods.writers._facts import USER
 from keepworth.methods.writers._importance import MARKS, PRIOR, marks, specificity
 from keepworth.methods.writers._keeper_learning import KeeperCheck
-from keepworth.tasks.splits import SPLITS, draw_order
+from keepworth.records.episode import Operation, OperationKind, Session
+from keepworth.training.run_folder import versions
+from keepworth.worlds.data_sets.longmemeval_questions import questions
+from keepworth.worlds.splits import SPLITS, draw_order
 
 OUT = Path(__file__).parent / "keeping.json"
 PLACES, REWARDS, LOOKS, PERSON = 8, 400, (100, 400), 10

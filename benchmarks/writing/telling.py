@@ -35,9 +35,9 @@ from benchmarks.writing.keeping import (
     staying,
     worlds,
 )
-from keepworth.learning.run_folder import versions
 from keepworth.methods.writers._importance import MARKS
 from keepworth.methods.writers._keeper_learning import PRECISION
+from keepworth.training.run_folder import versions
 
 OUT = Path(__file__).parent / "telling.json"
 TEMPERATURES, DRAWS, SEED = (0.0, 0.3, 1.0), 20, 3

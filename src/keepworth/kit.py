@@ -12,10 +12,10 @@ with it, where `make` is a function that returns a fresh `Policy`. A package tha
 * A method is declared as a `Method`; `need` checks its settings.
 """
 
-from keepworth.memory.policy.pool import Advice, Pool
-from keepworth.memory.policy.record import PolicyRecord
-from keepworth.memory.policy.slates import Mixture
-from keepworth.memory.policy.slots import (
+from keepworth.memory.choose.pool import Advice, Pool
+from keepworth.memory.choose.record import PolicyRecord
+from keepworth.memory.choose.slates import Mixture
+from keepworth.memory.choose.slots import (
     Candidates,
     Finished,
     Keyer,

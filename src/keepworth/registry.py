@@ -13,7 +13,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.base.errors import KeepworthError, UnknownName
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -26,7 +26,7 @@ FOLDERS: dict[str, tuple[Kind, ...]] = {
     "policies": ("policy",),
     "writers": ("writer",),
     "objectives": ("objective",),
-    "recipes": ("recipe",),
+    "recipes": ("recipe", "writer"),
     "worlds": ("world",),
     "benchmarks": ("benchmark",),
     "control": ("memory_module", "control_agent"),
@@ -43,10 +43,10 @@ for, and which stage of its life a method changes."""
 GROUP = "keepworth.methods"
 PACKAGE = Path(__file__).parent
 PARTS = {
-    "encoder": "keepworth.models.encoders:encoder",
-    "encoder of vectors": "keepworth.models.encoders:encoder_of",
-    "hosted encoder": "keepworth.models.hosted_encoder:HostedEncoder",
-    "chat model": "keepworth.models.chat:ChatModel",
+    "encoder": "keepworth.encoders.local:encoder",
+    "encoder of vectors": "keepworth.encoders.local:encoder_of",
+    "hosted encoder": "keepworth.encoders.hosted:HostedEncoder",
+    "chat model": "keepworth.base.chat:ChatModel",
     "facts by rules": "keepworth.methods.writers.facts:Facts",
     "notes of statements": "keepworth.methods.writers.statements:Statements",
     "items of the episode": "keepworth.methods.policies._parts:seeing_the_episode",

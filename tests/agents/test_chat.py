@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.agents.agent import Action
-from keepworth.agents.chat import Chat, call_in, format_of, read_action, schema_of, without_thoughts
-from keepworth.episodes.episode import Observation, Shown, ToolDescription
-from keepworth.episodes.model import FinishReason, Sample, Tokens, VersionSpan
+from keepworth.base.model_files import path_of
 from keepworth.models.chat_format import NoChatTemplate, TemplateMismatch, TokenizerChat
-from keepworth.models.files import path_of
-from keepworth.rollouts.driver import ended_at
+from keepworth.records.episode import Observation, Shown, ToolDescription
+from keepworth.records.model import FinishReason, Sample, Tokens, VersionSpan
+from keepworth.worlds.agent import Action
+from keepworth.worlds.chat import Chat, call_in, format_of, read_action, schema_of, without_thoughts
+from keepworth.worlds.driver import ended_at
 
 TURN = "<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
 ASKS = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"

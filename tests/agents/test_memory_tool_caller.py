@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from keepworth.agents.tool_caller import NOTHING, MemoryToolCaller
-from keepworth.environments.tool_use import ToolUse
-from keepworth.episodes import StopReason, Task
-from keepworth.episodes.episode import OperationKind, ParseStatus
-from keepworth.learning.rows import rows_of
 from keepworth.memory.overlay import Bank
-from keepworth.rollouts.driver import Play, play
+from keepworth.records import StopReason, Task
+from keepworth.records.episode import OperationKind, ParseStatus
+from keepworth.training.rows import rows_of
+from keepworth.worlds.driver import Play, play
+from keepworth.worlds.tool_caller import NOTHING, MemoryToolCaller
+from keepworth.worlds.tool_use import ToolUse
 from tests.rollouts.scripted_model import ScriptedModel
 
 ASK = Task("ask/1", "ask", "Where does Ann live?", ("Oslo",), verifier="exact_match")

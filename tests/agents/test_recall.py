@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from keepworth.agents import recall
-from keepworth.episodes import Session, Task, Turn
-from keepworth.episodes.errors import KeepworthError
-from keepworth.models.encoders import encoder
+from keepworth.base.errors import KeepworthError
+from keepworth.encoders.local import encoder
+from keepworth.records import Session, Task, Turn
+from keepworth.worlds import recall
 
 
 def task(number: int, evidence: str, answer: str) -> Task:

@@ -13,8 +13,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from keepworth.base.errors import KeepworthError
 from keepworth.cli.main import app, main
-from keepworth.episodes.errors import KeepworthError
 
 
 def commands(command: Any = None, *names: str) -> Iterator[tuple[tuple[str, ...], Any]]:

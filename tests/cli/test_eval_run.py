@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from keepworth.base.errors import KeepworthError
 from keepworth.cli.eval_run import reader_of
 from keepworth.cli.main import app
-from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.harness import EvaluationFolder, Row
 from keepworth.evaluation.run import arms_of
-from keepworth.tasks.benchmark import LeakingSplit
-from keepworth.tasks.data_files import WrongFormat
-from keepworth.tasks.json_lines import json_lines
+from keepworth.worlds.benchmark import LeakingSplit
+from keepworth.worlds.data_files import WrongFormat
+from keepworth.worlds.json_lines import json_lines
 
 
 def lines(count: int = 8) -> list[dict[str, object]]:

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from keepworth.cli.export import uses_of
-from keepworth.learning.run_folder import RunFolder
 from keepworth.memory.place import MemoryPlace
 from keepworth.models.adapter import attach_lora, save_trained
 from keepworth.models.inprocess import InProcessModel
+from keepworth.training.run_folder import RunFolder
 from tests.cli.conftest import CommandLine
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
@@ -58,8 +58,8 @@ def test_the_commands_for_what_a_run_trained_work(command: CommandLine, served: 
     made = json.loads(command.done(*export[:2], "as json", "--json"))
     assert (made["folder"], made["kind"], made["agreement"]["identical"]) == ("as json", "merged", 2)
     command.done(*remember, "--port", "0")
-    assert isinstance(served["model"], InProcessModel)
-    assert not hasattr(served["model"].network, "peft_config")
+    assert isinstance(served["upstream"].transport.model, InProcessModel)
+    assert not hasattr(served["upstream"].transport.model.network, "peft_config")
     assert served["path"] == MemoryPlace("agent.mem")
 
 

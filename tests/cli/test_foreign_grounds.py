@@ -63,7 +63,7 @@ def test_without_a_home_folder_the_error_names_the_variable_that_helps(tmp_path:
 def test_a_user_whom_the_system_does_not_know_gets_the_same_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from keepworth.episodes.user_files import UnusableCache, cache_folder
+    from keepworth.base.user_files import UnusableCache, cache_folder
 
     for name in ("KEEPWORTH_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
@@ -80,8 +80,8 @@ def test_a_user_whom_the_system_does_not_know_gets_the_same_error(
 
 
 def test_a_cache_that_is_full_or_read_only_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from keepworth.episodes.user_files import UnusableCache
-    from keepworth.models import files
+    from keepworth.base import model_files as files
+    from keepworth.base.user_files import UnusableCache
 
     monkeypatch.setenv("KEEPWORTH_CACHE", str(tmp_path))
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.episodes.interruption import interruptible
+from keepworth.base.interruption import interruptible
 from keepworth.evaluation.stream import Job, StreamRow, run_matrix
-from keepworth.learning.collect.pipeline import EventLoop
 from keepworth.memory.store.store import Store
-from keepworth.rollouts.driver import play
+from keepworth.training.collect.pipeline import EventLoop
+from keepworth.worlds.driver import play
 from tests.cli.conftest import CommandLine
 from tests.rollouts.scripted_model import ScriptedModel
 from tests.rollouts.test_driver import ASK, OTHER, asking
@@ -86,7 +86,7 @@ def test_who_does_not_want_to_wait_sends_it_twice() -> None:
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_every_command_ends_so(number, monkeypatch: pytest.MonkeyPatch, command: CommandLine) -> None:
-    monkeypatch.setattr("keepworth.models.files.list_models", lambda: os.kill(os.getpid(), number))
+    monkeypatch.setattr("keepworth.base.model_files.list_models", lambda: os.kill(os.getpid(), number))
     code, _, err = command("models", "list")
     assert (code, err) == (130, "")
 

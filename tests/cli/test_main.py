@@ -17,14 +17,14 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from keepworth import __version__
+from keepworth.base import extras
 from keepworth.cli import doctor
 from keepworth.cli.main import main
 from keepworth.cli.train import program
-from keepworth.episodes import extras
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import Progress
-from keepworth.recipes.recipe import Recipe
 from keepworth.registry import GROUP, Method
+from keepworth.training.recipe import Recipe
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.watch.progress import Progress
 from tests.cli.conftest import CommandLine as Command
 from tests.evaluation.sample_run import sample_run
 

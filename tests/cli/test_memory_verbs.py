@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from keepworth import Memory
+from keepworth.base.errors import KeepworthError
 from keepworth.cli.memory import app
-from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.errors import InvalidFilter, InvalidReward
 from tests.cli.test_command import commands
 from tests.memory.helpers import command, largest_file

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from keepworth.cli.serve import _model_or_run, _say_memory
-from keepworth.learning.run_folder import RunFolder
 from keepworth.memory.place import place_of
 from keepworth.serving.memory_server import MemoryServer
+from keepworth.training.run_folder import RunFolder
 from tests.cli.conftest import CommandLine
 
 

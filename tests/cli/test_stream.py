@@ -8,14 +8,14 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from keepworth.base.errors import KeepworthError, UnknownName
 from keepworth.cli.eval_stream import app
 from keepworth.cli.main import app as program
-from keepworth.environments.streams import worlds
-from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.evaluation.arms import Settings, StreamConditions, method_for, run_job
 from keepworth.evaluation.stream_claims import CONTROLS
 from keepworth.memory.by_name import policies_of_cases
 from keepworth.registry import method
+from keepworth.worlds.streams import worlds
 
 GENERATED = [name for name, world in worlds().items() if world.generated]
 KINDS_OF_STEP = ("near-miss", "near-miss-mixed", "injection", "tool-graph", "events", "updates")
@@ -97,7 +97,7 @@ def test_the_summary_as_json_is_all_of_standard_output(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["cues", "game_on"])
 def test_a_study_without_its_world_names_it_with_its_licence(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("keepworth.episodes.extras.find_spec", lambda module: None)
+    monkeypatch.setattr("keepworth.base.extras.find_spec", lambda module: None)
     with pytest.raises(KeepworthError, match=f"study {name} needs the Python package textworld_express, Apache-2.0"):
         method("study", name).make.run()
 
@@ -110,7 +110,7 @@ def test_a_memory_that_cannot_use_a_stream_is_named_with_the_reason(tmp_path: Pa
 @pytest.mark.parametrize("name", ["household", "science"])
 def test_a_world_that_cannot_run_here_is_refused_with_its_fix(name: str, tmp_path: Path, monkeypatch: Any) -> None:
     absent = ("textworld_express", "scienceworld")
-    monkeypatch.setattr("keepworth.episodes.extras.find_spec", lambda module: None if module in absent else object())
+    monkeypatch.setattr("keepworth.base.extras.find_spec", lambda module: None if module in absent else object())
     with pytest.raises(KeepworthError, match=f"stream {name} needs the Python package .*pip install"):
         stream(tmp_path / "x", "--streams", name)
     assert not (tmp_path / "x").exists()

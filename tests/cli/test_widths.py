@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from keepworth.base.text import terminal
+from keepworth.charts.curves import arm_name
 from keepworth.cli.show import print_curves, print_tables
 from keepworth.cli.tables import print_evaluation, print_table
-from keepworth.episodes.text import terminal
-from keepworth.evaluation.curves import arm_name
-from keepworth.evaluation.tables import ArmRow, Cell, ResultTable, table_of_rows
-from keepworth.learning.run_folder import RunFolder
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.watch.tables import ArmRow, Cell, ResultTable, table_of_rows
 from tests.cli.conftest import CommandLine
 from tests.evaluation.sample_run import sample_run
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keepworth.cluster.ray import RayCluster, RayWorker  # imports Ray when it is used
-from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.placement import WorkerDied, WorkerFailed, WorkerPart
+from keepworth.base.errors import KeepworthError
+from keepworth.training.placement import WorkerDied, WorkerFailed, WorkerPart
+from keepworth.training.ray import RayCluster, RayWorker  # imports Ray when it is used
 
 pytest.importorskip("ray", reason="Ray is not installed: make test-ray")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

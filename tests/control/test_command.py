@@ -186,7 +186,7 @@ def test_a_run_says_how_long_it_takes_and_what_was_published_in_words(
 
 
 def test_doctor_says_what_control_lacks(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("keepworth.episodes.extras.find_spec", lambda name: None if name == "popgym" else object())
+    monkeypatch.setattr("keepworth.base.extras.find_spec", lambda name: None if name == "popgym" else object())
     assert main(["doctor"]) == 0
     assert "control (without popgym)" in capsys.readouterr().out
     assert main(["doctor", "--all"]) == 0

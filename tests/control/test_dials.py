@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from keepworth.base.errors import KeepworthError, UnknownName
 from keepworth.control.dials import BEHAVIOURS, Dialled, Dials, behave, dialled
 from keepworth.control.ppo import Trainer
 from keepworth.control.run import TrainedAgent, run
 from keepworth.control.settings import PpoSettings
 from keepworth.control.trials import Trials
-from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.registry import method
 
 

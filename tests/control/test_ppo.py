@@ -15,13 +15,13 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from keepworth.base.errors import KeepworthError
 from keepworth.control.errors import CheckpointError, SpaceError, UnknownWorld, WorldError
 from keepworth.control.ppo import Trainer
 from keepworth.control.run import CHECKPOINT, TrainedAgent, load_checkpoint, run
 from keepworth.control.settings import BONUSES, PpoSettings, SettingError
 from keepworth.control.spaces import ActionSpace, ObservationSpace
 from keepworth.control.worlds import Worlds
-from keepworth.episodes.errors import KeepworthError
 from keepworth.registry import method
 from tests.control.worlds import BOX, Numbers, Recall
 

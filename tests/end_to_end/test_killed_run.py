@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from keepworth.cli.main import main
-from keepworth.learning.run_folder import RunFolder
+from keepworth.training.run_folder import RunFolder
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.tiny_runs import TINY
 

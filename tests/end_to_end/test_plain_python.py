@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.episodes.model import SamplingParams
 from keepworth.methods.recipes import strings
-from keepworth.recipes.export import export
-from keepworth.recipes.trained import trained_by
+from keepworth.records.model import SamplingParams
+from keepworth.training.export import export
+from keepworth.training.trained import trained_by
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.tiny_runs import STRINGS, run_of
 

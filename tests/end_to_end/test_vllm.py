@@ -27,7 +27,7 @@ STARTS = 600
 
 @pytest.fixture(scope="module")
 def folder() -> Path:
-    from keepworth.models.files import ModelKind, path_of
+    from keepworth.base.model_files import ModelKind, path_of
 
     return path_of("smollm2-135m-instruct", kind=ModelKind.LANGUAGE)
 
@@ -85,10 +85,10 @@ def test_all_that_the_adapter_needs(url: str, folder: Path, tmp_path: Path) -> N
 
 
 def test_a_training_samples_there(url: str, folder: Path, tmp_path: Path) -> None:
-    from keepworth.learning.run_folder import RunFolder
-    from keepworth.learning.watch.progress import Progress
     from keepworth.methods.recipes import arithmetic
-    from keepworth.recipes.front_door import find_recipe
+    from keepworth.training.front_door import find_recipe
+    from keepworth.training.run_folder import RunFolder
+    from keepworth.training.watch.progress import Progress
 
     config = arithmetic.Config(
         model=str(folder), engine=url, sampling="overlap", precision="bf16", threads=1, steps=3, patience=0, tasks_per_step=2,

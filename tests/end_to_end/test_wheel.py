@@ -71,7 +71,7 @@ def test_nothing_heavy_comes_with_it(installed: tuple[Path, Path, dict[str, str]
 def test_the_files_of_the_pages_come_with_it(installed: tuple[Path, Path, dict[str, str]]) -> None:
     (packed,) = installed[1].glob("keepworth-*.whl")
     held = set(zipfile.ZipFile(packed).namelist())
-    for folder in ("serving/page", "page", "evaluation/page"):
+    for folder in ("serving/page", "charts", "training/watch/page"):
         inside = (ROOT / "src" / "keepworth" / folder).iterdir()
         there = {f"keepworth/{folder}/{path.name}" for path in inside if path.is_file()}
         assert there, folder

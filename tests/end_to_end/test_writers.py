@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from keepworth import Advice, Facts, Memory, Writer, policy
-from keepworth.episodes.episode import Operation, OperationKind
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.chat import ChatModel
+from keepworth.base.errors import KeepworthError
+from keepworth.memory.choose.hashed_words import HashedWords
+from keepworth.memory.choose.slots import Finished
 from keepworth.memory.errors import InvalidAdvice, MemoryProblem, NothingToWrite, ReadOnly, UnknownOption
-from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.slots import Finished
 from keepworth.memory.store.checks import check
 from keepworth.methods.writers._episodes import RawCases
 from keepworth.methods.writers._manager import Manager, ManagerState
 from keepworth.methods.writers.facts import extractor
-from keepworth.models.chat import ChatModel
+from keepworth.records.episode import Operation, OperationKind
 from tests.serving.scripted import scripted
 
 SAID = [{"role": "user", "content": "I moved to Oslo."}, {"role": "assistant", "content": "Nice!"}]

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from keepworth.environments.scene import PROGRESS, SUCCESS, Scene, StreamTask
+from keepworth.worlds.scene import PROGRESS, SUCCESS, Scene, StreamTask
 
 
 @dataclass(frozen=True)

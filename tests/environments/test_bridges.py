@@ -11,13 +11,13 @@ import gymnasium
 import pytest
 from gymnasium.spaces import Discrete, Text
 
-from keepworth.agents.agent import Action, Caller
-from keepworth.environments.bridges import UnplayableEnvironment, adapt, playable
-from keepworth.environments.environment import Environment, Step
-from keepworth.environments.question import Question
-from keepworth.episodes.episode import Episode, Observation, StopReason, Task
-from keepworth.rollouts.driver import Limits, run_episode
-from keepworth.tasks.own import own_tasks
+from keepworth.records.episode import Episode, Observation, StopReason, Task
+from keepworth.worlds.agent import Action, Caller
+from keepworth.worlds.bridges import UnplayableEnvironment, adapt, playable
+from keepworth.worlds.driver import Limits, run_episode
+from keepworth.worlds.environment import Environment, Step
+from keepworth.worlds.own import own_tasks
+from keepworth.worlds.question import Question
 
 ROWS = [
     {"prompt": [{"role": "user", "content": "Find the number."}], "number": number, "seed": number, "split": split}

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.environments.scene import Stream
-from keepworth.environments.streams import missing, open_stream
-from keepworth.episodes import extras
-from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.base import extras
+from keepworth.base.errors import KeepworthError, UnknownName
 from keepworth.methods.worlds import _java, science
 from keepworth.methods.worlds._label_sets import KINDS, LABEL_SETS
 from keepworth.methods.worlds.household import available, household
 from keepworth.methods.worlds.labelled import LABELLED, LABELS, labelled
+from keepworth.worlds.scene import Stream
+from keepworth.worlds.streams import missing, open_stream
 from tests.environments.game import Game
 
 

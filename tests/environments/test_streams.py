@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from keepworth.environments.made_up import ORDERS
-from keepworth.environments.scene import Scene
-from keepworth.environments.streams import open_stream, worlds
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
+from keepworth.worlds.made_up import ORDERS
+from keepworth.worlds.scene import Scene
+from keepworth.worlds.streams import open_stream, worlds
 from tests.environments.game import Game, Met
 
 GENERATED = sorted(name for name, world in worlds().items() if world.generated)

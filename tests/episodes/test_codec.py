@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from keepworth.episodes import Episode
-from keepworth.episodes.episode import episode_from_json, episode_to_json
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
+from keepworth.records import Episode
+from keepworth.records.episode import episode_from_json, episode_to_json
 
 SIMPLE = {str: st.text(max_size=20), float: st.floats(allow_nan=False)}
 

@@ -12,9 +12,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from keepworth.episodes import extras, needs
-from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.extras import EXTRAS, MissingExtra, missing, require
+from keepworth.base import extras, needs
+from keepworth.base.errors import KeepworthError
+from keepworth.base.extras import EXTRAS, MissingExtra, missing, require
 from tests.sources import SOURCE, files, nodes
 
 ROOT = Path(__file__).parents[2]
@@ -74,9 +74,9 @@ def test_a_file_that_imports_an_optional_package_says_so_first(path: Path) -> No
     module = nodes(path)[0]
     assert isinstance(module, ast.Module)
     for node in module.body:
-        if isinstance(node, ast.ImportFrom) and node.module == "keepworth.episodes.needs":
+        if isinstance(node, ast.ImportFrom) and node.module == "keepworth.base.needs":
             gated = gated or any(name.name.startswith("needs_") for name in node.names)
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         names += [name.name for name in node.names] if isinstance(node, ast.Import) else []
         heavy = {name.split(".")[0] for name in names} & OPTIONAL
-        assert gated or not heavy, f"add `from keepworth.episodes.needs import needs_...` before {', '.join(heavy)}"
+        assert gated or not heavy, f"add `from keepworth.base.needs import needs_...` before {', '.join(heavy)}"

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.episodes.episode import RewardScope, RewardTerm, checked_terms, finite_number, metric
+from keepworth.records.episode import RewardScope, RewardTerm, checked_terms, finite_number, metric
 
 
 @pytest.mark.parametrize("value", [

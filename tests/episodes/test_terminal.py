@@ -15,7 +15,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from keepworth.episodes.text import json_line, one_line, printable, terminal
+from keepworth.base.text import json_line, one_line, printable, terminal
 from tests.sources import SOURCE, files, nodes
 
 TURNING = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"

@@ -7,10 +7,10 @@ import random
 from pathlib import Path
 from typing import Any
 
-from keepworth.episodes import Episode, Operation, OperationKind, ParseStatus, RewardTerm
-from keepworth.episodes.episode import MemoryEvent, Shown
-from keepworth.episodes.model import FinishReason, Sample, VersionSpan
-from keepworth.learning.run_folder import RunFolder
+from keepworth.records import Episode, Operation, OperationKind, ParseStatus, RewardTerm
+from keepworth.records.episode import MemoryEvent, Shown
+from keepworth.records.model import FinishReason, Sample, VersionSpan
+from keepworth.training.run_folder import RunFolder
 from tests.episode_of import call_of, episode_of
 
 SCALES = {"f1": 1.0, "em": 0.8}

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from keepworth.evaluation.curves import panels
-from keepworth.evaluation.report import write_report
-from keepworth.evaluation.tables import table_of_rows, tables_of
-from keepworth.learning.run_folder import RunFolder
-from keepworth.page.charts import PALETTE, PALETTE_DARK, Panel, Series, as_elements, chart, colour_indices
+from keepworth.charts.charts import PALETTE, PALETTE_DARK, Panel, Series, as_elements, chart, colour_indices
+from keepworth.charts.curves import panels
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.watch.report import write_report
+from keepworth.training.watch.tables import table_of_rows, tables_of
 
 
 def measured(step: int, arm: str, mean: float, **more: object) -> dict[str, object]:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from benchmarks.evaluation import rivals
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 from keepworth.evaluation.foreign import ForeignSystem
 from keepworth.evaluation.harness import Conditions
 from keepworth.evaluation.named_systems import maker

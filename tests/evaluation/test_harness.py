@@ -11,14 +11,14 @@ from unittest.mock import Mock
 
 import pytest
 
-from keepworth.episodes.episode import Session, Shown, Task, Turn
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 from keepworth.evaluation.evaluation_page import verdict
 from keepworth.evaluation.harness import DOES_NOT_FIT, Conditions, EvaluationFolder, Measurement, Row, score_answer
 from keepworth.evaluation.reading import KeptAnswers
 from keepworth.evaluation.summary import sum_up
 from keepworth.evaluation.system import Answered, FullContext, LatestEntries, Listing, NoMemory, RandomEntries, Rewards
-from keepworth.tasks.benchmark import LeakingSplit, cluster_of, digest, refuse_leaks, sharing
+from keepworth.records.episode import Session, Shown, Task, Turn
+from keepworth.worlds.benchmark import LeakingSplit, cluster_of, digest, refuse_leaks, sharing
 
 QUESTIONS = 24
 PLAN, COPIES = Conditions(tokens=8), object()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from benchmarks.statistics.judges import Planted, errors, planted_answers
+from keepworth.base.metrics import exact_match, token_f1
+from keepworth.base.model_errors import ChatError
 from keepworth.evaluation.judge import Judging
-from keepworth.models.errors import ChatError
-from keepworth.tasks.metrics import exact_match, token_f1
 
 ASKED = [("q", "gold", str(number)) for number in range(8)]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keepworth.evaluation.kept_vectors import KeptVectors
-from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.choose.hashed_words import HashedWords
 
 TEXTS = [f"a text about {word}" for word in ("tea", "rain", "trains", "salt", "paper")]
 

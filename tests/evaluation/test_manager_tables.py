@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._memory_r1.measures import (
     always,
@@ -18,6 +17,7 @@ from keepworth.methods.recipes._memory_r1.measures import (
 )
 from keepworth.methods.recipes._memory_r1.operation_tasks import operation_tasks, shown_memories
 from keepworth.methods.writers._manager import Choose, ManagerState
+from keepworth.records.episode import Session, Task, Turn
 from tests.rollouts.scripted_model import FunctionReader
 
 

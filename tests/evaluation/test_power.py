@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from keepworth.base.statistics import TooFewSeeds
 from keepworth.evaluation.power import detectable, fewest, half_width, over_questions, plan
-from keepworth.evaluation.statistics import TooFewSeeds
 
 
 @pytest.mark.parametrize(("comparisons", "seeds"), [(1, 6), (2, 7), (6, 8), (128, 13)])

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from keepworth.base.chat import ChatModel
+from keepworth.base.model_errors import EngineError
 from keepworth.cli.main import app
 from keepworth.evaluation.reading import ChatReader, KeptAnswers, chosen_option
-from keepworth.models.chat import ChatModel
-from keepworth.models.errors import EngineError
 from tests.cli.test_eval_run import lines, saved
 from tests.models.test_chat import says
 from tests.serving.scripted import scripted

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.evaluation.report import write_report
-from keepworth.learning.run_folder import RunFolder
-from keepworth.page.charts import embedded, nice_ticks
+from keepworth.charts.charts import embedded, nice_ticks
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.watch.report import write_report
 from tests.evaluation.sample_run import sample_run
 
 

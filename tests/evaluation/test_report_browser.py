@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from keepworth.evaluation.report import write_report
+from keepworth.training.watch.report import write_report
 from tests.evaluation.sample_run import sample_run
 from tests.evaluation.sample_streams import ARMS, sample_page, sample_rows
 from tests.serving.chromium import browser, missing

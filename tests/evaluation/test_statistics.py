@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.statistics import (
+from keepworth.base.errors import KeepworthError
+from keepworth.base.statistics import (
     SMALL,
     Interval,
     TooFewSeeds,

@@ -61,9 +61,9 @@ def memory_facts(memory: Any) -> dict[str, Any]:
 
 
 def freeze_memories(folder: Path) -> None:
+    from keepworth.encoders.local import HashingEncoder
     from keepworth.memory.memory import Memory
     from keepworth.memory.store.transfer import exported
-    from keepworth.models.encoders import HashingEncoder
 
     path = folder / "store.mem"
     with Memory(path, encoder=HashingEncoder(64)) as memory:
@@ -89,9 +89,9 @@ def freeze_memories(folder: Path) -> None:
 def freeze_order_of_writing(folder: Path) -> None:
     """A memory in which the order of writing counted, not that in which things were said. `order-of-writing.mem.gz` was made by
     this function with version 1 of the rules of operations, as no later version can make it."""
-    from keepworth.episodes.episode import Operation, OperationKind
+    from keepworth.encoders.local import HashingEncoder
     from keepworth.memory.memory import Memory
-    from keepworth.models.encoders import HashingEncoder
+    from keepworth.records.episode import Operation, OperationKind
 
     path = folder / "order-of-writing.mem"
     with Memory(path, encoder=HashingEncoder(64), writer="rules") as memory:
@@ -142,8 +142,8 @@ def played(learning: Any, tasks: range) -> list[list[Any]]:
 
 
 def freeze_learning(folder: Path) -> None:
+    from keepworth.memory.choose.hashed_words import HashedWords
     from keepworth.memory.memory import Memory
-    from keepworth.memory.policy.hashed_words import HashedWords
 
     path, copy = folder / "learning-memrl.mem", folder / "copy.mem"
     with Memory(path, policy="memrl", encoder=HashedWords(), seed=5) as learning:
@@ -159,11 +159,11 @@ def freeze_learning(folder: Path) -> None:
 
 def stream_facts(stream_name: str, method_name: str, seed: int) -> dict[str, Any]:
     """A fingerprint of every choice: success depends on what was shown, and so do the words that the agent read."""
-    from keepworth.agents.simulated import LinearAgent, TabularAgent
-    from keepworth.environments.streams import open_stream
     from keepworth.memory.by_name import seeded
-    from keepworth.memory.policy.hashed_words import HashedWords
-    from keepworth.rollouts.stream import run_stream
+    from keepworth.memory.choose.hashed_words import HashedWords
+    from keepworth.worlds.simulated import LinearAgent, TabularAgent
+    from keepworth.worlds.stream import run_stream
+    from keepworth.worlds.streams import open_stream
 
     agent = TabularAgent() if stream_name in ("t-maze", "repeat-previous") else LinearAgent()
     stream = open_stream(stream_name, seed=seed, length=TASKS)
@@ -191,10 +191,10 @@ def update_facts(name: str) -> list[str]:
     """Some weights and their sum after two updates with an objective, as exact hexadecimal numbers."""
     import torch
 
-    from keepworth.learning.learner import Learner, Optimisation
-    from keepworth.learning.objective.options import ObjectiveError
-    from keepworth.learning.objective.presets import preset
     from keepworth.models.adapter import unfreeze
+    from keepworth.training.learner import Learner, Optimisation
+    from keepworth.training.objective.options import ObjectiveError
+    from keepworth.training.objective.presets import preset
     from tests.learning.test_learner import groups_of
     from tests.models.tiny import tiny_model
 
@@ -212,8 +212,8 @@ def update_facts(name: str) -> list[str]:
 
 
 def freeze_updates(folder: Path) -> None:
-    from keepworth.episodes.errors import KeepworthError
-    from keepworth.learning.objective.presets import presets
+    from keepworth.base.errors import KeepworthError
+    from keepworth.training.objective.presets import presets
 
     facts: dict[str, Any] = {}
     for name in presets():

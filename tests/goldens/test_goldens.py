@@ -33,8 +33,8 @@ def unpacked(name: str, folder: Path) -> Path:
 
 
 def test_a_memory_of_then_says_what_it_said(tmp_path: Path) -> None:
+    from keepworth.encoders.local import HashingEncoder
     from keepworth.memory.memory import Memory
-    from keepworth.models.encoders import HashingEncoder
 
     with Memory(unpacked("store.mem", tmp_path), encoder=HashingEncoder(64)) as memory:
         expected = frozen("store")
@@ -49,11 +49,11 @@ SOURCES = ("a guest", "calendar", "told late", "one", "two", "atlas", "episode")
 
 @pytest.mark.parametrize("moved", [False, True], ids=["the file", "its export"])
 def test_what_a_memory_of_then_was_told_leads_to_what_it_led_to(moved: bool, tmp_path: Path) -> None:
+    from keepworth.encoders.local import HashingEncoder
     from keepworth.memory.item import Item
     from keepworth.memory.memory import Memory
     from keepworth.memory.store.checks import check
     from keepworth.memory.store.transfer import exported, imported
-    from keepworth.models.encoders import HashingEncoder
 
     path = unpacked("order-of-writing.mem", tmp_path)
     if moved:
@@ -92,9 +92,9 @@ def test_what_a_memory_of_then_was_told_leads_to_what_it_led_to(moved: bool, tmp
 
 
 def test_an_export_of_then_is_imported(tmp_path: Path) -> None:
+    from keepworth.encoders.local import HashingEncoder
     from keepworth.memory.memory import Memory
     from keepworth.memory.store.transfer import imported
-    from keepworth.models.encoders import HashingEncoder
 
     with (
         Memory(tmp_path / "new.mem", encoder=HashingEncoder(64)) as memory,
@@ -105,8 +105,8 @@ def test_an_export_of_then_is_imported(tmp_path: Path) -> None:
 
 
 def test_a_learning_memory_of_then_goes_on_with_the_same_choices(tmp_path: Path) -> None:
+    from keepworth.memory.choose.hashed_words import HashedWords
     from keepworth.memory.memory import Memory
-    from keepworth.memory.policy.hashed_words import HashedWords
 
     expected = frozen("learning")["memrl"]
     with Memory(unpacked("learning-memrl.mem", tmp_path), policy="memrl", encoder=HashedWords(), seed=5) as memory:

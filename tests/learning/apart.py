@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from keepworth.episodes import Episode, SamplingParams, Task
-from keepworth.learning.collect.groups import CallFailed, EpisodeContext
-from keepworth.learning.collect.workers import Rollouts
+from keepworth.records import Episode, SamplingParams, Task
+from keepworth.training.collect.groups import CallFailed, EpisodeContext
+from keepworth.training.collect.workers import Rollouts
 from tests.episode_of import call_of, episode_of
 
 PARAMS = SamplingParams(4, seed=1)

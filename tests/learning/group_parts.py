@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-from keepworth.learning.critic import CriticSettings
-from keepworth.learning.learner import Learner, Optimisation
-from keepworth.learning.learner_group import LeadingLearner
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.presets import preset
-from keepworth.learning.placement import WorkerPart
-from keepworth.learning.shares import Shares
 from keepworth.models.adapter import unfreeze
+from keepworth.training.critic import CriticSettings
+from keepworth.training.learner import Learner, Optimisation
+from keepworth.training.learner_group import LeadingLearner
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.presets import preset
+from keepworth.training.placement import WorkerPart
+from keepworth.training.shares import Shares
 from tests.learning.letters import OBJECTIVE, Letters, settings, train_letters
 from tests.learning.objective.toys import runnable
 from tests.learning.turns import ROLE, weights

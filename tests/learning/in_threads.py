@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from keepworth.learning.learner_group import read_value, write_value
-from keepworth.learning.shares import Shares
+from keepworth.training.learner_group import read_value, write_value
+from keepworth.training.shares import Shares
 
 T = TypeVar("T")
 

@@ -8,17 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from keepworth.episodes import Episode, RewardTerm, SamplingParams, Task
-from keepworth.learning.collect.asynchrony import Asynchrony, Staleness
-from keepworth.learning.collect.curriculum import SPAN
-from keepworth.learning.collect.groups import EpisodeContext
-from keepworth.learning.collect.pipeline import Pipeline
-from keepworth.learning.learner import Learner
-from keepworth.learning.objective.parts import GroupStd, Outcome
-from keepworth.learning.objective.presets import preset, varied
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.trainer import Schedule, train
-from keepworth.learning.watch.progress import Progress
+from keepworth.records import Episode, RewardTerm, SamplingParams, Task
+from keepworth.training.collect.asynchrony import Asynchrony, Staleness
+from keepworth.training.collect.curriculum import SPAN
+from keepworth.training.collect.groups import EpisodeContext
+from keepworth.training.collect.pipeline import Pipeline
+from keepworth.training.learner import Learner
+from keepworth.training.objective.parts import GroupStd, Outcome
+from keepworth.training.objective.presets import preset, varied
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.trainer import Schedule, train
+from keepworth.training.watch.progress import Progress
 from tests.episode_of import call_of, episode_of
 from tests.learning.turns import learner_of
 

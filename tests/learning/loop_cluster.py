@@ -10,8 +10,8 @@ import threading
 from concurrent.futures import Future
 from typing import Any
 
-from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.placement import WorkerFailed, WorkerPart
+from keepworth.base.errors import KeepworthError
+from keepworth.training.placement import WorkerFailed, WorkerPart
 
 
 class LoopCluster:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from keepworth.episodes import Episode, RewardTerm
-from keepworth.learning.run_folder import RunFolder
+from keepworth.records import Episode, RewardTerm
+from keepworth.training.run_folder import RunFolder
 from tests.episode_of import episode_of
 
 CONFIG = {"seed": 0, "learning": {"rate": 1e-4, "steps": 45}}

@@ -9,17 +9,17 @@ from typing import Any, cast
 import pytest
 import torch
 
-from keepworth.episodes import Group, RewardTerm
-from keepworth.learning.critic import Critic, CriticSettings
-from keepworth.learning.learner import Learner, Optimisation
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Gae, Whitened
-from keepworth.learning.objective.policy_loss import denominators
-from keepworth.learning.objective.presets import preset
-from keepworth.learning.passes import MicroBatch
-from keepworth.learning.rows import rows_of
 from keepworth.methods.objectives.archer import Utterance
 from keepworth.models.adapter import attach_lora, save_trained
+from keepworth.records import Group, RewardTerm
+from keepworth.training.critic import Critic, CriticSettings
+from keepworth.training.learner import Learner, Optimisation
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import Gae, Whitened
+from keepworth.training.objective.policy_loss import denominators
+from keepworth.training.objective.presets import preset
+from keepworth.training.passes import MicroBatch
+from keepworth.training.rows import rows_of
 from tests.learning.turns import ROLE, learner_of, same, sampled_groups
 from tests.models.tiny import tiny_model, tiny_network
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.episodes import Group, RewardTerm
-from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.collect import curriculum
-from keepworth.learning.collect.curriculum import SPAN, position_of, retry_of
-from keepworth.learning.learner import Learner
+from keepworth.base.errors import KeepworthError
+from keepworth.records import Group, RewardTerm
+from keepworth.training.collect import curriculum
+from keepworth.training.collect.curriculum import SPAN, position_of, retry_of
+from keepworth.training.learner import Learner
 from tests.episode_of import episode_of
 from tests.learning.letters import Letters, Stops, index_of, low, metrics, settings, train_letters, trained
 from tests.learning.turns import same, weights

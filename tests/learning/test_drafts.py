@@ -11,12 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.episodes import FinishReason, SamplingParams, VersionSpan
-from keepworth.learning.collect.partial_sample import PartialSample
-from keepworth.learning.collect.sampler import DraftBatch
-from keepworth.learning.replica import Replica
+from keepworth.base.model_errors import ContextOverflow, DeliveryFailed
 from keepworth.models.adapter import attach_lora, unfreeze
-from keepworth.models.errors import ContextOverflow, DeliveryFailed
+from keepworth.records import FinishReason, SamplingParams, VersionSpan
+from keepworth.training.collect.partial_sample import PartialSample
+from keepworth.training.collect.sampler import DraftBatch
+from keepworth.training.replica import Replica
 from tests.models.tiny import tiny_model
 
 PROMPTS = [tuple(b"a"), tuple(b"hello there, " * 4), tuple(b"one two three")]

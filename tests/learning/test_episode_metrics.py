@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.episodes import Episode, FinishReason, Group, RewardTerm, Segment, StopReason, VersionSpan
-from keepworth.episodes.episode import MemoryEvent, Operation, OperationKind, ParseStatus, Shown
-from keepworth.learning.watch.metrics import _at, episode_metrics, source_of
+from keepworth.records import Episode, FinishReason, Group, RewardTerm, Segment, StopReason, VersionSpan
+from keepworth.records.episode import MemoryEvent, Operation, OperationKind, ParseStatus, Shown
+from keepworth.training.watch.metrics import _at, episode_metrics, source_of
 from tests.episode_of import episode_of
 
 SHOWN = (Shown("m1", 0.5, "a memory"),)

@@ -12,25 +12,25 @@ from typing import Any
 import pytest
 import torch
 
-from keepworth.agents.agent import Completer
-from keepworth.environments.question import Question
-from keepworth.episodes import Episode, Group, RewardTerm, Sample, SamplingParams, Task
-from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.model import FinishReason, VersionSpan
-from keepworth.learning.collect.groups import Again, EpisodeContext
-from keepworth.learning.collect.sources import Source, Sources
-from keepworth.learning.learner import Learner
-from keepworth.learning.mixture import Falling, Imitation, MixedLoss, OtherLoss, Preference
-from keepworth.learning.objective.parts import Mixed, ObjectiveError
-from keepworth.learning.objective.presets import preset, varied
-from keepworth.learning.rows import Texts
-from keepworth.learning.watch.progress import Progress
+from keepworth.base.errors import KeepworthError
 from keepworth.methods.recipes import strings
 from keepworth.methods.recipes.dart import SuccessPool
 from keepworth.methods.recipes.datamind import Demonstrations
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.hooks import Hooks
-from keepworth.rollouts.driver import Play, Variation, playing
+from keepworth.records import Episode, Group, RewardTerm, Sample, SamplingParams, Task
+from keepworth.records.model import FinishReason, VersionSpan
+from keepworth.training.collect.groups import Again, EpisodeContext
+from keepworth.training.collect.sources import Source, Sources
+from keepworth.training.hooks import Hooks
+from keepworth.training.learner import Learner
+from keepworth.training.mixture import Falling, Imitation, MixedLoss, OtherLoss, Preference
+from keepworth.training.objective.parts import Mixed, ObjectiveError
+from keepworth.training.objective.presets import preset, varied
+from keepworth.training.rows import Texts
+from keepworth.training.watch.progress import Progress
+from keepworth.worlds.agent import Completer
+from keepworth.worlds.driver import Play, Variation, playing
+from keepworth.worlds.question import Question
 from tests.episode_of import call_of, episode_of
 from tests.learning.letters import Letters, settings, train_letters, trained
 from tests.learning.turns import learner_of, same, weights

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from keepworth.episodes import Episode, FinishReason, Sample, SamplingParams
-from keepworth.episodes.model import VersionSpan
-from keepworth.learning.collect.http_sampler import PUBLISHED
-from keepworth.learning.collect.partial_sample import PartialSample
-from keepworth.learning.learner import Learner, Optimisation
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import Progress
 from keepworth.models.adapter import attach_lora, load_trained
 from keepworth.models.http_engine import HttpModel
+from keepworth.records import Episode, FinishReason, Sample, SamplingParams
+from keepworth.records.model import VersionSpan
+from keepworth.training.collect.http_sampler import PUBLISHED
+from keepworth.training.collect.partial_sample import PartialSample
+from keepworth.training.learner import Learner, Optimisation
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.watch.progress import Progress
 from tests.learning.letters import OBJECTIVE, Letters, Stops, index_of, settings, train_letters
 from tests.learning.letters import trained as trained_in
 from tests.models.tiny import tiny_model

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from keepworth.episodes import Episode, Group, RewardTerm, Task
-from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.learning.collect.later_rewards import LaterReward, Service, Services, rewarded
+from keepworth.base.errors import KeepworthError, UnknownName
+from keepworth.records import Episode, Group, RewardTerm, Task
+from keepworth.training.collect.later_rewards import LaterReward, Service, Services, rewarded
 from tests.episode_of import episode_of
 
 TASK = Task("t", "", "What?", (), "none")

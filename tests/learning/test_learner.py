@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
 
-from keepworth.episodes import FinishReason, Group, RewardTerm, Sample, SamplingParams, VersionSpan
-from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.critic import CriticSettings
-from keepworth.learning.learner import Learner, Optimisation, rate_at
-from keepworth.learning.master_weights import Diverged, MasterWeights
-from keepworth.learning.objective.options import Objective, ObjectiveError
-from keepworth.learning.objective.parts import EntropyBonus, Mixed, Sequence
-from keepworth.learning.objective.presets import preset, presets, varied
-from keepworth.learning.rows import rows_of
+from keepworth.base.errors import KeepworthError
 from keepworth.methods.objectives.tis import Truncate
-from keepworth.recipes.settings import GROUP_RELATIVE
+from keepworth.records import FinishReason, Group, RewardTerm, Sample, SamplingParams, VersionSpan
+from keepworth.training.critic import CriticSettings
+from keepworth.training.learner import Learner, Optimisation, rate_at
+from keepworth.training.master_weights import Diverged, MasterWeights
+from keepworth.training.objective.options import Objective, ObjectiveError
+from keepworth.training.objective.parts import EntropyBonus, Mixed, Sequence
+from keepworth.training.objective.presets import preset, presets, varied
+from keepworth.training.rows import rows_of
+from keepworth.training.settings import GROUP_RELATIVE
 from tests.episode_of import call_of, episode_of
 from tests.learning.turns import REWARDS, ROLE, descend_plainly, learner_of, same, sampled_groups, weights
 from tests.models.tiny import tiny_model

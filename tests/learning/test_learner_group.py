@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import torch
 
-from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.learner import Learner
-from keepworth.learning.learner_group import Distributed, _join
+from keepworth.base.errors import KeepworthError
+from keepworth.training.learner import Learner
+from keepworth.training.learner_group import Distributed, _join
 from tests.learning.group_parts import leading, train
 from tests.learning.turns import sampled_groups, weights
 from tests.models.tiny import tiny_model
@@ -93,7 +93,7 @@ STRANGER = """
 import sys
 from pathlib import Path
 import torch
-from keepworth.learning.learner_group import _join
+from keepworth.training.learner_group import _join
 class Planted:
     def __reduce__(self):
         return Path.touch, (Path(sys.argv[2]),)

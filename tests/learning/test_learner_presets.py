@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import torch
 
-from keepworth.learning.critic import Critic
-from keepworth.learning.objective.advantage import advantages, select
-from keepworth.learning.objective.options import Objective, initial
-from keepworth.learning.objective.policy_loss import denominators, loss
-from keepworth.learning.objective.presets import presets
-from keepworth.learning.rows import Rows, rows_of
 from keepworth.methods.objectives.vcpo import OptimalBaseline
+from keepworth.training.critic import Critic
+from keepworth.training.objective.advantage import advantages, select
+from keepworth.training.objective.options import Objective, initial
+from keepworth.training.objective.policy_loss import denominators, loss
+from keepworth.training.objective.presets import presets
+from keepworth.training.rows import Rows, rows_of
 from tests.learning import turns
 from tests.learning.turns import ROLE, VALUES, descend_plainly, learner_of, objective_of, sampled_groups
 from tests.models.tiny import tiny_model, tiny_network

@@ -6,14 +6,14 @@ import threading
 
 import pytest
 
-from keepworth.episodes import Sample, SamplingParams
-from keepworth.learning.collect.partial_sample import PartialSample
-from keepworth.learning.collect.sampler import DraftBatch
-from keepworth.learning.critic import CriticSettings
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.presets import preset
-from keepworth.learning.replica import Replica
 from keepworth.models.inprocess import InProcessModel
+from keepworth.records import Sample, SamplingParams
+from keepworth.training.collect.partial_sample import PartialSample
+from keepworth.training.collect.sampler import DraftBatch
+from keepworth.training.critic import CriticSettings
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.presets import preset
+from keepworth.training.replica import Replica
 from tests.learning.turns import learner_of, sampled_groups
 
 PROMPTS = [tuple(f"letters {number}:".encode()) for number in range(6)]

@@ -16,15 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.episodes import Episode, StopReason
-from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.collect.asynchrony import Staleness
-from keepworth.learning.collect.curriculum import AdmissionError
-from keepworth.learning.collect.groups import EpisodeContext
-from keepworth.learning.objective.options import ObjectiveError
-from keepworth.learning.objective.presets import preset
-from keepworth.learning.run_folder import RunFolder
+from keepworth.base.errors import KeepworthError
 from keepworth.methods.recipes._bank.rerolls import rolled_again
+from keepworth.records import Episode, StopReason
+from keepworth.training.collect.asynchrony import Staleness
+from keepworth.training.collect.curriculum import AdmissionError
+from keepworth.training.collect.groups import EpisodeContext
+from keepworth.training.objective.options import ObjectiveError
+from keepworth.training.objective.presets import preset
+from keepworth.training.run_folder import RunFolder
 from tests.learning.letters import Letters, again, failed, index_of, low, metrics, settings, train_letters, trained
 from tests.learning.turns import learner_of, same, weights
 

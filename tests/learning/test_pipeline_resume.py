@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import torch
 
-from keepworth.learning.run_folder import RunFolder
 from keepworth.methods.recipes._bank.rerolls import rolled_again
+from keepworth.training.run_folder import RunFolder
 from tests.learning.letters import Letters, Stops, again, index_of, metrics, settings, train_letters, trained
 
 STEPS = 8

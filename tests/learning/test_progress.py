@@ -6,9 +6,9 @@ import io
 
 import pytest
 
-from keepworth.episodes.text import terminal
-from keepworth.learning.watch import progress as watch
-from keepworth.learning.watch.progress import PlainProgress, Progress, RichProgress
+from keepworth.base.text import terminal
+from keepworth.training.watch import progress as watch
+from keepworth.training.watch.progress import PlainProgress, Progress, RichProgress
 
 
 def told(progress: Progress) -> None:
@@ -70,7 +70,7 @@ def test_the_reward_comes_first_and_timings_stay_out() -> None:
 
 def test_the_time_left_does_not_count_what_came_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("keepworth.learning.watch.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("keepworth.training.watch.progress.time.monotonic", lambda: now[0])
     stream = io.StringIO()
     progress = PlainProgress(stream)
     progress.start(12, "x")

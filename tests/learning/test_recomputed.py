@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from keepworth.learning.recomputed import layers_of, recomputed_pass, recomputed_share
 from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.models.attention import Tree, tree
 from keepworth.models.inprocess import DTYPES, InProcessModel, Precision
+from keepworth.training.recomputed import layers_of, recomputed_pass, recomputed_share
 from tests.learning.turns import same
 from tests.models.test_families import BY_CONFIG, loaded
 from tests.models.tiny import tiny_model

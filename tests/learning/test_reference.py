@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.objective.parts import KlLoss, Reset
-from keepworth.learning.objective.presets import preset
-from keepworth.learning.passes import row_scores
-from keepworth.learning.reference import Reference
-from keepworth.learning.rows import rows_of
+from keepworth.base.errors import KeepworthError
 from keepworth.methods.objectives.a_star_po import reference_values
 from keepworth.methods.objectives.kdrl import Teacher
 from keepworth.models.inprocess import InProcessModel
+from keepworth.training.objective.parts import KlLoss, Reset
+from keepworth.training.objective.presets import preset
+from keepworth.training.passes import row_scores
+from keepworth.training.reference import Reference
+from keepworth.training.rows import rows_of
 from tests.learning.turns import ROLE, learner_of, same, sampled_groups
 from tests.models.tiny import ByteTokenizer, tiny_model
 

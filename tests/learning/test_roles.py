@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from keepworth.episodes import Episode, FinishReason, Group, RewardTerm, Segment, VersionSpan
-from keepworth.learning.objective.advantage import advantages
-from keepworth.learning.objective.parts import Outcome
-from keepworth.learning.objective.presets import preset, varied
-from keepworth.learning.rows import BadEpisode, Rows, rows_of
+from keepworth.records import Episode, FinishReason, Group, RewardTerm, Segment, VersionSpan
+from keepworth.training.objective.advantage import advantages
+from keepworth.training.objective.parts import Outcome
+from keepworth.training.objective.presets import preset, varied
+from keepworth.training.rows import BadEpisode, Rows, rows_of
 from tests.episode_of import episode_of
 from tests.learning.turns import learner_of, same, weights
 

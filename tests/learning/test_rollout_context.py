@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import torch
 
-from keepworth.episodes import Episode, FinishReason, RewardTerm, Sample, SamplingParams, StopReason, Task, VersionSpan
-from keepworth.episodes.episode import failed_episode
-from keepworth.learning.collect import groups
-from keepworth.learning.collect.groups import CallFailed, CallTimedOut, EpisodeContext, OpenGroup
-from keepworth.learning.collect.partial_sample import PartialSample
+from keepworth.records import Episode, FinishReason, RewardTerm, Sample, SamplingParams, StopReason, Task, VersionSpan
+from keepworth.records.episode import failed_episode
+from keepworth.training.collect import groups
+from keepworth.training.collect.groups import CallFailed, CallTimedOut, EpisodeContext, OpenGroup
+from keepworth.training.collect.partial_sample import PartialSample
 from tests.episode_of import call_of, episode_of
 from tests.learning.letters import settings
 

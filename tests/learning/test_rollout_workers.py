@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.episodes import Episode, StopReason, Task
-from keepworth.learning.collect.groups import OpenGroup, run_member
-from keepworth.learning.collect.workers import DEATHS, RolloutWorkers
-from keepworth.learning.placement import Cluster, WorkerFailed, WorkerPart
+from keepworth.records import Episode, StopReason, Task
+from keepworth.training.collect.groups import OpenGroup, run_member
+from keepworth.training.collect.workers import DEATHS, RolloutWorkers
+from keepworth.training.placement import Cluster, WorkerFailed, WorkerPart
 from tests.learning.apart import Playing
 from tests.learning.letters import settings
 from tests.learning.loop_cluster import LoopCluster
@@ -86,7 +86,7 @@ def ray_cluster() -> Iterator[Cluster]:
 
 def ray_here() -> Cluster:
     pytest.importorskip("ray", reason="Ray is not installed: make test-ray")
-    from keepworth.cluster.ray import RayCluster
+    from keepworth.training.ray import RayCluster
 
     return RayCluster()
 

@@ -11,14 +11,14 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from keepworth.episodes import Episode, FinishReason, Group, RewardScope, RewardTerm, Segment, VersionSpan
-from keepworth.learning.objective.advantage import advantages
-from keepworth.learning.objective.policy_loss import denominators, row_weights
-from keepworth.learning.objective.presets import preset
-from keepworth.learning.passes import BudgetTooSmall, MicroBatch, PassRoom, micro_batches
-from keepworth.learning.rows import BadEpisode, Texts, require_credit, rows_of, stretches
 from keepworth.methods.objectives.a_star_po import soft_values_of
 from keepworth.models.attention import tree
+from keepworth.records import Episode, FinishReason, Group, RewardScope, RewardTerm, Segment, VersionSpan
+from keepworth.training.objective.advantage import advantages
+from keepworth.training.objective.policy_loss import denominators, row_weights
+from keepworth.training.objective.presets import preset
+from keepworth.training.passes import BudgetTooSmall, MicroBatch, PassRoom, micro_batches
+from keepworth.training.rows import BadEpisode, Texts, require_credit, rows_of, stretches
 from tests.episode_of import episode_of
 
 quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

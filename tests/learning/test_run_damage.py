@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.run_folder import CheckpointCorrupt, DiskTrouble, RunFolder, check_writable, disk, list_runs
-from keepworth.learning.trainer import restore
-from keepworth.recipes.settings import GROUP_RELATIVE
+from keepworth.base.errors import KeepworthError
+from keepworth.training.run_folder import CheckpointCorrupt, DiskTrouble, RunFolder, check_writable, disk, list_runs
+from keepworth.training.settings import GROUP_RELATIVE
+from keepworth.training.trainer import restore
 from tests.learning.run_folders import CONFIG, episode, full, save
 from tests.learning.turns import learner_of
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.learning.run_folder import RunConflict, RunFolder, episode_files, find_run
-from keepworth.recipes.front_door import track_of
+from keepworth.base.errors import KeepworthError, UnknownName
+from keepworth.training.front_door import track_of
+from keepworth.training.run_folder import RunConflict, RunFolder, episode_files, find_run
 from tests.learning.run_folders import CONFIG, episode, measure, save
 
 
@@ -213,7 +213,7 @@ def test_an_unknown_run_gets_the_nearest_name(tmp_path: Path) -> None:
 def test_a_killed_process_leaves_a_folder_that_continues(tmp_path: Path) -> None:
     """The writer is killed with SIGKILL in the midst of its work, several times over."""
     script = textwrap.dedent(f"""
-        from keepworth.learning.run_folder import RunFolder
+        from keepworth.training.run_folder import RunFolder
         run = RunFolder.create({str(tmp_path / "r")!r}, {CONFIG!r})
         first = (run.resumed_from or 0) + 1
         for step in range(first, 100_000):

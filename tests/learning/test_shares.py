@@ -10,13 +10,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.learning.critic import CriticSettings
-from keepworth.learning.master_weights import MasterWeights
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.presets import presets
-from keepworth.learning.passes import PassRoom, micro_batches, work
-from keepworth.learning.rows import Texts, rows_of
-from keepworth.learning.shares import Shares, divided
+from keepworth.training.critic import CriticSettings
+from keepworth.training.master_weights import MasterWeights
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.presets import presets
+from keepworth.training.passes import PassRoom, micro_batches, work
+from keepworth.training.rows import Texts, rows_of
+from keepworth.training.shares import Shares, divided
 from tests.learning.in_threads import in_threads
 from tests.learning.turns import ROLE, VALUES, WHOLE, learner_of, objective_of, same, sampled_groups, weights
 from tests.models.tiny import tiny_model

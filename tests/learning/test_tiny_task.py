@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.objectives.run import SETTINGS, train
 from benchmarks.objectives.world import GRADED, Permuted, tiny
-from keepworth.learning.run_folder import RunFolder
+from keepworth.training.run_folder import RunFolder
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 

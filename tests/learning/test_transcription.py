@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from keepworth.episodes import FinishReason, Group, RewardTerm, Segment
-from keepworth.learning.objective.parts import Clip, GroupStd, KlLoss, Outcome
-from keepworth.learning.objective.presets import preset
 from keepworth.methods.objectives.cispo import Cispo
+from keepworth.records import FinishReason, Group, RewardTerm, Segment
+from keepworth.training.objective.parts import Clip, GroupStd, KlLoss, Outcome
+from keepworth.training.objective.presets import preset
 from tests.episode_of import episode_of
 from tests.learning.turns import ROLE, descend_plainly, learner_of
 from tests.models.tiny import tiny_network

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from keepworth.episodes import Group, RewardScope, RewardTerm, SamplingParams, Segment
-from keepworth.learning.learner import Learner, Optimisation
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Sequence
-from keepworth.learning.objective.presets import preset
 from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.models.inprocess import InProcessModel, Precision
+from keepworth.records import Group, RewardScope, RewardTerm, SamplingParams, Segment
+from keepworth.training.learner import Learner, Optimisation
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import Sequence
+from keepworth.training.objective.presets import preset
 from tests.episode_of import call_of, episode_of
 from tests.learning.objective.toys import runnable
 from tests.models.tiny import tiny_model

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keepworth.episodes import EncoderIdentity
+from keepworth.records import EncoderIdentity
 
 
 class WordEncoder:

@@ -19,7 +19,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import keepworth
-from keepworth.episodes import EncoderIdentity, Operation, OperationKind
 from keepworth.memory import errors
 from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
 from keepworth.memory.item import Provenance, Scope
@@ -28,6 +27,7 @@ from keepworth.memory.overlay import Bank
 from keepworth.memory.place import address
 from keepworth.memory.store.maintenance import backup, check, reembed
 from keepworth.memory.store.transfer import exported, imported
+from keepworth.records import EncoderIdentity, Operation, OperationKind
 from tests.memory.helpers import WordEncoder, behind_its_back, command, finds, largest_file, rows, texts
 
 LONE = "a\udc80"  # what a text of other bytes becomes where they are passed through

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.episodes import Operation, OperationKind
 from keepworth.memory.item import ItemKind, content_digest, from_record, text_problem, to_record
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
@@ -18,6 +17,7 @@ from keepworth.memory.overlay import Bank
 from keepworth.memory.search.background import SENTENCES
 from keepworth.memory.search.index import best
 from keepworth.memory.search.search import ScoreScale, fuse
+from keepworth.records import Operation, OperationKind
 from tests.memory.helpers import WordEncoder
 
 K = OperationKind

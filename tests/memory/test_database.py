@@ -16,7 +16,6 @@ from pathlib import Path
 import apsw
 import pytest
 
-from keepworth.episodes import Operation, OperationKind
 from keepworth.memory.errors import Busy, MemoryProblem
 from keepworth.memory.item import EVERYWHERE
 from keepworth.memory.memory import Memory
@@ -24,6 +23,7 @@ from keepworth.memory.operations import Draft
 from keepworth.memory.store.connection import select
 from keepworth.memory.store.database import Database
 from keepworth.memory.store.maintenance import check
+from keepworth.records import Operation, OperationKind
 from tests.memory.helpers import rows
 
 
@@ -208,7 +208,7 @@ def test_who_reads_what_lies_in_memory_may_write_while_others_wait_to(m: Memory)
 NO_DESCRIPTORS = """
 import resource, sys
 from keepworth import Memory
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 memory = Memory(sys.argv[1], encoder="hashing:64", writer=None)
 memory.add_many([f"note {n}" for n in range(50)])
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from keepworth import Memory
-from keepworth.memory.adapters import mem0
+from keepworth.adapters import mem0
 from keepworth.memory.errors import InvalidFilter, InvalidText, InvalidTime
 from tests.memory.helpers import command
 

@@ -18,15 +18,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.episodes import EncoderIdentity
 from keepworth.memory.by_name import encoder
+from keepworth.memory.choose.hashed_words import HashedWords
 from keepworth.memory.memory import Memory
-from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.search import index
 from keepworth.memory.search.background import SENTENCES, USUAL, Background, measured
 from keepworth.memory.search.chunks import CHUNK, LONG, PART, WIDE, part_length, parts, spans
 from keepworth.memory.search.index import CACHED, MANY, DenseIndex, Embedder, RankedTexts, cosines
 from keepworth.memory.store.maintenance import check
+from keepworth.records import EncoderIdentity
 from tests.memory.helpers import WordEncoder, finds, rows
 from tests.memory.test_fork import forked
 

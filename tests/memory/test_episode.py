@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from keepworth.episodes.episode import Decision, DecisionKind, Operation, OperationKind
 from keepworth.memory.errors import UnknownEpisode
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.decision_log import Logged
 from keepworth.memory.store.maintenance import statistics
+from keepworth.records.episode import Decision, DecisionKind, Operation, OperationKind
 
 VERBS: list[Callable[[Memory, str], object]] = [
     lambda m, id: m.add("a dog", episode=id),

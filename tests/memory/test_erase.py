@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from keepworth.cli.main import main
-from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory import errors
 from keepworth.memory.item import Scope
 from keepworth.memory.memory import Memory
@@ -22,6 +21,7 @@ from keepworth.memory.store import decision_log
 from keepworth.memory.store.maintenance import check, compact
 from keepworth.memory.store.purge import is_tombstone
 from keepworth.memory.store.transfer import exported, imported
+from keepworth.records.episode import Operation, OperationKind
 from tests.memory.helpers import WordEncoder, command, finds, rows, texts
 
 OUTSIDE = {"zxfamily", "zxoutside"}

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keepworth.adapters.formats import FORMATS, take, write_lines
 from keepworth.cli.main import main
-from keepworth.memory.adapters.formats import FORMATS, take, write_lines
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import Item, Provenance
 from keepworth.memory.memory import Memory

@@ -9,11 +9,11 @@ import string
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory import item
 from keepworth.memory.item import Item, ItemKind, Link, Provenance, Scope, Status, content_digest, duplicate_key
 from keepworth.memory.operations import Draft
 from keepworth.memory.store import rows
+from keepworth.records.episode import Operation, OperationKind
 
 short = st.text(string.ascii_letters + "é,\x00 ", max_size=4)
 scopes = st.builds(Scope, tenant=st.sampled_from(["", "t"]), user=st.sampled_from(["", "u", "v"]))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from keepworth.memory.adapters.langgraph import _Entries, as_langgraph_store
+from keepworth.adapters.langgraph import _Entries, as_langgraph_store
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.memory import Memory
 from tests.memory.helpers import WordEncoder, at_once

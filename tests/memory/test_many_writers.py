@@ -6,11 +6,11 @@ import multiprocessing
 from pathlib import Path
 from typing import Any
 
-from keepworth.episodes.episode import Operation, OperationKind
-from keepworth.memory.adapters import mem0
+from keepworth.adapters import mem0
 from keepworth.memory.errors import KeepworthError, UnknownItem
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import check
+from keepworth.records.episode import Operation, OperationKind
 from tests.memory.helpers import WordEncoder, at_once, command, texts
 
 CITIES = ("Turin", "Lyon", "Oslo", "Bergen", "Porto", "Ghent", "Graz", "Cork") * 2

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from keepworth.adapters.mem0 import AsyncMemory, Memory
 from keepworth.memory import memory as engine
-from keepworth.memory.adapters.mem0 import AsyncMemory, Memory
 from keepworth.memory.errors import InvalidFilter
 from keepworth.methods.policies.default import default
 from keepworth.methods.writers._manager import Manager
@@ -245,7 +245,7 @@ def test_events_of_mem0_say_what_a_writer_did():
 
 def test_adapters_search_beside_a_policy_that_ranks_items_itself():
     """Their callers have no rewards to give, so nothing is tried out on them, and a person's memory is searched alone."""
-    from keepworth.memory.adapters.langgraph import _Entries
+    from keepworth.adapters.langgraph import _Entries
 
     learning = memory(policy="memrl")
     m = Memory(learning)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.episodes import Operation, OperationKind
 from keepworth.memory import errors
 from keepworth.memory.async_memory import AsyncMemory
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import backup, check, compact, reembed, statistics
 from keepworth.memory.store.schema import VERSION
+from keepworth.records import Operation, OperationKind
 from tests.memory.helpers import WordEncoder, behind_its_back, finds, texts
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from keepworth import Memory
-from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory.errors import InvalidTime
 from keepworth.memory.item import Item
 from keepworth.memory.store.checks import check
 from keepworth.memory.store.transfer import exported
+from keepworth.records.episode import Operation, OperationKind
 
 TURIN, LYON, OSLO = "I live in Turin.", "I live in Lyon.", "I live in Oslo."
 SAID = {OSLO: "2021-05-01", LYON: "2023-05-01", TURIN: "2025-05-01"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 from keepworth.memory import errors
 from keepworth.memory.by_name import encoder
 from keepworth.memory.item import Provenance, now

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.episodes.arrays import Vectors
-from keepworth.episodes.episode import Operation, OperationKind
+from keepworth.base.arrays import Vectors
 from keepworth.memory.errors import InvalidText, UnknownItem
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import check, compact, reembed
 from keepworth.memory.store.transfer import exported, imported
+from keepworth.records.episode import Operation, OperationKind
 from tests.memory.helpers import WordEncoder, behind_its_back, command, finds, texts
 
 SAID = "Bo cannot eat shellfish"

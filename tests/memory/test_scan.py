@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth import Memory
+from keepworth.base.errors import UnknownName
 from keepworth.cli.main import main
-from keepworth.episodes.errors import UnknownName
 from keepworth.memory.errors import InvalidText, RefusedText
 from keepworth.memory.item import Provenance, Status
 from keepworth.memory.scan import HELD_FOR, Scan, scan_of

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from keepworth.episodes import Operation, OperationKind
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import EVERYWHERE, Item, Status, ValueStatistics, content_digest
 from keepworth.memory.memory import Memory
@@ -19,6 +18,7 @@ from keepworth.memory.operations import Assignment, Credit, Draft
 from keepworth.memory.overlay import Bank
 from keepworth.memory.search.terms import terms
 from keepworth.memory.store.undo import active_ranges, ranges_of, replay, rollbacks_in, within
+from keepworth.records import Operation, OperationKind
 from tests.memory.helpers import WordEncoder, rows, texts
 
 K = OperationKind

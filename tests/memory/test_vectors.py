@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory.item import Item
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import blocks, derived
 from keepworth.memory.store.maintenance import check, compact
+from keepworth.records.episode import Operation, OperationKind
 from tests.memory.helpers import WordEncoder, behind_its_back
 
 COUNT = 1200

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from keepworth.episodes import Operation, OperationKind
 from keepworth.memory.errors import InvalidFilter
 from keepworth.memory.item import Item
 from keepworth.memory.memory import Memory
@@ -17,6 +16,7 @@ from keepworth.memory.operations import Assignment, Draft
 from keepworth.memory.search import columns
 from keepworth.memory.search.where import DEEPEST, parsed
 from keepworth.memory.store import words
+from keepworth.records import Operation, OperationKind
 from tests.memory.helpers import WordEncoder, in_another_thread, texts
 
 

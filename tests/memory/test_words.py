@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.memory.engine import lexical_overlap
-from keepworth.episodes import Operation, OperationKind
 from keepworth.memory.errors import InvalidText, Purged
 from keepworth.memory.memory import Memory
 from keepworth.memory.search import index, scope_words
@@ -31,6 +30,7 @@ from keepworth.memory.search.terms import (
 from keepworth.memory.store import decision_log, fts5, log, transaction, words
 from keepworth.memory.store.connection import select
 from keepworth.memory.store.derived import Derived
+from keepworth.records import Operation, OperationKind
 from tests.memory.helpers import in_another_thread
 
 COMMON = ["the", "and", "of"]

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from keepworth import Facts, Memory
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.chat import ChatModel
+from keepworth.base.errors import KeepworthError
 from keepworth.memory.errors import InvalidText, InvalidTime
 from keepworth.memory.store.checks import check
 from keepworth.methods.writers.facts import comparison, extractor
-from keepworth.models.chat import ChatModel
 from tests.memory.helpers import texts
 from tests.serving.scripted import scripted
 

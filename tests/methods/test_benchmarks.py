@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.episodes.episode import Task
+from keepworth.records.episode import Task
 from keepworth.registry import methods
-from keepworth.tasks.benchmark import Benchmark, benchmarks, digest, named, refuse_leaks, sharing, sizes
-from keepworth.tasks.data_files import MissingData
-from keepworth.tasks.splits import SPLITS
-from keepworth.tasks.verifiers import verify
+from keepworth.worlds.benchmark import Benchmark, benchmarks, digest, named, refuse_leaks, sharing, sizes
+from keepworth.worlds.data_files import MissingData
+from keepworth.worlds.splits import SPLITS
+from keepworth.worlds.verifiers import verify
 from tests.methods.benchmarks import fixtures
 
 BENCHMARKS = benchmarks()

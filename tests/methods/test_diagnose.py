@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keepworth.episodes.episode import Task
-from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.model import FinishReason, Sample
+from keepworth.base.errors import KeepworthError
 from keepworth.methods.studies import _runs, domains, hierarchy, self_prm, spurious
 from keepworth.methods.studies._passes import compare_passes, crossing, pass_at, pass_curves
 from keepworth.methods.studies._runs import FinishedRun, share_out
@@ -22,7 +20,9 @@ from keepworth.methods.studies.persistbench import best_by_words, read_samples, 
 from keepworth.methods.studies.three_settings import place_evidence
 from keepworth.methods.studies.tulving import mean_of_types
 from keepworth.methods.studies.tulving import run as sum_up_books
-from keepworth.tasks.entries import MemoryEntry
+from keepworth.records.episode import Task
+from keepworth.records.model import FinishReason, Sample
+from keepworth.worlds.entries import MemoryEntry
 from tests.episode_of import call_of, episode_of
 from tests.evaluation.finished import evaluation
 from tests.methods.test_studies import BOOK

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.methods.writers._facts import FACT_WORDS, Fact, decisive_facts, facts_of, facts_of_turn
 from keepworth.methods.writers._time_window import TimeWindow, window_of
+from keepworth.records.episode import Session, Task, Turn
 
 
 def session_of(*texts: str, id: str = "s1", date: str = "2023-05-20T02:21", evidence: tuple[int, ...] = ()) -> Session:

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth import Facts, Keeper, Memory
+from keepworth.memory.choose.slots import Finished
 from keepworth.memory.errors import InvalidAdvice, InvalidPolicy
-from keepworth.memory.policy.slots import Finished
 from keepworth.methods.writers._importance import FEATURES, MARKS, PRIOR, hand_features
 
 NAMES = ["Ana", "Bo", "Cy", "Di", "Ed", "Fay", "Gus", "Hal", "Ivy", "Jo", "Kim", "Lea"]

@@ -10,13 +10,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from keepworth.learning.objective import parts
-from keepworth.learning.objective.advantage import advantages, select
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Correction, Positive, Surrogate, part
-from keepworth.learning.objective.policy_loss import Gap, denominators, loss
-from keepworth.learning.objective.presets import preset, varied
 from keepworth.registry import methods
+from keepworth.training.objective import parts
+from keepworth.training.objective.advantage import advantages, select
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import Correction, Positive, Surrogate, part
+from keepworth.training.objective.policy_loss import Gap, denominators, loss
+from keepworth.training.objective.presets import preset, varied
 from tests.learning.objective.toys import Toy, runnable, toy
 
 STOPPED = ("cispo",)
@@ -48,7 +48,7 @@ def test_no_two_objectives_make_the_same_update() -> None:
 
 
 def test_a_new_part_is_one_class_that_is_written_checked_and_acts(monkeypatch: pytest.MonkeyPatch) -> None:
-    from keepworth.learning.objective.inputs import inputs
+    from keepworth.training.objective.inputs import inputs
 
     monkeypatch.setattr(parts, "PARTS", dict(parts.PARTS))  # the new parts are of this test alone
 

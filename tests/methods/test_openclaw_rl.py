@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from keepworth.episodes.episode import Episode, RewardTerm, Shown
-from keepworth.episodes.model import FinishReason, Sample
-from keepworth.learning.objective.advantage import advantages
-from keepworth.learning.objective.batch import Batch
-from keepworth.learning.objective.options import Objective, ObjectiveError
 from keepworth.methods.recipes import _users as users
 from keepworth.methods.recipes import openclaw_rl as openclaw
 from keepworth.models.inprocess import InProcessModel
+from keepworth.records.episode import Episode, RewardTerm, Shown
+from keepworth.records.model import FinishReason, Sample
+from keepworth.training.objective.advantage import advantages
+from keepworth.training.objective.batch import Batch
+from keepworth.training.objective.options import Objective, ObjectiveError
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.episode_of import call_of, episode_of
 from tests.recipes.tiny_runs import run_of

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from keepworth import Memory, policy
-from keepworth.environments.streams import open_stream
 from keepworth.memory.by_name import policies_of_cases, seeded, settings_of
+from keepworth.memory.choose.experience import Experience
+from keepworth.memory.choose.hashed_words import HashedWords
+from keepworth.memory.choose.pool import Advice, Pool
+from keepworth.memory.choose.slots import Candidates, Use, Values
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Status
-from keepworth.memory.policy.experience import Experience
-from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.pool import Advice, Pool
-from keepworth.memory.policy.slots import Candidates, Use, Values
 from keepworth.methods.policies._ridge import Ridge
 from keepworth.methods.policies.ace import HelpAndHarm
 from keepworth.methods.policies.dead_ends import Capped, DeadEnds
@@ -28,6 +27,7 @@ from keepworth.methods.policies.memq import ProvenanceQ
 from keepworth.methods.policies.mixture import Estimator, MixtureValuer
 from keepworth.methods.policies.romerl import ReducedUtilities
 from keepworth.registry import methods
+from keepworth.worlds.streams import open_stream
 
 ENCODER = HashedWords(256)
 ACTIONS = ("left", "right", "stay")

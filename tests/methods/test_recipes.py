@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes._bank import course as bank_course
-from keepworth.recipes.front_door import find_recipe
-from keepworth.recipes.system import TIERS
 from keepworth.registry import methods
+from keepworth.training.front_door import find_recipe
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.system import TIERS
+from keepworth.training.watch.progress import Progress
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.tiny_runs import READING, STRINGS, TINY, Interrupted, same, weights_of
 from tests.recipes.writer_runs import echoing

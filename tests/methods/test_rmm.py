@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import keepworth
 from keepworth import Memory
+from keepworth.memory.choose.slates import log_plackett_luce, plackett_luce
 from keepworth.memory.errors import InvalidAdvice, InvalidPolicy
-from keepworth.memory.policy.slates import log_plackett_luce, plackett_luce
 from keepworth.methods.policies import rmm
 from keepworth.methods.policies._topics import nearest_topic
 

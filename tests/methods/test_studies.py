@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 
 from benchmarks.methods.study import PLANS, by_name
 from keepworth import train
+from keepworth.base.errors import KeepworthError
 from keepworth.cli.main import app as program
 from keepworth.cli.methods import app
-from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.study import Study
 from keepworth.methods.recipes import strings
 from keepworth.methods.studies import _passes, _runs, cues, macro_hft, retention, starling
@@ -473,9 +473,9 @@ def test_episodes_alone_are_worth_nothing_to_one_another() -> None:
 
 def test_texts_are_played_as_they_are_and_a_door_is_chosen_by_its_number() -> None:
     pytest.importorskip("gymnasium")
-    from keepworth.environments.streams import open_stream
-    from keepworth.memory.policy.hashed_words import HashedWords
+    from keepworth.memory.choose.hashed_words import HashedWords
     from keepworth.methods.studies.written_or_neural import scenes_of, text_worlds
+    from keepworth.worlds.streams import open_stream
 
     tasks, done = open_stream("t-maze", seed=0, length=3).tasks, list[float]()
     make = text_worlds(tasks, done, 64, 2)

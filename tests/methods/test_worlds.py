@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.methods.worlds import CHANCE, NEWEST, OLDEST, OPTIMUM, measure
-from keepworth.environments.scene import Stream, StreamTask
-from keepworth.environments.streams import missing, open_stream, worlds
+from keepworth.worlds.scene import Stream, StreamTask
+from keepworth.worlds.streams import missing, open_stream, worlds
 from tests.environments.game import Game, Met
 
 TASKS = 12

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth import Facts, Memory, policy
-from keepworth.episodes.errors import KeepworthError
-from keepworth.memory.policy.slots import Writer
+from keepworth.base.errors import KeepworthError
+from keepworth.encoders.local import HashingEncoder
+from keepworth.memory.choose.slots import Writer
 from keepworth.methods.writers._episodes import parsed
 from keepworth.methods.writers._manager import Manager
 from keepworth.methods.writers.statements import Statements
-from keepworth.models.encoders import HashingEncoder
 from keepworth.registry import method, methods
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from benchmarks.models.families import plain_scores
-from keepworth.episodes.model import Tokens
+from keepworth.records.model import Tokens
 
 Branches = Sequence[Sequence[Tokens]]
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.models import files, http_client
-from keepworth.models.files import KnownModel
+from keepworth.base import http_client
+from keepworth.base import model_files as files
+from keepworth.base.model_files import KnownModel
 from tests.models.published import bert_sources, catalogue, publish, write_bert
 
 

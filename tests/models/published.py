@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keepworth.models.files import KnownModel, ModelKind
+from keepworth.base.model_files import KnownModel, ModelKind
 
 LAYERS, HIDDEN, HEADS, KV_HEADS, WIDE = 2, 64, 4, 2, 96
 LETTERS = string.ascii_lowercase
@@ -129,5 +129,5 @@ def read_json(path: Path) -> Any:
 
 def catalogue(model: KnownModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes it the only model that there is by name."""
-    for module in ("keepworth.models.files", "keepworth.models.encoders"):
+    for module in ("keepworth.base.model_files", "keepworth.encoders.local"):
         monkeypatch.setattr(f"{module}.KNOWN", MappingProxyType({model.name: model}))

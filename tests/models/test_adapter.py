@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from benchmarks.models.families import plain_scores
-from keepworth.episodes import SamplingParams
-from keepworth.episodes.errors import UnknownName
+from keepworth.base.errors import UnknownName
+from keepworth.base.model_errors import UnsupportedModel
+from keepworth.base.model_files import sha256_of
 from keepworth.models.adapter import attach_lora, is_tied, load_trained, save_trained, unfreeze
 from keepworth.models.attention import tree
-from keepworth.models.errors import UnsupportedModel
-from keepworth.models.files import sha256_of
 from keepworth.models.inprocess import InProcessModel
+from keepworth.records import SamplingParams
 from tests.models.test_support import saved
 from tests.models.tiny import tiny_model
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import settings as limited
 from hypothesis import strategies as st
 
-from keepworth.episodes import SamplingParams
 from keepworth.models.attention import _bf16_products, blockwise, float32_products, fused, tree, tree_attention
+from keepworth.records import SamplingParams
 from tests.models.tiny import tiny_model
 
 SCALE = 0.3

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 import torch
 
-from keepworth.agents.tool_caller import ToolCaller
-from keepworth.environments.environment import Step
-from keepworth.episodes import Task
-from keepworth.episodes.episode import Observation
-from keepworth.episodes.model import beginning
-from keepworth.learning.learner import Learner, Optimisation
-from keepworth.learning.rows import rows_of
+from keepworth.base.model_files import ModelKind, path_of
 from keepworth.models.adapter import attach_lora
-from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.text_side import TextSide
-from keepworth.recipes.settings import GROUP_RELATIVE
-from keepworth.rollouts.driver import Limits, Play, play
+from keepworth.records import Task
+from keepworth.records.episode import Observation
+from keepworth.records.model import beginning
+from keepworth.training.learner import Learner, Optimisation
+from keepworth.training.rows import rows_of
+from keepworth.training.settings import GROUP_RELATIVE
+from keepworth.worlds.driver import Limits, Play, play
+from keepworth.worlds.environment import Step
+from keepworth.worlds.tool_caller import ToolCaller
 from tests.models.tiny import ByteTokenizer, tiny_network
 from tests.rollouts.scripted_model import ScriptedModel
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keepworth.base.chat import ChatModel, json_object
+from keepworth.base.model_errors import BadAnswer, ChatError, EngineDied, EngineRefused, EngineUnreachable, NoJsonObject
 from keepworth.evaluation.judge import judge
 from keepworth.methods.writers.facts import extractor
-from keepworth.models.chat import ChatModel, json_object
-from keepworth.models.errors import BadAnswer, ChatError, EngineDied, EngineRefused, EngineUnreachable, NoJsonObject
 from tests.serving.scripted import scripted
 
 HELLO = [{"role": "user", "content": "hello"}]

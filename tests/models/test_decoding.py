@@ -9,13 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.episodes import SamplingParams
 from keepworth.models import decoding_step
 from keepworth.models.adapter import attach_lora
 from keepworth.models.attention import Prompts, Standing, behind_prompts
 from keepworth.models.decoding_step import DecodingStep, PackedWeights, ThroughModules
 from keepworth.models.drawing import draw, likeliest
 from keepworth.models.inprocess import InProcessModel, Precision
+from keepworth.records import SamplingParams
 from tests.models.comparing import require_scored
 from tests.models.test_adapter import moved
 from tests.models.test_inprocess import PROMPTS

@@ -18,12 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.episodes.model import Encoder, EncoderIdentity
-from keepworth.episodes.vectors import without_lone_surrogates
-from keepworth.models.encoders import HashingEncoder, SentenceEncoder, encoder, open_sentence_encoder
-from keepworth.models.errors import CorruptModel, IncompleteModel, InvalidEncoder, UnknownModel
-from keepworth.models.files import KNOWN, download, extract
-from keepworth.models.onnx_graph import build_graph
+from keepworth.base.model_errors import CorruptModel, IncompleteModel, InvalidEncoder, UnknownModel
+from keepworth.base.model_files import KNOWN, download, extract
+from keepworth.base.onnx_graph import build_graph
+from keepworth.base.vectors import without_lone_surrogates
+from keepworth.encoders.local import HashingEncoder, SentenceEncoder, encoder, open_sentence_encoder
+from keepworth.records.model import Encoder, EncoderIdentity
 from tests.models.published import WORDS, write_bert
 
 AWKWARD = ["", "   \n", "\x00\x07", "🙂🙂", "日本語の文", "\ud800", "!?", "e\u0301 é", "\ufffd"]
@@ -91,7 +91,7 @@ def test_the_factory_knows_hashing_and_its_dimension() -> None:
 
 def test_a_name_is_read_without_regard_to_case(monkeypatch: pytest.MonkeyPatch, published: Path) -> None:
     assert encoder("Hashing").identity == encoder("hashing").identity
-    monkeypatch.setattr("keepworth.models.encoders.path_of", lambda model, kind: {"all-minilm-l6-v2": published}[model])
+    monkeypatch.setattr("keepworth.encoders.local.path_of", lambda model, kind: {"all-minilm-l6-v2": published}[model])
     for name in ("all-MiniLM-L6-v2", "MiniLM", "Default"):
         assert encoder(name).identity.model == "all-minilm-l6-v2"
 
@@ -126,7 +126,7 @@ def _reference(folder: Path, texts: Sequence[str]) -> Vectors:
 
 def test_the_library_that_runs_it_reports_to_nobody(published: Path, tmp_path: Path) -> None:
     program = (
-        "from pathlib import Path; from keepworth.models.encoders import open_sentence_encoder\n"
+        "from pathlib import Path; from keepworth.encoders.local import open_sentence_encoder\n"
         f"open_sentence_encoder(Path({str(published)!r}), 'tiny').encode(['a cat'])"
     )
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2] / "src")}

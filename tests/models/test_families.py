@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from benchmarks.models.checkpoints import FAMILIES, Family, write_checkpoint
 from benchmarks.models.families import SAMPLES, adapted, compared, drawn_alike, plain_network, quiet
-from keepworth.episodes import SamplingParams
+from keepworth.base.model_errors import UnsupportedModel
 from keepworth.models.adapter import attach_lora
-from keepworth.models.errors import UnsupportedModel
 from keepworth.models.inprocess import InProcessModel
+from keepworth.records import SamplingParams
 from tests.models.comparing import plain_gaps
 
 BY_CONFIG = {family.config: family for family in FAMILIES}

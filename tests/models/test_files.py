@@ -16,11 +16,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from keepworth.episodes.user_files import cache_folder
-from keepworth.models import files
-from keepworth.models.encoders import encoder
-from keepworth.models.errors import CorruptModel, IncompleteModel, UnknownModel, UnreachableModel
-from keepworth.models.files import KNOWN, KnownModel, ModelKind, State, availability, nearest, path_of, record_of
+from keepworth.base import model_files as files
+from keepworth.base.model_errors import CorruptModel, IncompleteModel, UnknownModel, UnreachableModel
+from keepworth.base.model_files import KNOWN, KnownModel, ModelKind, State, availability, nearest, path_of, record_of
+from keepworth.base.user_files import cache_folder
+from keepworth.encoders.local import encoder
 from tests.models.published import catalogue, publish, read_json, write_gguf
 
 
@@ -194,7 +194,7 @@ CHILD = textwrap.dedent("""
     import os, shutil, signal, sys, time
     from pathlib import Path
     import pytest
-    from keepworth.models import files
+    from keepworth.base import model_files as files
     from tests.models.published import bert_sources, catalogue, publish
     sources, cache, role = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
     wheels = cache.parent / str(os.getpid())
@@ -305,7 +305,7 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
 
 def test_offline_a_hub_id_says_why_and_what_is_available_instead(tmp_path: Path) -> None:
     # In a process of its own: the Hub's library reads its variables once, when it is first imported.
-    program = "from keepworth.models.files import path_of\npath_of('HuggingFaceTB/SmolLM2-135M-Instruct')"
+    program = "from keepworth.base.model_files import path_of\npath_of('HuggingFaceTB/SmolLM2-135M-Instruct')"
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "src")}
     failed = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
     assert failed.returncode == 1

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from keepworth.models.files import path_of
-from keepworth.models.gguf_checkpoint import write_checkpoint
+from keepworth.base.gguf_checkpoint import write_checkpoint
+from keepworth.base.model_files import path_of
 from tests.models.published import SPECIAL, write_gguf
 
 

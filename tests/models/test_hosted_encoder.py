@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from keepworth import Memory
-from keepworth.episodes import EncoderIdentity
+from keepworth.base.model_errors import BadAnswer, EngineRefused, EngineUnreachable, InvalidEncoder
+from keepworth.encoders.hosted import HostedEncoder
+from keepworth.encoders.local import encoder
 from keepworth.memory.errors import EncoderMismatch
-from keepworth.models.encoders import encoder
-from keepworth.models.errors import BadAnswer, EngineRefused, EngineUnreachable, InvalidEncoder
-from keepworth.models.hosted_encoder import HostedEncoder
+from keepworth.records import EncoderIdentity
 from tests.memory.stub_encoder import WordEncoder
 from tests.serving.scripted import scripted
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from keepworth.episodes import FinishReason, Sample, SamplingParams
-from keepworth.episodes.errors import UnknownName
-from keepworth.episodes.model import Model, VersionSpan
-from keepworth.models import errors
-from keepworth.models.http_client import JsonClient
+from keepworth.base import model_errors as errors
+from keepworth.base.errors import UnknownName
+from keepworth.base.http_client import JsonClient
 from keepworth.models.http_engine import HttpModel
 from keepworth.models.http_wire import derive_seed, samples_in
+from keepworth.records import FinishReason, Sample, SamplingParams
+from keepworth.records.model import Model, VersionSpan
 from tests.models.comparing import require_scored
 from tests.models.tiny import ByteTokenizer, tiny_model
 from tests.serving.engines import connect

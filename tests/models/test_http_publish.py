@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from keepworth.episodes import SamplingParams
-from keepworth.models.errors import DeliveryFailed, EngineError, EngineRefused, MissingCapability, NothingDelivered
+from keepworth.base.model_errors import DeliveryFailed, EngineError, EngineRefused, MissingCapability, NothingDelivered
+from keepworth.records import SamplingParams
 from keepworth.serving.calls import NotServed
 from tests.models.comparing import require_scored
 from tests.models.test_http_engine import Steps, in_background

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.models.families import plain_scores
-from keepworth.episodes import FinishReason, SamplingParams
 from keepworth.models import inprocess
 from keepworth.models.attention import round_up, tree
 from keepworth.models.drawing import draw
+from keepworth.records import FinishReason, SamplingParams
 from tests.models.comparing import plain_gaps, require_scored
 from tests.models.tiny import tiny_model, tiny_network
 

@@ -11,15 +11,15 @@ import torch
 
 from benchmarks.models.checkpoints import SHAPE, write_checkpoint
 from benchmarks.models.families import plain_network
-from keepworth.agents.agent import Completer
-from keepworth.environments.question import Question
-from keepworth.episodes import SamplingParams, StopReason, Task
+from keepworth.base.model_errors import ContextOverflow, CorruptModel, IncompleteModel, UnsupportedModel
 from keepworth.models import checkpoint
 from keepworth.models.attention import tree
 from keepworth.models.checkpoint import require_tree
-from keepworth.models.errors import ContextOverflow, CorruptModel, IncompleteModel, UnsupportedModel
 from keepworth.models.inprocess import InProcessModel
-from keepworth.rollouts.driver import Play, play
+from keepworth.records import SamplingParams, StopReason, Task
+from keepworth.worlds.agent import Completer
+from keepworth.worlds.driver import Play, play
+from keepworth.worlds.question import Question
 from tests.models.comparing import plain_gaps
 from tests.models.tiny import tiny_model
 

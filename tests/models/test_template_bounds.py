@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import keepworth
-from keepworth.learning.watch.progress import Progress
 from keepworth.models import template_bounds
 from keepworth.models.chat_format import TemplateMismatch
+from keepworth.training.watch.progress import Progress
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes import tiny_runs
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keepworth.learning.objective.advantage import advantages
-from keepworth.learning.rows import rows_of
 from keepworth.methods.recipes import agemem
 from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
 from keepworth.methods.recipes._bank.parted import PartedBank
 from keepworth.methods.recipes._bank.reading import BankAnswer
 from keepworth.methods.recipes._bank.staged import STORE, StagedWriting
+from keepworth.training.objective.advantage import advantages
+from keepworth.training.rows import rows_of
 from tests.recipes.writer_runs import group_of
 from tests.rollouts.scripted_model import ScriptedModel
 from tests.rollouts.test_bounded_bank import stream_of

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.episodes.episode import Operation, OperationKind, ParseStatus, Shown
-from keepworth.episodes.errors import KeepworthError
-from keepworth.methods.benchmarks._people import ATTRIBUTES, NAMES, names_of
+from keepworth.base.errors import KeepworthError
 from keepworth.methods.recipes._answerer import MARKER, Style, fit, parse, render
 from keepworth.methods.recipes._memory_r1.operation_tasks import warm_start_examples
 from keepworth.methods.writers import _manager as manager
-from keepworth.tasks.operations import read_operation
+from keepworth.records.episode import Operation, OperationKind, ParseStatus, Shown
+from keepworth.records.operations import read_operation
+from keepworth.worlds.data_sets.people import ATTRIBUTES, NAMES, names_of
 from tests.models.tiny import tiny_model
 
 

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.episodes import Decision, DecisionKind, Episode, FinishReason, RewardTerm, Segment, StopReason
-from keepworth.episodes.episode import MemoryEvent, Operation, OperationKind, ParseStatus, Shown
-from keepworth.evaluation.tables import tables_of
-from keepworth.learning.run_folder import RunFolder
 from keepworth.methods.recipes import agemem, bounded_bank, fine_mem, mem_alpha, memory_r2
 from keepworth.methods.recipes._bank import course as bank_course
 from keepworth.methods.recipes._bank.reading import used_by
 from keepworth.methods.recipes._bank.writers import WriterStreams, rule_digits
 from keepworth.methods.recipes.fine_mem import with_lines, with_shares
-from keepworth.recipes.trained import kept_weights
+from keepworth.records import Decision, DecisionKind, Episode, FinishReason, RewardTerm, Segment, StopReason
+from keepworth.records.episode import MemoryEvent, Operation, OperationKind, ParseStatus, Shown
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.trained import kept_weights
+from keepworth.training.watch.tables import tables_of
 from tests.recipes.writer_runs import LOCAL, TINY, echoing, run_of
 
 CALLS = {"chunk": 3, "recent": 1, "warm_start": 50, "warm_start_learning_rate": 2e-2, "temperature": 0.6}

@@ -8,12 +8,12 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from keepworth.base.errors import UnknownName
 from keepworth.cli.main import main
-from keepworth.episodes.errors import UnknownName
-from keepworth.recipes.configuration import BadSetting, as_toml, resolve
-from keepworth.recipes.front_door import find_recipe
-from keepworth.recipes.settings import KEY
 from keepworth.registry import methods
+from keepworth.training.configuration import BadSetting, as_toml, resolve
+from keepworth.training.front_door import find_recipe
+from keepworth.training.settings import KEY
 
 
 class Answerer(BaseModel):

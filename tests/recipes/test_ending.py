@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from keepworth.episodes import Episode
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes import arithmetic, memory_r1
-from keepworth.recipes import training
-from keepworth.recipes.system import Playing, System
+from keepworth.records import Episode
+from keepworth.training import run as training
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.system import Playing, System
+from keepworth.training.watch.progress import Progress
 from tests.recipes.tiny_runs import run_of, same, weights_of
 
 SCORES = (0.9, 0.2, 0.5, 0.3, 0.5, 0.4, 0.6, 0.1)

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.learning.collect.curriculum import CANDIDATES, SPAN, batch, draw_seed, drawn_task
-from keepworth.learning.run_folder import RunFolder
+from keepworth.base.errors import KeepworthError, UnknownName
+from keepworth.base.model_errors import EngineError, EngineRefused, EngineUnreachable, MissingCapability
 from keepworth.methods.recipes import arithmetic, memory_r1, overwrite_reading, strings
-from keepworth.models.errors import EngineError, EngineRefused, EngineUnreachable, MissingCapability
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.configuration import as_toml, resolve
-from keepworth.recipes.settings import KEY
+from keepworth.training.collect.curriculum import CANDIDATES, SPAN, batch, draw_seed, drawn_task
+from keepworth.training.configuration import as_toml, resolve
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.settings import KEY
 from tests.recipes.tiny_runs import READING, STRINGS, TINY, run_of, trained
 from tests.stand_in.server import ModelServer
 

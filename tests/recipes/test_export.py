@@ -14,14 +14,14 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.episodes.model import SamplingParams
-from keepworth.learning.run_folder import DiskTrouble, RunFolder
+from keepworth.base.errors import KeepworthError, UnknownName
 from keepworth.methods.recipes import strings
 from keepworth.models.adapter import save_network
-from keepworth.recipes import export as exporting
-from keepworth.recipes.export import export, stored_dtype
-from keepworth.recipes.trained import trained_by
+from keepworth.records.model import SamplingParams
+from keepworth.training import export as exporting
+from keepworth.training.export import export, stored_dtype
+from keepworth.training.run_folder import DiskTrouble, RunFolder
+from keepworth.training.trained import trained_by
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.tiny_runs import STRINGS, run_of
 

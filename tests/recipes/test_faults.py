@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 import keepworth
-from keepworth.environments.environment import Step
-from keepworth.episodes import RewardTerm, StopReason, Task
-from keepworth.episodes.episode import Observation
-from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import PlainProgress, Progress
+from keepworth.base.errors import KeepworthError
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.front_door import TrainedRun
-from keepworth.recipes.rewards import UnusableReward
-from keepworth.tasks.data_files import WrongFormat
-from keepworth.tasks.splits import SPLITS
+from keepworth.records import RewardTerm, StopReason, Task
+from keepworth.records.episode import Observation
+from keepworth.training.front_door import TrainedRun
+from keepworth.training.rewards import UnusableReward
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.watch.progress import PlainProgress, Progress
+from keepworth.worlds.data_files import WrongFormat
+from keepworth.worlds.environment import Step
+from keepworth.worlds.splits import SPLITS
 from tests.cli.conftest import CommandLine
 from tests.cli.conftest import command as command
 from tests.recipes import tiny_runs

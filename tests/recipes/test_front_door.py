@@ -15,25 +15,25 @@ from typing import Any
 import pytest
 
 import keepworth
-from keepworth.agents.recall import retrieved
+from keepworth.base.errors import KeepworthError, UnknownName
 from keepworth.cli.main import main
-from keepworth.environments.environment import Step
-from keepworth.episodes import Episode, RewardTerm, StopReason, Task
-from keepworth.episodes.episode import Observation, Session, Turn
-from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.evaluation.tables import tables_of
-from keepworth.learning.run_folder import RunConflict, RunFolder
-from keepworth.learning.watch.progress import Progress
 from keepworth.memory.memory import Memory
 from keepworth.models.chat_format import NoChatTemplate
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes import front_door, user_tasks
-from keepworth.recipes.front_door import BadRecipe, find_recipe, named_object
-from keepworth.recipes.logs import tasks_of
+from keepworth.records import Episode, RewardTerm, StopReason, Task
+from keepworth.records.episode import Observation, Session, Turn
 from keepworth.registry import GROUP
-from keepworth.tasks.data_files import WrongFormat
-from keepworth.tasks.own import own_tasks
-from keepworth.tasks.splits import SPLITS
+from keepworth.training import front_door, user_tasks
+from keepworth.training.front_door import BadRecipe, find_recipe, named_object
+from keepworth.training.logs import tasks_of
+from keepworth.training.run_folder import RunConflict, RunFolder
+from keepworth.training.watch.progress import Progress
+from keepworth.training.watch.tables import tables_of
+from keepworth.worlds.data_files import WrongFormat
+from keepworth.worlds.environment import Step
+from keepworth.worlds.own import own_tasks
+from keepworth.worlds.recall import retrieved
+from keepworth.worlds.splits import SPLITS
 from tests.recipes import tiny_runs
 from tests.recipes.tiny_runs import Notes
 from tests.tasks.test_chat_logs import talk
@@ -116,7 +116,7 @@ def test_it_trains_where_an_event_loop_runs_as_in_a_notebook(train: Train) -> No
 
 INTERRUPTED = """
 import os, signal, threading, time
-from keepworth.recipes.front_door import in_thread
+from keepworth.training.front_door import in_thread
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 begun = threading.Event()
@@ -337,7 +337,9 @@ def test_a_name_that_a_file_lacks_is_named(tmp_path: Path) -> None:
 
 
 def test_other_packages_add_recipes_under_names_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = "from keepworth.methods.recipes.strings import Config, system\nfrom keepworth.recipes.recipe import Recipe\n"
+    made = (
+        "from keepworth.methods.recipes.strings import Config, system\nfrom keepworth.training.recipe import Recipe\n"
+    )
     made += "from keepworth.registry import Method\n"
     made += "METHOD = Method('recipe', '{name}', 'Theirs', 'Ours.', Recipe(Config, system))\n"
     for name in ("theirs", "strings"):

@@ -12,23 +12,23 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from keepworth.environments.environment import Step
-from keepworth.episodes import RewardTerm, StopReason, Task
-from keepworth.episodes.episode import Observation
-from keepworth.evaluation.tables import tables_of
-from keepworth.learning.objective import options
-from keepworth.learning.objective.parts import Clip, KlLoss, Outcome
-from keepworth.learning.objective.presets import presets
-from keepworth.learning.passes import BudgetTooSmall
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import Progress
 from keepworth.methods.objectives.tis import Truncate
 from keepworth.methods.recipes import arithmetic, datamind, overwrite_reading, strings
-from keepworth.recipes.configuration import as_toml, resolve
-from keepworth.recipes.settings import objective_of
-from keepworth.recipes.trained import kept_weights
-from keepworth.rollouts.driver import Play
-from keepworth.tasks.verifiers import same_words
+from keepworth.records import RewardTerm, StopReason, Task
+from keepworth.records.episode import Observation
+from keepworth.training.configuration import as_toml, resolve
+from keepworth.training.objective import options
+from keepworth.training.objective.parts import Clip, KlLoss, Outcome
+from keepworth.training.objective.presets import presets
+from keepworth.training.passes import BudgetTooSmall
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.settings import objective_of
+from keepworth.training.trained import kept_weights
+from keepworth.training.watch.progress import Progress
+from keepworth.training.watch.tables import tables_of
+from keepworth.worlds.driver import Play
+from keepworth.worlds.environment import Step
+from keepworth.worlds.verifiers import same_words
 from tests.recipes.tiny_runs import READING, STRINGS, TINY, Interrupted, Notes, run_of, same, trained, weights_of
 
 IMITATING = {**READING, "warm_start": 2, "warm_start_batch": 4, "tasks": 8}
@@ -278,7 +278,7 @@ def test_measurements_on_dev_reach_a_reset(run_answered: RunAnswered, monkeypatc
         seen.append((measured["validation"], following.reset))
         return following
 
-    monkeypatch.setattr("keepworth.learning.learner.advanced", watched)
+    monkeypatch.setattr("keepworth.training.learner.advanced", watched)
     settings = {"steps": 4, "evaluate_every": 1, "minibatches": 2}
     objective = {"preset": "prorl", "kl": "KlLoss(k2, 1e-4, Reset(1e9, 1))"}
     run = run_answered(objective=objective, **settings)

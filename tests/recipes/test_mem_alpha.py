@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keepworth.learning.objective.advantage import advantages
-from keepworth.learning.rows import rows_of
 from keepworth.methods.recipes import mem_alpha
 from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
 from keepworth.methods.recipes._bank.fact_streams import FactStream
@@ -16,6 +14,8 @@ from keepworth.methods.recipes._bank.parted import ChunkedWriting
 from keepworth.methods.recipes._bank.reading import BankAnswer
 from keepworth.methods.recipes._bank.writers import rule_lines
 from keepworth.methods.recipes.mem_alpha import MEM_ALPHA, compression, fits, imitated, success, validity, writing_of
+from keepworth.training.objective.advantage import advantages
+from keepworth.training.rows import rows_of
 from tests.recipes.writer_runs import group_of
 from tests.rollouts.scripted_model import ScriptedModel
 from tests.rollouts.test_bounded_bank import stream_of

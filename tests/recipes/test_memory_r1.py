@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from keepworth.base.errors import KeepworthError, UnknownName
+from keepworth.base.model_errors import UnknownModel
 from keepworth.cli import train as commands
 from keepworth.cli.main import main
-from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.evaluation.tables import tables_of
-from keepworth.learning.learner import Learner
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import Progress
-from keepworth.methods.benchmarks._longmemeval import longmemeval
 from keepworth.methods.recipes import memory_r1
 from keepworth.methods.recipes._memory_r1 import manager as memory_r1_manager
 from keepworth.methods.recipes._memory_r1.manager import manager_tables, reading_of
 from keepworth.methods.recipes._memory_r1.measures import always
-from keepworth.models.errors import UnknownModel
-from keepworth.recipes import training
-from keepworth.recipes.trained import kept_weights
+from keepworth.training import run as training
+from keepworth.training.learner import Learner
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.trained import kept_weights
+from keepworth.training.watch.progress import Progress
+from keepworth.training.watch.tables import tables_of
+from keepworth.worlds.data_sets.longmemeval import longmemeval
 from tests.recipes.tiny_runs import TINY, same, trained, weights_of
 from tests.rollouts.scripted_model import FunctionReader
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from keepworth.episodes import Episode, Task
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes import _answerer as answerer
 from keepworth.methods.recipes.memory_r1_joint import Config, right_calls, right_operations, system
 from keepworth.methods.writers import _manager as manager
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.system import Pair
-from keepworth.rollouts.driver import play
+from keepworth.records import Episode, Task
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.system import Pair
+from keepworth.training.watch.progress import Progress
+from keepworth.worlds.driver import play
 from tests.recipes.tiny_runs import LEARNS
 from tests.rollouts.scripted_model import ScriptedModel
 

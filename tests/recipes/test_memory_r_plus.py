@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.episodes import Group
 from keepworth.methods.recipes import memory_r_plus
 from keepworth.methods.recipes._episodic import EpisodicReward, RememberedEpisodes
 from keepworth.methods.recipes.memory_r_plus import bank_of
+from keepworth.records import Group
 from tests.recipes.test_bounded_bank import episode_of
 from tests.recipes.writer_runs import echoing, run_of
 

@@ -9,7 +9,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from keepworth.memory.policy.slates import plackett_luce
+from keepworth.memory.choose.slates import plackett_luce
 from keepworth.methods.studies import _evidence_reward as rewards
 from keepworth.methods.studies import _slates as choosing
 from keepworth.methods.studies.memory_t1 import Widening

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 from keepworth.methods.studies import mr_rec
 from keepworth.methods.studies._aspects import GlobalMemory, LocalMemory, Pattern, RecommendationRequest
 from keepworth.methods.studies._ratings import Rating, Ratings, make_ratings
-from keepworth.tasks.splits import side
+from keepworth.worlds.splits import side
 
 ITEMS = {
     id: tuple(categories.split())

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from keepworth.episodes import Episode, Group, RewardTerm, Task
-from keepworth.learning.collect.later_rewards import Service, Services, rewarded
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import Progress
+from keepworth.base.model_errors import ChatError
 from keepworth.methods.recipes import open_rubrics as rubrics
 from keepworth.methods.recipes import strings
 from keepworth.methods.recipes._strings import worked_out
-from keepworth.models.errors import ChatError
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.system import Pair
+from keepworth.records import Episode, Group, RewardTerm, Task
+from keepworth.training.collect.later_rewards import Service, Services, rewarded
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.system import Pair
+from keepworth.training.watch.progress import Progress
 from tests.episode_of import episode_of
 from tests.recipes.tiny_runs import LEARNS
 

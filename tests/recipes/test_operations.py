@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.episodes.episode import OperationKind, ParseStatus, Session, Task, Turn
-from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.methods.benchmarks._people import ATTRIBUTES, NAMES, names_of, values_of
+from keepworth.base.errors import KeepworthError, UnknownName
 from keepworth.methods.recipes._bank.fact_streams import FactStream, fact_streams, folds_of, longmemeval_streams
 from keepworth.methods.recipes._memory_r1.operation_tasks import operation_tasks, shown_memories
 from keepworth.methods.recipes._memory_r1.operations import LEVELS, operation_case
 from keepworth.methods.recipes._memory_r1.utterances import renumbered, utterances
 from keepworth.methods.recipes._people_reading import QUESTIONS, evidence_of, memories_of, people_reading, text_of
 from keepworth.methods.writers._facts import decisive_facts, facts_of
-from keepworth.tasks.operations import read_operation
-from keepworth.tasks.splits import SPLITS
+from keepworth.records.episode import OperationKind, ParseStatus, Session, Task, Turn
+from keepworth.records.operations import read_operation
+from keepworth.worlds.data_sets.people import ATTRIBUTES, NAMES, names_of, values_of
+from keepworth.worlds.splits import SPLITS
 
 
 def _read_sentence(text: str) -> tuple[str, str, str, str] | None:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keepworth.recipes.rewards import Scoring, UnusableReward, scoring, try_rewards
-from keepworth.rollouts.driver import OutOfTime, within
-from keepworth.tasks.own import MissingField, messages_of, own_tasks
+from keepworth.training.rewards import Scoring, UnusableReward, scoring, try_rewards
+from keepworth.worlds.driver import OutOfTime, within
+from keepworth.worlds.own import MissingField, messages_of, own_tasks
 
 TASKS = own_tasks([{"prompt": "What is 3 + 4?", "answer": "7", "solution": "7"}]).all
 

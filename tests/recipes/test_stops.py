@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import keepworth
-from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.collect.pipeline import Pipeline
-from keepworth.learning.learner import Learner
-from keepworth.learning.run_folder import RunConflict, RunFolder
-from keepworth.learning.watch.progress import Progress
-from keepworth.recipes.front_door import TrainedRun
-from keepworth.recipes.system import Playing
+from keepworth.base.errors import KeepworthError
+from keepworth.training.collect.pipeline import Pipeline
+from keepworth.training.front_door import TrainedRun
+from keepworth.training.learner import Learner
+from keepworth.training.run_folder import RunConflict, RunFolder
+from keepworth.training.system import Playing
+from keepworth.training.watch.progress import Progress
 from tests.cli.conftest import CommandLine
 from tests.cli.conftest import command as command
 from tests.recipes import tiny_runs
@@ -147,7 +147,7 @@ def test_a_second_signal_does_not_wait_for_the_step(train: Train, tmp_path: Path
 def test_an_error_between_two_updates_loses_no_step(train: Train, straight: TrainedRun, tmp_path: Path) -> None:
     """The engine died, the judge is down, a hook is wrong: the steps before are kept."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("keepworth.learning.trainer.episode_metrics", failing_at(3))
+        patch.setattr("keepworth.training.trainer.episode_metrics", failing_at(3))
         with pytest.raises(ConnectionError):
             train("failed")
     last = RunFolder.open(tmp_path / "failed").latest_checkpoint()
@@ -157,7 +157,7 @@ def test_an_error_between_two_updates_loses_no_step(train: Train, straight: Trai
 
 
 def failing_at(call: int) -> Callable[..., Any]:
-    from keepworth.learning.watch.metrics import episode_metrics
+    from keepworth.training.watch.metrics import episode_metrics
 
     calls = [0]
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import keepworth
-from keepworth.learning.watch.progress import Progress
-from keepworth.recipes import trackers
-from keepworth.recipes.front_door import TrainedRun
+from keepworth.training import trackers
+from keepworth.training.front_door import TrainedRun
+from keepworth.training.watch.progress import Progress
 from tests.recipes import tiny_runs
 
 ROWS = [{"prompt": f"Say {letter}.", "answer": letter} for letter in "abcdefghijkl"]

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from keepworth import Client, Memory
-from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import Progress
-from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.base.errors import KeepworthError, UnknownName
+from keepworth.memory.choose.hashed_words import HashedWords
 from keepworth.methods.recipes import memory_r1, strings
-from keepworth.methods.writers import trained
+from keepworth.methods.recipes import trained as trained
 from keepworth.methods.writers._manager import Choose, ManagerState
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.trained import trained_by
 from keepworth.serving.memory_server import MemoryServer
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.trained import trained_by
+from keepworth.training.watch.progress import Progress
 from tests.recipes.tiny_runs import STRINGS, run_of
 
 STATES = [ManagerState((), (), "Ana moved to Oslo."), ManagerState(("m1",), ("Bo has a dog.",), "Bo has a cat.")]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from keepworth.base.errors import KeepworthError
 from keepworth.cli.main import main
-from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.run_folder import RunFolder
-from keepworth.recipes.front_door import made_of, record_of, train
-from keepworth.recipes.recipe import Origin
+from keepworth.training.front_door import made_of, record_of, train
+from keepworth.training.recipe import Origin
+from keepworth.training.run_folder import RunFolder
 from tests.learning.loop_cluster import LoopCluster
 from tests.pages import lines_that_run_in
 from tests.recipes.tiny_runs import READING, STRINGS, TINY, Notes, same, weights_of
@@ -42,7 +42,7 @@ settings = {"format": "plain", "max_tokens": 6, "evaluate_every": 2, "checkpoint
 @pytest.fixture(autouse=True)
 def in_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers in a thread of this process; test_workers_ray.py has those of Ray."""
-    monkeypatch.setattr("keepworth.cluster.ray.RayCluster", lambda address: LoopCluster())
+    monkeypatch.setattr("keepworth.training.ray.RayCluster", lambda address: LoopCluster())
 
 
 def run_of(origin: Origin, checkpoint: Path, path: Path, **settings: Any) -> tuple[RunFolder, list[str]]:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from keepworth.learning.run_folder import RunFolder
-from keepworth.recipes.recipe import Origin
-from keepworth.recipes.trained import kept_weights
+from keepworth.training.recipe import Origin
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.trained import kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.pages import lines_that_run_in
 from tests.recipes.test_workers import OWN, rows, run_of

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import Progress
-from keepworth.recipes.front_door import find_recipe
-from keepworth.recipes.trained import kept_weights
+from keepworth.training.front_door import find_recipe
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.trained import kept_weights
+from keepworth.training.watch.progress import Progress
 
 TINY: dict[str, Any] = {
     "precision": "fp32", "threads": 1, "steps": 2, "tasks_per_step": 2, "group_size": 2, "evaluate_every": 2,

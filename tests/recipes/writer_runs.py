@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from keepworth.episodes import Episode, Group
-from keepworth.learning.run_folder import RunFolder
 from keepworth.methods.recipes import memory_r2
 from keepworth.methods.recipes._bank.course import WritingCourse, task_of
 from keepworth.methods.recipes._bank.fact_streams import FactStream
 from keepworth.methods.recipes._bank.reading import BankReading
 from keepworth.methods.recipes._bank.rollout import Earned, write_stream
 from keepworth.methods.recipes._reader import FoundReader
-from keepworth.rollouts.driver import RolloutContext, together
+from keepworth.records import Episode, Group
+from keepworth.training.run_folder import RunFolder
+from keepworth.worlds.driver import RolloutContext, together
 from tests.recipes import tiny_runs
 from tests.rollouts.scripted_model import FunctionReader
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
+from keepworth.records.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 
 
 class ScriptedModel:

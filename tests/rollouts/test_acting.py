@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from keepworth.agents.acting import FunctionActor
-from keepworth.agents.agent import Completer
-from keepworth.environments.environment import Step
-from keepworth.environments.scene import StreamTask
-from keepworth.environments.streams import open_stream
-from keepworth.episodes.episode import Episode, Observation, StopReason, episode_from_json, episode_to_json
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
+from keepworth.memory.choose.hashed_words import HashedWords
 from keepworth.memory.memory import Memory
-from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.search.search import Hits
 from keepworth.methods.worlds._scenes import Course
-from keepworth.rollouts.driver import Feedback, run_episode
+from keepworth.records.episode import Episode, Observation, StopReason, episode_from_json, episode_to_json
+from keepworth.worlds.acting import FunctionActor
+from keepworth.worlds.agent import Completer
+from keepworth.worlds.driver import Feedback, run_episode
+from keepworth.worlds.environment import Step
+from keepworth.worlds.scene import StreamTask
+from keepworth.worlds.streams import open_stream
 
 
 def following(observation: Observation, shown: Hits) -> str:

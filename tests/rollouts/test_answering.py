@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from keepworth.agents import recall
-from keepworth.episodes import Episode, FinishReason, Group, Sample, SamplingParams, Session, StopReason, Task, Turn
-from keepworth.episodes.model import Tokens
 from keepworth.methods.recipes._answerer import Style, render
 from keepworth.methods.recipes._memory_r1.answering import answer, demonstration
 from keepworth.models.inprocess import InProcessModel
-from keepworth.rollouts.driver import RolloutContext, together
+from keepworth.records import Episode, FinishReason, Group, Sample, SamplingParams, Session, StopReason, Task, Turn
+from keepworth.records.model import Tokens
+from keepworth.worlds import recall
+from keepworth.worlds.driver import RolloutContext, together
 from tests.models.tiny import tiny_model
 
 

@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keepworth.agents.agent import Completer
-from keepworth.agents.tool_caller import ToolCaller
-from keepworth.environments.environment import Blocking, Step
-from keepworth.environments.question import Question
-from keepworth.environments.tool_use import ToolUse, tool
-from keepworth.episodes import Episode, RewardTerm, Sample, SamplingParams, StopReason, Task
-from keepworth.episodes.episode import UNSOUND, Observation, episode_from_json, episode_to_json
+from keepworth.encoders.local import encoder
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes import _overwrite_reader as overwriting
 from keepworth.methods.recipes._overwrite_reader import NOTHING, OverwriteReader, WholeReader, answering, reading
 from keepworth.methods.recipes._people_reading import Document
-from keepworth.models.encoders import encoder
-from keepworth.rollouts.driver import Limits, Lockstep, Play, WaitingCall, play
+from keepworth.records import Episode, RewardTerm, Sample, SamplingParams, StopReason, Task
+from keepworth.records.episode import UNSOUND, Observation, episode_from_json, episode_to_json
+from keepworth.worlds.agent import Completer
+from keepworth.worlds.driver import Limits, Lockstep, Play, WaitingCall, play
+from keepworth.worlds.environment import Blocking, Step
+from keepworth.worlds.question import Question
+from keepworth.worlds.tool_caller import ToolCaller
+from keepworth.worlds.tool_use import ToolUse, tool
 from tests.rollouts.scripted_model import ScriptedModel
 
 ASK = Task("t/1", "test", "2+2?", ("4",), "numeric")

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 from keepworth import policy
-from keepworth.agents.simulated import LinearAgent, SimulatedAgent, TabularAgent
-from keepworth.environments.streams import open_stream
-from keepworth.episodes.arrays import Floats
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.arrays import Floats
+from keepworth.base.errors import KeepworthError
 from keepworth.evaluation.arms import StreamConditions, run_job
 from keepworth.evaluation.stream import Results, StreamRow, curves, run_matrix, table
 from keepworth.evaluation.stream_claims import claims
 from keepworth.evaluation.stream_page import curve_panels
-from keepworth.memory.policy.experience import Experience
-from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.slots import Presented
-from keepworth.rollouts.stream import SHOWN, Masked, StreamRun, run_stream
+from keepworth.memory.choose.experience import Experience
+from keepworth.memory.choose.hashed_words import HashedWords
+from keepworth.memory.choose.slots import Presented
+from keepworth.worlds.simulated import LinearAgent, SimulatedAgent, TabularAgent
+from keepworth.worlds.stream import SHOWN, Masked, StreamRun, run_stream
+from keepworth.worlds.streams import open_stream
 from tests.environments.game import Game
 
 ENCODER, LINE = HashedWords(), LinearAgent()

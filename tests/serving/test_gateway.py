@@ -20,7 +20,7 @@ import httpx
 import pytest
 
 from keepworth import Memory
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 from keepworth.memory.errors import StorageFull
 from keepworth.memory.scan import scan_of
 from keepworth.memory.store import notes

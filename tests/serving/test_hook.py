@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from keepworth import Client
-from keepworth.episodes.episode import Episode
 from keepworth.memory.item import Item
 from keepworth.memory.sensitive import HIDDEN
+from keepworth.records.episode import Episode
 from keepworth.serving import hook
 from tests.serving.memory_process import TOKEN, MemoryProcess
 

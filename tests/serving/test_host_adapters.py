@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from keepworth import Client, Memory
-from keepworth.memory.adapters.langgraph import _Entries
+from keepworth.adapters.langgraph import _Entries
 from keepworth.serving.memory_server import MemoryServer
 from tests.memory.helpers import at_once
 
@@ -27,7 +27,7 @@ def memory(request: pytest.FixtureRequest, server: MemoryServer, tmp_path: Path)
 
 def test_a_store_of_langgraph_keeps_and_finds_values(memory: Any) -> None:
     pytest.importorskip("langgraph.store.base")
-    from keepworth.memory.adapters.langgraph import as_langgraph_store
+    from keepworth.adapters.langgraph import as_langgraph_store
 
     store = as_langgraph_store(memory)
     store.put(("mem", "ana"), "food", {"text": "likes tofu", "stars": 4})

@@ -17,6 +17,7 @@ from keepworth.models.drawing import Drawing
 from keepworth.models.inprocess import InProcessModel
 from keepworth.serving.call_formats import FORMATS, MARK
 from keepworth.serving.memory_server import MemoryServer
+from keepworth.training.model_server import upstream_of
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.serving.callers import with_token
 
@@ -32,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryServer]:
     folder = tmp_path_factory.mktemp("served")
     model = tiny_model(folder)
     model.tokenizer.chat_template = TEMPLATE
-    with MemoryServer(folder / "agent.mem", encoder="hashing", seed=0, model=model) as server:
+    with MemoryServer(folder / "agent.mem", encoder="hashing", seed=0, upstream=upstream_of(model)) as server:
         with Client(server.url, server.token) as memory:
             memory.add("I am allergic to peanuts.", user_id="ana")
         yield server
@@ -124,11 +125,6 @@ def test_a_caller_that_leaves_takes_its_request_along(
     assert len(drawn) < 100
 
 
-def test_a_gateway_has_one_upstream(tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="one upstream"):
-        MemoryServer(tmp_path / "agent.mem", encoder=None, upstream="http://127.0.0.1:1", model=tiny_model(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -150,7 +146,7 @@ def test_what_cannot_be_done_is_refused_with_the_reason(http: httpx.Client, body
 def test_a_body_that_is_no_json_and_a_model_without_a_chat_template(http: httpx.Client, tmp_path: Path) -> None:
     answer = http.post(CHAT, content=b"{", headers={"Content-Type": "application/json"})
     assert (answer.status_code, bool(answer.json()["error"]["message"])) == (400, True)
-    with MemoryServer(tmp_path / "agent.mem", encoder=None, model=tiny_model(tmp_path)) as server:
+    with MemoryServer(tmp_path / "agent.mem", encoder=None, upstream=upstream_of(tiny_model(tmp_path))) as server:
         answer = with_token(server).post(CHAT, json=BODY)
         assert (answer.status_code, "chat template" in answer.text) == (400, True)
 

@@ -78,7 +78,7 @@ def test_the_page_makes_no_html_of_text_and_asks_nobody_else() -> None:
     for path in PATHS:
         if path.endswith(".css"):
             name = path.rpartition("/")[2]
-            package = "keepworth.page" if name == "style.css" else "keepworth.serving"
+            package = "keepworth.charts" if name == "style.css" else "keepworth.serving"
             text = (files(package) / ("" if name == "style.css" else "page") / name).read_text(encoding="utf-8")
             assert re.findall(r"url\(|@import|@font-face", text) == []
 

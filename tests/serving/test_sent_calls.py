@@ -10,9 +10,9 @@ import pytest
 
 from keepworth.memory.scan import scan_of
 from keepworth.memory.store import notes
-from keepworth.recipes.logs import tasks_of
 from keepworth.serving.access import new_access
 from keepworth.serving.sent_calls import sent_call
+from keepworth.training.logs import tasks_of
 from tests.serving.gate import EPISODE, Gate, until, user
 
 Gates = Callable[..., Gate]

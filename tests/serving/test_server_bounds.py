@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from keepworth import Client
-from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.errors import StorageFull
+from keepworth.records.model import EncoderIdentity
 from keepworth.serving import application, http_server, memory_server, open_memories
 from keepworth.serving.access import Tokens, new_access
 from keepworth.serving.application import ServerLimits

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from keepworth import Client, Memory
+from keepworth.base.errors import KeepworthError
 from keepworth.cli.main import main
-from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.errors import InvalidScope, SharedReadOnly, UnknownEpisode, UnknownItem
 from keepworth.memory.search.scope_words import LARGEST
 from keepworth.memory.store import derived as store_module

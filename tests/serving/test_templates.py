@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from keepworth.agents.chat import add_memories, add_system
-from keepworth.episodes.episode import Shown
 from keepworth.models.chat_format import TemplateMismatch, TokenizerChat
+from keepworth.records.episode import Shown
+from keepworth.worlds.chat import add_memories, add_system
 from tests.serving.gate import Gate, blocks_in, says, user
 from tests.serving.scripted_upstream import Script
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from keepworth import Client, Memory
-from keepworth.memory.adapters import formats
+from keepworth.adapters import formats
 from keepworth.serving.access import ROLES, new_access
 from keepworth.serving.memory_server import MemoryServer
 from tests.memory.helpers import command

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from keepworth import Memory
-from keepworth.episodes.errors import KeepworthError
-from keepworth.serving.trl import DECISION, recall_for, reward_memory
+from keepworth.base.errors import KeepworthError
+from keepworth.training.trl import DECISION, recall_for, reward_memory
 
 TRL = os.environ.get("KEEPWORTH_TRL_PYTHON") or (sys.executable if find_spec("trl") else "")
 ASKED = [{"role": "user", "content": "Where does Ana live?"}]

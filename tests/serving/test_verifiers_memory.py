@@ -52,10 +52,10 @@ def add_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
         monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(package, "v1", version, raising=False)
     monkeypatch.setattr(version, "Env", Played, raising=False)
-    from keepworth.serving.verifiers_memory import add_memory
+    from keepworth.training.verifiers_memory import add_memory
 
     yield add_memory
-    del sys.modules["keepworth.serving.verifiers_memory"]
+    del sys.modules["keepworth.training.verifiers_memory"]
 
 
 @pytest.fixture

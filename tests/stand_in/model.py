@@ -15,8 +15,8 @@ from typing import Any
 
 from peft import LoraConfig, get_peft_model
 
-from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens
 from keepworth.models.inprocess import InProcessModel
+from keepworth.records.model import FinishReason, Sample, SamplingParams, Tokens
 from keepworth.serving.calls import NotServed
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from keepworth.episodes.model import FinishReason, Sample, SamplingParams
 from keepworth.models.inprocess import InProcessModel
+from keepworth.records.model import FinishReason, Sample, SamplingParams
 from keepworth.serving.application import ServerLimits, application
 from keepworth.serving.calls import NotServed, ServedCall, openai_error
 from keepworth.serving.http_server import HttpServer

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from keepworth.tasks.chat_logs import rewarded_tasks
-from keepworth.tasks.data_files import WrongFormat, rows_of
-from keepworth.tasks.own import OwnTasks
-from keepworth.tasks.splits import SPLITS
+from keepworth.worlds.chat_logs import rewarded_tasks
+from keepworth.worlds.data_files import WrongFormat, rows_of
+from keepworth.worlds.own import OwnTasks
+from keepworth.worlds.splits import SPLITS
 
 ASKED = {"role": "user", "content": "Where is Leeds?"}
 ANSWERED = {"role": "assistant", "content": "In Yorkshire."}

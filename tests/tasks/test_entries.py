@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.memory.sentences import sentences
-from keepworth.methods.benchmarks._longmemeval import longmemeval
-from keepworth.tasks.entries import candidates, covers, entries, windows_of
+from keepworth.records.episode import Session, Task, Turn
+from keepworth.worlds.data_sets.longmemeval import longmemeval
+from keepworth.worlds.entries import candidates, covers, entries, windows_of
 
 
 def task_of(question: str, answer: str, *sessions: Session, **more: Any) -> Task:

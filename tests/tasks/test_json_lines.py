@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from keepworth.episodes.episode import Task
-from keepworth.tasks.benchmark import cluster_of, haystack, sharing
-from keepworth.tasks.data_files import WrongFormat
-from keepworth.tasks.json_lines import json_lines
-from keepworth.tasks.verifiers import verify
+from keepworth.records.episode import Task
+from keepworth.worlds.benchmark import cluster_of, haystack, sharing
+from keepworth.worlds.data_files import WrongFormat
+from keepworth.worlds.json_lines import json_lines
+from keepworth.worlds.verifiers import verify
 
 
 def line(number: int, **change: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.tasks.metrics import abstains, bleu1, exact_match, normalise, token_f1
+from keepworth.base.metrics import abstains, bleu1, exact_match, normalise, token_f1
 
 E = math.exp
 

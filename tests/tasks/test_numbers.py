@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.episodes.extras import MissingExtra
-from keepworth.tasks.verifiers import computed, expression, math_verify, numeric, shown
+from keepworth.base.extras import MissingExtra
+from keepworth.worlds.verifiers import computed, expression, math_verify, numeric, shown
 
 RIGHT = (
     "51",

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.episodes.episode import Episode, Exchange, RewardTerm, StopReason
-from keepworth.tasks.data_files import WrongFormat
-from keepworth.tasks.own import DataRow, MissingField, messages_of, own_tasks
-from keepworth.tasks.splits import SPLITS
-from keepworth.tasks.traces import write_traces
+from keepworth.records.episode import Episode, Exchange, RewardTerm, StopReason
+from keepworth.worlds.data_files import WrongFormat
+from keepworth.worlds.own import DataRow, MissingField, messages_of, own_tasks
+from keepworth.worlds.splits import SPLITS
+from keepworth.worlds.traces import write_traces
 from tests.tasks.test_json_lines import line
 
 

@@ -5,8 +5,8 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.methods.benchmarks._files import assign_sides
-from keepworth.tasks.splits import SPLITS, draw_order, side, tied
+from keepworth.worlds.data_sets.files import assign_sides
+from keepworth.worlds.splits import SPLITS, draw_order, side, tied
 
 
 def test_side_follows_the_hash() -> None:

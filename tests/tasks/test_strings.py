@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.episodes.errors import UnknownName
+from keepworth.base.errors import UnknownName
 from keepworth.methods.recipes import _strings as strings
 from keepworth.methods.recipes._strings import FUNCTIONS, WORDS, compositions, novel, string_tasks, value
-from keepworth.tasks.splits import SPLITS
-from keepworth.tasks.verifiers import last_value, same_words
+from keepworth.worlds.splits import SPLITS
+from keepworth.worlds.verifiers import last_value, same_words
 
 X = ("a", "b", "c")
 

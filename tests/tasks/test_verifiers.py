@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from keepworth.episodes.episode import Task
-from keepworth.episodes.errors import UnknownName
-from keepworth.tasks.verifiers import VERIFIERS, verifier, verify
+from keepworth.base.errors import UnknownName
+from keepworth.records.episode import Task
+from keepworth.worlds.verifiers import VERIFIERS, verifier, verify
 
 
 def test_every_verifier_scores_right_and_wrong() -> None:

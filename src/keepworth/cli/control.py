@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from keepworth.base.errors import KeepworthError
+from keepworth.base.extras import require
 from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import say, say_json, stopping
-from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.extras import require
 
 if TYPE_CHECKING:
     from keepworth.control.settings import PpoSettings
@@ -42,7 +42,7 @@ def train(
 
     from keepworth.control.published import in_words, published
     from keepworth.control.run import run as train_in
-    from keepworth.learning.watch.progress import duration, sparkline
+    from keepworth.training.watch.progress import duration, sparkline
 
     settings = _settings(memory, world, steps, seed, envs, assign or [])
     folder = folder or Path("runs") / "control" / f"{world.replace('/', '-')}-{memory}-{seed}"
@@ -122,7 +122,7 @@ def _settings(memory: str, world: str, steps: int, seed: int, envs: int, assign:
 
     from keepworth.control.settings import PpoSettings
     from keepworth.registry import method
-    from keepworth.tasks.benchmark import read_settings
+    from keepworth.worlds.benchmark import read_settings
 
     given = {"memory": memory, "world": world, "steps": steps, "seed": seed, "envs": envs}
     all_settings = signature(PpoSettings).parameters

@@ -10,9 +10,9 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from keepworth.base.extras import EXTRAS, fix_for, missing
 from keepworth.cli.command import option
 from keepworth.cli.output import say_json
-from keepworth.episodes.extras import EXTRAS, fix_for, missing
 from keepworth.models.threads import available_cores
 
 MARKS = {"good": ("✓", "green"), "missing": ("○", "yellow"), "bad": ("✗", "red")}
@@ -36,7 +36,7 @@ def doctor(
     """Say what works on this machine and what to install for the rest. Exits with 1 where something is broken."""
     from rich.text import Text
 
-    from keepworth.episodes.text import terminal
+    from keepworth.base.text import terminal
 
     checks = [*_packages(), *_models(), *_machine(), *_torch(), *(_extras() if all_ or as_json else _extras_in_short())]
     if as_json:
@@ -65,7 +65,7 @@ def _packages() -> Iterator[Finding]:
 
 
 def _models() -> Iterator[Finding]:
-    from keepworth.models.files import State, list_models
+    from keepworth.base.model_files import State, list_models
 
     for status in list_models():
         name = status.model.name

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.text import with_ends
+from keepworth.base.text import with_ends
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from keepworth.episodes.episode import Episode
+    from keepworth.records.episode import Episode
 
 
 def episode_panel(episode: Episode, title: Iterable[str]) -> RenderableType:

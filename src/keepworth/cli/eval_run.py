@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from keepworth.base.errors import KeepworthError, UnknownName, require_known
+from keepworth.base.extras import require
 from keepworth.cli.command import App, argument, option
 from keepworth.cli.methods import print_rows
 from keepworth.cli.output import Runs, say, say_json, say_terms, say_text, stopping, working
 from keepworth.cli.tables import print_evaluation
-from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
-from keepworth.episodes.extras import require
 from keepworth.registry import methods
 
 if TYPE_CHECKING:
@@ -39,14 +39,14 @@ def listing(
     as_json: Annotated[bool, option("--json", "Print it as JSON.")] = False,
 ) -> None:
     """Say what can be measured, on what, and under which settings."""
-    from keepworth.environments.streams import KIND_NAMES, missing, worlds
     from keepworth.evaluation.arms import CHANGES, describe_methods
     from keepworth.evaluation.named_systems import NAMES as SYSTEMS
     from keepworth.evaluation.named_systems import PATTERNS
     from keepworth.evaluation.stream_claims import CONTROL_ABOUT
     from keepworth.evaluation.system import SETTINGS
-    from keepworth.tasks.benchmark import benchmarks as all_benchmarks
-    from keepworth.tasks.benchmark import sizes
+    from keepworth.worlds.benchmark import benchmarks as all_benchmarks
+    from keepworth.worlds.benchmark import sizes
+    from keepworth.worlds.streams import KIND_NAMES, missing, worlds
 
     shipped, made = sizes(), all_benchmarks()
     about = {name: method.about for name, method in methods("world").items()}
@@ -157,7 +157,7 @@ def run(
         return
     from rich.progress import Progress
 
-    from keepworth.episodes.text import terminal
+    from keepworth.base.text import terminal
     from keepworth.evaluation.kept_vectors import KeptVectors
     from keepworth.evaluation.named_systems import maker
     from keepworth.evaluation.reading import ChatReader
@@ -214,7 +214,7 @@ def diagnose_runs(context: typer.Context, named: list[str], assign: list[str]) -
 
     from keepworth.evaluation.study import diagnostics
     from keepworth.methods.studies._runs import finished_run
-    from keepworth.tasks.benchmark import read_settings
+    from keepworth.worlds.benchmark import read_settings
 
     heeded = {"benchmark", "systems", "assign", "diagnose", "runs", "as_json"}
     for parameter in context.command.params:
@@ -263,10 +263,10 @@ def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> 
         return open_reader(name, endpoint_model, key_variable)
 
     require("llm", "a reader in this process")
-    from keepworth.learning.run_folder import find_run
+    from keepworth.base.model_files import sha256_of
     from keepworth.methods.recipes._answerer import ModelReader, Style
-    from keepworth.models.files import sha256_of
-    from keepworth.recipes.trained import trained_by
+    from keepworth.training.run_folder import find_run
+    from keepworth.training.trained import trained_by
 
     named = name.removeprefix("run:")
     try:
@@ -291,8 +291,8 @@ def judge_of(model: str, url: str, key_variable: str) -> Judge | None:
             f"there is no endpoint for the judge {model!r}: it is asked where the reader is.",
             "Give its URL as --reader.",
         )
+    from keepworth.base.chat import ChatModel
     from keepworth.evaluation.judge import judge
-    from keepworth.models.chat import ChatModel
 
     return judge(ChatModel(url, model, key_variable=key_variable))
 
@@ -307,9 +307,9 @@ def compare(
     """Compare systems of two evaluations, question by question. Refused where their questions or settings differ."""
     from dataclasses import asdict
 
+    from keepworth.base.statistics import ALPHA
     from keepworth.evaluation.comparison import compare_arms
     from keepworth.evaluation.run import many
-    from keepworth.evaluation.statistics import ALPHA
 
     for comparison in compare_arms(one, other, [name for name in allow.split(",") if name]):
         differs = comparison.adjusted < ALPHA and not comparison.low <= 0.0 <= comparison.high

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from keepworth.base.extras import require
 from keepworth.cli.command import option
 from keepworth.cli.eval_run import app as app
 from keepworth.cli.output import say, say_json, stopping
 from keepworth.cli.tables import print_evaluation
-from keepworth.episodes.extras import require
 
 
 @app.command(
@@ -53,7 +53,7 @@ def stream(
     """
     from rich.progress import Progress
 
-    from keepworth.episodes.text import terminal
+    from keepworth.base.text import terminal
 
     console = terminal(stderr=as_json)  # with --json, standard output has the result and nothing else
     require("train", "keepworth eval stream", "scipy", "statsmodels")

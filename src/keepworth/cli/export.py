@@ -7,12 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from keepworth.base.extras import require
 from keepworth.cli.command import argument, option
 from keepworth.cli.output import Runs, say, say_json
-from keepworth.episodes.extras import require
 
 if TYPE_CHECKING:
-    from keepworth.learning.run_folder import RunFolder
+    from keepworth.training.run_folder import RunFolder
 
 
 def export(
@@ -25,8 +25,8 @@ def export(
 ) -> None:
     """Write what a run trained into a folder that transformers, PEFT and vLLM load."""
     require("train", "keepworth export")
-    from keepworth.learning.run_folder import find_run
-    from keepworth.recipes.export import export
+    from keepworth.training.export import export
+    from keepworth.training.run_folder import find_run
 
     done = export(find_run(run, runs), folder, merged=not adapter, role=role)
     if as_json:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from keepworth import __version__
+from keepworth.base.interruption import interruptible
 from keepworth.cli import output
 from keepworth.cli.command import App, option
 from keepworth.cli.control import app as control_app
@@ -22,7 +23,6 @@ from keepworth.cli.output import say
 from keepworth.cli.serve import serve
 from keepworth.cli.show import report, show
 from keepworth.cli.train import TrainCommand, demo, train
-from keepworth.episodes.interruption import interruptible
 
 app = App(
     name="keepworth",

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from keepworth.base.errors import UnknownName, require_known
 from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import say, say_json, say_terms, working
-from keepworth.episodes.errors import UnknownName, require_known
 from keepworth.registry import KINDS, TAGS, broken, evidence, file_of, methods
 
 app = App(
@@ -104,7 +104,7 @@ def run(
     """Run a study, and print its table."""
     from keepworth.evaluation.study import Study
     from keepworth.registry import method
-    from keepworth.tasks.benchmark import read_settings
+    from keepworth.worlds.benchmark import read_settings
 
     study = method("study", name).make
     assert isinstance(study, Study)
@@ -144,8 +144,8 @@ READ_FROM = {
 
 def _objective_rows(name: str) -> list[tuple[str, str]]:
     """Describes an objective's options as a configuration has them, its needs and its source."""
-    from keepworth.learning.objective.inputs import episode_inputs, inputs
-    from keepworth.learning.objective.presets import preset, source_of
+    from keepworth.training.objective.inputs import episode_inputs, inputs
+    from keepworth.training.objective.presets import preset, source_of
 
     objective, source = preset(name), source_of(name)
     settings = objective.model_dump(exclude_none=True)

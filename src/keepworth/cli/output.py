@@ -21,8 +21,8 @@ from typing import Annotated, Any
 
 import typer
 
+from keepworth.base.text import json_line, one_line, printable
 from keepworth.cli.command import option
-from keepworth.episodes.text import json_line, one_line, printable
 
 
 def print_any_text() -> None:
@@ -85,7 +85,7 @@ def confirm(question: str, yes: bool) -> None:
     where nobody can answer."""
     if yes:
         return
-    from keepworth.episodes.errors import KeepworthError
+    from keepworth.base.errors import KeepworthError
 
     try:
         agreed = typer.confirm(printable(question), err=True)
@@ -112,7 +112,7 @@ def stopping(message: str) -> Iterator[None]:
 def working(what: str) -> Iterator[Callable[[str], None]]:
     """Shows a spinner on a terminal during work of unknown length, and elsewhere prints a line after two seconds and from then on
     less and less often. Yields a function that says at what part of it the work is."""
-    from keepworth.episodes.text import terminal
+    from keepworth.base.text import terminal
 
     if sys.stderr.isatty():
         with terminal(stderr=True).status(what) as status:
@@ -191,7 +191,7 @@ def report_bug(error: BaseException) -> int:
 def _say_error(message: str, fix: str) -> None:
     from rich.text import Text
 
-    from keepworth.episodes.text import terminal
+    from keepworth.base.text import terminal
 
     console = terminal(stderr=True)
     console.print(Text.assemble(("error: ", "bold red"), (message, "red")), soft_wrap=True)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from keepworth.base.errors import KeepworthError, UnknownName
+from keepworth.base.extras import require
+from keepworth.base.interruption import interruptible
+from keepworth.base.text import one_line
 from keepworth.cli.command import argument, option
 from keepworth.cli.output import Personal, Runs, Secrets, say
-from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.episodes.extras import require
-from keepworth.episodes.interruption import interruptible
-from keepworth.episodes.text import one_line
 from keepworth.memory.place import MemoryPlace, place_of
 
 if TYPE_CHECKING:
@@ -137,7 +137,9 @@ def serve(
     if what:
         require("serve", "keepworth serve MODEL --memory")
         say(f"Loading {what} ...", error=True)
-        options["model"] = _answering(model, run, role, runs)
+        from keepworth.training.model_server import upstream_of
+
+        options["upstream"] = upstream_of(_answering(model, run, role, runs))
     elif upstream:
         options |= {"upstream": upstream, "upstream_key": upstream_key_in(upstream_key, upstream)}
     if what or upstream:
@@ -232,8 +234,8 @@ def upstream_key_in(variable: str, upstream: str) -> str:
 def _model_or_run(what: str, runs: Path) -> tuple[str, str]:
     """Returns (model, run), one of which is "". A catalogued model comes before a run of its name, which can still be named by
     its folder. Raises UnknownName for a word that is neither."""
-    from keepworth.learning.run_folder import is_run, list_runs
-    from keepworth.models.files import KNOWN, ModelKind
+    from keepworth.base.model_files import KNOWN, ModelKind
+    from keepworth.training.run_folder import is_run, list_runs
 
     if is_run(Path(what)) or (what not in KNOWN and what and is_run(runs / what)):
         return "", what
@@ -245,11 +247,11 @@ def _model_or_run(what: str, runs: Path) -> tuple[str, str]:
 
 def _answering(model: str, run: str, role: str, runs: Path) -> InProcessModel:
     """Loads a model, or the weights of a run with the adapter merged. Raises KeepworthError where there is none."""
-    from keepworth.learning.run_folder import find_run
-    from keepworth.models.files import ModelKind, path_of
+    from keepworth.base.model_files import ModelKind, path_of
     from keepworth.models.inprocess import InProcessModel
     from keepworth.models.threads import settle_threads
-    from keepworth.recipes.trained import trained_by
+    from keepworth.training.run_folder import find_run
+    from keepworth.training.trained import trained_by
 
     if run:
         loaded = trained_by(find_run(run, runs), role).merged("bf16")

@@ -8,17 +8,17 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from keepworth.base.errors import KeepworthError, UnknownName
 from keepworth.cli.command import argument, option
 from keepworth.cli.episode_panel import episode_panel
 from keepworth.cli.output import Runs, say, say_json
 from keepworth.cli.tables import print_evaluation, print_table
-from keepworth.episodes.errors import KeepworthError, UnknownName
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from keepworth.learning.run_folder import RunFolder
-    from keepworth.page.charts import Panel
+    from keepworth.charts.charts import Panel
+    from keepworth.training.run_folder import RunFolder
 
 
 def show(
@@ -34,8 +34,8 @@ def show(
     runs: Runs = Path("runs"),
 ) -> None:
     """Show a run: its tables and curves, or its episodes."""
-    from keepworth.episodes.episode import episode_to_json
-    from keepworth.episodes.text import terminal
+    from keepworth.base.text import terminal
+    from keepworth.records.episode import episode_to_json
 
     console = terminal()
     # What says which episodes are meant asks for episodes.
@@ -51,7 +51,7 @@ def show(
                 f"No episode of {run.path} fits.", "Leave options out: what is shown says its step, arm and role."
             )
         if export is not None:
-            from keepworth.tasks.traces import write_traces
+            from keepworth.worlds.traces import write_traces
 
             say(f"{write_traces(export, (stored.episode for stored in episodes_shown))} episodes are in {export}.")
             return
@@ -93,7 +93,7 @@ def _as_record(run: RunFolder) -> dict[str, Any]:
     """Converts tables to a record, with the labels that they show."""
     from dataclasses import asdict
 
-    from keepworth.evaluation.tables import tables_of
+    from keepworth.training.watch.tables import tables_of
 
     result, tables = run.result(), [asdict(table) for table in tables_of(run)]
     about = {"run": run.name, "path": str(run.path), "finished": result is not None}
@@ -106,7 +106,7 @@ def report(
     runs: Runs = Path("runs"),
 ) -> None:
     """Make a run's report.html anew."""
-    from keepworth.evaluation.report import write_report
+    from keepworth.training.watch.report import write_report
 
     page = write_report(named_or_latest(name, runs))
     if as_json:
@@ -117,7 +117,7 @@ def report(
 
 def named_or_latest(name: str, runs: Path) -> RunFolder:
     """Returns the run of that name, or the one that was started last. Raises KeepworthError where there is none."""
-    from keepworth.learning.run_folder import find_run, list_runs
+    from keepworth.training.run_folder import find_run, list_runs
 
     folders, fix = list_runs(runs), "keepworth demo makes one; --runs looks elsewhere."
     if not (name or folders):
@@ -131,7 +131,7 @@ def named_or_latest(name: str, runs: Path) -> RunFolder:
 
 def print_tables(run: RunFolder, console: Console) -> None:
     """Prints the final tables, or the latest measurement of each arm while there are none."""
-    from keepworth.evaluation.tables import tables_of
+    from keepworth.training.watch.tables import tables_of
 
     headline = (run.result() or {}).get("headline")
     if headline:
@@ -142,7 +142,7 @@ def print_tables(run: RunFolder, console: Console) -> None:
 
 def print_curves(run: RunFolder, console: Console) -> None:
     """Prints every curve as a line of blocks, from first to last value."""
-    from keepworth.evaluation.curves import drawn, panels
+    from keepworth.charts.curves import drawn, panels
 
     for panel in drawn(panels(run.metrics(), run.evals())):
         _print_panel(panel, console)
@@ -152,7 +152,7 @@ def _print_panel(panel: Panel, console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from keepworth.learning.watch.progress import short, sparkline
+    from keepworth.training.watch.progress import short, sparkline
 
     table = Table.grid(padding=(0, 2))
     every = [value for series in panel.series for value in series.values if math.isfinite(value)]

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-    from keepworth.evaluation.tables import ResultTable
+    from keepworth.training.watch.tables import ResultTable
 
 SENTENCE = 24
 """Columns that a cell with words has at least."""

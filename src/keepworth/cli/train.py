@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from keepworth.base.errors import KeepworthError
+from keepworth.base.extras import require
+from keepworth.base.interruption import interruptible
 from keepworth.cli.command import Command, argument, option
 from keepworth.cli.export import uses_of
 from keepworth.cli.output import Runs, say
-from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.extras import require
-from keepworth.episodes.interruption import interruptible
 from keepworth.memory.place import file_of
-from keepworth.recipes.front_door import TASKS, carry_out, describe_stop, made_of, record_of, run_name
-from keepworth.recipes.recipe import Origin, Recipe
+from keepworth.training.front_door import TASKS, carry_out, describe_stop, made_of, record_of, run_name
+from keepworth.training.recipe import Origin, Recipe
 
 if TYPE_CHECKING:
-    from keepworth.learning.run_folder import RunFolder
-    from keepworth.learning.watch.progress import Progress
+    from keepworth.training.run_folder import RunFolder
+    from keepworth.training.watch.progress import Progress
 
 
 Track = Annotated[
@@ -103,7 +103,7 @@ def train(
     """Train with a recipe, or on your own tasks. Given again, the same command continues from the last checkpoint.
 
     RECIPE --help shows the settings of the recipe that matter."""
-    from keepworth.recipes.configuration import as_toml, resolve
+    from keepworth.training.configuration import as_toml, resolve
 
     if every:
         raise KeepworthError("--all goes with --help.", "Add --help; --print-config prints every setting as TOML.")
@@ -139,7 +139,7 @@ class TrainCommand(Command):
         name = given.get("recipe")
         if not isinstance(name, str):
             return
-        from keepworth.recipes.configuration import describe_settings
+        from keepworth.training.configuration import describe_settings
 
         recipe, every = made_of(Origin(name)), bool(given.get("every"))
         rest = "" if every else "; --all shows the others"
@@ -180,11 +180,11 @@ def _carry_out(
     path: Path, config: Mapping[str, object], fresh: bool, track: str, work: Callable[[RunFolder, Progress], None]
 ) -> None:
     """Opens the run's folder, trains with a display, writes the report, and prints the tables."""
+    from keepworth.base.text import terminal
     from keepworth.cli.show import print_tables
-    from keepworth.episodes.text import terminal
-    from keepworth.learning.run_folder import RunFolder
-    from keepworth.learning.watch.progress import progress_for
-    from keepworth.recipes.front_door import track_of
+    from keepworth.training.front_door import track_of
+    from keepworth.training.run_folder import RunFolder
+    from keepworth.training.watch.progress import progress_for
 
     tracker = track_of(track)
     console = terminal()

@@ -28,9 +28,9 @@ def memory(name: str, input_size: int, width: int = 128, **settings: Any) -> Seq
     """
     from inspect import signature
 
+    from keepworth.base.errors import KeepworthError, require_known
+    from keepworth.base.extras import require
     from keepworth.control.settings import SettingError
-    from keepworth.episodes.errors import KeepworthError, require_known
-    from keepworth.episodes.extras import require
     from keepworth.registry import method
 
     make = method("memory_module", name).make

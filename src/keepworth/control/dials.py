@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from keepworth.episodes.needs import needs_control
+from keepworth.base.needs import needs_control
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.base.errors import KeepworthError, require_known
 
 BEHAVIOURS = {
     "conservative": "always what the good policy does",

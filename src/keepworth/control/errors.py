@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 
 
 class UnknownWorld(KeepworthError):

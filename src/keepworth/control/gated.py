@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from keepworth.episodes.needs import needs_control
+from keepworth.base.needs import needs_control
 
 import torch
 from torch import Tensor, nn

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from keepworth.episodes.needs import needs_control
+from keepworth.base.needs import needs_control
 
 import numpy as np
 import torch

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from keepworth.episodes.needs import needs_control
+from keepworth.base.needs import needs_control
 
 import torch
 from torch import Tensor, nn

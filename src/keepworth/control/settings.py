@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 
 BONUSES = ("none", "e3b", "noveld", "both")
 PREDICTIONS = ("none", "observation", "latent")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from keepworth.episodes.needs import needs_control
+from keepworth.base.needs import needs_control
 
 import gymnasium
 import numpy as np

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from keepworth.episodes.needs import needs_control
+from keepworth.base.needs import needs_control
 
 import gymnasium
 import numpy as np

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keepworth.episodes.needs import needs_control
+from keepworth.base.needs import needs_control
 
 import torch
 from torch import Tensor, nn

@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from keepworth.episodes.needs import needs_control
+from keepworth.base.needs import needs_control
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from keepworth.base.errors import called_as, nearest
+from keepworth.base.extras import fix_for, missing
+from keepworth.base.user_files import UnusableCache, signature
 from keepworth.control import ladder as ladder  # registers its worlds
 from keepworth.control.errors import UnknownWorld, WorldError
 from keepworth.control.spaces import ActionSpace, Features, ObservationSpace
 from keepworth.control.trials import Trials
-from keepworth.episodes.episode import finite_number
-from keepworth.episodes.errors import called_as, nearest
-from keepworth.episodes.extras import fix_for, missing
-from keepworth.episodes.user_files import UnusableCache, signature
+from keepworth.records.episode import finite_number
 
 PACKAGES = {"popgym": "popgym", "MiniGrid": "minigrid", "BabyAI": "minigrid"}
 """The packages that register worlds, by the beginning of their ids."""

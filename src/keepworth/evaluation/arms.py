@@ -11,21 +11,21 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keepworth.agents.simulated import LinearAgent, TabularAgent
-from keepworth.environments.made_up import ORDERS, SPLITS
-from keepworth.environments.streams import KIND_NAMES, missing, open_stream, world
-from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
+from keepworth.base.errors import KeepworthError, UnknownName, require_known
 from keepworth.evaluation.stream import Job, Results, StreamRow, row, run_matrix, table
 from keepworth.evaluation.stream_claims import CONTROLS, choose_method, claims, plan_power
 from keepworth.evaluation.stream_page import write_stream_page
 from keepworth.memory.by_name import DEFAULT, policies_of_cases, seeded
-from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.choose.hashed_words import HashedWords
 from keepworth.registry import method as method_of
 from keepworth.registry import methods as methods_of
-from keepworth.rollouts.stream import LEARNING, run_stream
+from keepworth.worlds.made_up import ORDERS, SPLITS
+from keepworth.worlds.simulated import LinearAgent, TabularAgent
+from keepworth.worlds.stream import LEARNING, run_stream
+from keepworth.worlds.streams import KIND_NAMES, missing, open_stream, world
 
 if TYPE_CHECKING:
-    from keepworth.memory.policy.slots import Policy
+    from keepworth.memory.choose.slots import Policy
 
 STREAMS = "near-miss,noisy-reward,drift,benign,similarity-mid,similarity-low,t-maze,repeat-previous,key-door,events,tool-graph"
 ATTACKS = "partners,injection,partners-late,delayed-trigger,benign,tampered-1,tampered-5,tampered-10"

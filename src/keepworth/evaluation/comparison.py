@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
+from keepworth.base.statistics import Comparison, compare
 from keepworth.evaluation.harness import EvaluationFolder, Row, unlike
-from keepworth.evaluation.statistics import Comparison, compare
 from keepworth.evaluation.summary import arm_of, per_question
 
 

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keepworth.episodes.episode import Task
-from keepworth.episodes.text import in_words
+from keepworth.base.text import in_words
 from keepworth.evaluation.diagnostics import STAGES
 from keepworth.evaluation.harness import Row
-from keepworth.evaluation.page_writer import all_or, browser, note, page, settings, table
 from keepworth.evaluation.summary import BASELINE, arm_of
 from keepworth.evaluation.system import as_remembered
-from keepworth.evaluation.tables import ArmRow, Cell, ResultTable
-from keepworth.tasks.benchmark import haystack, place
+from keepworth.records.episode import Task
+from keepworth.training.watch.page_writer import all_or, browser, note, page, settings, table
+from keepworth.training.watch.tables import ArmRow, Cell, ResultTable
+from keepworth.worlds.benchmark import haystack, place
 
 MEASURED = ("benchmark", "split", "dials", "questions", "of", "tokens", "words", "reader", "encoder", "judge")
 """Parts of an evaluation's identity that are shown at the top."""

@@ -30,7 +30,6 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, NonNegativeInt, ValidationError
 
-from keepworth.episodes.episode import Shown
 from keepworth.evaluation.system import (
     Answered,
     AskedQuestion,
@@ -38,8 +37,9 @@ from keepworth.evaluation.system import (
     SystemFailed,
     as_remembered,
 )
-from keepworth.tasks.benchmark import place
-from keepworth.tasks.entries import MemoryEntry
+from keepworth.records.episode import Shown
+from keepworth.worlds.benchmark import place
+from keepworth.worlds.entries import MemoryEntry
 
 EXCERPT = 300
 """The most characters of a process's output that an error quotes."""

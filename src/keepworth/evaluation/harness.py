@@ -13,9 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from keepworth.episodes.episode import Shown, Task
-from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.line_file import append_lines, no_line, read_lines
+from keepworth.base.errors import KeepworthError
+from keepworth.base.line_file import append_lines, no_line, read_lines
+from keepworth.base.metrics import bleu1, exact_match, token_f1
 from keepworth.evaluation.diagnostics import recall_at, stage
 from keepworth.evaluation.judge import Judge, Judging
 from keepworth.evaluation.system import (
@@ -31,11 +31,11 @@ from keepworth.evaluation.system import (
     oracle,
     written,
 )
-from keepworth.learning.run_folder import write_json
-from keepworth.tasks.benchmark import cluster_of, place, session_of, sharing, turn_of
-from keepworth.tasks.metrics import bleu1, exact_match, token_f1
-from keepworth.tasks.splits import draw_order
-from keepworth.tasks.verifiers import verify
+from keepworth.records.episode import Shown, Task
+from keepworth.training.run_folder import write_json
+from keepworth.worlds.benchmark import cluster_of, place, session_of, sharing, turn_of
+from keepworth.worlds.splits import draw_order
+from keepworth.worlds.verifiers import verify
 
 DEPTHS = (1, 5, 10, 20, 50)
 """The numbers of top items at which recall of evidence is measured."""

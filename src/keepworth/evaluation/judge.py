@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from keepworth.models.errors import ChatError
+from keepworth.base.model_errors import ChatError
 
 if TYPE_CHECKING:
-    from keepworth.models.chat import ChatModel
+    from keepworth.base.chat import ChatModel
 
 PATIENCE = 5
 """Failures in a row after which a judge is not asked again."""

@@ -8,13 +8,13 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from keepworth.episodes.vectors import content_hash
+from keepworth.base.vectors import content_hash
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from keepworth.episodes.model import Encoder
+    from keepworth.records.model import Encoder
 
 PART = 1024
 """Texts encoded between two writes: the most that a killed run loses."""

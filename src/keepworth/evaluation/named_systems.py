@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.episode import Shown
-from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
+from keepworth.base.errors import KeepworthError, UnknownName, require_known
 from keepworth.evaluation.foreign import ForeignSystem
 from keepworth.evaluation.system import (
     Answered,
@@ -26,12 +25,13 @@ from keepworth.evaluation.system import (
     as_remembered,
 )
 from keepworth.memory.item import Provenance
-from keepworth.tasks.benchmark import place
-from keepworth.tasks.entries import MemoryEntry
+from keepworth.records.episode import Shown
+from keepworth.worlds.benchmark import place
+from keepworth.worlds.entries import MemoryEntry
 
 if TYPE_CHECKING:
-    from keepworth.episodes.model import Encoder
     from keepworth.memory.memory import Memory
+    from keepworth.records.model import Encoder
 
 
 class OwnMemory:

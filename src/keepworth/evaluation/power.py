@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from keepworth.episodes.extras import require
-from keepworth.evaluation.statistics import ALPHA, LEAST, TooFewSeeds
+from keepworth.base.extras import require
+from keepworth.base.statistics import ALPHA, LEAST, TooFewSeeds
 
 POWER = 0.8
 """The probability of finding an effect of the planned size."""

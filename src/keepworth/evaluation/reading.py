@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from keepworth.episodes.line_file import append_lines, read_lines
-from keepworth.episodes.text import as_line
-from keepworth.models.errors import NoWholeAnswer
+from keepworth.base.line_file import append_lines, read_lines
+from keepworth.base.model_errors import NoWholeAnswer
+from keepworth.base.text import as_line
 
 if TYPE_CHECKING:
     from keepworth.evaluation.harness import BenchmarkReader

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keepworth.episodes.episode import Task
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 from keepworth.evaluation.evaluation_page import write_page
 from keepworth.evaluation.harness import MOST, BenchmarkReader, Conditions, EvaluationFolder, Measurement, Row
 from keepworth.evaluation.judge import Judge
@@ -17,12 +16,13 @@ from keepworth.evaluation.power import fewest, over_questions, plan
 from keepworth.evaluation.reading import ChatReader, KeptAnswers
 from keepworth.evaluation.summary import sum_up
 from keepworth.evaluation.system import LIVE, Maker, NeverAnswered
-from keepworth.learning.run_folder import versions
+from keepworth.records.episode import Task
 from keepworth.registry import methods
-from keepworth.tasks.benchmark import Benchmark, cluster_of, digest, named, read_settings, refuse_leaks, scoring
-from keepworth.tasks.data_files import VARIABLE
-from keepworth.tasks.json_lines import json_lines
-from keepworth.tasks.splits import SPLITS, draw_order
+from keepworth.training.run_folder import versions
+from keepworth.worlds.benchmark import Benchmark, cluster_of, digest, named, read_settings, refuse_leaks, scoring
+from keepworth.worlds.data_files import VARIABLE
+from keepworth.worlds.json_lines import json_lines
+from keepworth.worlds.splits import SPLITS, draw_order
 
 AT_ONCE = 4
 """Answers of a model in this process that are stored together."""

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.episodes.line_file import append_lines, read_lines
-from keepworth.rollouts.stream import StreamRun
+from keepworth.base.line_file import append_lines, read_lines
+from keepworth.worlds.stream import StreamRun
 
 Job = tuple[str, str, int]
 """family, order, seed."""

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from keepworth.base.statistics import ALPHA, LEAST, Comparison, family, paired_difference
 from keepworth.evaluation.power import DECLARED, SeedPlan, fewest, plan
-from keepworth.evaluation.statistics import ALPHA, LEAST, Comparison, family, paired_difference
 from keepworth.evaluation.stream import Results, StreamRow
 
 METHOD = "default"

@@ -8,14 +8,14 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from keepworth.episodes.text import in_words
-from keepworth.evaluation.page_writer import charts, note, page, settings, table
-from keepworth.evaluation.statistics import LEAST
+from keepworth.base.statistics import LEAST
+from keepworth.base.text import in_words
+from keepworth.charts.charts import Panel, Series
 from keepworth.evaluation.stream import WINDOW, Results, curves
 from keepworth.evaluation.stream_claims import rivals
-from keepworth.evaluation.tables import ArmRow, Cell, ResultTable
-from keepworth.learning.run_folder import disk
-from keepworth.page.charts import Panel, Series
+from keepworth.training.run_folder import disk
+from keepworth.training.watch.page_writer import charts, note, page, settings, table
+from keepworth.training.watch.tables import ArmRow, Cell, ResultTable
 
 CURVES = 7
 """The most lines of a chart that can be told apart."""

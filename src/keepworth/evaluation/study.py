@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.statistics import pooled_estimate
+from keepworth.base.errors import KeepworthError
+from keepworth.base.statistics import pooled_estimate
 from keepworth.registry import methods
 
 Rows = list[dict[str, Any]]

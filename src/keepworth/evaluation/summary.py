@@ -12,10 +12,10 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
+from keepworth.base.statistics import ALPHA, LEAST, MeanEstimate, family, pooled_estimate
 from keepworth.evaluation.diagnostics import NOT_USED, where_points_go
 from keepworth.evaluation.harness import DOES_NOT_FIT, Row
 from keepworth.evaluation.power import fewest
-from keepworth.evaluation.statistics import ALPHA, LEAST, MeanEstimate, family, pooled_estimate
 
 BASELINE = "none"
 SHOWN = "shown"

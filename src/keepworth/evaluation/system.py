@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from keepworth.agents.recall import spoken
-from keepworth.episodes.episode import Shown, Task
-from keepworth.episodes.errors import KeepworthError
-from keepworth.tasks.benchmark import haystack, place
-from keepworth.tasks.entries import MemoryEntry
+from keepworth.base.errors import KeepworthError
+from keepworth.records.episode import Shown, Task
+from keepworth.worlds.benchmark import haystack, place
+from keepworth.worlds.entries import MemoryEntry
+from keepworth.worlds.recall import spoken
 
 if TYPE_CHECKING:
-    from keepworth.episodes.model import Encoder
+    from keepworth.records.model import Encoder
 
 
 @dataclass(frozen=True, slots=True)

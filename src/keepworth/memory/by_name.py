@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from keepworth import registry
-from keepworth.episodes.errors import UnknownEncoder, UnknownName
-from keepworth.episodes.model import Encoder, EncoderIdentity
+from keepworth.base.errors import UnknownEncoder, UnknownName
+from keepworth.memory.choose.hashed_words import HashedWords
+from keepworth.memory.choose.slots import Policy, Writer
 from keepworth.memory.errors import EncoderMismatch, InvalidPolicy, UnknownPolicy
-from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.slots import Policy, Writer
+from keepworth.records.model import Encoder, EncoderIdentity
 
 DEFAULT = "default"
 """The name of the policy of a memory that is opened without one."""
@@ -132,23 +132,26 @@ def writer(name: str) -> Writer:
     if name == "rules":
         rules: Writer = registry.part("facts by rules")()
         return rules
-    writers = registry.methods("writer")
-    if name in writers:
-        needed = [p.name for p in signature(writers[name].make).parameters.values() if p.default is p.empty]
+    try:
+        make: Callable[..., Any] | None = registry.method("writer", name).make
+    except UnknownName:
+        make = None
+    if make is not None:
+        needed = [p.name for p in signature(make).parameters.values() if p.default is p.empty]
         if needed:
             raise InvalidPolicy(
                 f"the writer {name!r} needs {', '.join(needed)}, which a name does not say.",
                 f'Give the writer itself: writer=keepworth.registry.method("writer", {name!r}).make(...).',
             )
-        made = writers[name].make()
+        made = make()
         assert callable(made)
         return made
     if not Path(name).expanduser().is_dir():
-        unknown = UnknownName("writer", name, ("default", *writers))
+        unknown = UnknownName("writer", name, ("default", *registry.methods("writer")))
         unknown.fix += " The folder of a run that trained a manager works too."
         raise unknown
     facts: Any = writer("model" if _chat_is_configured() else "rules")
-    made = writers["trained"].make(folder=name, facts=replace(facts, updates=False))
+    made = registry.method("writer", "trained").make(folder=name, facts=replace(facts, updates=False))
     assert callable(made)
     return made
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast, overload
 
-from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory import writing
 from keepworth.memory.errors import (
     InvalidFilter,
@@ -45,6 +44,7 @@ from keepworth.memory.store import purge
 from keepworth.memory.store.decision_log import DecisionLog
 from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.writing import Message, messages_of
+from keepworth.records.episode import Operation, OperationKind
 
 if TYPE_CHECKING:
     from keepworth.memory.memory import Memory

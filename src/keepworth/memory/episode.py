@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from keepworth.episodes.episode import Decision, Operation
 from keepworth.memory.errors import ClosedEpisode, InvalidFilter, InvalidText, check_keywords
 from keepworth.memory.item import PARTS, Item, Scope, worded, worded_actions
 from keepworth.memory.operations import OperationOutcome, checked_reward
 from keepworth.memory.search.search import Ask, Hits, ScopedOptions
 from keepworth.memory.store import decision_log, episode_log, log
+from keepworth.records.episode import Decision, Operation
 
 if TYPE_CHECKING:
-    from keepworth.episodes.episode import Episode
     from keepworth.memory.changing import ItemOptions
+    from keepworth.memory.choose.pool import Advice
     from keepworth.memory.memory import Memory
-    from keepworth.memory.policy.pool import Advice
     from keepworth.memory.store.transaction import Transaction
+    from keepworth.records.episode import Episode
 
 
 @check_keywords

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar
 
-from keepworth.episodes.errors import KeepworthError, UnknownName, nearest
+from keepworth.base.errors import KeepworthError, UnknownName, nearest
 
 Owner = TypeVar("Owner", bound=type)
 

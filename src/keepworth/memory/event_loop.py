@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
-from keepworth.episodes.notebook import in_notebook
+from keepworth.base.notebook import in_notebook
 
 _LOG = logging.getLogger("keepworth.memory")
 _warned = False

@@ -19,10 +19,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakValueDictionary
 
-from keepworth.episodes.episode import Decision, DecisionKind, Episode
-from keepworth.episodes.model import Encoder
 from keepworth.memory import by_name
 from keepworth.memory.changing import Changes
+from keepworth.memory.choose.learning import CandidateSources, Learning, SearchAnswer
+from keepworth.memory.choose.rewards import check_range
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import (
     DamagedWords,
@@ -56,8 +56,6 @@ from keepworth.memory.item import (
 from keepworth.memory.operations import Act, Credit, Draft, OperationOutcome, checked_reward
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.place import on_server
-from keepworth.memory.policy.learning import CandidateSources, Learning, SearchAnswer
-from keepworth.memory.policy.rewards import check_range
 from keepworth.memory.scopes import Scopes
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.search import (
@@ -85,12 +83,14 @@ from keepworth.memory.store.decision_log import DecisionLog, Logged
 from keepworth.memory.store.rows import number_of
 from keepworth.memory.store.store import Difference, Revision, Store
 from keepworth.memory.store.views import ScopeView
+from keepworth.records.episode import Decision, DecisionKind, Episode
+from keepworth.records.model import Encoder
 
 if TYPE_CHECKING:
-    from keepworth.episodes.arrays import Vectors
-    from keepworth.memory.policy.ledger import Balance
-    from keepworth.memory.policy.pool import Advice
-    from keepworth.memory.policy.slots import Policy, Writer
+    from keepworth.base.arrays import Vectors
+    from keepworth.memory.choose.ledger import Balance
+    from keepworth.memory.choose.pool import Advice
+    from keepworth.memory.choose.slots import Policy, Writer
     from keepworth.memory.store.transaction import Transaction
 
     Proven = Callable[[Vectors | None], Sequence[str]]

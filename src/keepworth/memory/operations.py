@@ -29,7 +29,6 @@ from numbers import Real
 from operator import attrgetter
 from typing import Any, Protocol
 
-from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory.errors import InvalidReward
 from keepworth.memory.item import (
     EVERYWHERE,
@@ -45,6 +44,7 @@ from keepworth.memory.item import (
     later,
     text_problem,
 )
+from keepworth.records.episode import Operation, OperationKind
 
 RULES = 2
 """The version of the rules by which acts are carried out; under 1, the order in which things were said did not count. It is to

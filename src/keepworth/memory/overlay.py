@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from keepworth.episodes.episode import Operation, OperationKind
-from keepworth.episodes.model import Encoder
 from keepworth.memory.errors import InvalidScope, UnknownItem
 from keepworth.memory.item import (
     EVERYWHERE,
@@ -45,9 +43,11 @@ from keepworth.memory.search.index import CorpusStatistics, Embedder, InvertedIn
 from keepworth.memory.search.search import Hit, Ranked, Request, Search, SearchOptions, checked_query, requested
 from keepworth.memory.search.terms import QueryTerms
 from keepworth.memory.search.where import Filter
+from keepworth.records.episode import Operation, OperationKind
+from keepworth.records.model import Encoder
 
 if TYPE_CHECKING:
-    from keepworth.episodes.arrays import Rows, Vectors
+    from keepworth.base.arrays import Rows, Vectors
     from keepworth.memory.store.store import Store
     from keepworth.memory.store.transaction import Transaction
     from keepworth.memory.store.views import Snapshot

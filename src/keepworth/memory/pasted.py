@@ -236,16 +236,16 @@ def _is_a_name_of_things(word: str) -> bool:
 def _inside_output(lines: Sequence[str], scores: Sequence[float]) -> set[int]:
     """Return the indices of lines between two that are pasted for sure, with no empty line among them: what stands there
     is pasted, too, unless the speaker speaks of themselves."""
-    found, since, behind = set[int](), list[int](), False
+    between, since, behind = set[int](), list[int](), False
     for index, line in enumerate(lines):
         if not line.strip():
             since, behind = [], False
         elif scores[index] <= -TOOL:
-            found.update(since)
+            between.update(since)
             since, behind = [], True
         elif behind and not _SOMEBODY.search(line):
             since.append(index)
-    return found
+    return between
 
 
 def _empty_pasted(lines: Sequence[str]) -> list[str]:

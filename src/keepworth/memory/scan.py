@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from keepworth.episodes.episode import Operation, OperationKind
-from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.base.errors import KeepworthError, require_known
 from keepworth.memory.errors import RefusedText
 from keepworth.memory.item import Item, Provenance, Status
 from keepworth.memory.operations import Assignment, Draft
 from keepworth.memory.sensitive import PERSONAL, RULES, SECRETS, ScanHook, SensitiveSpan, apart, sensitive
+from keepworth.records.episode import Operation, OperationKind
 
 ACTIONS = ("allow", "redact", "quarantine", "refuse")
 """What is done with a text in which something is found, mildest first. "redact" stores the text without it; "quarantine" stores

@@ -7,11 +7,11 @@ from inspect import signature
 from numbers import Integral
 from typing import TypedDict
 
-from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.by_name import DEFAULT, settings_of
 from keepworth.memory.errors import InvalidFilter, UnknownOption, unknown_option
 from keepworth.memory.item import Clock, now
 from keepworth.memory.scan import Scan
+from keepworth.records.model import EncoderIdentity
 
 
 class MemorySettings(TypedDict, total=False):
@@ -58,5 +58,5 @@ def check_settings(
     if not isinstance(encoder.identity, EncoderIdentity):
         raise InvalidFilter(
             f"the encoder's identity must be an EncoderIdentity(model, dimension, normalised), got {encoder.identity!r:.40}: "
-            "make one with keepworth.episodes.model.EncoderIdentity"
+            "make one with keepworth.records.model.EncoderIdentity"
         )

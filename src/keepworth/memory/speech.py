@@ -460,8 +460,8 @@ def _has_only_words_of_the_task(text: str) -> bool:
     beyond = _words("task", "beyond")
     if any(word.split("'")[0] in beyond for word in words):
         return False
-    known = _words("courtesy", "core") | _words("courtesy", "beside") | _words("task", "words")
-    return all(word in known or _is_function_word(word) for word in words)
+    task_words = _words("courtesy", "core") | _words("courtesy", "beside") | _words("task", "words")
+    return all(word in task_words or _is_function_word(word) for word in words)
 
 
 def _is_function_word(word: str) -> bool:

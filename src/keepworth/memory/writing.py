@@ -13,16 +13,16 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from keepworth import registry
-from keepworth.episodes.episode import Operation, OperationKind, StatedFact
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
+from keepworth.memory.choose.slots import Finished, Writer, written
 from keepworth.memory.errors import InvalidAdvice, InvalidFilter, InvalidText, MemoryProblem, NothingToWrite
 from keepworth.memory.headline import joined_without_blocks, without_blocks
 from keepworth.memory.item import LONGEST_TEXT, Item, Scope, new_id, timestamp
 from keepworth.memory.operations import Act, Draft, OperationOutcome
 from keepworth.memory.overlay import Bank, ChangedMeanwhile, is_kept
-from keepworth.memory.policy.slots import Finished, Writer, written
 from keepworth.memory.speech import clean
 from keepworth.memory.store.decision_log import Logged
+from keepworth.records.episode import Operation, OperationKind, StatedFact
 
 if TYPE_CHECKING:
     from keepworth.memory.memory import Memory

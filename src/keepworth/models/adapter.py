@@ -9,13 +9,13 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from keepworth.episodes.needs import needs_llm
+from keepworth.base.needs import needs_llm
 
 import torch
 
-from keepworth.episodes.errors import UnknownName
-from keepworth.models.errors import UnsupportedModel
-from keepworth.models.files import BASE_RECORD, record_of, repository_of
+from keepworth.base.errors import UnknownName
+from keepworth.base.model_errors import UnsupportedModel
+from keepworth.base.model_files import BASE_RECORD, record_of, repository_of
 from keepworth.models.fused_adapter import fuse
 from keepworth.models.inprocess import InProcessModel
 

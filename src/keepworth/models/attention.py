@@ -11,15 +11,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from keepworth.episodes.needs import needs_llm
+from keepworth.base.needs import needs_llm
 
 import torch
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import scaled_dot_product_attention
 
-from keepworth.episodes.model import Tokens
-from keepworth.models.errors import UnsupportedModel
+from keepworth.base.model_errors import UnsupportedModel
 from keepworth.models.text_side import context_limit
+from keepworth.records.model import Tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.model import Message, Tokens
+from keepworth.base.errors import KeepworthError
 from keepworth.models.template_bounds import Unbounded, bounded_time, require_bounded
+from keepworth.records.model import Message, Tokens
 
 _SAID = "KEEPWORTH-SAID"
 _ASKED = "KEEPWORTH-ASKED"
@@ -36,7 +36,7 @@ class TemplateMismatch(KeepworthError):
 
 
 class TokenizerChat:
-    """A tokenizer's chat template as a `keepworth.episodes.model.ChatTemplate`. Raises NoChatTemplate. `name` is the model's, for
+    """A tokenizer's chat template as a `keepworth.records.model.ChatTemplate`. Raises NoChatTemplate. `name` is the model's, for
     messages; `ends` are ids that end a text, from the checkpoint's generation config."""
 
     def __init__(self, tokenizer: Any, name: str, ends: Sequence[int] = ()) -> None:

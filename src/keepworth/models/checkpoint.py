@@ -8,15 +8,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.needs import needs_llm
+from keepworth.base.needs import needs_llm
 
 import torch
 
-from keepworth.episodes.model import SamplingParams, Tokens
+from keepworth.base.model_errors import CorruptModel, IncompleteModel, UnsupportedModel
 from keepworth.models import attention
 from keepworth.models.attention import decoder_of, tree, window_of
-from keepworth.models.errors import CorruptModel, IncompleteModel, UnsupportedModel
 from keepworth.models.text_side import context_limit
+from keepworth.records.model import SamplingParams, Tokens
 
 if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from keepworth.episodes.needs import needs_llm
+from keepworth.base.needs import needs_llm
 
 import torch
 from torch.nn.functional import embedding, linear, rms_norm, silu

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.needs import needs_llm
+from keepworth.base.needs import needs_llm
 
 import numpy as np
 import torch
 from torch.nn.functional import pad
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 from keepworth.models.attention import PROMPTS, Prompts, Standing, round_up
 from keepworth.models.decoding_step import DecodingStep
+from keepworth.records.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 
 if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel

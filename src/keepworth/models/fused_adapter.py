@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import MethodType
 from typing import Any
 
-from keepworth.episodes.needs import needs_llm
+from keepworth.base.needs import needs_llm
 
 import torch
 from torch.autograd.function import once_differentiable

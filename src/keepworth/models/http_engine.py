@@ -26,10 +26,10 @@ from typing import Any, Protocol
 
 import httpx
 
-from keepworth.episodes import extras
-from keepworth.episodes.errors import UnknownName
-from keepworth.episodes.model import FinishReason, Receipt, Sample, SamplingParams, Tokens
-from keepworth.models.errors import (
+from keepworth.base import extras
+from keepworth.base.errors import UnknownName
+from keepworth.base.http_client import JsonClient
+from keepworth.base.model_errors import (
     BadAnswer,
     DeliveryFailed,
     EngineError,
@@ -37,9 +37,9 @@ from keepworth.models.errors import (
     MissingCapability,
     NothingDelivered,
 )
-from keepworth.models.http_client import JsonClient
 from keepworth.models.http_wire import ROUTE, derive_seed, samples_in, sampling_body, scores_in, scoring_body
 from keepworth.models.text_side import TextSide
+from keepworth.records.model import FinishReason, Receipt, Sample, SamplingParams, Tokens
 
 Scores = tuple[float, ...]
 _LOOK_AT_THE_SERVER = (
@@ -65,7 +65,7 @@ class Scorer(Protocol):
 
 
 class HttpModel(TextSide):
-    """An engine behind a URL that implements `keepworth.episodes.Model`. Made by `connect`. Thread-safe. Samples are drawn under
+    """An engine behind a URL that implements `keepworth.records.Model`. Made by `connect`. Thread-safe. Samples are drawn under
     the weights in service when `sample` is called, whatever is published meanwhile. Adapters are published under names of one
     run, `run@version`; the newest `max_staleness + 1` of them stay loaded, and no name is used twice."""
 

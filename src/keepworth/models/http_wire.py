@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
-from keepworth.models.errors import BadAnswer
+from keepworth.base.model_errors import BadAnswer
+from keepworth.records.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 
 ROUTE = "/inference/v1/generate"
 _PLAIN = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}

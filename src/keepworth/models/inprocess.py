@@ -12,26 +12,26 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from keepworth.episodes.needs import needs_llm
+from keepworth.base.needs import needs_llm
 
 import torch
 from torch.autograd.function import once_differentiable
 
-from keepworth.episodes.model import Sample, SamplingParams, Tokens
+from keepworth.base.model_errors import ContextOverflow
 from keepworth.models.attention import Tree, decoder_of, float32_products, tree
 from keepworth.models.chat_format import ends_of
 from keepworth.models.checkpoint import load_checkpoint, require_tree
 from keepworth.models.decoding_step import DecodingStep, PackedWeights, ThroughModules
 from keepworth.models.drawing import Drawing, GroupCache, uniforms
-from keepworth.models.errors import ContextOverflow
 from keepworth.models.text_side import TextSide, context_limit
+from keepworth.records.model import Sample, SamplingParams, Tokens
 
 Precision = Literal["bf16", "fp32", "fp64"]
 DTYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
 
 
 class InProcessModel(TextSide):
-    """A causal language model and its tokenizer behind the engine protocol (`keepworth.episodes.Model`). `token_budget` is how
+    """A causal language model and its tokenizer behind the engine protocol (`keepworth.records.Model`). `token_budget` is how
     many padded tokens are computed at once; it bounds memory, not the size of requests."""
 
     def __init__(self, network: Any, tokenizer: Any, name: str, token_budget: int = 4096) -> None:
@@ -42,7 +42,7 @@ class InProcessModel(TextSide):
         self.folder: Path | None = None
         """The folder it was loaded from."""
         self.base: dict[str, Any] | None = None
-        """The cached record of the weights in `folder` (`keepworth.models.files.record_of`)."""
+        """The cached record of the weights in `folder` (`keepworth.base.model_files.record_of`)."""
         self.watch: Callable[[float, int], None] | None = None
         """Is told, while `sample` draws, how many prompts of how many are answered, the parts of answers included."""
         self._packed = PackedWeights()

@@ -8,10 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from keepworth.episodes import extras
-from keepworth.episodes.model import Tokens, beginning
+from keepworth.base import extras
+from keepworth.base.model_errors import ContextOverflow, CorruptModel
 from keepworth.models.chat_format import TokenizerChat, ids_of
-from keepworth.models.errors import ContextOverflow, CorruptModel
+from keepworth.records.model import Tokens, beginning
 
 _ROPE_BY_LENGTH = ("longrope", "dynamic")
 

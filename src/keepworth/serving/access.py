@@ -23,7 +23,7 @@ from urllib.parse import unquote_to_bytes
 
 from filelock import FileLock
 
-from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
+from keepworth.base.errors import KeepworthError, UnknownName, require_known
 from keepworth.memory.durable_file import PRIVATE, replacing
 from keepworth.memory.errors import InvalidScope, InvalidTime, StorageFailed, StorageFull
 from keepworth.memory.item import EVERYWHERE, Scope, checked_name, later, now, one_spelling, timestamp

@@ -19,7 +19,7 @@ from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any
 
-from keepworth.episodes.needs import needs_server
+from keepworth.base.needs import needs_server
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -30,7 +30,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from keepworth.episodes.errors import KeepworthError, nearest
+from keepworth.base.errors import KeepworthError, nearest
 from keepworth.serving.calls import (
     ErrorShape,
     NotServed,

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.base.errors import KeepworthError, UnknownName
 
 
 class NotServed(KeepworthError):

@@ -26,8 +26,7 @@ from urllib.parse import quote
 
 import httpx
 
-from keepworth.episodes.episode import Episode
-from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.base.errors import KeepworthError, UnknownName
 from keepworth.memory import errors
 from keepworth.memory.async_memory import AsyncMemory
 from keepworth.memory.changing import ItemOptions
@@ -36,8 +35,9 @@ from keepworth.memory.errors import InvalidFilter, InvalidText, MemoryProblem, c
 from keepworth.memory.item import Item, Provenance, Scope
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import checked_reward
-from keepworth.memory.verbs import MOST, VERBS, Verb, add_items, get_receipt
+from keepworth.records.episode import Episode
 from keepworth.serving import wire
+from keepworth.serving.verbs import MOST, VERBS, Verb, add_items, get_receipt
 
 Kind = TypeVar("Kind")
 P = ParamSpec("P")

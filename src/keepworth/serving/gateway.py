@@ -27,13 +27,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from keepworth.episodes.needs import needs_server
+from keepworth.base.needs import needs_server
 
 from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
+from keepworth.encoders.local import HashingEncoder
 from keepworth.memory.automatic import asks, floor_of
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import InvalidScope, RefusedText, StorageFull, UnknownEpisode
@@ -47,7 +48,6 @@ from keepworth.memory.speech import clean
 from keepworth.memory.store import notes
 from keepworth.memory.store.store import Store
 from keepworth.memory.writing import load_writer
-from keepworth.models.encoders import HashingEncoder
 from keepworth.serving.access import Access, bounds_in, new_access
 from keepworth.serving.application import Streamed
 from keepworth.serving.call_formats import (

@@ -413,7 +413,7 @@ HOSTS = {
 def host_of(name: str) -> HookHost:
     """Return the host of a name. Raises HookProblem."""
     if name not in HOSTS:
-        from keepworth.episodes.errors import UnknownName
+        from keepworth.base.errors import UnknownName
 
         raise HookProblem(str(UnknownName("host", name, HOSTS)))
     return HOSTS[name]

@@ -11,13 +11,13 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.needs import needs_server
+from keepworth.base.needs import needs_server
 
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 
 if TYPE_CHECKING:
     from typing import Self

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Annotated, Any, TypeVar, get_type_hints
 
-from keepworth.episodes.needs import needs_mcp
+from keepworth.base.needs import needs_mcp
 
 from anyio.to_thread import run_sync
 from mcp.server import Server
@@ -22,15 +22,15 @@ from mcp.types import Tool as DescribedTool
 from pydantic import BaseModel, Field, ValidationError
 
 import keepworth
-from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.memory import verbs
+from keepworth.base.errors import KeepworthError, UnknownName
 from keepworth.memory.item import Item, Status, with_zone
 from keepworth.memory.search.passages import GAP, TOKENS, block, part_from, tokens_of
 from keepworth.memory.store.store import Revision
-from keepworth.memory.verbs import IN_QUARANTINE, Verb, VerbCaller, masked, verb
+from keepworth.serving import verbs
 from keepworth.serving.access import Access, bounds_in
 from keepworth.serving.calls import first_mistake
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
+from keepworth.serving.verbs import IN_QUARANTINE, Verb, VerbCaller, masked, verb
 
 _LOG = logging.getLogger("keepworth.serving")
 LOOKS, ADDS, CHANGES = (

@@ -1,4 +1,4 @@
-"""The HTTP routes of a memory and their OpenAPI description, made from the table in `keepworth.memory.verbs`."""
+"""The HTTP routes of a memory and their OpenAPI description, made from the table in `keepworth.serving.verbs`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pydantic import BaseModel, ValidationError
 from pydantic.json_schema import models_json_schema
 
 import keepworth
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 from keepworth.memory import errors
 from keepworth.memory.item import TIMES, Item
 from keepworth.memory.store.notes import keep_answer, noted_request, noting
-from keepworth.memory.verbs import VERBS, Verb, VerbCaller, verb
 from keepworth.serving.access import Access
 from keepworth.serving.calls import NotServed, ReadyAnswer, RouteAnswers, ServedCall, first_mistake
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
+from keepworth.serving.verbs import VERBS, Verb, VerbCaller, verb
 from keepworth.serving.wire import plain
 
 BASE = "/v1/memory"

@@ -9,14 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.needs import needs_server
+from keepworth.base.needs import needs_server
 
 from starlette.types import ASGIApp
 
-from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.place import MemoryPlace, place_of
 from keepworth.memory.scan import Scan
-from keepworth.memory.verbs import VERBS
 from keepworth.serving.access import Access, Tokens, tokens_of
 from keepworth.serving.application import LOCAL_HOSTS, ServerLimits, Streamed, application
 from keepworth.serving.calls import anthropic_error, openai_error
@@ -24,9 +22,9 @@ from keepworth.serving.http_server import LOOPBACK, HttpServer, reachable_here_a
 from keepworth.serving.memory_routes import describe_routes, memory_table, who
 from keepworth.serving.open_memories import OpenMemories
 from keepworth.serving.page_routes import list_episode_summaries, overview, page_table
+from keepworth.serving.verbs import VERBS
 
 if TYPE_CHECKING:
-    from keepworth.models.inprocess import InProcessModel
     from keepworth.serving.gateway import Gateway, GatewaySettings
     from keepworth.serving.upstream import Upstream
 
@@ -57,9 +55,9 @@ class MemoryServer(HttpServer):
     Args:
         host, port: The address to listen on, as for `HttpServer`. There is no TLS: put a proxy in front if others reach it.
         token: A token that allows everything until the server ends; a new one if not given.
-        upstream: The endpoint to which the `Gateway` passes calls; "" for no gateway.
+        upstream: The endpoint to which the `Gateway` passes calls, or an `Upstream`, such as a model of this process
+            (`keepworth.training.model_server.upstream_of`); "" for no gateway. The server then owns it.
         upstream_key: The bearer token for the upstream.
-        model: A model of this process to use in place of an upstream. The server then owns it.
         mcp: Whether to offer tools for hosts of the Model Context Protocol at /mcp.
         options: Options of `Memory`. Unless `scan` is given, items with secrets go into quarantine.
     """
@@ -72,9 +70,8 @@ class MemoryServer(HttpServer):
         port: int = 0,
         token: str = "",
         limits: ServerLimits | None = None,
-        upstream: str = "",
+        upstream: str | Upstream = "",
         upstream_key: str = "",
-        model: InProcessModel | None = None,
         gateway: GatewaySettings | None = None,
         mcp: bool = False,
         **options: Any,
@@ -84,16 +81,12 @@ class MemoryServer(HttpServer):
         self.token = self.tokens.passing(Access("start"), token)
         self.gateway: Gateway | None = None
         self.mcp = mcp
-        self.keyless = bool(upstream) and not upstream_key
+        self.keyless = isinstance(upstream, str) and bool(upstream) and not upstream_key
         self._limits = limits or ServerLimits()
         self._sessions: Any = None
         there: Upstream | None = None
-        if upstream and model is not None:
-            raise KeepworthError("A gateway has one upstream, an address or a model of this process.", "Leave one out.")
-        if model is not None:
-            from keepworth.serving.model_server import upstream_of
-
-            there = upstream_of(model)
+        if not isinstance(upstream, str):
+            there = upstream
         elif upstream:
             from keepworth.serving.upstream import Upstream
 

@@ -13,12 +13,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from keepworth.charts import PARTS, STYLE, asset
+from keepworth.charts.charts import Panel, Series, as_elements
 from keepworth.memory.store import episode_log, log
-from keepworth.memory.verbs import Bounds, Page, verb
-from keepworth.page import PARTS, STYLE, asset
-from keepworth.page.charts import Panel, Series, as_elements
 from keepworth.serving.calls import ReadyAnswer, RouteAnswers
 from keepworth.serving.memory_routes import ServedCaller
+from keepworth.serving.verbs import Bounds, Page, verb
 
 KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 SECURITY = "; ".join(

@@ -1,4 +1,4 @@
-"""A call of a model as it was sent and answered, in the shape that training reads (`keepworth.tasks.chat_logs`): its messages,
+"""A call of a model as it was sent and answered, in the shape that training reads (`keepworth.worlds.chat_logs`): its messages,
 tools and answer, without pictures, sounds and files."""
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 from keepworth.serving.call_formats import EVENTS
 from keepworth.serving.calls import NotServed
 

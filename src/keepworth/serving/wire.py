@@ -14,9 +14,9 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from keepworth.episodes.episode import Episode, episode_from_json
 from keepworth.memory.item import TIMES, Item, from_record, to_record, with_zone, without_zone
 from keepworth.memory.search.search import Hit, Hits
+from keepworth.records.episode import Episode, episode_from_json
 
 
 def plain(value: Any) -> Any:
@@ -92,6 +92,6 @@ def result_of(method: Callable[..., Any]) -> Any:
 
 @cache
 def _hints(annotated: Any) -> dict[str, Any]:
-    from keepworth.memory.policy.ledger import Account, Balance
+    from keepworth.memory.choose.ledger import Account, Balance
 
     return get_type_hints(annotated, localns={"Account": Account, "Balance": Balance, "LiveEpisode": Any})

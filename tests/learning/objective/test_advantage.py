@@ -11,13 +11,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.learning.objective.advantage import CreditTable, advantages, scaled, value_targets
-from keepworth.learning.objective.batch import Batch, Steps, episode_table
-from keepworth.learning.objective.formulas import centered, gae, whitened
-from keepworth.learning.objective.options import Objective, ObjectiveError
-from keepworth.learning.objective.parts import BatchStd, Gae, GroupStd, KlReward, Outcome
-from keepworth.learning.objective.policy_loss import denominators, loss, value_loss
-from keepworth.learning.objective.presets import preset, varied
 from keepworth.methods.objectives._turns import StepIndex, StepState, step_returns
 from keepworth.methods.objectives.a_star_po import soft_value
 from keepworth.methods.objectives.aepo import TaskStd
@@ -27,6 +20,13 @@ from keepworth.methods.objectives.duration import Duration
 from keepworth.methods.objectives.reinforce_pp import reward_to_go
 from keepworth.methods.objectives.t_spmo import tree
 from keepworth.methods.recipes._bank.rerolls import sampled_sessions
+from keepworth.training.objective.advantage import CreditTable, advantages, scaled, value_targets
+from keepworth.training.objective.batch import Batch, Steps, episode_table
+from keepworth.training.objective.formulas import centered, gae, whitened
+from keepworth.training.objective.options import Objective, ObjectiveError
+from keepworth.training.objective.parts import BatchStd, Gae, GroupStd, KlReward, Outcome
+from keepworth.training.objective.policy_loss import denominators, loss, value_loss
+from keepworth.training.objective.presets import preset, varied
 from tests.learning.objective.toys import bandit_batch, toy
 
 GRPO = preset("grpo")

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from keepworth.learning.objective.advantage import advantages, rejection, select
-from keepworth.learning.objective.batch import Batch
-from keepworth.learning.objective.options import Controls, Objective, advanced, initial
-from keepworth.learning.objective.parts import EntropyBonus, KlLoss, Reset
-from keepworth.learning.objective.policy_loss import denominators, loss
-from keepworth.learning.objective.presets import preset, varied
 from keepworth.methods.objectives.kdrl import Anneal, Teacher
 from keepworth.methods.objectives.vcpo import EssControl
+from keepworth.training.objective.advantage import advantages, rejection, select
+from keepworth.training.objective.batch import Batch
+from keepworth.training.objective.options import Controls, Objective, advanced, initial
+from keepworth.training.objective.parts import EntropyBonus, KlLoss, Reset
+from keepworth.training.objective.policy_loss import denominators, loss
+from keepworth.training.objective.presets import preset, varied
 from tests.learning.objective.toys import bandit_batch
 
 AEPO = preset("aepo")

@@ -7,14 +7,14 @@ import warnings
 import pytest
 import torch
 
-from keepworth.learning.learner import Optimisation
-from keepworth.learning.objective.inputs import episode_inputs, idle_clip, require_episodes, require_off_policy
-from keepworth.learning.objective.options import Objective, ObjectiveError
-from keepworth.learning.objective.parts import Clip, Plain, Token
-from keepworth.learning.objective.presets import preset, presets, varied
 from keepworth.methods.objectives.memory_r2 import DualClip
 from keepworth.methods.recipes.overwrite_reading import MULTI_CONVERSATION
-from keepworth.recipes.settings import GROUP_RELATIVE
+from keepworth.training.learner import Optimisation
+from keepworth.training.objective.inputs import episode_inputs, idle_clip, require_episodes, require_off_policy
+from keepworth.training.objective.options import Objective, ObjectiveError
+from keepworth.training.objective.parts import Clip, Plain, Token
+from keepworth.training.objective.presets import preset, presets, varied
+from keepworth.training.settings import GROUP_RELATIVE
 from tests.learning.test_learner import groups_of
 from tests.learning.turns import learner_of
 from tests.models.tiny import tiny_model

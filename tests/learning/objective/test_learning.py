@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from keepworth.learning.objective.advantage import advantages, select
-from keepworth.learning.objective.batch import Batch, Steps
-from keepworth.learning.objective.options import Objective, advanced, initial
-from keepworth.learning.objective.policy_loss import denominators, effective_sample_size, loss
-from keepworth.learning.objective.presets import preset, presets
 from keepworth.methods.objectives.a_star_po import soft_value
 from keepworth.methods.objectives.spurious import Spurious
+from keepworth.training.objective.advantage import advantages, select
+from keepworth.training.objective.batch import Batch, Steps
+from keepworth.training.objective.options import Objective, advanced, initial
+from keepworth.training.objective.policy_loss import denominators, effective_sample_size, loss
+from keepworth.training.objective.presets import preset, presets
 from tests.learning.objective.toys import bandit_batch, runnable
 
 EIGHT_ARMS = torch.tensor([0.1, 0.3, 0.0, 0.5, 0.2, 1.0, 0.4, 0.6], dtype=torch.float64)

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from keepworth.episodes.errors import UnknownName
-from keepworth.learning.objective.advantage import advantages, select
-from keepworth.learning.objective.batch import Batch
-from keepworth.learning.objective.inputs import inputs, require_inputs
-from keepworth.learning.objective.options import Objective, ObjectiveError
-from keepworth.learning.objective.parts import PARTS, Clip, KlLoss, KlReward, Plain, read, signature
-from keepworth.learning.objective.policy_loss import denominators, loss
-from keepworth.learning.objective.presets import preset, presets, source_of, varied
+from keepworth.base.errors import UnknownName
 from keepworth.methods.objectives.memory_r2 import DualClip
+from keepworth.training.objective.advantage import advantages, select
+from keepworth.training.objective.batch import Batch
+from keepworth.training.objective.inputs import inputs, require_inputs
+from keepworth.training.objective.options import Objective, ObjectiveError
+from keepworth.training.objective.parts import PARTS, Clip, KlLoss, KlReward, Plain, read, signature
+from keepworth.training.objective.policy_loss import denominators, loss
+from keepworth.training.objective.presets import preset, presets, source_of, varied
 from tests.learning.objective.toys import runnable, toy
 
 GRPO = preset("grpo", kl=None)
@@ -101,7 +101,7 @@ def test_a_part_that_cannot_be_is_refused_by_name(text: str, complaint: str) -> 
         read(text)
 
 
-OURS = ("keepworth.learning.", "keepworth.methods.objectives.")
+OURS = ("keepworth.training.", "keepworth.methods.objectives.")
 """Where parts are that every objective may have; recipes declare some of their own."""
 
 
@@ -151,8 +151,8 @@ def test_objectives_survive_a_round_trip_through_json() -> None:
 
 def test_configuration_does_not_load_torch() -> None:
     code = (
-        "import sys; from keepworth.learning.objective.inputs import inputs\n"
-        "from keepworth.learning.objective.presets import presets; from keepworth.learning.objective.options import initial\n"
+        "import sys; from keepworth.training.objective.inputs import inputs\n"
+        "from keepworth.training.objective.presets import presets; from keepworth.training.objective.options import initial\n"
         "[inputs(objective) for objective in presets().values()]; initial(presets()['grpo'])\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     )

@@ -8,13 +8,13 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 
-from keepworth.learning.objective.advantage import advantages, rejection, select, value_targets
-from keepworth.learning.objective.options import Controls, Objective, ObjectiveError, advanced, initial
-from keepworth.learning.objective.parts import PARTS
-from keepworth.learning.objective.policy_loss import denominators, loss, value_loss
-from keepworth.learning.objective.presets import preset, varied
 from keepworth.methods.objectives.a_star_po import soft_value
 from keepworth.methods.recipes import openclaw_rl
+from keepworth.training.objective.advantage import advantages, rejection, select, value_targets
+from keepworth.training.objective.options import Controls, Objective, ObjectiveError, advanced, initial
+from keepworth.training.objective.parts import PARTS
+from keepworth.training.objective.policy_loss import denominators, loss, value_loss
+from keepworth.training.objective.presets import preset, varied
 from tests.learning.objective.toys import runnable, toy
 
 GRPO = preset("grpo", kl=None)

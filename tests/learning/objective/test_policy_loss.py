@@ -11,19 +11,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from keepworth.learning.objective import parts, policy_loss
-from keepworth.learning.objective.advantage import advantages, select
-from keepworth.learning.objective.batch import Batch
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Gae, OverlongMask, Whitened
-from keepworth.learning.objective.policy_loss import denominators, k2, k3, loss, value_loss
-from keepworth.learning.objective.presets import preset, varied
 from keepworth.methods.objectives.a_star_po import Regression, SoftValue
 from keepworth.methods.objectives.cispo import Cispo
 from keepworth.methods.objectives.memory_r2 import DualClip
 from keepworth.methods.objectives.s_grpo import FirstAndRandom, first_and_random
 from keepworth.methods.objectives.tis import Truncate
 from keepworth.methods.objectives.vcpo import SequenceTruncate
+from keepworth.training.objective import parts, policy_loss
+from keepworth.training.objective.advantage import advantages, select
+from keepworth.training.objective.batch import Batch
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import Gae, OverlongMask, Whitened
+from keepworth.training.objective.policy_loss import denominators, k2, k3, loss, value_loss
+from keepworth.training.objective.presets import preset, varied
 from tests.learning.objective.toys import bandit_batch, toy
 
 GRPO = preset("grpo", kl=None)

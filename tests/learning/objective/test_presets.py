@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from keepworth.learning.objective.advantage import advantages, select
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.policy_loss import denominators, loss
-from keepworth.learning.objective.presets import preset, presets
+from keepworth.training.objective.advantage import advantages, select
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.policy_loss import denominators, loss
+from keepworth.training.objective.presets import preset, presets
 from tests.learning.objective.toys import Toy, runnable, toy
 
 NAMES = sorted(presets())

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from keepworth.learning.objective.batch import Batch, Steps
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.presets import varied
+from keepworth.training.objective.batch import Batch, Steps
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.presets import varied
 
 
 def bandit_batch(rewards: list[float], group: list[int] | None = None, **changes: Any) -> Batch:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from keepworth import Memory, policy
+from keepworth.memory.choose.actions import SURE, Actions
+from keepworth.memory.choose.experience import Experience
+from keepworth.memory.choose.hashed_words import HashedWords
+from keepworth.memory.choose.named import ANY, FIRST, LATEST, NEAREST, roles_of
+from keepworth.memory.choose.rewards import EpisodeClock
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Item
-from keepworth.memory.policy.actions import SURE, Actions
-from keepworth.memory.policy.experience import Experience
-from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.named import ANY, FIRST, LATEST, NEAREST, roles_of
-from keepworth.memory.policy.rewards import EpisodeClock
 
 ENCODER = HashedWords()
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth import Memory
+from keepworth.memory.choose.hashed_words import HashedWords
+from keepworth.memory.choose.pool import Advice
 from keepworth.memory.errors import InvalidAdvice
-from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.pool import Advice
 from tests.memory.policy.test_learning import POLICIES, opened, play, state
 
 NAMES = st.sampled_from(

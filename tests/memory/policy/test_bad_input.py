@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from keepworth import policy
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
+from keepworth.memory.choose.hashed_words import HashedWords
+from keepworth.memory.choose.pool import Advice
+from keepworth.memory.choose.slots import Finished
 from keepworth.memory.errors import ClosedEpisode, InvalidAdvice, InvalidText, UnknownEpisode
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import checked_reward
-from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.pool import Advice
-from keepworth.memory.policy.slots import Finished
 from keepworth.methods.writers._episodes import RawCases
 from tests.memory.policy.test_learning import ACTIONS, begun, opened, play, state
 

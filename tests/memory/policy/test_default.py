@@ -16,8 +16,8 @@ import pytest
 
 import keepworth
 from keepworth import Memory
+from keepworth.memory.choose.hashed_words import HashedWords
 from keepworth.memory.errors import InvalidPolicy, InvalidReward
-from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.store import log
 from keepworth.memory.store.maintenance import compact
 from keepworth.methods.policies.default import default

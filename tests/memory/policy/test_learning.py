@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 from keepworth import policy
+from keepworth.memory.choose.hashed_words import HashedWords
+from keepworth.memory.choose.pool import Advice
+from keepworth.memory.choose.slots import Finished
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import (
     ClosedEpisode,
@@ -22,9 +25,6 @@ from keepworth.memory.errors import (
 )
 from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
-from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.pool import Advice
-from keepworth.memory.policy.slots import Finished
 from keepworth.memory.store import log
 from keepworth.methods.policies._exemplars import Capacity
 from keepworth.methods.policies.default import default

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from keepworth import Memory
+from keepworth.memory.choose import ledger
+from keepworth.memory.choose.hashed_words import HashedWords
+from keepworth.memory.choose.ledger import Account, Balance, Ledger
+from keepworth.memory.choose.propensity import Independent
 from keepworth.memory.errors import InvalidFilter
-from keepworth.memory.policy import ledger
-from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.ledger import Account, Balance, Ledger
-from keepworth.memory.policy.propensity import Independent
 from keepworth.methods.policies.default import default
 from tests.memory.helpers import behind_its_back, command, rows
 from tests.memory.policy.test_default import ASKED, HALL, HOLD, PULL

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr as scipy_ndtr
 
+from keepworth.memory.choose.propensity import Independent
+from keepworth.memory.choose.slates import Mixture, gumbel_top_k, ndtr, plackett_luce, thompson, thompson_slate
 from keepworth.memory.errors import InvalidPolicy
-from keepworth.memory.policy.propensity import Independent
-from keepworth.memory.policy.slates import Mixture, gumbel_top_k, ndtr, plackett_luce, thompson, thompson_slate
 
 DRAWS = 100_000
 

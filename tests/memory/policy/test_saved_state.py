@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from keepworth.memory.choose import learning
+from keepworth.memory.choose.hashed_words import HashedWords
 from keepworth.memory.memory import Memory
-from keepworth.memory.policy import learning
-from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.store.maintenance import check
 from tests.memory.helpers import behind_its_back
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from keepworth import Memory
-from keepworth.memory.policy.slots import Policy
+from keepworth.memory.choose.slots import Policy
 from keepworth.methods.policies.default import default
 
 PEOPLE = ("ana", "bo", "cy")

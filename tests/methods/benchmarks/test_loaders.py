@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from keepworth.episodes.episode import Task
-from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.methods.benchmarks._arithmetic import arithmetic
+from keepworth.base.errors import KeepworthError, UnknownName
 from keepworth.methods.benchmarks.banking77 import banking77
 from keepworth.methods.benchmarks.bfcl_memory import bfcl_memory
 from keepworth.methods.benchmarks.lifelong_agent_bench import lifelong_agent_bench
@@ -26,11 +24,13 @@ from keepworth.methods.benchmarks.tau2_bench import tau2_bench
 from keepworth.methods.benchmarks.time_ranges import time_ranges
 from keepworth.methods.benchmarks.timebench import QUESTIONS, timebench, timebench_choices
 from keepworth.methods.benchmarks.word_problems import gsm8k, math500, svamp
-from keepworth.tasks.benchmark import named, refuse_leaks
-from keepworth.tasks.data_files import MissingData, WrongFormat
-from keepworth.tasks.entries import entries
-from keepworth.tasks.splits import SPLITS
-from keepworth.tasks.verifiers import verify
+from keepworth.records.episode import Task
+from keepworth.worlds.benchmark import named, refuse_leaks
+from keepworth.worlds.data_files import MissingData, WrongFormat
+from keepworth.worlds.data_sets.arithmetic import arithmetic
+from keepworth.worlds.entries import entries
+from keepworth.worlds.splits import SPLITS
+from keepworth.worlds.verifiers import verify
 from tests.methods.benchmarks import fixtures
 
 

@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 import pytest
 
-from keepworth.episodes.episode import Session, Turn
-from keepworth.episodes.errors import UnknownName
-from keepworth.methods.benchmarks import _longmemeval as module
-from keepworth.methods.benchmarks._arithmetic import SOURCES, _marks, arithmetic, problems
-from keepworth.methods.benchmarks._competing import competes
-from keepworth.methods.benchmarks._longmemeval import longmemeval
-from keepworth.methods.benchmarks._longmemeval_questions import EXTRACTIVE_TYPES, gold_answers
+from keepworth.base.errors import UnknownName
+from keepworth.base.metrics import tokens
 from keepworth.methods.recipes.arithmetic import Config, head, memory_of, system
-from keepworth.tasks.metrics import tokens
-from keepworth.tasks.splits import SPLITS
-from keepworth.tasks.verifiers import expression, verify
+from keepworth.records.episode import Session, Turn
+from keepworth.worlds.data_sets import longmemeval as module
+from keepworth.worlds.data_sets.arithmetic import SOURCES, _marks, arithmetic, problems
+from keepworth.worlds.data_sets.competing import competes
+from keepworth.worlds.data_sets.longmemeval import longmemeval
+from keepworth.worlds.data_sets.longmemeval_questions import EXTRACTIVE_TYPES, gold_answers
+from keepworth.worlds.splits import SPLITS
+from keepworth.worlds.verifiers import expression, verify
 
 
 def test_extractive_answers_are_in_the_evidence() -> None:

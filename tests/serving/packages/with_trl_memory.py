@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from keepworth import Memory
-from keepworth.serving.trl import recall_for, reward_memory
+from keepworth.training.trl import recall_for, reward_memory
 
 QUESTIONS = {"Where does Ana live?": "Oslo", "What does Bo play?": "chess"}
 PROMPTS: list[str] = []

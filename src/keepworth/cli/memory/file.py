@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from keepworth.base.errors import require_known
+from keepworth.base.text import one_line, terminal
 from keepworth.cli.command import App, argument, option
 from keepworth.cli.memory.group import (
     FILE,
@@ -32,13 +34,11 @@ from keepworth.cli.memory.group import (
     opened,
 )
 from keepworth.cli.output import Personal, Secrets, confirm, say, say_json, stopping, working
-from keepworth.episodes.errors import require_known
-from keepworth.episodes.text import one_line, terminal
 from keepworth.memory.errors import InvalidText, MemoryProblem
 from keepworth.memory.place import MemoryPlace, file_of
 
 if TYPE_CHECKING:
-    from keepworth.memory.adapters.formats import FoundRecord
+    from keepworth.adapters.formats import FoundRecord
     from keepworth.memory.item import Item
     from keepworth.memory.memory import Memory
     from keepworth.memory.scan import Scan
@@ -83,7 +83,7 @@ def export_(
     ] = OWN,
 ) -> Lines:
     """Write everything, history included, as lines of JSON; or what is true now."""
-    from keepworth.memory.adapters.formats import write_lines
+    from keepworth.adapters.formats import write_lines
     from keepworth.memory.store.transfer import exported
 
     if as_json and str(target) == "-":
@@ -110,8 +110,8 @@ def export_(
 
 
 def _write(target: Path, parts: Iterable[str], *, is_json: bool = False) -> None:
-    from keepworth.learning.run_folder import check_writable, disk
     from keepworth.memory.durable_file import ORDINARY, replacing
+    from keepworth.training.run_folder import check_writable, disk
 
     if str(target) == "-":
         for part in parts:
@@ -159,7 +159,7 @@ def import_(
     """Fill a new memory from an export, with the encoder it had; or add what another program kept. All of it, or nothing.
 
     --user and --agent apply to entries that name nobody. Texts with secrets are treated as --secrets says."""
-    from keepworth.memory.adapters.formats import FORMATS
+    from keepworth.adapters.formats import FORMATS
     from keepworth.memory.item import Status
     from keepworth.memory.scan import HELD_FOR, scan_of
     from keepworth.memory.store.transfer import encoder_of, imported
@@ -200,7 +200,7 @@ def _take_foreign(
     scan: Scan | None,
     bounds: dict[str, Any],
 ) -> Lines:
-    from keepworth.memory.adapters.formats import take
+    from keepworth.adapters.formats import take
     from keepworth.memory.item import Status
 
     try:
@@ -303,8 +303,8 @@ def reembed(
     It can be interrupted, and goes on where it stopped."""
     from rich.progress import Progress
 
+    from keepworth.encoders.local import encoder
     from keepworth.memory.store.maintenance import reembed as make_again
-    from keepworth.models.encoders import encoder
 
     with Progress(console=terminal(stderr=True), transient=True) as bar:
         job = bar.add_task("vectors", total=None)

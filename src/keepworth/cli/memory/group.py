@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from keepworth.base.text import one_line
 from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import say, say_json
-from keepworth.episodes.text import one_line
 from keepworth.memory.errors import EncoderMismatch, InvalidText, MemoryProblem, NotAMemoryFile
 from keepworth.memory.place import MemoryPlace, place_of
 
 if TYPE_CHECKING:
-    from keepworth.episodes.model import EncoderIdentity
     from keepworth.memory.item import Item
     from keepworth.memory.memory import Memory
+    from keepworth.records.model import EncoderIdentity
 
 app = App(help="Keep, find, correct and undo what agents remember.")
 READ, WRITE, LEARN, UNDO, FILE = "Find", "Write", "Learn from rewards", "Undo", "The file"
@@ -164,7 +164,7 @@ def print_lines(lines: Lines, as_json: bool) -> None:
         elif isinstance(line.text, str):
             say(line.text)
         elif line.text is not None:
-            from keepworth.episodes.text import terminal
+            from keepworth.base.text import terminal
 
             terminal().print(line.text)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from keepworth.base.text import one_line
 from keepworth.cli.command import argument, option
 from keepworth.cli.memory.group import (
     OWN_ENCODER,
@@ -38,7 +39,6 @@ from keepworth.cli.memory.group import (
     read_lines,
 )
 from keepworth.cli.output import confirm
-from keepworth.episodes.text import one_line
 from keepworth.memory.place import MemoryPlace
 
 if TYPE_CHECKING:

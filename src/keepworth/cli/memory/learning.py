@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Annotated, Any
 
+from keepworth.base.errors import UnknownName
+from keepworth.base.text import entry, one_line
 from keepworth.cli.command import App, argument, option
 from keepworth.cli.memory.group import LEARN, POLICY, Id, Limit, Line, Lines, NoteLine, TopK, again, app, command
 from keepworth.cli.memory.items import hit_line
 from keepworth.cli.output import say_text, width
-from keepworth.episodes.errors import UnknownName
-from keepworth.episodes.text import entry, one_line
 from keepworth.memory.place import MemoryPlace
 
 if TYPE_CHECKING:
+    from keepworth.memory.choose.ledger import Account, Balance
     from keepworth.memory.memory import Memory
-    from keepworth.memory.policy.ledger import Account, Balance
     from keepworth.memory.search.search import Worth
 
 episode_app = App(help="Record an attempt at a task, so that its reward reaches what was shown and written in it.")
@@ -114,7 +114,7 @@ def _episodes(memory: Memory, ids: list[str]) -> Lines:
 def show_episode(memory: Memory, episode: EpisodeId) -> Lines:
     """Show an episode: the task, what was shown, written and done, and its rewards."""
     from keepworth.cli.episode_panel import episode_panel
-    from keepworth.episodes.episode import episode_to_json
+    from keepworth.records.episode import episode_to_json
 
     record = memory.episode_record(episode)
     yield Line(episode_to_json(record), episode_panel(record, [record.task]))

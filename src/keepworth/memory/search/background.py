@@ -16,10 +16,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from keepworth.episodes.model import Encoder
+from keepworth.records.model import Encoder
 
 if TYPE_CHECKING:
-    from keepworth.episodes.arrays import Vectors
+    from keepworth.base.arrays import Vectors
 SENTENCES = (
     "The train to Lisbon leaves at nine in the morning.",
     "Copper conducts heat better than steel.",

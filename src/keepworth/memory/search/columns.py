@@ -20,7 +20,7 @@ from keepworth.memory.search.where import MISSING, RANGES, Condition, Field, Tre
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from keepworth.episodes.arrays import Bools, Numbers
+    from keepworth.base.arrays import Bools, Numbers
 
     Codes = npt.NDArray[np.int32]
     Mask = Bools

@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keepworth.episodes.model import Encoder, EncoderIdentity
-from keepworth.episodes.vectors import RecentVectors
+from keepworth.base.vectors import RecentVectors
 from keepworth.memory.errors import InvalidVector
 from keepworth.memory.search.background import Background, background
 from keepworth.memory.search.chunks import part_length, parts
 from keepworth.memory.search.terms import QueryTerms, terms_and_languages, terms_of_many
 from keepworth.memory.search.terms import terms as terms_of
+from keepworth.records.model import Encoder, EncoderIdentity
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
     import numpy.typing as npt
 
-    from keepworth.episodes.arrays import Bools, Floats, Numbers, Rows, Vectors
+    from keepworth.base.arrays import Bools, Floats, Numbers, Rows, Vectors
 
     Bytes = npt.NDArray[np.int8]
 

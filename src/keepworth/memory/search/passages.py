@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Protocol
 from unicodedata import combining, normalize
 
-from keepworth.episodes.text import as_line
+from keepworth.base.text import as_line
 from keepworth.memory.headline import without_headline
 from keepworth.memory.item import Item
 from keepworth.memory.search.chunks import PIECE, pieces

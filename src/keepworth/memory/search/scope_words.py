@@ -24,7 +24,7 @@ from keepworth.memory.search.terms import terms as terms_of
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from keepworth.episodes.arrays import Floats
+    from keepworth.base.arrays import Floats
     from keepworth.memory.search.columns import Mask
 
 LARGEST = 5_000

@@ -11,9 +11,9 @@ from functools import lru_cache, partial
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
-from keepworth.episodes.errors import called_as
-from keepworth.episodes.notebook import paragraph, table
-from keepworth.episodes.text import entry
+from keepworth.base.errors import called_as
+from keepworth.base.notebook import paragraph, table
+from keepworth.base.text import entry
 from keepworth.memory.errors import InvalidFilter, InvalidText, MemoryProblem, unknown_option
 from keepworth.memory.item import Item, ItemKind, Status, Timestamp, checked_label, compact_json, member, timestamp
 from keepworth.memory.search.background import USUAL, Background
@@ -27,8 +27,8 @@ from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.search.where import Filter, Where, narrowed, parsed
 
 if TYPE_CHECKING:
-    from keepworth.episodes.arrays import Vectors
-    from keepworth.memory.policy.ledger import Account
+    from keepworth.base.arrays import Vectors
+    from keepworth.memory.choose.ledger import Account
 
 
 MODES = ("hybrid", "lexical", "dense")

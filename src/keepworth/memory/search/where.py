@@ -20,7 +20,7 @@ from functools import partial
 from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.errors import called_as
+from keepworth.base.errors import called_as
 from keepworth.memory.errors import InvalidFilter
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from keepworth.memory.store.rows import VECTORS
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from keepworth.episodes.arrays import Numbers, Vectors
+    from keepworth.base.arrays import Numbers, Vectors
 
 _LOG = logging.getLogger("keepworth.memory")
 ITEMS = 1024

@@ -23,13 +23,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.episode import Decision, DecisionKind
 from keepworth.memory.errors import InvalidText, MemoryProblem
 from keepworth.memory.item import Scope
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, scalar, select
 from keepworth.memory.store.rows import OF_SCOPE, from_json, number_of, readable
 from keepworth.memory.store.schema import OF_KIND
 from keepworth.memory.store.transaction import Transaction
+from keepworth.records.episode import Decision, DecisionKind
 
 if TYPE_CHECKING:
     from keepworth.memory.store.store import Store

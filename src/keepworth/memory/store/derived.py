@@ -31,7 +31,7 @@ from keepworth.memory.store.rows import NAMED, VECTORS
 from keepworth.memory.store.words import WordStatistics
 
 if TYPE_CHECKING:
-    from keepworth.episodes.arrays import Numbers, Vectors
+    from keepworth.base.arrays import Numbers, Vectors
     from keepworth.memory.search.columns import Mask
     from keepworth.memory.store.backend import Backend
     from keepworth.memory.store.store import Store

@@ -7,7 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from keepworth.episodes.episode import (
+from keepworth.memory.errors import UnknownEpisode
+from keepworth.memory.item import Scope
+from keepworth.memory.operations import Credit
+from keepworth.memory.store import notes
+from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
+from keepworth.memory.store.decision_log import IN_EPISODE, of_episode
+from keepworth.memory.store.log import counting
+from keepworth.memory.store.rows import REWARD, SCOPE, from_json, inside, of_scopes, readable, to_scope
+from keepworth.memory.store.schema import OF_KIND
+from keepworth.records.episode import (
     Decision,
     DecisionKind,
     Episode,
@@ -20,15 +29,6 @@ from keepworth.episodes.episode import (
     Shown,
     StopReason,
 )
-from keepworth.memory.errors import UnknownEpisode
-from keepworth.memory.item import Scope
-from keepworth.memory.operations import Credit
-from keepworth.memory.store import notes
-from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
-from keepworth.memory.store.decision_log import IN_EPISODE, of_episode
-from keepworth.memory.store.log import counting
-from keepworth.memory.store.rows import REWARD, SCOPE, from_json, inside, of_scopes, readable, to_scope
-from keepworth.memory.store.schema import OF_KIND
 
 if TYPE_CHECKING:
     from keepworth.memory.store.store import Store

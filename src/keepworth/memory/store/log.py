@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from keepworth.episodes.episode import Decision, DecisionKind, OperationKind
-from keepworth.episodes.errors import UnknownName
+from keepworth.base.errors import UnknownName
 from keepworth.memory.errors import InvalidFilter
 from keepworth.memory.item import Scope, whose
 from keepworth.memory.operations import Credit
@@ -20,6 +19,7 @@ from keepworth.memory.store.connection import AMONG, AnyConnection, among, first
 from keepworth.memory.store.decision_log import IN_EPISODE, SELECT, decision
 from keepworth.memory.store.rows import PARAMETERS, REWARD, SCOPE, from_json, inside, of_scopes, readable
 from keepworth.memory.store.schema import CREATED, OF_KIND
+from keepworth.records.episode import Decision, DecisionKind, OperationKind
 
 if TYPE_CHECKING:
     from keepworth.memory.store.transaction import Transaction

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keepworth.episodes.model import Encoder
 from keepworth.memory.durable_file import appearing
 from keepworth.memory.errors import MemoryProblem, StorageFailed, StorageFull
 from keepworth.memory.search.index import Embedder
@@ -22,6 +21,7 @@ from keepworth.memory.store.fts5 import make_anew
 from keepworth.memory.store.full_text import CURRENT, index_rows
 from keepworth.memory.store.purge import finish
 from keepworth.memory.store.rows import VECTORS
+from keepworth.records.model import Encoder
 
 if TYPE_CHECKING:
     from keepworth.memory.store.store import Store

@@ -121,8 +121,8 @@ def _drop_over(connection: AnyConnection, prefix: str, name: str, time: str) -> 
         return
     first, end = beginning(prefix)
     here = ("<= ? AND name >=", "name DESC", first) if backwards else (">= ? AND name <", "name", end)
-    beside = f"SELECT name FROM facts_of_file WHERE name {here[0]} ? ORDER BY {here[1]} LIMIT ?"
-    over = f"DELETE FROM facts_of_file WHERE name IN ({beside}) AND json_extract(value, '$.until') < ?"
+    there = f"SELECT name FROM facts_of_file WHERE name {here[0]} ? ORDER BY {here[1]} LIMIT ?"
+    over = f"DELETE FROM facts_of_file WHERE name IN ({there}) AND json_extract(value, '$.until') < ?"
     connection.execute(over, (prefix + name, here[2], SWEPT, timestamp(time)))
 
 

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory.errors import NotAMemoryFile
 from keepworth.memory.item import (
     UNKNOWN,
@@ -38,9 +37,10 @@ from keepworth.memory.item import (
     from_record,
 )
 from keepworth.memory.operations import Act, Assignment, Credit, Draft
+from keepworth.records.episode import Operation, OperationKind
 
 if TYPE_CHECKING:
-    from keepworth.episodes.arrays import Vectors
+    from keepworth.base.arrays import Vectors
 COLUMNS = (
     "n, scope, kind, text, key, event_time, written_at, valid_from, valid_to, ended_at, expires_at, superseded_by, links, "
     "source, source_session, turn, speaker, date, trust, status, deleted, revision, shown, credited, total, "

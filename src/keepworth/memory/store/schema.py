@@ -24,11 +24,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.store.connection import AnyConnection, scalar
 from keepworth.memory.store.fts5 import WORDS
 from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.store.rows import VECTORS
+from keepworth.records.model import EncoderIdentity
 
 APPLICATION_ID = 0x7265636C  # "recl"
 VERSION = 10

@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.errors import EncoderMismatch, Purged, StorageFull, UnknownSnapshot, files_left
 from keepworth.memory.item import EVERYWHERE, Clock, Item, Scope, Status, duplicate_key, now
 from keepworth.memory.operations import Act, Draft, OperationOutcome
@@ -32,9 +31,10 @@ from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.store.rows import VECTORS, image
 from keepworth.memory.store.transaction import Transaction, Unencoded, tokens_of
 from keepworth.memory.store.views import Snapshot
+from keepworth.records.model import EncoderIdentity
 
 if TYPE_CHECKING:
-    from keepworth.episodes.arrays import Vectors
+    from keepworth.base.arrays import Vectors
 
 Result = TypeVar("Result")
 SCOPES = 1024

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory.item import (
     HASH_MODULUS,
     Item,
@@ -31,6 +30,7 @@ from keepworth.memory.store.connection import AMONG, AnyConnection, among, first
 from keepworth.memory.store.full_text import Row, index_rows, write_terms
 from keepworth.memory.store.rows import VECTORS, encoded, linked
 from keepworth.memory.store.schema import CREATED
+from keepworth.records.episode import Operation, OperationKind
 
 PARTS = tuple(zip("tuas", ("tenant", "user", "agent", "session"), strict=True))
 _COLUMNS = "id, tokens, count, words, total"

@@ -13,8 +13,7 @@ from collections.abc import Generator, Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.model import EncoderIdentity
+from keepworth.base.errors import KeepworthError
 from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
 from keepworth.memory.item import Scope, Status, checked_text, compact_json, from_record, to_record
 from keepworth.memory.operations import Assignment, Draft
@@ -24,6 +23,7 @@ from keepworth.memory.store.checks import journal_problems
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.decision_log import as_json, packed, unpacked
 from keepworth.memory.store.transaction import Transaction
+from keepworth.records.model import EncoderIdentity
 
 if TYPE_CHECKING:
     from keepworth.memory.store.store import Store

@@ -19,7 +19,7 @@ from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
 from keepworth.memory.store.words import LEAST, proposed
 
 if TYPE_CHECKING:
-    from keepworth.episodes.arrays import Vectors
+    from keepworth.base.arrays import Vectors
     from keepworth.memory.store.store import Store
 
 ALWAYS_IN_FORCE = f"{CURRENT} AND expires_at = '' AND valid_from = '' AND valid_to = ''"

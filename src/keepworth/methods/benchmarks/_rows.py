@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from keepworth.tasks.data_files import WrongFormat
-from keepworth.tasks.metrics import normalise
+from keepworth.base.metrics import normalise
+from keepworth.worlds.data_files import WrongFormat
 
 
 def asked_in(row: Mapping[str, Any]) -> Iterable[str]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 
-from keepworth.episodes.episode import Task
-from keepworth.episodes.errors import KeepworthError
-from keepworth.methods.benchmarks._files import PathName, find_data
-from keepworth.methods.benchmarks._passages import mixed, name_of, passage, with_evidence
+from keepworth.base.errors import KeepworthError
+from keepworth.base.metrics import normalise
+from keepworth.records.episode import Task
 from keepworth.registry import Method
-from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.data_files import WrongFormat, text_of
-from keepworth.tasks.json_lines import marked
-from keepworth.tasks.metrics import normalise
-from keepworth.tasks.splits import draw_order, side
+from keepworth.worlds.benchmark import Benchmark
+from keepworth.worlds.data_files import WrongFormat, text_of
+from keepworth.worlds.data_sets.files import PathName, find_data
+from keepworth.worlds.data_sets.passages import mixed, name_of, passage, with_evidence
+from keepworth.worlds.json_lines import marked
+from keepworth.worlds.splits import draw_order, side
 
 
 def banking77(

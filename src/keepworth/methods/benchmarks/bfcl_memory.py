@@ -11,14 +11,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from keepworth.episodes.episode import Session, Task
-from keepworth.methods.benchmarks._files import PathName, find_data, read_records
-from keepworth.methods.benchmarks._passages import name_of, passage
+from keepworth.base.metrics import tokens
+from keepworth.records.episode import Session, Task
 from keepworth.registry import Method
-from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.data_files import WrongFormat
-from keepworth.tasks.json_lines import marked
-from keepworth.tasks.metrics import tokens
+from keepworth.worlds.benchmark import Benchmark
+from keepworth.worlds.data_files import WrongFormat
+from keepworth.worlds.data_sets.files import PathName, find_data, read_records
+from keepworth.worlds.data_sets.passages import name_of, passage
+from keepworth.worlds.json_lines import marked
 
 SCENARIOS: Mapping[str, tuple[str, ...]] = {
     "train": ("customer",),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from keepworth.episodes.episode import Task
-from keepworth.episodes.errors import KeepworthError
-from keepworth.methods.benchmarks._passages import name_of, passage, with_evidence
-from keepworth.methods.benchmarks._people import ATTRIBUTES, names_of, values_of
+from keepworth.base.errors import KeepworthError
+from keepworth.records.episode import Task
 from keepworth.registry import Method
-from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.json_lines import marked
-from keepworth.tasks.splits import draw_order
+from keepworth.worlds.benchmark import Benchmark
+from keepworth.worlds.data_sets.passages import name_of, passage, with_evidence
+from keepworth.worlds.data_sets.people import ATTRIBUTES, names_of, values_of
+from keepworth.worlds.json_lines import marked
+from keepworth.worlds.splits import draw_order
 
 _BOOKS = {"train": 6, "dev": 3, "test": 10}
 """The number of books of a side."""

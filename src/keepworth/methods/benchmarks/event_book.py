@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import permutations
 
-from keepworth.episodes.episode import Task
-from keepworth.episodes.errors import KeepworthError
-from keepworth.methods.benchmarks._passages import name_of, passage, with_evidence
-from keepworth.methods.benchmarks._people import names_of
+from keepworth.base.errors import KeepworthError
+from keepworth.records.episode import Task
 from keepworth.registry import Method
-from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.json_lines import marked
-from keepworth.tasks.splits import draw_order, side
+from keepworth.worlds.benchmark import Benchmark
+from keepworth.worlds.data_sets.passages import name_of, passage, with_evidence
+from keepworth.worlds.data_sets.people import names_of
+from keepworth.worlds.json_lines import marked
+from keepworth.worlds.splits import draw_order, side
 
 
 def _words(text: str) -> list[str]:

@@ -15,14 +15,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from keepworth.episodes.episode import Session, Task, Turn
-from keepworth.episodes.errors import require_known
-from keepworth.methods.benchmarks._files import find_data, read_records
+from keepworth.base.errors import require_known
+from keepworth.records.episode import Session, Task, Turn
 from keepworth.registry import Method
-from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.data_files import MissingData, WrongFormat
-from keepworth.tasks.json_lines import marked
-from keepworth.tasks.splits import SPLITS
+from keepworth.worlds.benchmark import Benchmark
+from keepworth.worlds.data_files import MissingData, WrongFormat
+from keepworth.worlds.data_sets.files import find_data, read_records
+from keepworth.worlds.json_lines import marked
+from keepworth.worlds.splits import SPLITS
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 PROTOCOLS: Mapping[str, Mapping[str, tuple[int, ...]]] = {

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from keepworth.episodes.episode import Session, Task, Turn
-from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
-from keepworth.methods.benchmarks._longmemeval import longmemeval, longmemeval_shared
-from keepworth.methods.benchmarks._longmemeval_questions import gold_answers, iso_date, questions
-from keepworth.methods.benchmarks._passages import name_of
+from keepworth.base.metrics import normalise
+from keepworth.records.episode import Session, Task, Turn
 from keepworth.registry import Method
-from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.data_files import WrongFormat
-from keepworth.tasks.metrics import normalise
+from keepworth.worlds.benchmark import Benchmark
+from keepworth.worlds.data_files import WrongFormat
+from keepworth.worlds.data_sets.files import PathName, assign_sides, find_data, read_records
+from keepworth.worlds.data_sets.longmemeval import longmemeval, longmemeval_shared
+from keepworth.worlds.data_sets.longmemeval_questions import gold_answers, iso_date, questions
+from keepworth.worlds.data_sets.passages import name_of
 
 _S = (
     *("longmemeval_s_cleaned.json", "longmemeval_s.json", "longmemeval_s"),

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from keepworth.episodes.episode import Session, Task
-from keepworth.episodes.errors import KeepworthError, require_known
-from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
-from keepworth.methods.benchmarks._passages import name_of, passage
+from keepworth.base.errors import KeepworthError, require_known
+from keepworth.base.metrics import normalise
+from keepworth.records.episode import Session, Task
 from keepworth.registry import Method
-from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.data_files import WrongFormat
-from keepworth.tasks.metrics import normalise
+from keepworth.worlds.benchmark import Benchmark
+from keepworth.worlds.data_files import WrongFormat
+from keepworth.worlds.data_sets.files import PathName, assign_sides, find_data, read_records
+from keepworth.worlds.data_sets.passages import name_of, passage
 
 
 def longmemeval_v2(split: str, *, data: PathName | None = None, tier: str = "small", words: int = 400) -> list[Task]:

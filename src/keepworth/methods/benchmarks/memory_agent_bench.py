@@ -5,14 +5,14 @@ The loader was tested on a fixture written after its public code, never on the s
 
 from __future__ import annotations
 
-from keepworth.episodes.episode import Task
-from keepworth.episodes.errors import require_known
-from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
-from keepworth.methods.benchmarks._passages import name_of, passage
+from keepworth.base.errors import require_known
 from keepworth.methods.benchmarks._rows import asked_in, pairs
+from keepworth.records.episode import Task
 from keepworth.registry import Method
-from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.entries import windows_of
+from keepworth.worlds.benchmark import Benchmark
+from keepworth.worlds.data_sets.files import PathName, assign_sides, find_data, read_records
+from keepworth.worlds.data_sets.passages import name_of, passage
+from keepworth.worlds.entries import windows_of
 
 COMPETENCIES = ("Accurate_Retrieval", "Test_Time_Learning", "Long_Range_Understanding", "Conflict_Resolution")
 

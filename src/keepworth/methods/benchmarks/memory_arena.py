@@ -9,12 +9,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from keepworth.episodes.episode import Session, Task
-from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
-from keepworth.methods.benchmarks._passages import name_of, passage
 from keepworth.methods.benchmarks._rows import asked_in, pairs
+from keepworth.records.episode import Session, Task
 from keepworth.registry import Method
-from keepworth.tasks.benchmark import Benchmark
+from keepworth.worlds.benchmark import Benchmark
+from keepworth.worlds.data_sets.files import PathName, assign_sides, find_data, read_records
+from keepworth.worlds.data_sets.passages import name_of, passage
 
 
 def _right(value: Any) -> tuple[str, str]:

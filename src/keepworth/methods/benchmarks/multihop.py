@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from keepworth.episodes.episode import Session, Task
-from keepworth.methods.benchmarks._files import PathName, find_data, read_records
-from keepworth.methods.benchmarks._passages import name_of, passage, with_evidence
-from keepworth.methods.benchmarks._passages import pooled as over_one_haystack
+from keepworth.records.episode import Session, Task
 from keepworth.registry import Method
-from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.splits import SPLITS, draw_order
+from keepworth.worlds.benchmark import Benchmark
+from keepworth.worlds.data_sets.files import PathName, find_data, read_records
+from keepworth.worlds.data_sets.passages import name_of, passage, with_evidence
+from keepworth.worlds.data_sets.passages import pooled as over_one_haystack
+from keepworth.worlds.splits import SPLITS, draw_order
 
 FIELDS = ("id", "question", "answer", "supporting_facts", "context")
 

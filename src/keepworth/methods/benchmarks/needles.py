@@ -6,14 +6,14 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from keepworth.episodes.episode import Task, Turn
-from keepworth.episodes.errors import KeepworthError
-from keepworth.methods.benchmarks._longmemeval import TEXTS, chats
-from keepworth.methods.benchmarks._passages import with_evidence
-from keepworth.methods.benchmarks._people import names_of
+from keepworth.base.errors import KeepworthError
+from keepworth.records.episode import Task, Turn
 from keepworth.registry import Method
-from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.json_lines import marked
+from keepworth.worlds.benchmark import Benchmark
+from keepworth.worlds.data_sets.longmemeval import TEXTS, chats
+from keepworth.worlds.data_sets.passages import with_evidence
+from keepworth.worlds.data_sets.people import names_of
+from keepworth.worlds.json_lines import marked
 
 _THINGS = (
     *("archive", "boathouse", "greenhouse", "observatory", "workshop"),

@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from keepworth.episodes.episode import Task
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
+from keepworth.base.metrics import normalise
 from keepworth.memory.sentences import sentences
-from keepworth.methods.benchmarks._longmemeval import TEXTS, chats
-from keepworth.methods.benchmarks._passages import mixed, with_evidence
+from keepworth.records.episode import Task
 from keepworth.registry import Method
-from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.json_lines import marked
-from keepworth.tasks.metrics import normalise
+from keepworth.worlds.benchmark import Benchmark
+from keepworth.worlds.data_sets.longmemeval import TEXTS, chats
+from keepworth.worlds.data_sets.passages import mixed, with_evidence
+from keepworth.worlds.json_lines import marked
 
 _DISTANCES = (1, 2, 4, 8, 16, 32)
 _WORDS = (8, 40)

@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from keepworth.episodes.episode import Session, Task
-from keepworth.episodes.errors import KeepworthError
-from keepworth.methods.benchmarks._competing import competes
-from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
-from keepworth.methods.benchmarks._longmemeval import sessions_of
-from keepworth.methods.benchmarks._passages import mixed, name_of, passage, with_evidence
+from keepworth.base.errors import KeepworthError
+from keepworth.base.metrics import normalise
+from keepworth.records.episode import Session, Task
 from keepworth.registry import Method
-from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.metrics import normalise
-from keepworth.tasks.splits import draw_order
+from keepworth.worlds.benchmark import Benchmark
+from keepworth.worlds.data_sets.competing import competes
+from keepworth.worlds.data_sets.files import PathName, assign_sides, find_data, read_records
+from keepworth.worlds.data_sets.longmemeval import sessions_of
+from keepworth.worlds.data_sets.passages import mixed, name_of, passage, with_evidence
+from keepworth.worlds.splits import draw_order
 
 _FIRST = "2023-01-01T09:00"
 _ASKED = "2024-01-01T09:00"

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keepworth.episodes.episode import Task
-from keepworth.episodes.errors import KeepworthError
-from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
-from keepworth.methods.benchmarks._passages import name_of, passage
+from keepworth.base.errors import KeepworthError
+from keepworth.base.metrics import normalise
+from keepworth.records.episode import Task
 from keepworth.registry import Method
-from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.entries import windows_of
-from keepworth.tasks.metrics import normalise
+from keepworth.worlds.benchmark import Benchmark
+from keepworth.worlds.data_sets.files import PathName, assign_sides, find_data, read_records
+from keepworth.worlds.data_sets.passages import name_of, passage
+from keepworth.worlds.entries import windows_of
 
 
 def tau2_bench(split: str, *, data: PathName | None = None, memories: int = 20) -> list[Task]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from keepworth.episodes.episode import Task
-from keepworth.episodes.errors import KeepworthError, require_known
-from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
-from keepworth.methods.benchmarks._passages import name_of, remembered, solved
+from keepworth.base.errors import KeepworthError, require_known
+from keepworth.base.metrics import normalise
+from keepworth.records.episode import Task
 from keepworth.registry import Method
-from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.metrics import normalise
+from keepworth.worlds.benchmark import Benchmark
+from keepworth.worlds.data_sets.files import PathName, assign_sides, find_data, read_records
+from keepworth.worlds.data_sets.passages import name_of, remembered, solved
 
 _ANNOTATED = "2025-07"
 """An end in this month is the time at which the annotator's program ran, not what a question says."""

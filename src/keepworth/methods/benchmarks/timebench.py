@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from keepworth.episodes.episode import Task
-from keepworth.episodes.errors import require_known
-from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
-from keepworth.methods.benchmarks._passages import mixed, name_of, passage, with_evidence
-from keepworth.methods.benchmarks._passages import pooled as over_one_haystack
+from keepworth.base.errors import require_known
+from keepworth.base.metrics import normalise
+from keepworth.records.episode import Task
 from keepworth.registry import Method
-from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.entries import windows_of
-from keepworth.tasks.metrics import normalise
+from keepworth.worlds.benchmark import Benchmark
+from keepworth.worlds.data_sets.files import PathName, assign_sides, find_data, read_records
+from keepworth.worlds.data_sets.passages import mixed, name_of, passage, with_evidence
+from keepworth.worlds.data_sets.passages import pooled as over_one_haystack
+from keepworth.worlds.entries import windows_of
 
 QUESTIONS = (
     *("tempreason_l2", "tempreason_l3", "timeqa_easy", "timeqa_hard"),

@@ -39,9 +39,9 @@ def make(
     from torch import nn
     from torch.nn.functional import cosine_similarity
 
+    from keepworth.base.errors import require_known
     from keepworth.control.attention import ReadingLayer, age_code
     from keepworth.control.memory_base import StepRecurrence
-    from keepworth.episodes.errors import require_known
 
     require_known("rule of a bank", rule, ["merge", "fifo"])
 

@@ -41,9 +41,9 @@ def make(
     import torch
     from torch import nn
 
+    from keepworth.base.errors import require_known
     from keepworth.control.attention import ReadingLayer, age_code
     from keepworth.control.memory_base import StepRecurrence
-    from keepworth.episodes.errors import require_known
 
     require_known("rule of a memory that is full", rule, ["fifo", "lifo", "mvfo", "lvfo"])
 

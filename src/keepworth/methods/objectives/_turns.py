@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from keepworth.learning.objective.parts import Advantage, Amount, GroupStd, Share, part
+from keepworth.training.objective.parts import Advantage, Amount, GroupStd, Share, part
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from keepworth.learning.objective.advantage import CreditTable
-    from keepworth.learning.objective.batch import EpisodeTable, Steps
-    from keepworth.learning.objective.parts import Scale
+    from keepworth.training.objective.advantage import CreditTable
+    from keepworth.training.objective.batch import EpisodeTable, Steps
+    from keepworth.training.objective.parts import Scale
 
 
 @part
@@ -65,8 +65,8 @@ def compare_turns(credit: CreditTable, key: str, discount: float, scale: Scale |
     """
     import torch
 
-    from keepworth.learning.objective.advantage import lines_of, scaled
-    from keepworth.learning.objective.formulas import moments
+    from keepworth.training.objective.advantage import lines_of, scaled
+    from keepworth.training.objective.formulas import moments
 
     steps, step = credit.batch.steps, credit.batch.step
     if steps is None or step is None:
@@ -86,7 +86,7 @@ def step_returns(steps: Steps, table: EpisodeTable, reward: Tensor, discount: fl
     """Returns [S]: U_k = sum over j >= k of discount^(j-k) r_j inside an episode; discount 0 gives the turn's own reward."""
     import torch
 
-    from keepworth.learning.objective.advantage import lines_of
+    from keepworth.training.objective.advantage import lines_of
 
     line, rewards = lines_of(steps, table), step_rewards(steps, table, reward)
     returns = torch.zeros_like(rewards)
@@ -106,7 +106,7 @@ def step_rewards(steps: Steps, table: EpisodeTable, reward: Tensor) -> Tensor:
     """
     import torch
 
-    from keepworth.learning.objective.advantage import lines_of
+    from keepworth.training.objective.advantage import lines_of
 
     line = lines_of(steps, table)
     given = steps.reward.to(torch.float64)

@@ -6,22 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.episode import Group
-from keepworth.learning.collect.curriculum import CANDIDATES, SPAN, draw_seed
-from keepworth.learning.collect.sources import Source
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Advantage, Positive, Surrogate, part
-from keepworth.learning.objective.presets import Citation, preset_method
+from keepworth.records.episode import Group
+from keepworth.training.collect.curriculum import CANDIDATES, SPAN, draw_seed
+from keepworth.training.collect.sources import Source
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import Advantage, Positive, Surrogate, part
+from keepworth.training.objective.presets import Citation, preset_method
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from keepworth.learning.learner import Learner
-    from keepworth.learning.objective.advantage import CreditTable
-    from keepworth.learning.objective.batch import Batch
-    from keepworth.learning.objective.policy_loss import Denominators
-    from keepworth.learning.rows import Rows
-    from keepworth.recipes.training import RecipeEpisodes
+    from keepworth.training.learner import Learner
+    from keepworth.training.objective.advantage import CreditTable
+    from keepworth.training.objective.batch import Batch
+    from keepworth.training.objective.policy_loss import Denominators
+    from keepworth.training.rows import Rows
+    from keepworth.training.run import RecipeEpisodes
 
 
 @part
@@ -66,7 +66,7 @@ class Regression(Surrogate):
         """
         import torch
 
-        from keepworth.learning.objective.policy_loss import unit_of
+        from keepworth.training.objective.policy_loss import unit_of
 
         beta, reference = self.coefficient, batch.require("lp_reference", self).to(lp.dtype)
         mask = (batch.mask > 0).to(lp.dtype)
@@ -98,7 +98,7 @@ def soft_values_of(rows: Rows, values: Mapping[str, float], name: str) -> Tensor
     """Returns [B] float64: the value of each row's task under the reference. Raises BadEpisode for a task without one."""
     import torch
 
-    from keepworth.learning.rows import BadEpisode
+    from keepworth.training.rows import BadEpisode
 
     for task in rows.tasks:
         if task not in values:
@@ -141,8 +141,8 @@ class ValuedTasks(Source):
         self._learner, self._episodes, self._size, self._seed = learner, episodes, group_size, seed
 
     def review(self, groups: list[Group], step: int) -> list[Group]:
-        from keepworth.learning.collect.groups import has_failed
-        from keepworth.rollouts.driver import together
+        from keepworth.training.collect.groups import has_failed
+        from keepworth.worlds.driver import together
 
         values, reference = self._learner.soft_values, self._learner.reference
         assert values is not None

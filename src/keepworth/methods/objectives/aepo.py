@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Amount, Gate, Outcome, Positive, Scale, part
-from keepworth.learning.objective.presets import Citation, preset_method
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import Amount, Gate, Outcome, Positive, Scale, part
+from keepworth.training.objective.presets import Citation, preset_method
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from keepworth.learning.objective.formulas import Moments
+    from keepworth.training.objective.formulas import Moments
 
 
 @part
@@ -26,7 +26,7 @@ class TaskStd(Scale):
         """A type with a single episode falls back to the batch. Source: QwenLong-L1.5, arXiv 2512.12967."""
         import torch
 
-        from keepworth.learning.objective.formulas import Moments, moments
+        from keepworth.training.objective.formulas import Moments, moments
 
         if task is None:
             raise ValueError("TaskStd needs Batch.task_type")

@@ -1,8 +1,8 @@
 """AReaL, decoupled: clips tokens of older policies against the proximal policy and reweighs them for the sampling policy."""
 
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import BatchStd, Clip, Mask, Outcome, Token
-from keepworth.learning.objective.presets import Citation, preset_method
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import BatchStd, Clip, Mask, Outcome, Token
+from keepworth.training.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "AReaL, decoupled",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Amount, GroupStd, Outcome, Share, Surrogate, Token, part
-from keepworth.learning.objective.presets import Citation, preset_method
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import Amount, GroupStd, Outcome, Share, Surrogate, Token, part
+from keepworth.training.objective.presets import Citation, preset_method
 
 if TYPE_CHECKING:
     from torch import Tensor

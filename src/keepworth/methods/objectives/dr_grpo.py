@@ -1,8 +1,8 @@
 """Dr. GRPO: GRPO without its divisions by length and by deviation."""
 
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Clip, Outcome, Token
-from keepworth.learning.objective.presets import Citation, preset_method
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import Clip, Outcome, Token
+from keepworth.training.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "Dr. GRPO",

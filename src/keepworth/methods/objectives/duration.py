@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Clip, Gae, Token, Weight, Whitened, part
-from keepworth.learning.objective.presets import Citation, preset_method
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import Clip, Gae, Token, Weight, Whitened, part
+from keepworth.training.objective.presets import Citation, preset_method
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from keepworth.learning.objective.batch import Batch
+    from keepworth.training.objective.batch import Batch
 
 
 @part

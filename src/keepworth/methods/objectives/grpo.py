@@ -1,8 +1,8 @@
 """GRPO: normalises rewards by mean and deviation of their group, and clips token by token."""
 
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Clip, GroupStd, KlLoss, Outcome, Token
-from keepworth.learning.objective.presets import Citation, preset_method
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import Clip, GroupStd, KlLoss, Outcome, Token
+from keepworth.training.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "GRPO",

@@ -1,8 +1,8 @@
 """GSPO: uses one ratio for a whole answer, and clips it as a whole."""
 
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Clip, GroupStd, Outcome, Sequence
-from keepworth.learning.objective.presets import Citation, preset_method
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import Clip, GroupStd, Outcome, Sequence
+from keepworth.training.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "GSPO",

@@ -1,8 +1,8 @@
 """IcePop: drops tokens whose ratio between engine and learner lies outside a range."""
 
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Clip, GroupStd, Mask, Outcome, Token
-from keepworth.learning.objective.presets import Citation, preset_method
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import Clip, GroupStd, Mask, Outcome, Token
+from keepworth.training.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "IcePop",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import (
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import (
     Amount,
     Clip,
     Count,
@@ -17,12 +17,12 @@ from keepworth.learning.objective.parts import (
     Token,
     part,
 )
-from keepworth.learning.objective.presets import Citation, preset_method
+from keepworth.training.objective.presets import Citation, preset_method
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from keepworth.learning.objective.batch import Batch
+    from keepworth.training.objective.batch import Batch
 
 
 RIGHT = 0.5

@@ -1,8 +1,8 @@
 """Lite PPO: normalises by the mean of the group and the deviation of the batch, and averages over tokens."""
 
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import BatchStd, Clip, Outcome, Token
-from keepworth.learning.objective.presets import Citation, preset_method
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import BatchStd, Clip, Outcome, Token
+from keepworth.training.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "Lite PPO",

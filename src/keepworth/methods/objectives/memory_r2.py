@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import (
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import (
     Amount,
     EntropyBonus,
     GroupStd,
@@ -21,7 +21,7 @@ from keepworth.learning.objective.parts import (
     outside,
     part,
 )
-from keepworth.learning.objective.presets import Citation, preset_method
+from keepworth.training.objective.presets import Citation, preset_method
 
 if TYPE_CHECKING:
     from torch import Tensor

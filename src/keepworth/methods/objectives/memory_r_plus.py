@@ -1,8 +1,8 @@
 """Memory-R+: GRPO on the task reward plus one for being near past successes and far from failures."""
 
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Clip, GroupStd, Outcome, Token
-from keepworth.learning.objective.presets import Citation, preset_method
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import Clip, GroupStd, Outcome, Token
+from keepworth.training.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "Memory-R+",

@@ -1,8 +1,8 @@
 """PPO: a clipped ratio, and advantages from a critic."""
 
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Clip, Gae, KlReward, Token, Whitened
-from keepworth.learning.objective.presets import Citation, preset_method
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import Clip, Gae, KlReward, Token, Whitened
+from keepworth.training.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "PPO",

@@ -1,8 +1,8 @@
 """ProRL: GRPO with a KL to a reference that is renewed, for long runs."""
 
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Clip, GroupStd, KlLoss, Mixed, Outcome, Reset, Token
-from keepworth.learning.objective.presets import Citation, preset_method
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import Clip, GroupStd, KlLoss, Mixed, Outcome, Reset, Token
+from keepworth.training.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "ProRL",

@@ -1,8 +1,8 @@
 """REINFORCE: the score function, with the mean reward of the batch as baseline."""
 
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Outcome
-from keepworth.learning.objective.presets import Citation, preset_method
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import Outcome
+from keepworth.training.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "REINFORCE",

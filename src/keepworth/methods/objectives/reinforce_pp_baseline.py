@@ -1,8 +1,8 @@
 """REINFORCE++ with a baseline: subtracts the mean of the group, and whitens over the batch."""
 
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Clip, KlLoss, Outcome, Token, Whitened
-from keepworth.learning.objective.presets import Citation, preset_method
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import Clip, KlLoss, Outcome, Token, Whitened
+from keepworth.training.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "REINFORCE++ with a baseline",

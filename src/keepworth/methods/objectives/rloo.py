@@ -1,8 +1,8 @@
 """RLOO: the score function, with the mean reward of the other answers of the group as baseline."""
 
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Outcome
-from keepworth.learning.objective.presets import Citation, preset_method
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import Outcome
+from keepworth.training.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "RLOO",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Advantage, Clip, Token, part
-from keepworth.learning.objective.presets import Citation, preset_method
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import Advantage, Clip, Token, part
+from keepworth.training.objective.presets import Citation, preset_method
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from keepworth.learning.objective.advantage import CreditTable
+    from keepworth.training.objective.advantage import CreditTable
 
 
 @part

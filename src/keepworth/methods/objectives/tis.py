@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Ceiling, Clip, Correction, GroupStd, Outcome, Token, part, truncated
-from keepworth.learning.objective.presets import Citation, preset_method
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import Ceiling, Clip, Correction, GroupStd, Outcome, Token, part, truncated
+from keepworth.training.objective.presets import Citation, preset_method
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from keepworth.learning.objective.policy_loss import Gap
+    from keepworth.training.objective.policy_loss import Gap
 
 
 @part

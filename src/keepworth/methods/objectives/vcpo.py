@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import (
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import (
     Advantage,
     Ceiling,
     Correction,
@@ -20,17 +20,17 @@ from keepworth.learning.objective.parts import (
     part,
     truncated,
 )
-from keepworth.learning.objective.presets import Citation, preset_method
+from keepworth.training.objective.presets import Citation, preset_method
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from keepworth.learning.learner import Learner
-    from keepworth.learning.objective.advantage import CreditTable
-    from keepworth.learning.objective.batch import Batch
-    from keepworth.learning.objective.policy_loss import Gap
-    from keepworth.learning.rows import Rows
-    from keepworth.learning.shares import Shares
+    from keepworth.training.learner import Learner
+    from keepworth.training.objective.advantage import CreditTable
+    from keepworth.training.objective.batch import Batch
+    from keepworth.training.objective.policy_loss import Gap
+    from keepworth.training.rows import Rows
+    from keepworth.training.shares import Shares
 
 
 Gradients = Sequence["Tensor | None"]
@@ -64,7 +64,7 @@ class OptimalBaseline(Advantage):
         """Returns the norm of each episode's gradient."""
         import torch
 
-        from keepworth.learning.passes import Passes, row_scores
+        from keepworth.training.passes import Passes, row_scores
 
         named, alone = list(learner.master_weights.named.values()), Passes(learner.model, learner.passes.room)
 

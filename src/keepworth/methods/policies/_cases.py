@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from keepworth.memory.choose.slots import Keyer, Maintainer, Policy, Retriever, Selector, Valuer, Writer, whole
 from keepworth.memory.errors import InvalidPolicy
-from keepworth.memory.policy.slots import Keyer, Maintainer, Policy, Retriever, Selector, Valuer, Writer, whole
 from keepworth.methods.policies._exemplars import Capacity, exemplars
 from keepworth.methods.policies._parts import MostSimilar
 from keepworth.methods.policies._selection import Coherent

@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from keepworth.episodes.text import as_line
+from keepworth.base.text import as_line
+from keepworth.memory.choose.pool import Pool
+from keepworth.memory.choose.slots import Presented, Query, Use, Valuer, combined_advice
 from keepworth.memory.item import Item, Status
-from keepworth.memory.policy.pool import Pool
-from keepworth.memory.policy.slots import Presented, Query, Use, Valuer, combined_advice
 
 WORKED, FAILED = "worked", "failed"
 HEADING = "What was tried before in similar situations:"

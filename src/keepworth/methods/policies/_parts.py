@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from keepworth.episodes.arrays import Floats, Rows, Vectors
+from keepworth.base.arrays import Floats, Rows, Vectors
+from keepworth.memory.choose.pool import Pool, grown
+from keepworth.memory.choose.slates import Mixture
+from keepworth.memory.choose.slots import Candidates, Policy, Query, Retriever, Selector, Use, Values, need
 from keepworth.memory.errors import InvalidPolicy
-from keepworth.memory.policy.pool import Pool, grown
-from keepworth.memory.policy.slates import Mixture
-from keepworth.memory.policy.slots import Candidates, Policy, Query, Retriever, Selector, Use, Values, need
 
 BLOCK = 64
 NOTHING = Candidates(np.zeros(0, dtype=np.intp), np.zeros(0))

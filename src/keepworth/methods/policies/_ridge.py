@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from keepworth.episodes.arrays import Floats
+from keepworth.base.arrays import Floats
 
 LEAST = 0.02
 """Estimates are kept at least this far from 0 and 1, so that one surprise does not silence an estimator."""

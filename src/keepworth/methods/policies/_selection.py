@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keepworth.episodes.arrays import Bools, Numbers, Rows
-from keepworth.memory.policy.actions import SURE, Actions
-from keepworth.memory.policy.pool import Pool, advice
-from keepworth.memory.policy.slates import Mixture
-from keepworth.memory.policy.slots import Candidates, Query, Values, need
+from keepworth.base.arrays import Bools, Numbers, Rows
+from keepworth.memory.choose.actions import SURE, Actions
+from keepworth.memory.choose.pool import Pool, advice
+from keepworth.memory.choose.slates import Mixture
+from keepworth.memory.choose.slots import Candidates, Query, Values, need
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.episode import Session, Turn
 from keepworth.memory.errors import InvalidAdvice
 from keepworth.memory.item import Item
 from keepworth.methods.writers._facts import facts_of_turn
+from keepworth.records.episode import Session, Turn
 
 if TYPE_CHECKING:
     from keepworth.memory.memory import Memory

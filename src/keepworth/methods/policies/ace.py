@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keepworth.memory.policy.pool import Advice, Pool, advice
-from keepworth.memory.policy.slates import Mixture
-from keepworth.memory.policy.slots import Candidates, Finished, Policy, Query, Use, Values
+from keepworth.memory.choose.pool import Advice, Pool, advice
+from keepworth.memory.choose.slates import Mixture
+from keepworth.memory.choose.slots import Candidates, Finished, Policy, Query, Use, Values
 from keepworth.methods.policies._cases import of_cases, require_part
 from keepworth.methods.policies._parts import Column, MostSimilar
 from keepworth.methods.writers._episodes import RawCases

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from keepworth.episodes.text import as_line
+from keepworth.base.text import as_line
+from keepworth.memory.choose.pool import Advice, Pool
+from keepworth.memory.choose.slots import Candidates, Finished, Policy, Presented, Query, combined_advice, whole
 from keepworth.memory.item import Item
-from keepworth.memory.policy.pool import Advice, Pool
-from keepworth.memory.policy.slots import Candidates, Finished, Policy, Presented, Query, combined_advice, whole
 from keepworth.methods.policies._exemplars import Capacity
 from keepworth.methods.policies._parts import Unvalued, eligible, top
 from keepworth.methods.policies._selection import AllRetrieved

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keepworth.memory.policy.pool import Pool
-from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Valuer
+from keepworth.memory.choose.pool import Pool
+from keepworth.memory.choose.slots import Candidates, Policy, Query, Use, Valuer
 from keepworth.methods.policies._cases import of_cases, require_part
 from keepworth.methods.policies._parts import NOTHING, MostSimilar, Unvalued, eligible, top
 from keepworth.methods.policies._selection import AllRetrieved

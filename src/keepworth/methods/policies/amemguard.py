@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from keepworth.episodes.arrays import Bools, Vectors
-from keepworth.episodes.text import as_line
+from keepworth.base.arrays import Bools, Vectors
+from keepworth.base.text import as_line
+from keepworth.memory.choose.pool import Pool, advice
+from keepworth.memory.choose.slates import Mixture
+from keepworth.memory.choose.slots import Candidates, Policy, Presented, Query, Values
 from keepworth.memory.item import Item, Scope
-from keepworth.memory.policy.pool import Pool, advice
-from keepworth.memory.policy.slates import Mixture
-from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, Values
 from keepworth.methods.policies._cases import cases
 from keepworth.methods.policies._exemplars import exemplars
 from keepworth.methods.policies._parts import MostSimilar, Unvalued

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keepworth.episodes.arrays import Floats, Numbers, Vectors
-from keepworth.memory.policy.pool import Pool
-from keepworth.memory.policy.slates import Mixture
-from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
+from keepworth.base.arrays import Floats, Numbers, Vectors
+from keepworth.memory.choose.pool import Pool
+from keepworth.memory.choose.slates import Mixture
+from keepworth.memory.choose.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.methods.policies._cases import cases, require_part
 from keepworth.methods.policies._parts import Experiences, MostSimilar
 from keepworth.methods.policies._selection import AllRetrieved

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from keepworth.memory.choose.pool import Pool
+from keepworth.memory.choose.slots import Policy, Use, Valuer, need, whole
 from keepworth.memory.item import Status
-from keepworth.memory.policy.pool import Pool
-from keepworth.memory.policy.slots import Policy, Use, Valuer, need, whole
 from keepworth.methods.policies._exemplars import exemplars
 from keepworth.methods.policies._parts import MostSimilar
 from keepworth.methods.policies._selection import AllRetrieved

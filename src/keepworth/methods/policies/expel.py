@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keepworth.episodes.arrays import Bools, Rows
+from keepworth.base.arrays import Bools, Rows
+from keepworth.memory.choose.hashed_words import WORD
+from keepworth.memory.choose.pool import ACTIVE, Advice, Pool
+from keepworth.memory.choose.slates import Mixture
+from keepworth.memory.choose.slots import Candidates, Finished, Policy, Query, Use, Valuer, Values
 from keepworth.memory.item import ItemKind, Status
-from keepworth.memory.policy.hashed_words import WORD
-from keepworth.memory.policy.pool import ACTIVE, Advice, Pool
-from keepworth.memory.policy.slates import Mixture
-from keepworth.memory.policy.slots import Candidates, Finished, Policy, Query, Use, Valuer, Values
 from keepworth.methods.policies._cases import of_cases
 from keepworth.methods.policies._parts import NOTHING, Column, eligible, top
 from keepworth.methods.writers._episodes import RawCases

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from keepworth.memory.policy.pool import Pool
-from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
+from keepworth.memory.choose.pool import Pool
+from keepworth.memory.choose.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.methods.policies._cases import BELOW, statistical
 from keepworth.methods.policies._parts import Experiences, on_advice
 from keepworth.methods.policies._selection import Coherent

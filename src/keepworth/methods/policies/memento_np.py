@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keepworth.memory.policy.slots import Policy
+from keepworth.memory.choose.slots import Policy
 from keepworth.methods.policies._cases import cases
 from keepworth.methods.policies._parts import MostSimilar, Unvalued
 from keepworth.methods.policies._selection import AllRetrieved

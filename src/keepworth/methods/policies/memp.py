@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from keepworth.memory.choose.pool import Advice, Pool, advice
+from keepworth.memory.choose.slots import Finished, Policy, Use, Valuer, need
 from keepworth.memory.item import Status
-from keepworth.memory.policy.pool import Advice, Pool, advice
-from keepworth.memory.policy.slots import Finished, Policy, Use, Valuer, need
 from keepworth.methods.policies._cases import of_cases, require_part
 from keepworth.methods.policies._parts import MostSimilar, Unvalued
 from keepworth.methods.policies._selection import AllRetrieved

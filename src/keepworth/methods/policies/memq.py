@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from keepworth.memory.policy.pool import Advice, Pool
-from keepworth.memory.policy.slots import Finished, Policy, Use, need
+from keepworth.memory.choose.pool import Advice, Pool
+from keepworth.memory.choose.slots import Finished, Policy, Use, need
 from keepworth.methods.policies._cases import of_cases, require_part
 from keepworth.methods.policies._parts import MostSimilar
 from keepworth.methods.policies.memrl import Blend, MovingAverage

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keepworth.episodes.arrays import Floats, Numbers, Vectors
-from keepworth.memory.policy.hashed_words import word_slots
-from keepworth.memory.policy.pool import Pool
-from keepworth.memory.policy.rewards import Trust
-from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
+from keepworth.base.arrays import Floats, Numbers, Vectors
+from keepworth.memory.choose.hashed_words import word_slots
+from keepworth.memory.choose.pool import Pool
+from keepworth.memory.choose.rewards import Trust
+from keepworth.memory.choose.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.methods.policies._cases import require_part, statistical
 from keepworth.methods.policies._parts import Experiences, on_advice
 from keepworth.methods.policies._ridge import LEAST, Ridge, bounded

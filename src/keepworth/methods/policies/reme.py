@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keepworth.episodes.text import as_line
-from keepworth.memory.item import Item, Status
-from keepworth.memory.policy.pool import ACTIVE, Pool
-from keepworth.memory.policy.slates import Mixture
-from keepworth.memory.policy.slots import (
+from keepworth.base.text import as_line
+from keepworth.memory.choose.pool import ACTIVE, Pool
+from keepworth.memory.choose.slates import Mixture
+from keepworth.memory.choose.slots import (
     Candidates,
     Policy,
     Presented,
@@ -22,6 +21,7 @@ from keepworth.memory.policy.slots import (
     combined_advice,
     whole,
 )
+from keepworth.memory.item import Item, Status
 from keepworth.methods.policies._cases import require_part
 from keepworth.methods.policies._exemplars import Capacity
 from keepworth.methods.policies._parts import Column, MostSimilar

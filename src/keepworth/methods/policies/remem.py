@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keepworth.memory.policy.pool import Pool
-from keepworth.memory.policy.slates import Mixture
-from keepworth.memory.policy.slots import Candidates, Policy, Query, Values
+from keepworth.memory.choose.pool import Pool
+from keepworth.memory.choose.slates import Mixture
+from keepworth.memory.choose.slots import Candidates, Policy, Query, Values
 from keepworth.methods.policies._cases import cases
 from keepworth.methods.policies._parts import MostSimilar, Unvalued
 from keepworth.registry import Method

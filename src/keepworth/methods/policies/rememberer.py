@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.episodes.text import as_line
+from keepworth.base.text import as_line
+from keepworth.memory.choose.pool import Advice, Pool
+from keepworth.memory.choose.slots import Candidates, Finished, Policy, Presented, Query, combined_advice, whole
 from keepworth.memory.item import Item, ItemKind
-from keepworth.memory.policy.pool import Advice, Pool
-from keepworth.memory.policy.slots import Candidates, Finished, Policy, Presented, Query, combined_advice, whole
 from keepworth.methods.policies._exemplars import Capacity
 from keepworth.methods.policies._parts import NOTHING, Unvalued, eligible
 from keepworth.methods.policies._selection import AllRetrieved

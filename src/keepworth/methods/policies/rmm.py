@@ -29,11 +29,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keepworth.episodes.arrays import Floats
-from keepworth.episodes.text import as_line
-from keepworth.memory.errors import InvalidPolicy
-from keepworth.memory.item import Item
-from keepworth.memory.policy.slots import (
+from keepworth.base.arrays import Floats
+from keepworth.base.metrics import tokens
+from keepworth.base.text import as_line
+from keepworth.memory.choose.slots import (
     Candidates,
     Policy,
     Presented,
@@ -44,14 +43,15 @@ from keepworth.memory.policy.slots import (
     need,
     whole,
 )
+from keepworth.memory.errors import InvalidPolicy
+from keepworth.memory.item import Item
 from keepworth.methods.policies._parts import MostSimilar
 from keepworth.methods.policies._selection import BestValue
 from keepworth.methods.policies._topics import reflect as reflect
 from keepworth.registry import Method
-from keepworth.tasks.metrics import tokens
 
 if TYPE_CHECKING:
-    from keepworth.memory.policy.pool import Pool
+    from keepworth.memory.choose.pool import Pool
 
 
 class Reranker:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from keepworth.episodes.arrays import Vectors
-from keepworth.memory.policy.pool import Pool
-from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
+from keepworth.base.arrays import Vectors
+from keepworth.memory.choose.pool import Pool
+from keepworth.memory.choose.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.methods.policies._cases import cases
 from keepworth.methods.policies._parts import MostSimilar
 from keepworth.methods.policies.memrl import Blend

@@ -14,11 +14,11 @@ from enum import Enum
 from itertools import groupby, takewhile
 from typing import Protocol
 
-from keepworth.agents.agent import first_line
-from keepworth.episodes.episode import ParseStatus, Shown
-from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.model import Model, SamplingParams, Tokens
-from keepworth.episodes.text import as_line
+from keepworth.base.errors import KeepworthError
+from keepworth.base.text import as_line
+from keepworth.records.episode import ParseStatus, Shown
+from keepworth.records.model import Model, SamplingParams, Tokens
+from keepworth.worlds.agent import first_line
 
 ROLE = "answerer"
 MARKER = "Answer:"

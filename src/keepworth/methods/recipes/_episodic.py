@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.episodes import Episode, Group, RewardTerm
-from keepworth.episodes.arrays import Floats as Vector
-from keepworth.learning.collect.sources import Source
+from keepworth.base.arrays import Floats as Vector
+from keepworth.records import Episode, Group, RewardTerm
+from keepworth.training.collect.sources import Source
 
 
 @dataclass(slots=True)

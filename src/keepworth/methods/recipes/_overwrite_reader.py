@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import hashlib
 
-from keepworth.agents.agent import Action, Caller, one_line
-from keepworth.episodes.episode import Observation
-from keepworth.episodes.text import as_line, as_text
+from keepworth.base.text import as_line, as_text
+from keepworth.records.episode import Observation
+from keepworth.worlds.agent import Action, Caller, one_line
 
 ROLE = "reader"
 NOTHING = "(nothing yet)"

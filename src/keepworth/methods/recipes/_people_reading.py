@@ -12,10 +12,10 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from keepworth.environments.environment import Step
-from keepworth.episodes.episode import Observation, RewardTerm, Session, StopReason, Task, Turn
-from keepworth.methods.benchmarks._people import ATTRIBUTES, Attribute, checked_split, names_of, values_of
-from keepworth.tasks.verifiers import verifier
+from keepworth.records.episode import Observation, RewardTerm, Session, StopReason, Task, Turn
+from keepworth.worlds.data_sets.people import ATTRIBUTES, Attribute, checked_split, names_of, values_of
+from keepworth.worlds.environment import Step
+from keepworth.worlds.verifiers import verifier
 
 SOURCE = "people"
 VERSION = 1

@@ -6,15 +6,15 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import Progress
+from keepworth.base.errors import KeepworthError
+from keepworth.base.model_files import ModelKind, path_of, sha256_of
 from keepworth.methods.recipes._answerer import ModelReader, Style
 from keepworth.models.adapter import load_trained
-from keepworth.models.files import ModelKind, path_of, sha256_of
-from keepworth.recipes.settings import TrainingSettings
-from keepworth.recipes.trained import kept_weights
-from keepworth.recipes.training import loaded_model
+from keepworth.training.run import loaded_model
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.settings import TrainingSettings
+from keepworth.training.trained import kept_weights
+from keepworth.training.watch.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from itertools import pairwise, product
 from math import perm
 from types import MappingProxyType
 
-from keepworth.episodes.episode import Task
-from keepworth.episodes.errors import require_known
-from keepworth.tasks.splits import SPLITS, draw_order
+from keepworth.base.errors import require_known
+from keepworth.records.episode import Task
+from keepworth.worlds.splits import SPLITS, draw_order
 
 Words = tuple[str, ...]
 

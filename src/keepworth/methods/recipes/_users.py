@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from keepworth.environments.environment import Step
-from keepworth.episodes.episode import Observation, RewardTerm, StopReason, Task
+from keepworth.records.episode import Observation, RewardTerm, StopReason, Task
+from keepworth.worlds.environment import Step
 
 HABIT = "habit"
 Split = Literal["train", "dev", "test"]

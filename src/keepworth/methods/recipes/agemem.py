@@ -26,17 +26,17 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from keepworth.episodes.episode import RewardTerm
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import GroupStd, KlLoss, Outcome
-from keepworth.learning.objective.presets import varied
+from keepworth.base.metrics import tokens
 from keepworth.methods.recipes import bounded_bank
 from keepworth.methods.recipes._bank.parted import BankCall, ChunkTurn, PartedBank, most_specific_calls
 from keepworth.methods.recipes._bank.staged import MESSAGE, STORE, StagedWriting, WritingStage
 from keepworth.methods.writers._importance import specificity
-from keepworth.recipes.recipe import Recipe, recipe_method
-from keepworth.recipes.settings import GROUP_RELATIVE, Count
-from keepworth.tasks.metrics import tokens
+from keepworth.records.episode import RewardTerm
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import GroupStd, KlLoss, Outcome
+from keepworth.training.objective.presets import varied
+from keepworth.training.recipe import Recipe, recipe_method
+from keepworth.training.settings import GROUP_RELATIVE, Count
 
 if TYPE_CHECKING:
     from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from keepworth.methods.recipes._bank.fact_streams import FactStream
     from keepworth.methods.recipes._bank.reading import BankAnswer
     from keepworth.methods.recipes._bank.writers import WriterStreams
-    from keepworth.recipes.recipe import Trainable
+    from keepworth.training.recipe import Trainable
 
 PROMPT_ID = "agemem/1"
 OVERFLOW, NO_ANSWER = -0.5, -1.0

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from keepworth.methods.recipes import strings
-from keepworth.recipes.hooks import Hooks
-from keepworth.recipes.recipe import Recipe, recipe_method
-from keepworth.recipes.settings import Count
+from keepworth.training.hooks import Hooks
+from keepworth.training.recipe import Recipe, recipe_method
+from keepworth.training.settings import Count
 
 if TYPE_CHECKING:
-    from keepworth.episodes import Group, Task
-    from keepworth.episodes.episode import Observation
-    from keepworth.learning.collect.groups import Again
-    from keepworth.recipes.system import System
-    from keepworth.rollouts.driver import Variation
+    from keepworth.records import Group, Task
+    from keepworth.records.episode import Observation
+    from keepworth.training.collect.groups import Again
+    from keepworth.training.system import System
+    from keepworth.worlds.driver import Variation
 
 
 class Config(strings.Config):
@@ -38,7 +38,7 @@ class Config(strings.Config):
 def guidance(task: Task, strip: bool) -> Variation:
     """Returns a variation that shows the first step of a task's solution before its question."""
     from keepworth.methods.recipes._strings import worked_out
-    from keepworth.rollouts.driver import Variation
+    from keepworth.worlds.driver import Variation
 
     step = worked_out(task).split(", ")[0]
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from keepworth.recipes.recipe import Recipe, recipe_method
-from keepworth.recipes.settings import Amount, Count, Idle, Settings
-from keepworth.recipes.system import CALLS, Measured, System
+from keepworth.training.recipe import Recipe, recipe_method
+from keepworth.training.settings import Amount, Count, Idle, Settings
+from keepworth.training.system import CALLS, Measured, System
 
 if TYPE_CHECKING:
-    from keepworth.agents.agent import Agent
-    from keepworth.environments.environment import Environment
-    from keepworth.episodes import Task
     from keepworth.memory.overlay import Bank
+    from keepworth.records import Task
+    from keepworth.worlds.agent import Agent
+    from keepworth.worlds.environment import Environment
 
 # (story, question, query, expression, number), in whole sentences as in the data sets.
 _EXAMPLES = (
@@ -62,7 +62,7 @@ class Config(Settings):
 
 def calculate(expression: str) -> str:
     """Returns the value of an arithmetic expression."""
-    from keepworth.tasks.verifiers import computed, shown
+    from keepworth.worlds.verifiers import computed, shown
 
     value = computed(expression)
     if value is None:
@@ -72,8 +72,8 @@ def calculate(expression: str) -> str:
 
 def head(answer: str, remembered: bool = False) -> str:
     """Returns the worked examples, in the form of the answer. remembered: the story is searched for first."""
-    from keepworth.agents.tool_caller import RECALL, RESULT, TURN, opening
-    from keepworth.environments.tool_use import ANSWER, tool
+    from keepworth.worlds.tool_caller import RECALL, RESULT, TURN, opening
+    from keepworth.worlds.tool_use import ANSWER, tool
 
     if answer != "calculator":
         return "".join(
@@ -92,7 +92,7 @@ def head(answer: str, remembered: bool = False) -> str:
 def memory_of(stories: int, tasks: Sequence[Task], seed: int) -> Callable[[Task], Bank]:
     """Returns a function that makes a task's bank: its story among others, in seeded order. It is searched by words."""
     from keepworth.memory.overlay import Bank
-    from keepworth.tasks.splits import draw_order
+    from keepworth.worlds.splits import draw_order
 
     def bank(task: Task) -> Bank:
         others = sorted(
@@ -110,12 +110,12 @@ def memory_of(stories: int, tasks: Sequence[Task], seed: int) -> Callable[[Task]
 
 
 def system(config: Config) -> System:
-    from keepworth.agents.agent import Completer
-    from keepworth.agents.tool_caller import MemoryToolCaller, ToolCaller
-    from keepworth.environments.question import Question
-    from keepworth.environments.tool_use import ToolUse, tool
-    from keepworth.methods.benchmarks._arithmetic import arithmetic
-    from keepworth.rollouts.driver import Limits, Play
+    from keepworth.worlds.agent import Completer
+    from keepworth.worlds.data_sets.arithmetic import arithmetic
+    from keepworth.worlds.driver import Limits, Play
+    from keepworth.worlds.question import Question
+    from keepworth.worlds.tool_caller import MemoryToolCaller, ToolCaller
+    from keepworth.worlds.tool_use import ToolUse, tool
 
     verifier, remembered = "expression" if config.answer == "expression" else "numeric", config.stories > 0
     sets = {

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from keepworth.recipes.recipe import Recipe, recipe_method
-from keepworth.recipes.settings import Amount, Count, Rate, WarmStarted
+from keepworth.training.recipe import Recipe, recipe_method
+from keepworth.training.settings import Amount, Count, Rate, WarmStarted
 
 if TYPE_CHECKING:
-    from keepworth.episodes import Episode
-    from keepworth.recipes.recipe import Trainable
+    from keepworth.records import Episode
+    from keepworth.training.recipe import Trainable
 
 
 class Horizon(BaseModel):

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from keepworth.episodes.episode import UNSOUND, Episode, Group, episode_from_json, episode_to_json
-from keepworth.learning.collect.sources import Source
 from keepworth.methods.recipes import strings
-from keepworth.recipes.hooks import Hooks
-from keepworth.recipes.recipe import Recipe, recipe_method
-from keepworth.recipes.settings import Count
+from keepworth.records.episode import UNSOUND, Episode, Group, episode_from_json, episode_to_json
+from keepworth.training.collect.sources import Source
+from keepworth.training.hooks import Hooks
+from keepworth.training.recipe import Recipe, recipe_method
+from keepworth.training.settings import Count
 
 if TYPE_CHECKING:
-    from keepworth.episodes import Task
-    from keepworth.learning.collect.groups import Again
-    from keepworth.recipes.system import System
+    from keepworth.records import Task
+    from keepworth.training.collect.groups import Again
+    from keepworth.training.system import System
 
 
 class Config(strings.Config):

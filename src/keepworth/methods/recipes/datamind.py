@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from keepworth.episodes.episode import Group
-from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.collect.curriculum import batch
-from keepworth.learning.collect.sources import Source
+from keepworth.base.errors import KeepworthError
 from keepworth.methods.recipes import strings
-from keepworth.recipes.hooks import Hooks
-from keepworth.recipes.recipe import Recipe, recipe_method
-from keepworth.recipes.settings import Count
+from keepworth.records.episode import Group
+from keepworth.training.collect.curriculum import batch
+from keepworth.training.collect.sources import Source
+from keepworth.training.hooks import Hooks
+from keepworth.training.recipe import Recipe, recipe_method
+from keepworth.training.settings import Count
 
 if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
-    from keepworth.recipes.system import System
+    from keepworth.training.system import System
 
 Part = Annotated[float, Field(ge=0, le=1)]
 
@@ -74,8 +74,8 @@ class Demonstrations(Source):
 
 
 def system(config: Config) -> System:
-    from keepworth.learning.mixture import Falling, Imitation, MixedLoss
-    from keepworth.recipes.system import demonstrated
+    from keepworth.training.mixture import Falling, Imitation, MixedLoss
+    from keepworth.training.system import demonstrated
 
     plain = strings.system(config)
     mu = Falling(config.mu_peak, config.mu_valley, decay=config.mu_decay or config.steps)

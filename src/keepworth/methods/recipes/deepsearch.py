@@ -17,23 +17,23 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Advantage, part
-from keepworth.learning.objective.presets import varied
 from keepworth.methods.recipes import strings
-from keepworth.recipes.hooks import Hooks
-from keepworth.recipes.recipe import Recipe, recipe_method
-from keepworth.recipes.settings import GROUP_RELATIVE, Count, Idle, Refill, is_supervised
+from keepworth.training.hooks import Hooks
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import Advantage, part
+from keepworth.training.objective.presets import varied
+from keepworth.training.recipe import Recipe, recipe_method
+from keepworth.training.settings import GROUP_RELATIVE, Count, Idle, Refill, is_supervised
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from keepworth.episodes import Episode, Sample, Task
-    from keepworth.episodes.model import Tokens
-    from keepworth.learning.collect.groups import EpisodeContext
-    from keepworth.learning.objective.advantage import CreditTable
     from keepworth.models.inprocess import InProcessModel
-    from keepworth.recipes.system import System
+    from keepworth.records import Episode, Sample, Task
+    from keepworth.records.model import Tokens
+    from keepworth.training.collect.groups import EpisodeContext
+    from keepworth.training.objective.advantage import CreditTable
+    from keepworth.training.system import System
 
 PARENT_VALUE, UNSURE, DEPTH = 0.4, 0.4, 0.01
 """Weights of a frontier node's score: tanh of its parent's value, entropy of its tokens, square root of its relative depth."""
@@ -129,8 +129,8 @@ def chosen_paths(leaves: list[Node]) -> list[Node]:
 
 async def grow(task: Task, context: EpisodeContext, model: InProcessModel, config: Config) -> list[Episode]:
     """Grows the tree of a task, and returns the episodes of its chosen paths."""
-    from keepworth.episodes.model import SamplingParams
-    from keepworth.tasks.verifiers import verify
+    from keepworth.records.model import SamplingParams
+    from keepworth.worlds.verifiers import verify
 
     stops = model.stop_ids_for("\n")
     root = Node(None, model.encode(strings.asked(task)))
@@ -163,8 +163,8 @@ async def grow(task: Task, context: EpisodeContext, model: InProcessModel, confi
 
 def episode_of(task: Task, leaf: Node, mean: float, model: InProcessModel, config: Config) -> Episode:
     """Returns a path as an episode: a segment for each node, with its advantage as the reward of its turn."""
-    from keepworth.episodes import Episode, RewardTerm, Segment, StopReason
-    from keepworth.episodes.episode import RewardScope
+    from keepworth.records import Episode, RewardTerm, Segment, StopReason
+    from keepworth.records.episode import RewardScope
 
     segments = tuple(
         Segment.of(node.sample, "policy", "tree", node.prompt, model.decode(node.sample.ids), config.temperature)

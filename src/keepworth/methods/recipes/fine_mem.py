@@ -13,13 +13,13 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from keepworth.episodes.episode import DecisionKind, Episode, ParseStatus, RewardScope, RewardTerm
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.presets import preset
 from keepworth.methods.objectives._turns import StepIndex
 from keepworth.methods.recipes import bounded_bank
-from keepworth.recipes.recipe import Recipe, recipe_method
-from keepworth.recipes.settings import Count, Idle, Share, objective_of
+from keepworth.records.episode import DecisionKind, Episode, ParseStatus, RewardScope, RewardTerm
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.presets import preset
+from keepworth.training.recipe import Recipe, recipe_method
+from keepworth.training.settings import Count, Idle, Share, objective_of
 
 
 class Config(bounded_bank.Config):

@@ -22,23 +22,23 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from keepworth.episodes.episode import RewardScope, RewardTerm
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import GroupStd
-from keepworth.learning.objective.presets import varied
 from keepworth.methods.objectives._turns import StepIndex, StepState
 from keepworth.methods.recipes import bounded_bank
 from keepworth.methods.recipes._bank.parted import ChunkedWriting, ChunkTurn, PartedBank, most_specific_calls
 from keepworth.methods.writers._importance import FEATURES, hand_features
-from keepworth.recipes.recipe import Recipe, recipe_method
-from keepworth.recipes.settings import GROUP_RELATIVE, Count, Idle, Share, objective_of
+from keepworth.records.episode import RewardScope, RewardTerm
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import GroupStd
+from keepworth.training.objective.presets import varied
+from keepworth.training.recipe import Recipe, recipe_method
+from keepworth.training.settings import GROUP_RELATIVE, Count, Idle, Share, objective_of
 
 if TYPE_CHECKING:
-    from keepworth.episodes import Episode
     from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
     from keepworth.methods.recipes._bank.course import WritingCourse
     from keepworth.methods.recipes._bank.reading import BankAnswer
-    from keepworth.recipes.recipe import Trainable
+    from keepworth.records import Episode
+    from keepworth.training.recipe import Trainable
 
 CORE, EPISODIC, SEMANTIC = "C", "E", "S"
 ASK = "Store events as E, facts as S, the one about me as C:"

@@ -20,14 +20,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keepworth.methods.recipes._memory_r1.settings import Config
-from keepworth.recipes.recipe import Recipe, recipe_method
+from keepworth.training.recipe import Recipe, recipe_method
 
 if TYPE_CHECKING:
-    from keepworth.episodes.model import Model
-    from keepworth.learning.collect.groups import TrainedRollout
-    from keepworth.learning.run_folder import RunFolder
-    from keepworth.learning.watch.progress import Progress
-    from keepworth.recipes.recipe import Origin
+    from keepworth.records.model import Model
+    from keepworth.training.collect.groups import TrainedRollout
+    from keepworth.training.recipe import Origin
+    from keepworth.training.run_folder import RunFolder
+    from keepworth.training.watch.progress import Progress
 
 
 class MemoryR1:
@@ -37,7 +37,7 @@ class MemoryR1:
         """Trains and measures: see `recipe.Trainable`."""
         from keepworth.methods.recipes._memory_r1.answerer import train_answerer
         from keepworth.methods.recipes._memory_r1.manager import train_manager
-        from keepworth.recipes.training import finish
+        from keepworth.training.run import finish
 
         trained = train_answerer if settings.role == "answerer" else train_manager
         finish(run, trained(settings, run, progress))

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from keepworth.agents.agent import Action, one_line
-from keepworth.episodes.episode import Observation, ParseStatus, RewardTerm, Shown, Task
 from keepworth.memory.item import Provenance
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes import _answerer as answerer
@@ -28,17 +26,19 @@ from keepworth.methods.recipes._people_reading import (
     text_of,
 )
 from keepworth.methods.writers import _manager as manager
-from keepworth.recipes.hooks import Hooks
-from keepworth.recipes.recipe import Recipe, recipe_method
-from keepworth.recipes.settings import Count, Pairs, Rate, WarmStarted
-from keepworth.recipes.system import Measured, Pair, System
+from keepworth.records.episode import Observation, ParseStatus, RewardTerm, Shown, Task
+from keepworth.training.hooks import Hooks
+from keepworth.training.recipe import Recipe, recipe_method
+from keepworth.training.settings import Count, Pairs, Rate, WarmStarted
+from keepworth.training.system import Measured, Pair, System
+from keepworth.worlds.agent import Action, one_line
 
 if TYPE_CHECKING:
-    from keepworth.agents.agent import Caller
-    from keepworth.environments.environment import Step
-    from keepworth.episodes.episode import MemoryEvent
     from keepworth.methods.writers._manager import ManagerState
     from keepworth.models.inprocess import InProcessModel
+    from keepworth.records.episode import MemoryEvent
+    from keepworth.worlds.agent import Caller
+    from keepworth.worlds.environment import Step
 
 MANAGER, ANSWERER = "manager", "answerer"
 SHOWN, READ = 4, 5
@@ -177,7 +177,7 @@ def right_calls(model: InProcessModel, task: Task) -> list[Pair]:
 
 
 def system(config: Config) -> System:
-    from keepworth.rollouts.driver import Limits, Play
+    from keepworth.worlds.driver import Limits, Play
 
     def streams(split: str, count: int, seed: int) -> list[Task]:
         return people_reading(split, count, seed, sections=config.facts, sentences=1)
@@ -190,7 +190,7 @@ def system(config: Config) -> System:
         return Play(lambda task: ScoredByRole(of, config.manager_reward), agent, lambda task: Bank.empty(None))
 
     def imitated(model: InProcessModel) -> list[list[Pair]]:
-        from keepworth.recipes.training import batches_of_calls
+        from keepworth.training.run import batches_of_calls
 
         return batches_of_calls(config, train, lambda task: right_calls(model, task), config.facts + 1)
 

@@ -13,12 +13,12 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.presets import preset
 from keepworth.methods.recipes import bounded_bank
 from keepworth.methods.recipes.bounded_bank import Horizon
-from keepworth.recipes.recipe import Recipe, recipe_method
-from keepworth.recipes.settings import Idle, Pairs, objective_of
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.presets import preset
+from keepworth.training.recipe import Recipe, recipe_method
+from keepworth.training.settings import Idle, Pairs, objective_of
 
 
 class Config(bounded_bank.Config):

@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from keepworth.episodes import Episode
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.presets import preset
 from keepworth.methods.recipes import bounded_bank
 from keepworth.methods.recipes._episodic import EpisodicReward, RememberedEpisodes
-from keepworth.recipes.recipe import Recipe, recipe_method
-from keepworth.recipes.settings import Amount, Count, Idle, Share, objective_of
+from keepworth.records import Episode
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.presets import preset
+from keepworth.training.recipe import Recipe, recipe_method
+from keepworth.training.settings import Amount, Count, Idle, Share, objective_of
 
 if TYPE_CHECKING:
-    from keepworth.learning.watch.progress import Progress
-    from keepworth.recipes.recipe import Trainable
+    from keepworth.training.recipe import Trainable
+    from keepworth.training.watch.progress import Progress
 
 
 class Config(bounded_bank.Config):
@@ -70,7 +70,7 @@ def system(config: Config) -> Trainable:
 
 def remembering(config: Config, progress: Progress) -> RememberedEpisodes:
     """Returns the two memories of a training, empty."""
-    from keepworth.models.encoders import encoder
+    from keepworth.encoders.local import encoder
 
     progress.phase(f"loading {config.encoder}")
     sentence_encoder = encoder(config.encoder)

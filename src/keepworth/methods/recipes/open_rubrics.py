@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from keepworth.methods.recipes import strings
-from keepworth.recipes.hooks import NO_HOOKS, Hooks
-from keepworth.recipes.recipe import Recipe, recipe_method
-from keepworth.recipes.settings import Idle, Refill, is_supervised
+from keepworth.training.hooks import NO_HOOKS, Hooks
+from keepworth.training.recipe import Recipe, recipe_method
+from keepworth.training.settings import Idle, Refill, is_supervised
 
 if TYPE_CHECKING:
-    from keepworth.episodes import Episode, Task
-    from keepworth.learning.collect.later_rewards import Service, Services
-    from keepworth.models.chat import ChatModel
-    from keepworth.recipes.system import System
+    from keepworth.base.chat import ChatModel
+    from keepworth.records import Episode, Task
+    from keepworth.training.collect.later_rewards import Service, Services
+    from keepworth.training.system import System
 
 JUDGE, AT_ONCE = "judge", 8
 """The name of the service, and how many pairs a chat model is asked about at once."""
@@ -64,7 +64,7 @@ class Criterion:
 
 
 def _result(solution: str, answer: str) -> float:
-    from keepworth.tasks.verifiers import last_value
+    from keepworth.worlds.verifiers import last_value
 
     return float(last_value(answer) == last_value(solution))
 
@@ -96,7 +96,7 @@ Answer with JSON, one number for each criterion: 1 where answer 1 is better, -1 
 
 def programs() -> Service:
     """Returns the judge without a model: it computes each criterion for both answers."""
-    from keepworth.learning.collect.later_rewards import Service
+    from keepworth.training.collect.later_rewards import Service
 
     def compare(texts: Sequence[str]) -> list[list[int]]:
         verdicts = []
@@ -111,13 +111,13 @@ def programs() -> Service:
 
 def reading(chat: ChatModel) -> Service:
     """Returns the judge that is a chat model. It raises ChatError where a reply has no verdict on each criterion."""
-    from keepworth.learning.collect.later_rewards import Service
+    from keepworth.training.collect.later_rewards import Service
 
     criteria = "\n".join(f"{number}. {criterion.asks}" for number, criterion in enumerate(CRITERIA, start=1))
     version = hashlib.sha256((_COMPARE + criteria).encode()).hexdigest()[:8]
 
     def verdict(text: str) -> list[int]:
-        from keepworth.models.errors import ChatError
+        from keepworth.base.model_errors import ChatError
 
         prompt = _COMPARE.format(criteria=criteria, **json.loads(text))
         reply = chat.complete_json([{"role": "user", "content": prompt}])
@@ -169,11 +169,11 @@ async def wins(task: Task, episodes: Sequence[Episode], services: Services) -> l
 
 
 def system(config: Config) -> System:
-    from keepworth.environments.question import Question
-    from keepworth.episodes import RewardTerm
-    from keepworth.learning.collect.later_rewards import LaterReward
-    from keepworth.models.chat import from_environment
-    from keepworth.tasks.verifiers import verify
+    from keepworth.base.chat import from_environment
+    from keepworth.records import RewardTerm
+    from keepworth.training.collect.later_rewards import LaterReward
+    from keepworth.worlds.question import Question
+    from keepworth.worlds.verifiers import verify
 
     def logged(task: Task, answer: str) -> tuple[RewardTerm, ...]:
         return (RewardTerm(task.verifier, verify(task, answer), weight=0.0),)

@@ -22,27 +22,27 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from keepworth.agents.agent import Action, Caller
-from keepworth.agents.chat import Chat, format_of
-from keepworth.episodes.episode import Episode, Group, Observation, RewardTerm, Shown, Task
-from keepworth.episodes.model import Reads, Tokens
-from keepworth.episodes.text import as_text
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Advantage, Amount, Clip, KlLoss, Token, part
+from keepworth.base.text import as_text
 from keepworth.memory.english import Patterns
 from keepworth.methods.recipes._users import HABIT, USERS, Split, Talk, questions
-from keepworth.recipes.hooks import Hooks
-from keepworth.recipes.recipe import Recipe, recipe_method
-from keepworth.recipes.settings import Count, Idle, Rate, Settings, objective_of
+from keepworth.records.episode import Episode, Group, Observation, RewardTerm, Shown, Task
+from keepworth.records.model import Reads, Tokens
+from keepworth.training.hooks import Hooks
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import Advantage, Amount, Clip, KlLoss, Token, part
+from keepworth.training.recipe import Recipe, recipe_method
+from keepworth.training.settings import Count, Idle, Rate, Settings, objective_of
+from keepworth.worlds.agent import Action, Caller
+from keepworth.worlds.chat import Chat, format_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from keepworth.learning.collect.groups import Again
-    from keepworth.learning.learner import Learner
-    from keepworth.learning.objective.advantage import CreditTable
-    from keepworth.learning.rows import Rows
-    from keepworth.recipes.system import System
+    from keepworth.training.collect.groups import Again
+    from keepworth.training.learner import Learner
+    from keepworth.training.objective.advantage import CreditTable
+    from keepworth.training.rows import Rows
+    from keepworth.training.system import System
 
 VOTE, HINT, NEXT = "vote", "hint", "next message"
 _WORDS = Patterns("signals")
@@ -180,8 +180,8 @@ class Config(Settings):
 
 
 def system(config: Config) -> System:
-    from keepworth.recipes.system import Measured, System
-    from keepworth.rollouts.driver import Limits, Play
+    from keepworth.training.system import Measured, System
+    from keepworth.worlds.driver import Limits, Play
 
     user = USERS[config.user]
 

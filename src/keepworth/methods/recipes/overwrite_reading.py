@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Outcome
-from keepworth.learning.objective.presets import varied
-from keepworth.recipes.recipe import Recipe, recipe_method
-from keepworth.recipes.settings import GROUP_RELATIVE, Count, Pairs, Rate, WarmStarted
-from keepworth.recipes.system import Measured, Pair, System
+from keepworth.training.objective.options import Objective
+from keepworth.training.objective.parts import Outcome
+from keepworth.training.objective.presets import varied
+from keepworth.training.recipe import Recipe, recipe_method
+from keepworth.training.settings import GROUP_RELATIVE, Count, Pairs, Rate, WarmStarted
+from keepworth.training.system import Measured, Pair, System
 
 if TYPE_CHECKING:
-    from keepworth.agents.agent import Agent
-    from keepworth.episodes import Task
     from keepworth.memory.overlay import Bank
     from keepworth.methods.recipes._people_reading import Document
     from keepworth.models.inprocess import InProcessModel
+    from keepworth.records import Task
+    from keepworth.worlds.agent import Agent
 
 MULTI_CONVERSATION = varied(GROUP_RELATIVE, name="multi_conversation", advantage=Outcome("group"))
 
@@ -56,10 +56,10 @@ class Config(WarmStarted):
 
 
 def system(config: Config) -> System:
-    from keepworth.agents.recall import strangers
     from keepworth.methods.recipes._overwrite_reader import OverwriteReader, WholeReader
     from keepworth.methods.recipes._people_reading import Document, evidence_of, people_reading, text_of
-    from keepworth.rollouts.driver import Limits, Play
+    from keepworth.worlds.driver import Limits, Play
+    from keepworth.worlds.recall import strangers
 
     def texts(split: str, count: int, seed: int) -> list[Task]:
         return people_reading(split, count, seed, sections=config.sections, sentences=config.sentences)
@@ -78,7 +78,7 @@ def system(config: Config) -> System:
         return WholeReader(config.answer_tokens)
 
     def imitated(model: InProcessModel) -> list[list[Pair]]:
-        from keepworth.recipes.training import batches_of_calls
+        from keepworth.training.run import batches_of_calls
 
         return batches_of_calls(config, train, lambda task: right(model, task), config.sections + 1)
 

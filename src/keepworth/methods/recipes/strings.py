@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from keepworth.recipes.recipe import Recipe, recipe_method
-from keepworth.recipes.settings import Count, Idle, Refill, WarmStarted
-from keepworth.recipes.system import Measured, Pair, System
+from keepworth.training.recipe import Recipe, recipe_method
+from keepworth.training.settings import Count, Idle, Refill, WarmStarted
+from keepworth.training.system import Measured, Pair, System
 
 if TYPE_CHECKING:
-    from keepworth.episodes import Task
     from keepworth.models.inprocess import InProcessModel
+    from keepworth.records import Task
 
 EXAMPLE = (("k", "q"), ("milk", "salt"))
 """The worked example before every question, which shows how to write out a composition. It is one of training."""
@@ -73,10 +73,10 @@ def asked(task: Task) -> str:
 
 
 def system(config: Config) -> System:
-    from keepworth.agents.agent import Completer
-    from keepworth.environments.question import Question
     from keepworth.methods.recipes._strings import composition_of, string_tasks, worked_out
-    from keepworth.rollouts.driver import Limits, Play
+    from keepworth.worlds.agent import Completer
+    from keepworth.worlds.driver import Limits, Play
+    from keepworth.worlds.question import Question
 
     depth = config.depth
     completer = Completer(head(), after=" =", max_tokens=config.max_tokens)
@@ -85,7 +85,7 @@ def system(config: Config) -> System:
         return [(model.encode(completer.render(task.input)), model.encode_continuation(f" {worked_out(task)}\n"))]
 
     def imitated(model: InProcessModel) -> list[list[Pair]]:
-        from keepworth.learning.collect.curriculum import batch
+        from keepworth.training.collect.curriculum import batch
 
         # Inside a composition a function gets up to one word more or fewer than the argument has.
         around = range(config.length - 1, min(config.length + 1, 8) + 1)

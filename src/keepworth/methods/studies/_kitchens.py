@@ -11,7 +11,7 @@ from zlib import crc32
 
 import numpy as np
 
-from keepworth.episodes.arrays import Floats, Rows
+from keepworth.base.arrays import Floats, Rows
 from keepworth.methods.worlds._java import require
 
 SETTINGS = "numLocations=3,numIngredients=2,numDistractorItems=4,includeDoors=0,limitInventorySize=0"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from keepworth.episodes.arrays import Floats
+from keepworth.base.arrays import Floats
 
 
 def fit(rows: Floats, rises: Floats, penalty: float = 1.0) -> Floats:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from keepworth.episodes.arrays import Floats
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.arrays import Floats
+from keepworth.base.errors import KeepworthError
 
 REGIMES = ((6e-4, 0.0, 1.5e-3), (-6e-4, 0.0, 1.5e-3), (0.0, -0.4, 3e-3), (0.0, 0.5, 8e-4))
 """For each regime the drift per bar, the autocorrelation of returns, and the noise."""

@@ -8,9 +8,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from keepworth.episodes.arrays import Floats
-from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.statistics import LEAST
+from keepworth.base.arrays import Floats
+from keepworth.base.errors import KeepworthError
+from keepworth.base.statistics import LEAST
 from keepworth.evaluation.study import Rows, differences, named, rows_of
 
 RESAMPLES = 2000

@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 from keepworth.registry import part
 
 if TYPE_CHECKING:
-    from keepworth.episodes.model import Sample, Tokens
     from keepworth.evaluation.harness import BenchmarkReader
-    from keepworth.learning.learner import Learner
     from keepworth.models.inprocess import InProcessModel
+    from keepworth.records.model import Sample, Tokens
+    from keepworth.training.learner import Learner
 
 
 def open_reader(reader: str, model: str = "", key_variable: str = "") -> BenchmarkReader:
@@ -34,11 +34,11 @@ def open_reader(reader: str, model: str = "", key_variable: str = "") -> Benchma
             raise KeepworthError("an endpoint serves several models.", "Name one: --set model=NAME")
         chat = part("chat model")(reader, model, key_variable=key_variable, max_tokens=256)
         return ChatReader(chat, f"{model}@{reader}")
-    from keepworth.episodes.extras import require
+    from keepworth.base.extras import require
 
     require("llm", "a reader in this process")
+    from keepworth.base.model_files import ModelKind, path_of
     from keepworth.methods.recipes._answerer import ModelReader
-    from keepworth.models.files import ModelKind, path_of
     from keepworth.models.inprocess import InProcessModel
 
     return ModelReader(InProcessModel.load(path_of(reader, kind=ModelKind.LANGUAGE), name=reader))
@@ -46,14 +46,14 @@ def open_reader(reader: str, model: str = "", key_variable: str = "") -> Benchma
 
 def learning_reader(name: str, rate: float, seed: int) -> tuple[InProcessModel, Learner]:
     """Returns a model by its name or folder, and a learner of its adapter, for imitation. `seed` initialises the adapter."""
-    from keepworth.episodes.extras import require
+    from keepworth.base.extras import require
 
     require("train", "weights that learn")
-    from keepworth.learning.learner import Learner, Optimisation
-    from keepworth.learning.objective.presets import preset
+    from keepworth.base.model_files import ModelKind, path_of
     from keepworth.models.adapter import attach_lora
-    from keepworth.models.files import ModelKind, path_of
     from keepworth.models.inprocess import InProcessModel
+    from keepworth.training.learner import Learner, Optimisation
+    from keepworth.training.objective.presets import preset
 
     model = InProcessModel.load(path_of(name, kind=ModelKind.LANGUAGE), name=name)
     named = attach_lora(model, seed=seed)
@@ -67,7 +67,7 @@ def imitate(model: InProcessModel, learner: Learner, pairs: Iterable[tuple[str, 
 
 def complete(model: InProcessModel, prompts: Iterable[str], tokens: int) -> list[str]:
     """Returns the likeliest completion of each prompt, of at most `tokens` tokens."""
-    from keepworth.episodes.model import SamplingParams
+    from keepworth.records.model import SamplingParams
 
     drawn = model.sample([model.encode(prompt) for prompt in prompts], SamplingParams(tokens, temperature=0.0))
     return [model.decode(samples[0].ids) for samples in drawn]
@@ -77,7 +77,7 @@ def reinforce(
     learner: Learner, prompts: Sequence[Tokens], drawn: Sequence[Sequence[Sample]], rewards: Iterable[float], key: str
 ) -> None:
     """Takes one update on sampled completions. `rewards` has one for each completion, prompt by prompt."""
-    from keepworth.episodes import Episode, Group, RewardTerm, Segment, StopReason
+    from keepworth.records import Episode, Group, RewardTerm, Segment, StopReason
 
     given, groups = iter(rewards), []
     for number, (prompt, samples) in enumerate(zip(prompts, drawn, strict=True)):
@@ -112,17 +112,17 @@ class WholeWords:
 
 def tiny_reader(texts: Iterable[str], rate: float, seed: int) -> tuple[InProcessModel, Learner]:
     """Returns a network of two layers with random weights, with the words of `texts` as tokens, and a learner of all weights."""
-    from keepworth.episodes.extras import require
+    from keepworth.base.extras import require
 
     require("train", "weights that learn")
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from keepworth.learning.learner import Learner, Optimisation
-    from keepworth.learning.objective.presets import preset
     from keepworth.models import attention
     from keepworth.models.adapter import unfreeze
     from keepworth.models.inprocess import InProcessModel
+    from keepworth.training.learner import Learner, Optimisation
+    from keepworth.training.objective.presets import preset
 
     tokenizer = WholeWords(texts)
     torch.manual_seed(seed)

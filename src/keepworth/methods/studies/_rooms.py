@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from keepworth.episodes.arrays import Floats
+from keepworth.base.arrays import Floats
 
 Pose = tuple[int, int, int]
 """Heading (north, east, south, west), row and column."""

@@ -8,16 +8,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 from keepworth.methods.studies._passes import need_clusters
-from keepworth.recipes.system import TIERS, System
-from keepworth.tasks.splits import draw_order
+from keepworth.training.system import TIERS, System
+from keepworth.worlds.splits import draw_order
 
 if TYPE_CHECKING:
-    from keepworth.episodes.episode import Episode, Task
-    from keepworth.learning.run_folder import RunFolder
     from keepworth.models.inprocess import InProcessModel
-    from keepworth.rollouts.driver import Rollout
+    from keepworth.records.episode import Episode, Task
+    from keepworth.training.run_folder import RunFolder
+    from keepworth.worlds.driver import Rollout
 
 
 @dataclass(frozen=True)
@@ -47,19 +47,19 @@ class FinishedRun:
     @cached_property
     def base(self) -> str:
         """Returns the name of the model that it began from."""
-        from keepworth.recipes.trained import model_of
+        from keepworth.training.trained import model_of
 
         return model_of(self.folder)
 
     def weights(self) -> InProcessModel:
         """Loads the trained model."""
-        from keepworth.recipes.trained import trained_by
+        from keepworth.training.trained import trained_by
 
         return trained_by(self.folder).loaded()
 
     def before(self) -> InProcessModel:
         """Loads the model before training."""
-        from keepworth.recipes.trained import trained_by
+        from keepworth.training.trained import trained_by
 
         return trained_by(self.folder).untrained()
 
@@ -103,11 +103,11 @@ def finished_run(name: str, runs: str, *, recipe: str = "", tasks: str = "", rew
     Raises:
         KeepworthError: It is not finished, it is of other tasks, or its recipe's questions cannot be asked alone.
     """
-    from keepworth.learning.run_folder import find_run
-    from keepworth.recipes.front_door import TASKS, made_of
-    from keepworth.recipes.recipe import Origin
-    from keepworth.recipes.trained import trained_by
-    from keepworth.rollouts.driver import playing
+    from keepworth.training.front_door import TASKS, made_of
+    from keepworth.training.recipe import Origin
+    from keepworth.training.run_folder import find_run
+    from keepworth.training.trained import trained_by
+    from keepworth.worlds.driver import playing
 
     folder = find_run(name, Path(runs))
     trained_by(folder)
@@ -245,7 +245,7 @@ def episodes_of(
         samples: Episodes of a question.
         seed: Seed of the draws.
     """
-    from keepworth.rollouts.driver import together
+    from keepworth.worlds.driver import together
 
     return [
         group.episodes

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from keepworth.episodes.arrays import Floats
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.arrays import Floats
+from keepworth.base.errors import KeepworthError
 
 Read = Callable[[Floats], str]
 """A picture as grey values, [rows, columns] -> its text."""

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 from keepworth.methods.benchmarks.tau2_bench import read_domain
 from keepworth.methods.studies._kitchens import HORIZON, MOST, Goal, MadeTask, Place
 

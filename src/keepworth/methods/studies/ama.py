@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from keepworth.episodes.arrays import Floats
+from keepworth.base.arrays import Floats
 from keepworth.evaluation.study import Rows, Study, rows_of
 from keepworth.registry import Method, part
 

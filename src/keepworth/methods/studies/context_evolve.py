@@ -35,10 +35,10 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.episodes.arrays import Floats
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.arrays import Floats
+from keepworth.base.errors import KeepworthError
 from keepworth.evaluation.study import Rows, Study, arms_of, differences, rows_of
-from keepworth.memory.policy.slates import gumbel_top_k
+from keepworth.memory.choose.slates import gumbel_top_k
 from keepworth.methods.recipes._bank.fact_streams import FactStream, folds_of, longmemeval_streams
 from keepworth.methods.studies import _loops as loops
 from keepworth.methods.writers._importance import FEATURES, hand_features

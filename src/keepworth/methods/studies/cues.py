@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.episodes.errors import require_known
+from keepworth.base.errors import require_known
 from keepworth.evaluation.study import Rows, Study, arms_of, differences, named, rows_of
 from keepworth.methods.studies._kitchens import (
     MOST,

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 from keepworth.evaluation.study import Rows, Study, differences, named, rows_of
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
-    from keepworth.episodes.episode import Task
     from keepworth.methods.studies._runs import FinishedRun
+    from keepworth.records.episode import Task
 
 BASE = "base"
 

@@ -26,16 +26,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 from keepworth.evaluation.study import Rows, Study, differences, named, rows_of
 from keepworth.methods.studies._passes import need_clusters
 from keepworth.registry import Method
-from keepworth.tasks.own import messages_of
-from keepworth.tasks.splits import draw_order
+from keepworth.worlds.own import messages_of
+from keepworth.worlds.splits import draw_order
 
 if TYPE_CHECKING:
-    from keepworth.episodes.episode import Task
     from keepworth.methods.studies._runs import FinishedRun
+    from keepworth.records.episode import Task
 
 LEVELS = ("family", "order", "realm")
 """The levels one, two and three edges above a leaf."""
@@ -179,8 +179,8 @@ def score_answers(reader: Any, leaves: Sequence[Leaf], level: int, path: bool) -
 def practise(reader: Any, learner: Any, leaves: Sequence[Leaf], arm: str, updates: int, seed: int) -> None:
     """Takes `updates` updates on questions of these leaves: their right answers are imitated, or eight answers to each are
     sampled and rewarded if the last name is right, or by a permutation of the update's rewards."""
-    from keepworth.episodes import SamplingParams
     from keepworth.methods.studies._readers import imitate, reinforce
+    from keepworth.records import SamplingParams
 
     draw, stops = random.Random(f"hierarchy/practice/{seed}"), frozenset(reader.encode_continuation("."))
     for update in range(updates):

@@ -31,7 +31,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from keepworth.episodes.arrays import Floats
+from keepworth.base.arrays import Floats
 from keepworth.evaluation.study import Rows, Study, arms_of, differences, rows_of
 from keepworth.methods.studies._rooms import Goal, Mask, Pose, RoomMap, RoomScene, RoomView, draw_goals, follow, reach
 from keepworth.methods.studies._rooms import cells_ahead as ahead

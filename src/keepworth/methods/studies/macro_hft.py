@@ -29,8 +29,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keepworth.episodes.arrays import Floats
-from keepworth.episodes.errors import require_known
+from keepworth.base.arrays import Floats
+from keepworth.base.errors import require_known
 from keepworth.evaluation.study import Rows, Study, differences, named, rows_of
 from keepworth.methods.studies._markets import (
     DAY,

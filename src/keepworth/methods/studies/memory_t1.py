@@ -13,8 +13,6 @@ import numpy as np
 
 from keepworth.evaluation.diagnostics import recall_at
 from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.methods.benchmarks._longmemeval import longmemeval
-from keepworth.methods.benchmarks._longmemeval_questions import questions
 from keepworth.methods.studies._evidence_reward import event_fidelity, evidence_reward
 from keepworth.methods.studies._slates import (
     MOST,
@@ -27,12 +25,14 @@ from keepworth.methods.studies._slates import (
 )
 from keepworth.methods.writers._time_window import TimeWindow, window_of
 from keepworth.registry import Method, part
-from keepworth.tasks.benchmark import haystack, place, turn_of
-from keepworth.tasks.entries import MemoryEntry
-from keepworth.tasks.splits import draw_order
+from keepworth.worlds.benchmark import haystack, place, turn_of
+from keepworth.worlds.data_sets.longmemeval import longmemeval
+from keepworth.worlds.data_sets.longmemeval_questions import questions
+from keepworth.worlds.entries import MemoryEntry
+from keepworth.worlds.splits import draw_order
 
 if TYPE_CHECKING:
-    from keepworth.episodes.episode import Task
+    from keepworth.records.episode import Task
 
 DISTRACTORS = 50
 

@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.episodes.arrays import Floats
+from keepworth.base.arrays import Floats
 from keepworth.evaluation.study import Rows, Study, named, rows_of
-from keepworth.methods.benchmarks._longmemeval import longmemeval
 from keepworth.methods.studies._logistic import fit
 from keepworth.methods.studies._slates import lexical_scores
 from keepworth.registry import Method, part
-from keepworth.tasks.benchmark import cluster_of, haystack, place, session_of, turn_of
+from keepworth.worlds.benchmark import cluster_of, haystack, place, session_of, turn_of
+from keepworth.worlds.data_sets.longmemeval import longmemeval
 
 OPTIONS = ("words", "meaning", "both", "beside")
 MOST = 16  # entries after which every arm answers

@@ -30,14 +30,14 @@ from itertools import combinations
 
 import numpy as np
 
-from keepworth.episodes.arrays import Floats
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.arrays import Floats
+from keepworth.base.errors import KeepworthError
 from keepworth.evaluation.study import Rows, Study, rows_of
 from keepworth.methods.studies._aspects import GlobalMemory, LocalMemory, Pattern, RecommendationRequest
 from keepworth.methods.studies._ratings import Ratings, make_ratings
 from keepworth.methods.studies._slates import EvidencePolicy, EvidenceQuestion, train_evidence
 from keepworth.registry import Method
-from keepworth.tasks.splits import side
+from keepworth.worlds.splits import side
 
 MOST = 3
 """The most aspects that may be asked for."""

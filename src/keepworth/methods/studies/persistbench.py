@@ -33,7 +33,7 @@ Samples = Sequence[Mapping[str, Any]]
 
 def read_samples(data: str) -> dict[str, Samples]:
     """Returns the samples of each kind. Raises MissingData or WrongFormat."""
-    from keepworth.methods.benchmarks._files import find_data, read_records
+    from keepworth.worlds.data_sets.files import find_data, read_records
 
     installed = find_spec("inspect_evals")
     places = list(installed.submodule_search_locations or ()) if installed and not data else []

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 from keepworth.evaluation.study import Rows, Study, named, rows_of
 from keepworth.methods.studies._readers import complete, imitate, learning_reader
 from keepworth.registry import Method, part
@@ -52,7 +52,7 @@ class DrawnFact:
 
 def draw_facts(count: int, seed: int) -> list[DrawnFact]:
     """Returns distinct facts about people of the test side; all values are equally likely."""
-    from keepworth.methods.benchmarks._people import names_of
+    from keepworth.worlds.data_sets.people import names_of
 
     draw = random.Random(f"retention/{seed}")
     cues = [

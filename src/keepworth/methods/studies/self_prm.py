@@ -18,15 +18,15 @@ from itertools import chain, product
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 from keepworth.evaluation.study import Rows, Study, differences, named, rows_of
 from keepworth.methods.studies._passes import need_clusters
 from keepworth.registry import Method
-from keepworth.tasks.splits import draw_order
+from keepworth.worlds.splits import draw_order
 
 if TYPE_CHECKING:
-    from keepworth.episodes.episode import Episode, Task
     from keepworth.methods.studies._runs import FinishedRun
+    from keepworth.records.episode import Episode, Task
 
 ASKED = "\nIs this right so far? Answer Yes or No.\nAnswer:"
 ENDS = re.compile(r"(?<=[,\n])")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 from keepworth.evaluation.study import Rows, Study, differences, rows_of
 from keepworth.methods.studies._readers import imitate, learning_reader, open_reader
 from keepworth.registry import Method, part
@@ -49,9 +49,9 @@ def run(
         words: Most words of an entry.
         seed: Seed of the draws.
     """
-    from keepworth.agents.recall import retrieved
     from keepworth.methods.benchmarks.order_recall import order_recall
-    from keepworth.tasks.benchmark import cluster_of, haystack
+    from keepworth.worlds.benchmark import cluster_of, haystack
+    from keepworth.worlds.recall import retrieved
 
     asked = order_recall("test", sessions=1, distances=distances.split(","), seed=seed)
     chosen = list(dict.fromkeys(map(cluster_of, asked)))[:texts]

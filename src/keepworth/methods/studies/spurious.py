@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 from keepworth.evaluation.study import Rows, Study, differences, named, rows_of
 from keepworth.registry import Method
 

@@ -33,7 +33,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from keepworth.episodes.arrays import Floats
+from keepworth.base.arrays import Floats
 from keepworth.evaluation.study import Rows, Study, rows_of
 from keepworth.methods.worlds._made_up import words
 from keepworth.registry import Method

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 from keepworth.evaluation.study import Rows, Study, differences, rows_of
 from keepworth.registry import Method, part
 
 if TYPE_CHECKING:
-    from keepworth.episodes.episode import Task
-    from keepworth.tasks.entries import MemoryEntry
+    from keepworth.records.episode import Task
+    from keepworth.worlds.entries import MemoryEntry
 
 TIMELY = "contextual, in order of time"
 
@@ -35,7 +35,7 @@ def place_evidence(entries: Sequence[MemoryEntry], position: float) -> list[Memo
 
 def put_in_order(shown: Sequence[MemoryEntry], task: Task, words: int) -> list[MemoryEntry]:
     """Returns entries of a task in the order of its haystack, in which a search shows them."""
-    from keepworth.tasks.entries import entries
+    from keepworth.worlds.entries import entries
 
     places = {entry.text: index for index, entry in enumerate(entries(task, words))}
     return sorted(shown, key=lambda entry: places.get(entry.text, 0))
@@ -70,12 +70,12 @@ def run(
         data: The place of the benchmark's data, where it is not shipped.
         seed: Seed of the draws.
     """
-    from keepworth.agents.recall import retrieved, strangers
     from keepworth.evaluation.harness import score_answer
     from keepworth.methods.studies._readers import open_reader
-    from keepworth.tasks.benchmark import cluster_of, named
-    from keepworth.tasks.entries import candidates
-    from keepworth.tasks.splits import draw_order
+    from keepworth.worlds.benchmark import cluster_of, named
+    from keepworth.worlds.entries import candidates
+    from keepworth.worlds.recall import retrieved, strangers
+    from keepworth.worlds.splits import draw_order
 
     places = [float(word) if word.replace(".", "", 1).isdigit() else -1.0 for word in positions.split(",")]
     if not 0 <= min(places) <= max(places) <= 1 or len(set(places)) < len(places):

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.statistics import LEAST
+from keepworth.base.errors import KeepworthError
+from keepworth.base.statistics import LEAST
 from keepworth.evaluation.study import Rows, Study, rows_of
 from keepworth.registry import Method
 

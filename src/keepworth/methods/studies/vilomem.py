@@ -29,7 +29,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from keepworth.episodes.arrays import Floats
+from keepworth.base.arrays import Floats
 from keepworth.evaluation.study import Rows, Study, arms_of, differences, rows_of
 from keepworth.methods.studies._screens import Read, draw_screen, look_of, open_reader
 from keepworth.registry import Method

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 from keepworth.evaluation.study import Rows, Study, differences, named, rows_of
 from keepworth.models.threads import threads_set
 from keepworth.registry import Method
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import gymnasium
 
     from keepworth.control.ppo import Trainer
-    from keepworth.environments.scene import Stream, StreamTask
+    from keepworth.worlds.scene import Stream, StreamTask
 
 T = TypeVar("T")
 WRITTEN = {"default": ("default", "learn"), "mixture": ("mixture", "learn"), "nothing written": ("default", "none")}
@@ -65,8 +65,8 @@ def text_worlds(
     import gymnasium
     from gymnasium import spaces
 
-    from keepworth.environments.scene import SUCCESS, Scene
-    from keepworth.memory.policy.hashed_words import HashedWords
+    from keepworth.memory.choose.hashed_words import HashedWords
+    from keepworth.worlds.scene import SUCCESS, Scene
 
     encoder, first = HashedWords(dimension), count()
     widest = max(len(scene.actions) for scene in scenes_of(tasks[0]))
@@ -141,9 +141,9 @@ def write(stream: Stream, episodes: int, seed: int, name: str, control: str) -> 
     """Returns the success of the first `episodes` episodes with a written memory, and of the held-out ones with that memory
     frozen."""
     from keepworth import policy
-    from keepworth.agents.simulated import TabularAgent
-    from keepworth.memory.policy.hashed_words import HashedWords
-    from keepworth.rollouts.stream import run_stream
+    from keepworth.memory.choose.hashed_words import HashedWords
+    from keepworth.worlds.simulated import TabularAgent
+    from keepworth.worlds.stream import run_stream
 
     first = replace(stream, tasks=stream.tasks[:episodes])
     met = run_stream(first, policy(name), TabularAgent(), HashedWords(), seed=seed, control=control)
@@ -161,7 +161,7 @@ def run(*, worlds: str = "t-maze", written: int = 200, neural: int = 4000, seeds
         seeds: Vocabularies, each with its own memory and network.
         first_seed: The first of them.
     """
-    from keepworth.environments.streams import open_stream
+    from keepworth.worlds.streams import open_stream
 
     if not 4 <= written <= neural:
         raise KeepworthError(

@@ -6,11 +6,11 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 
-from keepworth.environments.scene import Staged, StreamTask
-from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.extras import fix_for, missing
+from keepworth.base.errors import KeepworthError
+from keepworth.base.extras import fix_for, missing
 from keepworth.methods.worlds._replayed import Known, Replayed, Seat
 from keepworth.methods.worlds._scenes import stream_task
+from keepworth.worlds.scene import Staged, StreamTask
 
 LICENCES = {"textworld_express": "Apache-2.0", "scienceworld": "Apache-2.0", "py4j": "BSD-3-Clause"}
 

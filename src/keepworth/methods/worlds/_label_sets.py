@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keepworth.methods.benchmarks._files import find_data, read_records
-from keepworth.methods.benchmarks._longmemeval_questions import questions
-from keepworth.tasks.data_files import WrongFormat, text_of
+from keepworth.worlds.data_files import WrongFormat, text_of
+from keepworth.worlds.data_sets.files import find_data, read_records
+from keepworth.worlds.data_sets.longmemeval_questions import questions
 
 COMMON = 8
 """Labels with fewer texts than this are left out of small sets."""

@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from keepworth.environments.made_up import ORDERS, SPLITS
+from keepworth.worlds.made_up import ORDERS, SPLITS
 
 _ONSETS = {"dev": "bdgklmnp", "held-out": "frstvwzj", "shared": "chqxy"}
 _VOWELS = "aeiou"

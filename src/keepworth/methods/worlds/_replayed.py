@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from keepworth.environments.environment import Step
-from keepworth.environments.scene import Scene, Staged, ends
-from keepworth.episodes.episode import Observation, StopReason, Task
+from keepworth.records.episode import Observation, StopReason, Task
+from keepworth.worlds.environment import Step
+from keepworth.worlds.scene import Scene, Staged, ends
 
 History = tuple[str, ...]
 """The actions since the start."""

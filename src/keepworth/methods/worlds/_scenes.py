@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from keepworth.environments.environment import Step
-from keepworth.environments.scene import SUCCESS, Scene, Staged, StreamTask, ends, goes_on
-from keepworth.episodes.episode import Observation, Task
+from keepworth.records.episode import Observation, Task
+from keepworth.worlds.environment import Step
+from keepworth.worlds.scene import SUCCESS, Scene, Staged, StreamTask, ends, goes_on
 
 
 def only_way(goal: str, observation: str, action: str, named: tuple[str, ...] = ()) -> Scene:

@@ -10,11 +10,11 @@ from functools import partial
 
 import numpy as np
 
-from keepworth.environments.scene import Scene, Stream, StreamTask
-from keepworth.environments.streams import World
 from keepworth.methods.worlds._made_up import check_split, leanings, phrase, words
 from keepworth.methods.worlds._scenes import Course, only_way, stream_task
 from keepworth.registry import Method
+from keepworth.worlds.scene import Scene, Stream, StreamTask
+from keepworth.worlds.streams import World
 
 NOWHERE = "say nobody knows"
 

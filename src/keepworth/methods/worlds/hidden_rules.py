@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.environments.made_up import SPLITS
-from keepworth.environments.scene import Foreign, Scene, Stream, StreamTask
-from keepworth.environments.streams import World
 from keepworth.methods.worlds._made_up import check_split, words
 from keepworth.methods.worlds._scenes import Course, stream_task
 from keepworth.registry import Method
+from keepworth.worlds.made_up import SPLITS
+from keepworth.worlds.scene import Foreign, Scene, Stream, StreamTask
+from keepworth.worlds.streams import World
 
 DRIFT = (0.4, 0.6)
 """The earliest and the latest share of the stream after which rules change."""

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.environments.environment import Step
-from keepworth.environments.scene import Scene, Stream, ends, goes_on
-from keepworth.environments.streams import World
-from keepworth.episodes.episode import Observation, Task
 from keepworth.methods.worlds._java import Games, OnSharedEngine, lacks, require
+from keepworth.records.episode import Observation, Task
 from keepworth.registry import Method
+from keepworth.worlds.environment import Step
+from keepworth.worlds.scene import Scene, Stream, ends, goes_on
+from keepworth.worlds.streams import World
 
 GOAL = "put away"
 SETTINGS = "numLocations=1,numItemsToPutAway=2,includeDoors=0,limitInventorySize=0"

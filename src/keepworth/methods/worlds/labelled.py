@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.environments.scene import Scene, Stream, StreamTask
-from keepworth.environments.streams import World
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
+from keepworth.base.metrics import tokens
 from keepworth.methods.worlds._label_sets import LABEL_SETS, Labelled
 from keepworth.methods.worlds._made_up import check_split
 from keepworth.methods.worlds._scenes import Course, stream_task
 from keepworth.registry import Method
-from keepworth.tasks.metrics import tokens
-from keepworth.tasks.splits import side
+from keepworth.worlds.scene import Scene, Stream, StreamTask
+from keepworth.worlds.splits import side
+from keepworth.worlds.streams import World
 
 CHANCE = 0.15
 LABELS = 8

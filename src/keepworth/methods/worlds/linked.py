@@ -12,12 +12,12 @@ from itertools import combinations
 
 import numpy as np
 
-from keepworth.environments.scene import Scene, Stream, StreamTask
-from keepworth.environments.streams import World
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
 from keepworth.methods.worlds._made_up import check_split, leanings, phrase, words
 from keepworth.methods.worlds._scenes import Course, stream_task
 from keepworth.registry import Method
+from keepworth.worlds.scene import Scene, Stream, StreamTask
+from keepworth.worlds.streams import World
 
 NOTE = "note"
 ASKED, KEPT = 7, 3

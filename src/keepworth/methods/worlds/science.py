@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.environments.environment import Step
-from keepworth.environments.scene import Scene, Staged, Stream, StreamTask, ends, goes_on
-from keepworth.environments.streams import World
-from keepworth.episodes.episode import Observation, Task
 from keepworth.methods.worlds._java import Games, OnSharedEngine, lacks, require
+from keepworth.records.episode import Observation, Task
 from keepworth.registry import Method
+from keepworth.worlds.environment import Step
+from keepworth.worlds.scene import Scene, Staged, Stream, StreamTask, ends, goes_on
+from keepworth.worlds.streams import World
 
 FOLDS = {"dev": "dev", "held-out": "train"}
 CONDUCTIVITY = "test-conductivity"

@@ -8,13 +8,13 @@ from itertools import permutations
 
 import numpy as np
 
-from keepworth.environments.environment import Step
-from keepworth.environments.scene import Scene, Stream, StreamTask, ends, goes_on
-from keepworth.environments.streams import World
-from keepworth.episodes.episode import Observation, Task
 from keepworth.methods.worlds._made_up import check_split, words
 from keepworth.methods.worlds._scenes import stream_task
+from keepworth.records.episode import Observation, Task
 from keepworth.registry import Method
+from keepworth.worlds.environment import Step
+from keepworth.worlds.scene import Scene, Stream, StreamTask, ends, goes_on
+from keepworth.worlds.streams import World
 
 # At each step the observation names the sub-routine at work and the last tool's result; the right next tool depends on
 # both. A wrong tool costs a mistake and leaves the state; more than `mistakes` of them end the episode without reward. So

@@ -8,14 +8,14 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from keepworth.environments.scene import Scene, Stream, StreamTask
-from keepworth.environments.streams import World
-from keepworth.methods.benchmarks._longmemeval_questions import questions
+from keepworth.base.metrics import tokens
 from keepworth.methods.worlds._made_up import check_split, leanings
 from keepworth.methods.worlds._scenes import Course, only_way, stream_task
 from keepworth.registry import Method
-from keepworth.tasks.entries import covers
-from keepworth.tasks.metrics import tokens
+from keepworth.worlds.data_sets.longmemeval_questions import questions
+from keepworth.worlds.entries import covers
+from keepworth.worlds.scene import Scene, Stream, StreamTask
+from keepworth.worlds.streams import World
 
 # A user states a fact in one session and changes it in a later one; the question asks for the later. Both are read as
 # they come, both are equally similar to the question, and only the reward tells which one is right. Data:

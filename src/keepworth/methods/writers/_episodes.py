@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from keepworth.memory.policy.hashed_words import WORD
-from keepworth.memory.policy.pool import Advice
-from keepworth.memory.policy.slots import Finished, Use
+from keepworth.memory.choose.hashed_words import WORD
+from keepworth.memory.choose.pool import Advice
+from keepworth.memory.choose.slots import Finished, Use
 
 
 def judged(finished: Finished, steps: bool) -> list[tuple[Use, bool]]:

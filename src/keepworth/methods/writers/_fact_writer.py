@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.episode import Operation, OperationKind, StatedFact
 from keepworth.memory.changes import may_replace, replaced_by
+from keepworth.memory.choose.slots import Finished
 from keepworth.memory.errors import InvalidAdvice
 from keepworth.memory.item import Item, is_before, timestamp
 from keepworth.memory.operations import SUPERSEDES
-from keepworth.memory.policy.slots import Finished
 from keepworth.methods.writers._claims import Claim, parsed_claim, stems
 from keepworth.methods.writers._replacing import asked_for, taken_over
 from keepworth.methods.writers._statements import claims, corrected
+from keepworth.records.episode import Operation, OperationKind, StatedFact
 
 if TYPE_CHECKING:
     from keepworth.memory.overlay import Bank

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from keepworth.episodes.episode import Session, Task, Turn
+from keepworth.base.metrics import tokens
 from keepworth.memory.sentences import COURTESY, FIRST_PERSON, OPENING, QUESTION_TAIL, sentences
-from keepworth.tasks.metrics import tokens
+from keepworth.records.episode import Session, Task, Turn
 
 USER = "user"
 FACT_WORDS = 40

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from keepworth.episodes.arrays import Floats
+from keepworth.base.arrays import Floats
 
 _TIME = re.compile(r"\b(?:yesterday|today|last|ago|weeks?|months?|years?|monday|friday|recently|just|since|now)\b")
 _WANTING = re.compile(r"\b(?:need|want|looking|thinking|interested|planning|consider|hoping|curious)\b")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.episodes.arrays import Bools, Floats, Rows
+from keepworth.base.arrays import Bools, Floats, Rows
 from keepworth.memory.item import Item
 from keepworth.memory.store import log
 

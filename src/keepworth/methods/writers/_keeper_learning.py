@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.episodes.arrays import Floats, Rows
+from keepworth.base.arrays import Floats, Rows
 from keepworth.methods.writers._importance import MARKS, marks
 from keepworth.methods.writers._keeper_evidence import LEAST, Evidence
 

@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from keepworth.episodes.episode import MemoryEvent, Operation, OperationKind, ParseStatus
-from keepworth.episodes.model import Model, SamplingParams
-from keepworth.episodes.text import as_line
+from keepworth.base.text import as_line
+from keepworth.memory.choose.slots import Finished, Writer
 from keepworth.memory.item import UNKNOWN, Item, Provenance
 from keepworth.memory.overlay import Bank
-from keepworth.memory.policy.slots import Finished, Writer
-from keepworth.tasks.operations import read_operation
+from keepworth.records.episode import MemoryEvent, Operation, OperationKind, ParseStatus
+from keepworth.records.model import Model, SamplingParams
+from keepworth.records.operations import read_operation
 
 ROLE = "manager"
 ANSWER_TOKENS = 8
@@ -154,7 +154,7 @@ def _state(items: Sequence[Item], fact: str, seed: str) -> ManagerState:
 class Manager:
     """Uses the manager as a writer: `Memory(path, writer=Manager(choose))`. Each message is a fact, unless `facts` extracts them;
     the manager sees the `k` nearest items and answers with one operation. For one that a run trained see
-    `keepworth.methods.writers.trained.trained`."""
+    `keepworth.methods.recipes.trained.trained`."""
 
     choose: Choose
     facts: Writer | None = None

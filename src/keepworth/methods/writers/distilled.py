@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from keepworth.episodes.text import as_line
-from keepworth.memory.policy.pool import Advice, Pool
-from keepworth.memory.policy.slots import Finished, Use, Writer
+from keepworth.base.text import as_line
+from keepworth.memory.choose.pool import Advice, Pool
+from keepworth.memory.choose.slots import Finished, Use, Writer
 from keepworth.methods.writers._episodes import AskModel, advised, judged, keywords, parsed
 from keepworth.registry import Method
 

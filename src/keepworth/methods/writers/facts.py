@@ -7,13 +7,13 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from keepworth.episodes.text import as_line, tokens
+from keepworth.base.model_errors import ChatError
+from keepworth.base.text import as_line, tokens
 from keepworth.methods.writers._fact_writer import Facts as Facts
-from keepworth.models.errors import ChatError
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
-    from keepworth.models.chat import ChatModel, Message
+    from keepworth.base.chat import ChatModel, Message
 
 
 _EXTRACT = """Read the conversation and list what is worth remembering about the people in it: stable facts, plans, preferences, \
@@ -90,7 +90,7 @@ def model(*, chat: ChatModel | None = None, instructions: str = "") -> Facts:
     Raises:
         ChatError: OPENAI_MODEL is not set.
     """
-    from keepworth.models.chat import from_environment
+    from keepworth.base.chat import from_environment
 
     if chat is None:
         name = os.environ.get("OPENAI_MODEL", "")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from keepworth.episodes.text import as_line
+from keepworth.base.text import as_line
+from keepworth.memory.choose.pool import Advice
+from keepworth.memory.choose.slots import Finished, Use, Writer
 from keepworth.memory.item import ItemKind
-from keepworth.memory.policy.pool import Advice
-from keepworth.memory.policy.slots import Finished, Use, Writer
 from keepworth.methods.writers._episodes import AskModel, advised, case_text, judged, keywords, parsed
 from keepworth.registry import Method
 

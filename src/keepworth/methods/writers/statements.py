@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from keepworth.episodes.episode import Operation, OperationKind, StatedFact
+from keepworth.memory.choose.slots import Finished
 from keepworth.memory.item import Item, legible, timestamp
-from keepworth.memory.policy.slots import Finished
 from keepworth.memory.speech import LONGEST, StatedSentence, clean, ends_in_question, statements
 from keepworth.methods.writers._claims import relative_day, stems
 from keepworth.methods.writers._fact_writer import Facts
 from keepworth.methods.writers._statements import corrected
+from keepworth.records.episode import Operation, OperationKind, StatedFact
 from keepworth.registry import Method
 
 _LOG = logging.getLogger("keepworth.memory")

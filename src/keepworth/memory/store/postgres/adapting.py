@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from keepworth.episodes.needs import needs_postgres
+from keepworth.base.needs import needs_postgres
 
 import psycopg
 from psycopg.adapt import Buffer, Dumper, Loader

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from keepworth.episodes.needs import needs_postgres
+from keepworth.base.needs import needs_postgres
 
 import psycopg
 

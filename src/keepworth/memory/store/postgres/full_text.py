@@ -18,7 +18,7 @@ from keepworth.memory.store.connection import AnyConnection, scalar, select
 from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
 
 if TYPE_CHECKING:
-    from keepworth.episodes.arrays import Rows
+    from keepworth.base.arrays import Rows
     from keepworth.memory.search.columns import Mask
 
 LONGEST = 500

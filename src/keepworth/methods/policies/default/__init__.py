@@ -20,7 +20,7 @@ it is better (Thompson sampling with computed probabilities, so that propensitie
 expected of the search's own order, must stay below `BOUND` plus the share `SLACK` of all rewards, or else the search's own order
 is shown (after "Conservative Bandits", Wu et al. 2016).
 
-The effect of an item over all questions is measured separately, by an experiment: see `keepworth.memory.policy.ledger`.
+The effect of an item over all questions is measured separately, by an experiment: see `keepworth.memory.choose.ledger`.
 
 | file | what it holds |
 | --- | --- |
@@ -33,8 +33,8 @@ The effect of an item over all questions is measured separately, by an experimen
 
 from __future__ import annotations
 
+from keepworth.memory.choose.slots import Policy, lines
 from keepworth.memory.errors import InvalidPolicy
-from keepworth.memory.policy.slots import Policy, lines
 from keepworth.methods.policies.default.choices import BANDWIDTH, NEWEST, QUORUM
 from keepworth.methods.policies.default.record import RewardRecord
 from keepworth.methods.policies.default.trials import BUDGET, LEAST, TOGETHER, WITHHOLD, Ranked

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.episodes.text import as_line
-from keepworth.memory.policy.named import NONE, ROLES
-from keepworth.memory.policy.record import AdvicePieces, nearest_first
-from keepworth.memory.policy.slots import MANY
+from keepworth.base.text import as_line
+from keepworth.memory.choose.named import NONE, ROLES
+from keepworth.memory.choose.record import AdvicePieces, nearest_first
+from keepworth.memory.choose.slots import MANY
 from keepworth.memory.search.search import Worth
 from keepworth.methods.policies.default.models import _OF_RIDGES, DONE, MODELS, NAMED, PERSONAL, SHARES
 from keepworth.methods.policies.default.trials import CandidateJudge
@@ -138,7 +138,7 @@ class Advising(CandidateJudge):
             records[actions[index]] = f"- {as_line(actions[index])}: {role}{record}"
         # What items advise is left out where rewards speak against it: many records from outside would outweigh them for ever.
         failing = {actions[index] for index in best_first if gains[index] <= -ADVISED}
-        told = [piece for piece in of_items if piece[1] < 0.0 or piece[0] not in failing]
-        chosen = (*in_role, *nearest_first((*pieces[:most], *told), most))[:most]
+        others = [piece for piece in of_items if piece[1] < 0.0 or piece[0] not in failing]
+        chosen = (*in_role, *nearest_first((*pieces[:most], *others), most))[:most]
         advised = dict.fromkeys(action for action, _, _ in chosen)
         return chosen, "\n".join(records[action] for action in advised if action in records)

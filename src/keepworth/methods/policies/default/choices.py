@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.memory.policy.ledger import Ledger
-from keepworth.memory.policy.named import ROLES
-from keepworth.memory.policy.pool import grown
-from keepworth.memory.policy.record import PolicyRecord
-from keepworth.memory.policy.rewards import Trust
-from keepworth.memory.policy.slots import need
+from keepworth.memory.choose.ledger import Ledger
+from keepworth.memory.choose.named import ROLES
+from keepworth.memory.choose.pool import grown
+from keepworth.memory.choose.record import PolicyRecord
+from keepworth.memory.choose.rewards import Trust
+from keepworth.memory.choose.slots import need
 from keepworth.memory.search.index import in_eight_bits
 from keepworth.methods.policies.default.models import MODELS, NAMED, RIDGES, _Near, _Weights
 
@@ -30,7 +30,7 @@ NEWEST = 20_000
 """Number of rewarded choices that are remembered: the latest ones, of which nobody pushes out those of who gave fewer."""
 QUORUM = 3
 """How many more people must agree than disagree on a shared item before others who share it learn of it: see
-`keepworth.memory.policy.consensus`."""
+`keepworth.memory.choose.consensus`."""
 BANDWIDTH = 0.1
 """A reward at another question counts exp((cosine - 1) / BANDWIDTH) of one at the same question."""
 RETURNS = 0.04

@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from keepworth.episodes.arrays import Floats, Vectors
+    from keepworth.base.arrays import Floats, Vectors
 
     Rows = npt.NDArray[np.int64]
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.memory.policy.ledger import Account, Trial, account
-from keepworth.memory.policy.pool import Pool, grown
-from keepworth.memory.policy.slots import LoggedChoice, Use
+from keepworth.memory.choose.ledger import Account, Trial, account
+from keepworth.memory.choose.pool import Pool, grown
+from keepworth.memory.choose.slots import LoggedChoice, Use
 from keepworth.methods.policies.default.advice import Advising
 from keepworth.methods.policies.default.estimates import SURE
 

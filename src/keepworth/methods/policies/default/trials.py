@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from keepworth.memory.choose.ledger import EXPECTED, Account, rate
+from keepworth.memory.choose.pool import Pool, advice
+from keepworth.memory.choose.propensity import Independent, Slate
+from keepworth.memory.choose.slots import MANY, Candidates, Query, Use, Values, need
 from keepworth.memory.item import Item
-from keepworth.memory.policy.ledger import EXPECTED, Account, rate
-from keepworth.memory.policy.pool import Pool, advice
-from keepworth.memory.policy.propensity import Independent, Slate
-from keepworth.memory.policy.slots import MANY, Candidates, Query, Use, Values, need
 from keepworth.memory.search.search import UNEXPLAINED, Hit, Worth
 from keepworth.methods.policies.default.estimates import Estimates
 from keepworth.methods.policies.default.models import _LOCAL, DONE, LEAD, SHARES, SHOWN, _Judged

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from keepworth.episodes.episode import OperationKind, ParseStatus
-from keepworth.tasks.operations import read_operation
+from keepworth.records.episode import OperationKind, ParseStatus
+from keepworth.records.operations import read_operation
 
 USUAL = 5.0
 """The importance of a fact where the writer gives none."""

@@ -10,12 +10,12 @@ import re
 from collections.abc import Sequence
 from typing import Protocol
 
-from keepworth.episodes.episode import Task
-from keepworth.episodes.model import Model, Tokens
-from keepworth.episodes.text import as_line
+from keepworth.base.text import as_line
 from keepworth.methods.recipes._bank.bounded_bank import BankEntry, BoundedBank
 from keepworth.methods.recipes._bank.fact_streams import FactStream
 from keepworth.methods.recipes._bank.parted import CallOutcome, ChunkTurn
+from keepworth.records.episode import Task
+from keepworth.records.model import Model, Tokens
 
 ROLE = "writer"
 PROMPT_ID = "worth_keeping/1"

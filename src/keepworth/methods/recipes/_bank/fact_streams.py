@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from keepworth.episodes.episode import Task
-from keepworth.episodes.errors import KeepworthError
+from keepworth.base.errors import KeepworthError
+from keepworth.base.metrics import tokens
 from keepworth.methods.writers._facts import Fact, decisive_facts, evidence_turns, facts_of
-from keepworth.tasks.metrics import tokens
-from keepworth.tasks.splits import SPLITS, draw_order
+from keepworth.records.episode import Task
+from keepworth.worlds.splits import SPLITS, draw_order
 
 FOLDS = 5
 
@@ -110,8 +110,8 @@ def folds_of(streams: Sequence[FactStream], folds: int = FOLDS) -> list[int]:
 def longmemeval_streams(length: int, splits: Sequence[str] = SPLITS, streams: int = 3) -> list[FactStream]:
     """Returns streams of the extractive questions of LongMemEval. All splits are for cross-validation, in which each question is
     tested by a writer that never saw it. Facts of one split never come in a stream of another."""
-    from keepworth.methods.benchmarks._longmemeval import longmemeval
-    from keepworth.methods.benchmarks._longmemeval_questions import questions
+    from keepworth.worlds.data_sets.longmemeval import longmemeval
+    from keepworth.worlds.data_sets.longmemeval_questions import questions
 
     tasks: list[Task] = []
     for split in splits:

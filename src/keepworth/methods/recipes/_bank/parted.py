@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from keepworth.episodes.text import as_line
+from keepworth.base.text import as_line
 from keepworth.methods.recipes._bank.bounded_bank import BankEntry, BoundedBank
 from keepworth.methods.writers._importance import specificity
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
-from keepworth.episodes.episode import Shown
+from keepworth.base.metrics import token_f1
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._answerer import Query, Reader
 from keepworth.methods.recipes._bank.fact_streams import FactStream
-from keepworth.tasks.metrics import token_f1
+from keepworth.records.episode import Shown
 
 
 @dataclass(frozen=True, slots=True)

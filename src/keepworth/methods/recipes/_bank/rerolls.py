@@ -10,9 +10,9 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
-from keepworth.episodes import Episode, Group, Task
-from keepworth.learning.collect.curriculum import without_signal
-from keepworth.learning.collect.groups import Again, EpisodeContext, Regroup
+from keepworth.records import Episode, Group, Task
+from keepworth.training.collect.curriculum import without_signal
+from keepworth.training.collect.groups import Again, EpisodeContext, Regroup
 
 Reroll = Callable[[Episode, int, EpisodeContext], Awaitable[Episode]]
 """(anchor, index of its segment, context) -> one episode from the memory before that segment, with the context's id, the anchor's

@@ -9,7 +9,12 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from keepworth.episodes.episode import (
+from keepworth.methods.recipes._bank.bounded_bank import BankEntry
+from keepworth.methods.recipes._bank.course import ROLE, WritingCourse, prompts_of, task_of
+from keepworth.methods.recipes._bank.fact_streams import FactStream
+from keepworth.methods.recipes._bank.parted import CallOutcome, ChunkTurn
+from keepworth.methods.recipes._bank.reading import BankAnswer, Read
+from keepworth.records.episode import (
     Decision,
     DecisionKind,
     Episode,
@@ -22,13 +27,8 @@ from keepworth.episodes.episode import (
     Shown,
     StopReason,
 )
-from keepworth.episodes.model import Model, Sample, SamplingParams, Tokens
-from keepworth.methods.recipes._bank.bounded_bank import BankEntry
-from keepworth.methods.recipes._bank.course import ROLE, WritingCourse, prompts_of, task_of
-from keepworth.methods.recipes._bank.fact_streams import FactStream
-from keepworth.methods.recipes._bank.parted import CallOutcome, ChunkTurn
-from keepworth.methods.recipes._bank.reading import BankAnswer, Read
-from keepworth.rollouts.driver import RolloutContext
+from keepworth.records.model import Model, Sample, SamplingParams, Tokens
+from keepworth.worlds.driver import RolloutContext
 
 
 def state_of(entries: Sequence[BankEntry], arrived: int = 0) -> str:

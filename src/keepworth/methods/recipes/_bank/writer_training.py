@@ -8,13 +8,6 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes import Episode, Task
-from keepworth.episodes.model import SamplingParams
-from keepworth.learning.collect.curriculum import batch
-from keepworth.learning.learner import Learner
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.trainer import restore
-from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes._answerer import ModelReader, Reader
 from keepworth.methods.recipes._bank.bounded_bank import BoundedBank, words
 from keepworth.methods.recipes._bank.course import (
@@ -40,9 +33,16 @@ from keepworth.methods.recipes._bank.writers import (
     rule_lines,
 )
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.system import Pair
-from keepworth.recipes.training import imitate_first
-from keepworth.rollouts.driver import RolloutContext
+from keepworth.records import Episode, Task
+from keepworth.records.model import SamplingParams
+from keepworth.training.collect.curriculum import batch
+from keepworth.training.learner import Learner
+from keepworth.training.run import imitate_first
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.system import Pair
+from keepworth.training.trainer import restore
+from keepworth.training.watch.progress import Progress
+from keepworth.worlds.driver import RolloutContext
 
 if TYPE_CHECKING:
     from keepworth.methods.recipes.bounded_bank import Config
@@ -193,7 +193,7 @@ class WriterTraining:
 
     def measure(self, step: int, arm: str, split: str, leaves: Leaves) -> None:
         """Measures the reader's answers from the banks of a writer, and the share of evidence in them."""
-        from keepworth.evaluation.statistics import estimate, score_range
+        from keepworth.base.statistics import estimate, score_range
 
         self.progress.phase(f"reading banks: {arm}")
         streams = self.streams.held_out(split)

@@ -12,22 +12,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from keepworth.learning.collect.sources import Source
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes._bank.course import ROLE
 from keepworth.methods.recipes._bank.rerolls import rolled_again
 from keepworth.methods.recipes._bank.writer_training import WriterTraining
 from keepworth.methods.recipes._bank.writers import ByCalls, WriterStreams
 from keepworth.methods.recipes._reader import found_reader
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.hooks import Hooks
-from keepworth.recipes.settings import refuse_workers
-from keepworth.recipes.training import finish, train_role
+from keepworth.training.collect.sources import Source
+from keepworth.training.hooks import Hooks
+from keepworth.training.run import finish, train_role
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.settings import refuse_workers
+from keepworth.training.watch.progress import Progress
 
 if TYPE_CHECKING:
     from keepworth.methods.recipes.bounded_bank import Config
-    from keepworth.recipes.recipe import Origin
+    from keepworth.training.recipe import Origin
 
 ARMS = ("untrained", "first_in_first_out", "most_specific", "warm_start", "trained", "all_evidence")
 """The arms of the table, in the order of its rows."""

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from keepworth.agents import recall as recalling
-from keepworth.agents.recall import Recall
-from keepworth.episodes import Episode, Model, SamplingParams, Task
-from keepworth.learning.collect.curriculum import drawn_task
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import Progress
+from keepworth import registry
 from keepworth.methods.recipes._answerer import Style
 from keepworth.methods.recipes._memory_r1.answering import answer, answers, demonstration, rows
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.recipe import Origin
-from keepworth.recipes.settings import is_supervised
-from keepworth.recipes.training import RecipeEpisodes, train_role
-from keepworth.rollouts.driver import Rollout, RolloutContext
-from keepworth.tasks.splits import SPLITS
+from keepworth.records import Episode, Model, SamplingParams, Task
+from keepworth.training.collect.curriculum import drawn_task
+from keepworth.training.recipe import Origin
+from keepworth.training.run import RecipeEpisodes, train_role
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.settings import is_supervised
+from keepworth.training.watch.progress import Progress
+from keepworth.worlds import recall as recalling
+from keepworth.worlds.driver import Rollout, RolloutContext
+from keepworth.worlds.recall import Recall
+from keepworth.worlds.splits import SPLITS
 
 if TYPE_CHECKING:
     from keepworth.methods.recipes._memory_r1.settings import Config
@@ -108,11 +109,9 @@ def table_arms(when: str, recall: Recall, tasks: Sequence[Task], config: Config)
 def task_sets(config: Config) -> dict[str, list[Task]]:
     """Returns the questions for training, curve and table. Only sessions of training questions are trained on."""
     if config.source == "locomo":
-        from keepworth.methods.benchmarks.locomo import locomo
-
-        load = partial(locomo, data=config.data)
+        load: Callable[..., list[Task]] = partial(registry.method("benchmark", "locomo").make, data=config.data)
     else:
-        from keepworth.methods.benchmarks._longmemeval import longmemeval
+        from keepworth.worlds.data_sets.longmemeval import longmemeval
 
         load = partial(longmemeval, distractors=config.distractors, extractive=config.extractive, abstention=False)
     return {split: load(split)[: None if split == "train" else config.questions] for split in SPLITS}
@@ -122,7 +121,7 @@ def recall_for(config: Config) -> Recall:
     """Returns the configured recall: evidence among distractors, or what retrieval finds."""
     if config.recall == "given":
         return recalling.given(config.memories, seed=0, words=config.words, dates=config.dates)
-    from keepworth.models.encoders import encoder
+    from keepworth.encoders.local import encoder
 
     return recalling.retrieved(config.memories, encoder(config.encoder), words=config.words, dates=config.dates)
 

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from keepworth.agents.recall import Recall, Recalled
-from keepworth.episodes import (
+from keepworth.base.metrics import exact_match, token_f1
+from keepworth.base.statistics import SCORE, estimate
+from keepworth.methods.recipes._answerer import PROMPT_ID, ROLE, Style, fit, parse
+from keepworth.records import (
     Episode,
     FinishReason,
     Model,
@@ -21,13 +23,11 @@ from keepworth.episodes import (
     Task,
     VersionSpan,
 )
-from keepworth.episodes.episode import Shown
-from keepworth.episodes.model import Tokens
-from keepworth.evaluation.statistics import SCORE, estimate
-from keepworth.methods.recipes._answerer import PROMPT_ID, ROLE, Style, fit, parse
-from keepworth.rollouts.driver import RolloutContext, together
-from keepworth.tasks.metrics import exact_match, token_f1
-from keepworth.tasks.verifiers import verifier
+from keepworth.records.episode import Shown
+from keepworth.records.model import Tokens
+from keepworth.worlds.driver import RolloutContext, together
+from keepworth.worlds.recall import Recall, Recalled
+from keepworth.worlds.verifiers import verifier
 
 
 def of_one_call(call: Segment, **rest: Any) -> Episode:

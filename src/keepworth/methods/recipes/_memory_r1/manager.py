@@ -13,12 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes import Episode, Task
-from keepworth.learning.collect.curriculum import batch, drawn_task
-from keepworth.learning.learner import Learner
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.trainer import restore
-from keepworth.learning.watch.progress import Progress
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._answerer import ModelReader
 from keepworth.methods.recipes._memory_r1.measures import always, keeping_evidence, maintained_answers, operation_rows
@@ -28,9 +22,15 @@ from keepworth.methods.recipes._memory_r1.steps import manage, operation_step
 from keepworth.methods.recipes._reader import FoundReader, found_reader
 from keepworth.methods.writers._manager import ANSWER_TOKENS, Choose, chosen_by, manager_params
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.settings import refuse_workers
-from keepworth.recipes.training import RecipeEpisodes, imitate_first, train_role
-from keepworth.rollouts.driver import RolloutContext
+from keepworth.records import Episode, Task
+from keepworth.training.collect.curriculum import batch, drawn_task
+from keepworth.training.learner import Learner
+from keepworth.training.run import RecipeEpisodes, imitate_first, train_role
+from keepworth.training.run_folder import RunFolder
+from keepworth.training.settings import refuse_workers
+from keepworth.training.trainer import restore
+from keepworth.training.watch.progress import Progress
+from keepworth.worlds.driver import RolloutContext
 
 if TYPE_CHECKING:
     from keepworth.methods.recipes._memory_r1.settings import Config
@@ -72,7 +72,7 @@ class RunReader(FoundReader):
 def reading_of(config: Config, run: RunFolder) -> RunReader:
     """Returns all that reading a bank needs, checked before anything slow starts; only the model's weights are not loaded. Raises
     KeepworthError, with a fix, where the encoder is missing, and as `found_reader`."""
-    from keepworth.models.encoders import encoder
+    from keepworth.encoders.local import encoder
 
     reader = found_reader(config.reader, config.model, config.style, run)
     return RunReader(reader.model, reader.weights, reader.identity, Bank.empty(encoder(config.encoder)))
@@ -156,7 +156,7 @@ class Measures:
         of `split`. Choose settings on train or dev: test is for final results."""
         if self.reading is None:
             return
-        from keepworth.methods.benchmarks._longmemeval import longmemeval
+        from keepworth.worlds.data_sets.longmemeval import longmemeval
 
         self.progress.phase(f"building banks: {arm}")
         tasks = longmemeval(split, distractors=self.config.distractors, extractive=True, abstention=False)

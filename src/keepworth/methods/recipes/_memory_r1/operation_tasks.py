@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.methods.recipes._memory_r1.operations import (
     DEFAULT_ENTRIES,
     GENERATOR_VERSION,
@@ -11,6 +10,7 @@ from keepworth.methods.recipes._memory_r1.operations import (
     operation_case,
 )
 from keepworth.methods.writers._manager import completion, render
+from keepworth.records.episode import Session, Task, Turn
 
 
 def operation_tasks(split: str, count: int, seed: int = 0, level: str = "near-miss") -> list[Task]:

@@ -30,12 +30,12 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from keepworth.episodes.episode import OperationKind
-from keepworth.episodes.errors import require_known
-from keepworth.methods.benchmarks._people import ATTRIBUTES, Attribute, checked_split, names_of, values_of
+from keepworth.base.errors import require_known
+from keepworth.base.metrics import token_f1
 from keepworth.methods.recipes._memory_r1.utterances import renumbered, utterances
-from keepworth.tasks.metrics import token_f1
-from keepworth.tasks.operations import written
+from keepworth.records.episode import OperationKind
+from keepworth.records.operations import written
+from keepworth.worlds.data_sets.people import ATTRIBUTES, Attribute, checked_split, names_of, values_of
 
 GENERATOR_VERSION = 2
 MEMORY_SESSION = "memory"

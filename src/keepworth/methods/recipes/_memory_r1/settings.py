@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from keepworth.recipes.settings import (
+from keepworth.training.settings import (
     SAMPLED,
     Count,
     Idle,
@@ -21,7 +21,7 @@ from keepworth.recipes.settings import (
 )
 
 if TYPE_CHECKING:
-    from keepworth.learning.trainer import Schedule
+    from keepworth.training.trainer import Schedule
 
 ROLE_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "answerer": {
@@ -112,7 +112,7 @@ class Config(TrainingSettings):
 
     @property
     def schedule_of_steps(self) -> Schedule:
-        from keepworth.learning.trainer import Schedule
+        from keepworth.training.trainer import Schedule
 
         assert self.steps is not None
         assert self.evaluate_every is not None

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from keepworth.methods.benchmarks._longmemeval import longmemeval
-from keepworth.methods.benchmarks._people import checked_split
 from keepworth.methods.writers._facts import facts_of
-from keepworth.tasks.splits import SPLITS, draw_order
+from keepworth.worlds.data_sets.longmemeval import longmemeval
+from keepworth.worlds.data_sets.people import checked_split
+from keepworth.worlds.splits import SPLITS, draw_order
 
 UTTERANCE_WORDS = 24
 """Longer sentences are left out: if they were cut, they would be the only ones with an ellipsis."""

@@ -1,1 +1,0 @@
-"""Agents: one file for each way of using memory."""

@@ -1,0 +1,75 @@
+"""Packages that do not come with `pip install keepworth`: the extra that brings each, and the error where one is missing.
+
+A function that needs one calls `require`. A file that imports one at its top first has `from keepworth.base.needs import
+needs_llm` (or needs_train ...), which does the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from types import MappingProxyType
+
+from keepworth.base.errors import KeepworthError
+from keepworth.base.text import in_words
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """An extra: its `purpose`, as a noun, the import names of its `modules`, and of those that only a `part` of it needs."""
+
+    purpose: str
+    modules: tuple[str, ...]
+    part: tuple[str, ...] = ()
+
+
+_LLM = ("torch", "transformers", "gguf", "peft")
+_STATISTICS = ("scipy", "statsmodels")
+EXTRAS: Mapping[str, Extra] = MappingProxyType(
+    {
+        "llm": Extra("a language model in this process", _LLM),
+        "eval": Extra("evaluation, where the model that reads is elsewhere or none", _STATISTICS),
+        "train": Extra("training, evaluation and reports", (*_LLM, *_STATISTICS)),
+        "server": Extra("serving a memory", ("starlette", "uvicorn")),
+        "gateway": Extra("memory in front of a model", ("starlette", "uvicorn")),
+        "mcp": Extra("tools of the Model Context Protocol", ("starlette", "uvicorn", "mcp")),
+        "serve": Extra("serving a model", (*_LLM, "starlette", "uvicorn")),
+        "math": Extra("answers in LaTeX, and a second opinion on numbers", ("math_verify",)),
+        "envs": Extra(
+            "puzzles of Reasoning Gym, the streams household and science",
+            ("reasoning_gym", "textworld_express", "scienceworld"),
+        ),
+        "control": Extra("small networks with memory in Gymnasium's worlds", ("torch", "gymnasium"), ("popgym",)),
+        "postgres": Extra("a memory on a Postgres server", ("psycopg",)),
+        "ray": Extra("workers on several machines", ("ray",)),
+        "trl": Extra("TRL's trainer, beside ours", ("trl",)),
+        "verifiers": Extra("environments of verifiers", ("verifiers",)),
+        "examples": Extra("the example programs, each with the library it is for", ("openai", "anthropic")),
+        "browser": Extra("tests of the pages in a browser", ("playwright", "axe_playwright_python")),
+        "docs": Extra("the site of the documentation", ("mkdocs", "mkdocstrings")),
+        "dev": Extra("tests, linters and type checks", ("pytest",)),
+    }
+)
+
+
+class MissingExtra(KeepworthError, ImportError):
+    """A package that is not installed by default is missing. The fix says how to install it."""
+
+
+def require(extra: str, what: str, *modules: str) -> None:
+    """Raises MissingExtra unless every module of the extra, or each of `modules`, is installed. `what` names the part that needs
+    them, as a noun that begins the message."""
+    absent = missing(extra, *modules)
+    if absent:
+        verb = "is" if len(absent) == 1 else "are"
+        raise MissingExtra(f"{what} needs {in_words(absent)}, which {verb} not installed.", fix_for(extra))
+
+
+def missing(extra: str, *modules: str) -> list[str]:
+    """Returns which of the modules of the extra, or of `modules`, are not installed. Imports none of them."""
+    return [module for module in modules or EXTRAS[extra].modules if find_spec(module) is None]
+
+
+def fix_for(extra: str) -> str:
+    """Returns the command that installs an extra."""
+    return f'pip install "keepworth[{extra}]"'

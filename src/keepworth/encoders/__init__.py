@@ -1,0 +1,1 @@
+"""From text to vectors: encoders on this machine and behind HTTP."""

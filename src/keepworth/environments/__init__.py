@@ -1,1 +1,0 @@
-"""Environments, which react to an agent. Their observations and rewards depend on the actions alone."""

@@ -1,1 +1,0 @@
-"""Objectives, credit, learners, the trainer, checkpoints, run folders."""

@@ -1,0 +1,369 @@
+"""Experience: an agent's memory of what worked, under one composition of slots; and frozen agents that follow it.
+
+    experience = Experience(policy, encoder, seed=0)
+    use = experience.recall(goal, observation, actions)
+    shown = experience.present(use)           # text for a prompt, advice for a policy
+    experience.finish([(use, action)], outcome=1.0)
+
+No weight changes anywhere: what learns is which items are shown.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from inspect import getsourcefile, getsourcelines, isfunction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keepworth.base.errors import called_as
+from keepworth.memory.choose.admission import advice_problem
+from keepworth.memory.choose.answers import (
+    candidates_problem,
+    key_problem,
+    presented_problem,
+    propensity_problem,
+    slate_problem,
+    values_problem,
+)
+from keepworth.memory.choose.pool import Advice, Pool
+from keepworth.memory.choose.propensity import Independent
+from keepworth.memory.choose.rewards import EpisodeClock
+from keepworth.memory.choose.slots import (
+    MANY,
+    Candidates,
+    Finished,
+    Policy,
+    Presented,
+    Query,
+    Use,
+    Values,
+    lines,
+    written,
+)
+from keepworth.memory.errors import InvalidPolicy
+from keepworth.memory.item import Item, Provenance, Status, on_word_of
+from keepworth.records.episode import Operation
+from keepworth.records.model import Encoder
+
+if TYPE_CHECKING:
+    from keepworth.base.arrays import Vectors
+    from keepworth.memory.overlay import Bank
+
+_LOG = logging.getLogger(__name__)
+
+CACHED = 50_000
+"""Number of texts whose vectors are cached."""
+
+
+def _file_of(slot: object) -> str:
+    """Return file and line of a slot, or "" if they are not known."""
+    made = slot if isfunction(slot) else type(slot)
+    try:
+        return f"{getsourcefile(made)}, line {getsourcelines(made)[1]}"
+    except (OSError, TypeError):
+        return ""
+
+
+class Experience:
+    """What a policy has learned, and the items it chooses among.
+
+    Args:
+        seed: Seed of the policy's own draws.
+    """
+
+    def __init__(self, policy: Policy, encoder: Encoder, *, seed: int = 0) -> None:
+        self.policy = policy
+        self.encoder = encoder
+        self._cache: dict[str, Vectors] = {}
+        self.pool = Pool(self._embedded, encoder.identity.dimension)
+        self.generator = np.random.default_rng([31, seed])
+        # The number of the episode; the clock says how old things are.
+        self.time = 0
+        self.clock = EpisodeClock()
+        self._earned, self._count = 1.0, 2.0  # rewards and their number, drawn to the middle while there are few
+        # What was learned from, in order, each choice with its reward.
+        self.uses: list[tuple[Use, float]] = []
+        # Of choices that were rewarded by themselves: the latest reward as it was given, and who gave it.
+        self.alone: dict[str, tuple[float, str]] = {}
+
+    def _slot(self, slot: str) -> AbstractContextManager[None]:
+        """Return a context in which a slot is called: what it raises names the policy and the slot."""
+        return called_as(f"The {slot} of policy {self.policy.name!r}")
+
+    def _embedded(self, text: str) -> Vectors:
+        vector = self._cache.get(text)
+        if vector is None:
+            vector = self.encoder.encode([text])[0]
+            if len(self._cache) >= CACHED:
+                self._cache.clear()
+            self._cache[text] = vector
+        return vector
+
+    def query(
+        self,
+        goal: str,
+        observation: str,
+        actions: Sequence[str] = (),
+        step: int = 0,
+        *,
+        learning: bool = True,
+        by: str = "",
+        vector: Vectors | None = None,
+        encoded: str = "",
+        episode: int | None = None,
+        time: int | None = None,
+        most: int = MANY,
+    ) -> Query:
+        """Return a situation as the policy sees it.
+
+        Args:
+            vector: Of the situation, if it is known, or of the text `encoded`, if that is given.
+            episode: Its number, if others were begun that are not finished.
+            time: If it is not now.
+            most: How many items may be shown.
+        """
+        with self._slot("keyer"):
+            text = self.policy.keyer(goal, observation)
+            self._refuse("keyer", self.policy.keyer, key_problem(text))
+        if actions:
+            self.pool.actions.offer(actions)
+        if encoded and encoded != text:
+            vector = None
+        return Query(
+            text,
+            self.encode(text) if vector is None else vector,
+            self.clock.now if time is None else time,
+            self.time if episode is None else episode,
+            goal,
+            observation,
+            tuple(actions),
+            step,
+            learning,
+            by,
+            most,
+        )
+
+    def encode(self, text: str) -> Vectors:
+        """Return the vector of a situation."""
+        vector: Vectors = self.encoder.encode([text])[0] if self.policy.record is not None else self._embedded(text)
+        return vector
+
+    def recall(
+        self,
+        goal: str,
+        observation: str = "",
+        actions: Sequence[str] = (),
+        *,
+        step: int = 0,
+        frozen: bool = False,
+        by: str = "",
+    ) -> Use:
+        """Choose what to show among what the policy retrieves. frozen: do not explore, like a memory that no longer learns; by:
+        for whom."""
+        query = self.query(goal, observation, actions, step, learning=not frozen, by=by)
+        return self.choose(query, self.candidates(query))
+
+    def candidates(
+        self, query: Query, admits: Callable[[Item], bool] | None = None, *, narrowly: bool = False
+    ) -> Candidates:
+        """Return what the policy retrieves. admits: which items may be shown; narrowly: whether these are few, so that the policy
+        ranks only them."""
+        retrieve, items = self.policy.retriever, self.pool.items
+        assert retrieve is not None
+        with (
+            self.pool.narrowed_to(admits) if narrowly and admits is not None else nullcontext(),
+            self._slot("retriever"),
+        ):
+            candidates = retrieve(query, self.pool)
+            self._refuse("retriever", retrieve, candidates_problem(candidates, len(items)))
+        return candidates if admits is None else candidates.among(lambda row: admits(items[row]))
+
+    def choose(
+        self, query: Query, candidates: Candidates, drawn: Mapping[int, tuple[float, bool]] | None = None
+    ) -> Use:
+        """Choose which of the candidates to show. `drawn` are those about which chance decided earlier in the episode, by their
+        places: the probability of being shown that each had, and whether it is."""
+        with self._slot("valuer"):
+            values = self.policy.valuer.estimate(query, candidates, self.pool)
+        number = len(candidates.rows)
+        if problem := values_problem(values, number):
+            return self._choose_in_order(query, candidates, "valuer", self.policy.valuer, problem)
+        with self._slot("selector"):
+            choice = self.policy.selector(query, candidates, values, self.pool).at_most(query.most)
+            if not query.learning:
+                choice = choice.certain()
+            elif drawn:
+                choice = choice.given(drawn)
+            slate, part = choice.draw(self.generator)
+            if not (problem := slate_problem(slate, part, number, query.most)):
+                slate = tuple(int(index) for index in slate)
+                propensity = choice.probability(slate)
+                problem = propensity_problem(propensity)
+        if problem:
+            return self._choose_in_order(query, candidates, "selector", self.policy.selector, problem)
+        return Use(query, candidates, values, choice, slate, part, logged=min(1.0, float(propensity)))
+
+    def _choose_in_order(self, query: Query, candidates: Candidates, slot: str, culprit: object, problem: str) -> Use:
+        """Choose the first candidates, because a slot of the policy gave something that cannot be used."""
+        self._warn(slot, culprit, problem, "the candidates are shown in the order in which they were found")
+        return self.take_first(query, candidates)
+
+    def _warn(self, slot: str, culprit: object, problem: str, instead: str) -> None:
+        """Log that a slot gave something that cannot be used, where the slot is, and what is done instead."""
+        _LOG.warning("%s %s: %s", self._place_of(slot, culprit), problem, instead)
+
+    def _refuse(self, slot: str, culprit: object, problem: str) -> None:
+        """Raise InvalidPolicy if there is a problem with what a slot gave, without which nothing can be chosen."""
+        if problem:
+            raise InvalidPolicy(f"{self._place_of(slot, culprit)} {problem}.", "Mend it there.")
+
+    def _place_of(self, slot: str, culprit: object) -> str:
+        """Return the name of a slot, with its file and line if they are known."""
+        at = _file_of(culprit)
+        return f"the {slot} of policy {self.policy.name!r}{f' ({at})' if at else ''}"
+
+    def take_first(self, query: Query, candidates: Candidates) -> Use:
+        """Choose the first candidates."""
+        number = len(candidates.rows)
+        order = tuple(range(number))
+        choice, nothing = Independent(order, min(query.most, number)), np.zeros(number)
+        return Use(query, candidates, Values(nothing, nothing), choice, order[: query.most], "main", logged=1.0)
+
+    def present(self, use: Use, similarities: Sequence[float] | None = None) -> Presented:
+        """Return what the reader is given. similarities: of the items that are shown, if those of the candidates are none."""
+        items = use.candidates.listed(self.pool)
+        if similarities is None:
+            similarities = use.candidates.similarities[list(use.slate)].tolist()
+        chosen, presenter = [items[index] for index in use.slate], self.policy.presenter
+        with self._slot("presenter"):
+            presented = presenter(chosen, use.query, similarities)
+            problem = presented_problem(presented)
+        if problem:
+            self._warn("presenter", presenter, problem, "the items are shown as lines")
+            return lines(chosen, use.query, similarities)
+        return presented
+
+    def observe(self, draft: Advice, episode: int | None = None) -> int | None:
+        """Offer one item, which is trusted according to its source: an observation, or a record from elsewhere. Returns None if
+        it is no valid draft. episode: the number of the episode in which it was seen."""
+        if advice_problem(draft):
+            return None
+        number = self.time if episode is None else episode
+        return self.pool.add(draft, status=Status.ACTIVE, time=self.clock.now, episode=number)
+
+    def finish(
+        self,
+        taken: Sequence[tuple[Use, str]],
+        outcome: float,
+        *,
+        per_step: Sequence[float] | None = None,
+        by: str = "",
+        bank: Callable[[], Bank] | None = None,
+        alone: bool = False,
+    ) -> Finished:
+        """Learn from an episode that ended with `outcome`, write what is worth keeping, and move time on.
+
+        outcome: 0 to 1. per_step: rewards of single choices, where they have their own. by: on whose word, "" for the program's
+        own. bank: opens one of the memory, where the operations of a writer are carried out. alone: the reward is for a single
+        choice, whose episode goes on: nothing is written, and the reward of the episode does not teach this choice again.
+        """
+        finished, share = self._learned(taken, outcome, per_step, by, alone)
+        uses = tuple(use for use in finished.uses if use.taken and not alone)
+        done = replace(finished, uses=uses, pool=self.pool, bank=bank)
+        for draft in self._written(done) if done.uses else ():
+            # Whatever a writer says: what an episode teaches stands on the word of who rewarded it.
+            if isinstance(draft, Operation):
+                assert bank is not None
+                bank().apply(draft, provenance=Provenance(on_word_of(by)))
+            else:
+                self.observe(replace(draft, source=on_word_of(by)), done.episode)
+        self._maintain(None)
+        self._move_on(share)
+        return finished
+
+    def _written(self, done: Finished) -> Iterator[Advice | Operation]:
+        if self.policy.writer is not None:
+            with self._slot("writer"):
+                yield from written(self.policy.writer, done)
+
+    def _move_on(self, share: float) -> None:
+        self.clock.go_on(share)
+        self.time += 1
+
+    def remember(
+        self,
+        taken: Sequence[tuple[Use, str]],
+        outcome: float,
+        *,
+        per_step: Sequence[float] | None = None,
+        by: str = "",
+        alone: bool = False,
+    ) -> None:
+        """Learn again from an episode on file. What it wrote and retired is there already."""
+        if alone and taken and all(self.has(use.decision, outcome, by) for use, _ in taken):
+            return
+        with self.pool.frozen():
+            for use, _ in taken:
+                if self.policy.rehearse is not None:
+                    self.policy.rehearse(use.query, use.candidates, self.pool)
+            _, share = self._learned(taken, outcome, per_step, by, alone)
+        self._move_on(share)
+
+    def has(self, decision: str, reward: float, by: str) -> bool:
+        """Return whether a choice has just this reward of its own."""
+        return self.alone.get(decision) == (reward, by)
+
+    def _learned(
+        self, taken: Sequence[tuple[Use, str]], outcome: float, per_step: Sequence[float] | None, by: str, alone: bool
+    ) -> tuple[Finished, float]:
+        rewards = [outcome] * len(taken) if per_step is None else list(per_step)
+        single = {} if alone else self.alone
+        rewards = [single.get(use.decision, (reward, by))[0] for (use, _), reward in zip(taken, rewards, strict=True)]
+        share = self.clock.share(by)
+        for index, (use, action) in enumerate(taken):
+            use.following, use.learned = taken[index + 1][0] if index + 1 < len(taken) else None, self.time
+            use.taken, use.by, use.share = action, by, share
+            use.outcome, use.reward = outcome, rewards[index]
+        for use, _ in taken:
+            if use.decision not in single:
+                self.learn(use)
+                self._earned, self._count = self._earned + share * use.reward, self._count + share
+            if alone:
+                self.alone[use.decision] = use.reward, by
+            use.good = use.reward >= self.usual
+        uses, good = tuple(use for use, _ in taken), outcome >= self.usual
+        number = uses[0].query.episode if uses else self.time
+        return Finished(uses, outcome, self.clock.now, number, good), share
+
+    @property
+    def usual(self) -> float:
+        """Return the mean of all rewards learned from. A reward at least as high counts as a success."""
+        return self._earned / self._count
+
+    def settle(self) -> None:
+        """Let maintainers look at the items, after the last `remember`."""
+        with self.pool.frozen():
+            self._maintain(None)
+
+    def _maintain(self, use: Use | None) -> None:
+        for maintain in self.policy.maintainers:
+            with self._slot("maintainer"):
+                maintain(self.pool, self.policy.valuer, use, self.clock.now)
+
+    def restore(self, item: Item, vector: Vectors) -> int:
+        """Add an item that is on file, and return its row."""
+        row = self.pool.restore(item, vector)
+        if len(self._cache) < CACHED:
+            self._cache[item.key] = self.pool.vectors[row].copy()
+        return row
+
+    def learn(self, use: Use) -> None:
+        with self._slot("valuer"):
+            self.policy.valuer.learn(use, self.pool)
+        if self.policy.record is None or self.policy.keeps:
+            self._maintain(use)
+            self.uses.append((use, use.reward))

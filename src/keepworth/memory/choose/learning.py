@@ -1,0 +1,642 @@
+"""Learning: the policy of a memory with what it has learned, kept equal to what the journal says.
+
+What is learned is a function of the rewards that count, in the order of the journal, each with the choices that led to it. So a
+file that is opened again, another process that learns on the same file, and a rollback all come to the same: read what is new,
+or read all of it again. Nothing is read before the first choice.
+
+| what happened | what is written |
+| --- | --- |
+| a choice | its decision: candidates, what was shown, the propensity, what the policy knew, the vector of the query |
+| an action, the reward of a step | a note in the journal |
+| a reward | a credit in the journal; of a policy that keeps items of its own also those, in the same transaction |
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import zlib
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keepworth.memory import operations
+from keepworth.memory.choose.admission import checked_proposal
+from keepworth.memory.choose.consensus import AGREED, Consensus
+from keepworth.memory.choose.experience import Experience
+from keepworth.memory.choose.hashed_words import HashedWords
+from keepworth.memory.choose.ledger import Balance
+from keepworth.memory.choose.mirror import Mirror, as_pooled
+from keepworth.memory.choose.named import NEWEST, OLDEST, roles_of
+from keepworth.memory.choose.pool import Advice
+from keepworth.memory.choose.record import NO_RECORD, PolicyRecord
+from keepworth.memory.choose.replay import Replay, details_of, packed_vector, rewarded_choices
+from keepworth.memory.choose.slots import Candidates, Policy, Presented, Query, lines
+from keepworth.memory.item import Item, Reach, Scope, on_word_of
+from keepworth.memory.operations import Credit, OperationOutcome
+from keepworth.memory.overlay import Bank, Overlay
+from keepworth.memory.search.search import UNEXPLAINED, Ask, Chosen, Hit, Hits, Worth, asked, duplicate_words
+from keepworth.memory.store import episode_log, log, saved_state
+from keepworth.memory.store.connection import AnyConnection
+from keepworth.memory.store.episode_log import Rewarded
+from keepworth.memory.store.log import About, News, RewardIndex
+from keepworth.records.model import Encoder
+
+if TYPE_CHECKING:
+    from keepworth.base.arrays import Floats, Vectors
+    from keepworth.memory.search.index import Embedder
+    from keepworth.memory.store.store import Store
+    from keepworth.memory.store.transaction import Transaction
+
+
+LIVE = 1_000
+"""Number of episodes for which it is kept in memory what they showed and withheld; for others it is read from the log."""
+SAVED_EVERY = 256
+"""Number of rewards after which the learned state of the default policy is saved, so that the next process need not replay
+them."""
+HANDLES = 256
+"""Number of narrower handles, the latest used, for which it is kept in memory what they may know."""
+ENCODED = 2_000
+"""Largest number of rewarded queries without a stored vector, the newest, that are encoded again when a memory is opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAnswer:
+    """What a search found: hits, best first; the vector of the query, if one was needed; the entry of the journal up to which it
+    looked; and whether it was asked to go by words alone."""
+
+    hits: list[Hit]
+    vector: Vectors | None
+    head: int
+    by_words: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateSources:
+    """Where candidates come from, and which may be shown.
+
+    Attributes:
+        search: The memory's own search.
+        searched: Whether it is used even if the policy has a retriever.
+        stage: The later stages of a search, for candidates (id, score) of a retriever; `staged` says that there are some.
+        admits: Whether an item may be shown at all; `narrowly` says that only a few may.
+    """
+
+    search: Callable[[], SearchAnswer]
+    searched: bool
+    stage: Callable[[list[tuple[str, float]]], list[Hit]]
+    staged: bool
+    admits: Callable[[Item], bool]
+    narrowly: bool
+
+
+class Learning:
+    """The policy of one scope of a memory, with what it has learned from the rewards given inside it. Thread-safe.
+
+    `make` makes a fresh policy of that name, and `accountant` one with a record, which computes the ledger for policies without.
+    Rewards outside `reward_range` are refused. Without a `seed`, its draws differ each
+    time."""
+
+    def __init__(
+        self,
+        store: Store,
+        scope: Scope,
+        make: Callable[[], Policy],
+        name: str,
+        accountant: Callable[[], Policy],
+        *,
+        reward_range: tuple[float, float] = (0.0, 1.0),
+        seed: int | None = None,
+    ) -> None:
+        self.store, self.scope, self.policy, self.reward_range = store, scope, name, reward_range
+        self._make, self._accountant, self._seed = make, accountant, seed
+        policy = self._fresh()
+        self.keeps = policy.keeps  # items of its own, so that an episode is closed with its reward
+        self.retrieves = policy.retriever is not None  # else it chooses among what the memory's own search finds
+        self._taught = array("q")  # of each choice that the default policy learned from, the number of its reward
+        self._unsaved = 0  # rewards of this process since that was saved
+        self._mine: set[int] = set()  # rewards that this process has learned from, and did not follow yet
+        self._embedder: Embedder | None = None
+        self._lock = threading.RLock()
+        self._seq = -1  # the newest entry of the journal that is taken in; -1 where all of it has to be read
+        self._generator: np.random.Generator | None = None
+        self._drawn: dict[int, log.EpisodeDraws] = {}
+        # The latest rewards of decisions in this process, and whose they were.
+        self._given: dict[str, tuple[float, str]] = {}
+        self._whole = self  # that of the memory as it was opened, which keeps the others
+        self._narrower: OrderedDict[Scope, Learning] = OrderedDict()
+        self._rewards = RewardIndex()
+        self._consensus: Consensus | None = None  # of the memory as it was opened, once somebody shares items
+
+    @property
+    def experience(self) -> Experience:
+        """Return what is learned, up to date with the file."""
+        with self._lock:
+            return self._now()
+
+    def within(self, scope: Scope) -> Learning:
+        """Return what is learned from the rewards that a handle of this scope may know of: those given inside what it sees. Of
+        policies that store cases, whose cases have scopes of their own, it is this one."""
+        whole = self._whole
+        if scope == whole.scope or whole.keeps or whole.retrieves:
+            return whole
+        with whole._lock:
+            narrower = whole._narrower.get(scope)
+            if narrower is None:
+                narrower = whole._narrower[scope] = Learning(
+                    self.store,
+                    scope,
+                    self._make,
+                    self.policy,
+                    self._accountant,
+                    reward_range=self.reward_range,
+                    seed=self._seed,
+                )
+                narrower._whole = whole
+            whole._narrower.move_to_end(scope)
+            while len(whole._narrower) > HANDLES:
+                whole._narrower.popitem(last=False)
+            return narrower
+
+    # Choosing.
+
+    def proven(self, ask: Ask, vector: Vectors | None) -> list[str]:
+        """Return the ids of the items that rewards speak for where this is asked, the surest first. `vector` is that of the
+        query, if the search needed one."""
+        with self._lock:
+            experience = self._now()
+            record = experience.policy.record
+            if record is None or not len(record):
+                return []
+            encoded = "" if vector is None else ask.text
+            return record.proven(experience.query(ask.goal, ask.observation, vector=vector, encoded=encoded).vector)
+
+    def choose(self, ask: Ask, top_k: int, sources: CandidateSources, user: str) -> Chosen:
+        """Choose at most `top_k` items to show: among those that a search finds, or those that the policy's retriever does.
+
+        Args:
+            sources: Where candidates come from, and which may be shown at all.
+            user: That of the scope in which is searched.
+        """
+        # A search comes before what is learned is brought up to date, which then knows all that it found.
+        answer = sources.search() if sources.searched or not self.retrieves else None
+        with self._lock:
+            experience = self._at(answer)
+            policy, record = experience.policy, experience.policy.record or NO_RECORD
+            query = self._query(experience, ask, top_k, answer)
+            hits, candidates = self._candidates(experience, query, answer, sources)
+            drawn = self._drawn_in(ask.number) if ask.explore and ask.number >= 0 and policy.record else None
+            again = {place: drawn[hit.id] for place, hit in enumerate(hits) if hit.id in drawn} if drawn else {}
+            # No rewards yet: the order of the search is shown.
+            empty = policy.record is not None and not len(record)
+            use = experience.take_first(query, candidates) if empty else experience.choose(query, candidates, again)
+            best = self._as_on_file(record.explain(hits, use), answer)
+            details = record.details(use) if policy.record is not None else details_of(use)
+            if drawn is not None:
+                drawn.note([hit.id for hit in best], details.get("odds", {}))
+            presented = _NOTHING
+            if policy.presenter is not lines or ask.actions or any("do" in hit.item.metadata for hit in best):
+                presented = experience.present(use, [_alike(hits[index]) for index in use.slate])
+            if policy.record is not None and (named := self._named_in(ask, query.vector)):
+                details["named"] = named
+            advised, last = record.advise(
+                query.vector,
+                ask.actions,
+                details.get("named"),
+                of_items=presented.advice,
+                most=top_k,
+                person=ask.by or user,
+            )
+            shown = Hits(best, last=last, advice=advised, propensity=use.propensity, policy=self.policy)
+            # Hits make the lines of the usual presenter themselves, within a budget, once they are asked for.
+            shown.wording = None if policy.presenter is lines else presented.text
+            near = candidates.similarities.tolist() if policy.record is None else [hit.score for hit in hits]
+            listed = tuple((hit.id, score) for hit, score in zip(hits, near, strict=True))
+            packed = self._packing(query.vector, whole=policy.record is None) if len(query.vector) else None
+            return Chosen(shown, listed, partial(asked, ask, top_k, details), packed)
+
+    def _at(self, answer: SearchAnswer | None) -> Experience:
+        """Return what is learned, as it was when a search looked, or now."""
+        if answer is not None and answer.head == self._seq and self._embedder is self.store.embedder:
+            return self._experience
+        return self._now()
+
+    def _query(self, experience: Experience, ask: Ask, top_k: int, answer: SearchAnswer | None) -> Query:
+        """Return the question as the policy sees it. While a record is empty it needs no vector, if the search needed none."""
+        record, number = experience.policy.record, max(0, ask.number)
+        vector = None if answer is None else answer.vector
+        if record is None and ask.number < 0:
+            number = self._begun()
+        unneeded = answer is not None and answer.by_words and record is not None and not len(record)
+        return experience.query(
+            ask.goal,
+            ask.observation,
+            ask.actions,
+            ask.step,
+            learning=ask.explore,
+            by=ask.by,
+            vector=_NO_VECTOR if unneeded else vector,
+            encoded="" if unneeded or vector is None else ask.text,
+            episode=number,
+            most=top_k,
+        )
+
+    def _candidates(
+        self, experience: Experience, query: Query, answer: SearchAnswer | None, sources: CandidateSources
+    ) -> tuple[list[Hit], Candidates]:
+        """Return the candidates, as hits and as the policy sees them."""
+        mirror = self._mirror
+        if answer is None:
+            candidates = experience.candidates(
+                query, lambda item: sources.admits(mirror.as_filed(item)), narrowly=sources.narrowly
+            )
+            items, similarities = candidates.listed(experience.pool), candidates.similarities.tolist()
+            if not sources.staged:
+                hits = [Hit(item, near, None, near) for item, near in zip(items, similarities, strict=True)]
+                return hits, replace(candidates, items=items)
+            hits = sources.stage([(item.id, near) for item, near in zip(items, similarities, strict=True)])
+        else:
+            hits = answer.hits
+        if self.retrieves:
+            hits = [hit for hit in hits if hit.id in mirror.rows]
+        scores = np.array([hit.score for hit in hits], dtype=np.float64)
+        if len({duplicate_words(hit.text) for hit in hits}) < len(hits):
+            # Near duplicates stand behind others with a lower score.
+            scores = np.minimum.accumulate(scores)
+        if (record := experience.policy.record) is not None:
+            hits, scores = self._by_consensus(hits, scores, record)
+            items = [as_pooled(hit.item) if "do" in hit.item.metadata else hit.item for hit in hits]
+            return hits, Candidates(np.arange(len(hits)), scores, items)
+        # The items of a pool that follows the file are newer than those that a search has found.
+        items = [hit.item for hit in hits]
+        rows = [mirror.rows[item.id] for item in items] if self.retrieves else mirror.rows_of(items)
+        return hits, Candidates(np.array(rows, dtype=np.intp), _as_cosines(scores))
+
+    def _by_consensus(self, hits: list[Hit], scores: Floats, record: PolicyRecord) -> tuple[list[Hit], Floats]:
+        """Return the hits of a search and their scores, best first: what those who share an item agree on is a part of its
+        score."""
+        votes = self._votes(hits, record)
+        if not votes.any():
+            return hits, scores
+        scores = scores + votes * AGREED * (np.abs(scores).max() or 1.0)
+        order = np.argsort(-scores, kind="stable").tolist()
+        moved: list[Hit] = []
+        for place, index in enumerate(order):
+            hit, vote = hits[index], int(votes[index])
+            if place != index or (vote and hit.why is not UNEXPLAINED):
+                reason = "" if not vote else f"most who share it were {'better' if vote > 0 else 'worse'} off with it"
+                way = "up" if place < index else "down" if place > index else ""
+                hit = replace(hit, why=replace(hit.why, moved=way, reason=reason))
+            moved.append(hit)
+        return moved, scores[order]
+
+    def _votes(self, hits: Sequence[Hit], record: PolicyRecord) -> Floats:
+        """Return what the others who share each of the items agree on: 1, -1, or 0 for items that are not shared, too."""
+        votes = np.zeros(len(hits))
+        if not record.quorum or not isinstance(self.scope, Reach):
+            return votes
+        personal, whole = Scope(*self.scope.parts()), self._whole
+        shared = [index for index, hit in enumerate(hits) if not personal.contains(hit.item.scope)]
+        if not shared:
+            return votes
+        with whole._lock:
+            if whole._consensus is None:
+                whole._consensus = Consensus(whole.scope, record.newest)
+        with self.store.database.reading() as connection:
+            whole._consensus.follow(connection)
+        users = {scope.user for scope in self.scope.members()}
+        span = record.bounds[1] - record.bounds[0]
+        for index in shared:
+            votes[index] = whole._consensus.of(hits[index].id, users, record.quorum, span)
+        return votes
+
+    def _as_on_file(self, hits: list[Hit], answer: SearchAnswer | None) -> list[Hit]:
+        """Return the hits with their items as they are on file, if they are those of the pool."""
+        if answer is not None or not hits:
+            return hits
+        items = self.store.fetch(self.scope, [hit.id for hit in hits])
+        return [replace(hit, item=item) for hit in hits if (item := items[hit.id]) is not None]
+
+    def _named_in(self, ask: Ask, vector: Vectors) -> dict[str, list[int]]:
+        """Return the roles of the actions that items of this episode name."""
+        if ask.number < 0 or not ask.actions:
+            return {}
+        with self.store.database.reading() as connection:
+            ids = log.written_in(connection, ask.number, OLDEST, NEWEST)
+        there = self.store.fetch(self.scope, ids)
+        items = [item for id in ids if (item := there[id]) is not None and item.current]
+        similarities: list[float] = []
+        if items and len(vector) and self.store.embedder is not None:
+            vectors = self.store.vectors_for(items)
+            similarities = [float((vectors[item.id] @ vector).max()) for item in items]
+        return roles_of(items, ask.actions, similarities)
+
+    def _drawn_in(self, number: int) -> log.EpisodeDraws:
+        """Return what an episode has shown and withheld so far, in any process. Chance decides once about an item, before it is
+        seen, because the episode has one reward."""
+        drawn = self._drawn.get(number)
+        if drawn is None:
+            while len(self._drawn) >= LIVE:
+                self._drawn.pop(next(iter(self._drawn)))
+            drawn = self._drawn[number] = log.EpisodeDraws()
+        with self.store.database.reading() as connection:
+            drawn.read(connection, number)
+        return drawn
+
+    # Taking in rewards and advice.
+
+    def has(self, about: Rewarded, value: float, by: str, source: str) -> bool:
+        """Return whether the latest reward of an episode or a decision is this one, from the same person through the same
+        channel."""
+        if not about.decision:
+            with self.store.database.reading() as connection:
+                return [one[1:] for one in log.rewards_of(connection, about.episode)[-1:]] == [(source, value)]
+        with self._lock:
+            if self._seq < 0:
+                self._now()
+            record = self._experience.policy.record or NO_RECORD
+            # Catch up with the journal only if this reward may be a repeated one.
+            if self._given.get(about.decision) != (value, by) and not record.has(about.decision, value, source):
+                return False
+            return (self._now().policy.record or NO_RECORD).has(about.decision, value, source)
+
+    def finish(self, about: Rewarded, value: float, by: str, source: str) -> OperationOutcome:
+        """Take in the final reward of an episode or of one decision, and store what it teaches, in one transaction. by: who gave
+        it, "" for the program itself. Raises ClosedEpisode."""
+        with self._lock:
+            self._now()
+            before, named = self._seq, dict[int, str]()
+
+            def work(transaction: Transaction) -> OperationOutcome:
+                nonlocal before
+                connection, now = transaction.connection, self.store.clock()
+                experience = self._now()
+                before = self._seq
+                task, person, choices = rewarded_choices(connection, about, value)
+                repeated = about.decision and experience.has(about.decision, self._scaled(value), by)
+                if choices is None or repeated:
+                    return OperationOutcome(False, reason="it has this reward already")
+                credited = tuple((id, one.decision.propensity) for one in choices for id in one.decision.chosen)
+                act = Credit(value, credited, on_word_of(by) if by else source, about.decision)
+                draft = operations.Draft(scope=about.scope)
+                pairs, steps = self._replay.pairs(task, person, choices, value, about.episode, self._scaled)
+                version = experience.pool.version
+                self._seq = -1  # until all of it is on file
+                banks: list[Bank] = []
+
+                def bank() -> Bank:
+                    if not banks:
+                        base = self.store.base(about.scope)
+                        banks.append(Bank(Overlay(base, self.store.embedder), about.scope, self.store.clock))
+                    return banks[0]
+
+                alone = bool(about.decision)
+                with self._writing_in(about.scope):
+                    experience.finish(pairs, self._scaled(value), per_step=steps, by=by, bank=bank, alone=alone)
+                self._mine.add(transaction.seq)
+                outcome = transaction.perform(act, draft, now=now, episode=about.episode)
+                named.update(self._mirror.write(transaction, version, now, about.episode, by))
+                for one in banks:
+                    transaction.provide(self.store.encode(one.texts()))
+                    one.replay(transaction, about.episode)
+                if about.episode and not about.decision:
+                    episode_log.completed(transaction, about.episode, now)
+                return OperationOutcome(True, outcome.changed)
+
+            outcome: OperationOutcome = self.store.change(self.scope, work)
+            self._mirror.name(named)
+            self._seq = before
+            return outcome
+
+    def _writing_in(self, scope: Scope) -> AbstractContextManager[None]:
+        """Return a context in which the policy sees the items of a scope, and writes there, so that what one person's episode
+        teaches changes nobody else's items."""
+        if scope == self.scope:
+            return nullcontext()
+        return self._experience.pool.narrowed_to(lambda item: scope.contains(item.scope), scope)
+
+    def propose(
+        self, proposed: Advice, scope: Scope, episode: str = "", number: int | None = None, person: str = ""
+    ) -> str:
+        """Store advice from outside, or seen in an episode for `person`, and return its id. Raises InvalidAdvice."""
+        proposed = checked_proposal(proposed, episode, person)
+        with self._lock:
+            experience = self._now()
+            pool, version = experience.pool, experience.pool.version
+            with self._writing_in(scope):
+                row = experience.observe(proposed, self._begun() if number is None else number)
+            assert row is not None
+            self._seq, seq = -1, self._seq
+
+            def work(transaction: Transaction) -> dict[int, str]:
+                return self._mirror.write(transaction, version, self.store.clock(), episode, "")
+
+            self._mirror.name(self.store.change(self.scope, work))
+            self._seq = seq
+            return pool.items[row].id
+
+    def _begun(self) -> int:
+        """Return how many episodes were begun, which is the number of the next one."""
+        with self.store.database.reading() as connection:
+            return episode_log.begun(connection)
+
+    # Judging.
+
+    def worth(self, item: Item, query: str, scope: Scope) -> Worth:
+        """Return what showing an item adds where `query` is asked, according to rewards. scope: what the caller sees."""
+        with self._lock:
+            record = self._read_accounts(scope)
+            return record.worth(self._experience.query(query, ""), as_pooled(item))
+
+    def ledger(self, scope: Scope, items: Sequence[str] | None = None, *, everything: bool = False) -> Balance:
+        """Return the ledger: what chance decided, and what came of it. If the policy keeps none, it is computed from the log.
+
+        Args:
+            scope: What the caller sees.
+            items: Ids; None for all current items that were shown with a reward or were under test.
+            everything: Also items that were not, and items that are gone.
+        """
+        with self._lock:
+            record = self._read_accounts(scope)
+            if items is None and everything:
+                items = list(dict.fromkeys([*record.met, *(item.id for item in self.store.items(scope, current=True))]))
+            elif items is None:
+                there = self.store.fetch(scope, record.met)
+                items = [id for id, item in there.items() if item is not None and item.current]
+            accounts = record.accounts(items)
+            accounts.sort(key=lambda account: (-account.rows, -account.seen))
+            return Balance(tuple(accounts), record.units, self.reward_range[1] - self.reward_range[0])
+
+    def _read_accounts(self, scope: Scope) -> PolicyRecord:
+        """Return the record that has the accounts. If the policy keeps none, it is computed from the rewards inside `scope`."""
+        record = self._now().policy.record
+        if record is not None and record.keeps_accounts:
+            return record
+        usual = self._accountant()
+        record = usual.record
+        assert record is not None, "the policy that keeps accounts has a record"
+        record.bounds = self.reward_range
+        with self.store.database.reading() as connection:
+            gone = log.cancelled(connection)
+            news = log.news(connection, scope, gone, 0, record.newest)
+            for reward, about in log.with_choices(connection, news, gone):
+                for use in self._replay.uses(reward, about, stale=True):
+                    usual.valuer.learn(use, self._experience.pool)
+        return record
+
+    # Keeping up with the file.
+
+    def _now(self) -> Experience:
+        """Return what is learned, after catching up with the file."""
+        with self.store.database.reading() as connection:
+            since = self._seq if self._embedder is self.store.embedder else -1
+            head, taught, turned_back = log.news_since(connection, since)
+            if 0 <= since < head and not self.retrieves and not taught:
+                self._seq = head  # items alone, which the search finds
+            elif since != head or since < 0:
+                self._seq = -1  # what fails half way is read again from the start
+                if since < 0 or turned_back:
+                    self._build(connection, head)
+                else:
+                    self._follow(connection, since)
+                self._seq = head
+            return self._experience
+
+    def _fresh(self) -> Policy:
+        """Make a fresh policy that knows the range of rewards."""
+        policy = self._make()
+        if policy.record is not None:
+            policy.record.bounds = self.reward_range
+        return policy
+
+    def _build(self, connection: AnyConnection, head: int) -> None:
+        """Learn everything from the file again: the items as they are, and the rewards that count."""
+        policy = self._fresh()
+        self._embedder = self.store.embedder
+        encoder: Encoder = HashedWords()
+        if self._embedder is not None:
+            # Where the memory searches, it has encoded the query already.
+            encoder = self._embedder.encoder if self.retrieves else self._embedder
+        self._experience = Experience(policy, encoder, seed=self._seed or 0)
+        self._experience.pool.scope = self.scope
+        self._mirror = Mirror(self.store, self.scope, self._experience)
+        self._replay = Replay(self._mirror, self.policy)
+        self._mine.clear()
+        if self.retrieves:
+            self._mirror.read()
+        gone = log.cancelled(connection)
+        record = None if self.keeps else policy.record
+        there = None if self is self._whole else self._whole._rewards.inside(connection, self.scope)
+        news = log.news(connection, self.scope, gone, 0, None if record is None else record.newest, there)
+        saved = saved_state.saved(connection, self._saved_as(record)) if record is not None else None
+        self._taught = array("q")
+        for reward, about in log.with_choices(connection, news, gone):
+            self._mirror.restore(reward.seq)
+            stale = len(news) > ENCODED and reward.seq < news[-ENCODED].seq
+            trusts = saved.trusts.get(reward.seq) if saved is not None and reward.seq <= saved.seq else None
+            self._learn(reward, about, stale=stale, trusts=trusts)
+            if record is not None and saved is not None and reward.seq == saved.seq:
+                record.weigh(saved.likelihood, saved.doubts)
+        self._mirror.restore()
+        self._mirror.link(self._mirror.rows.values())
+        self._experience.settle()
+        if self._generator is None:
+            # Draws after a restart go on elsewhere; where the policy searches by itself, once there is another reward.
+            index: list[int] = []
+            if self.store.database.has_files:
+                index = [len(self._experience.uses)] if self.retrieves else [head, os.getpid()]
+            if self is not self._whole:
+                index = [*index, zlib.crc32(repr(self.scope).encode())]
+            self._generator = np.random.default_rng(None if self._seed is None else [31, self._seed, *index])
+        self._experience.generator = self._generator
+
+    def _follow(self, connection: AnyConnection, since: int) -> None:
+        """Take in what other calls and processes wrote since."""
+        if self.retrieves:
+            self._mirror.follow(since)
+        news = [
+            reward for reward in log.news(connection, self.scope, log.NOTHING, since) if reward.seq not in self._mine
+        ]
+        for reward, about in log.with_choices(connection, news, log.cancelled(connection) if news else log.NOTHING):
+            self._learn(reward, about)
+        self._mine.clear()
+
+    def _saved_as(self, record: PolicyRecord) -> str:
+        """Return the name of the saved state, which holds everything it depends on besides the journal."""
+        return f"{self.scope} {record.version} {'' if self._embedder is None else self._embedder.identity}"
+
+    def count_reward(self, decision: str, value: float, by: str) -> None:
+        """Count a reward of this process for a decision, or for a whole episode (""), and save what was learned where that was
+        not done for a while."""
+        with self._lock:
+            if decision:
+                self._given[decision] = value, by
+                while len(self._given) > LIVE:
+                    self._given.pop(next(iter(self._given)))
+            self._unsaved += 1
+            if self._unsaved >= SAVED_EVERY:
+                self._unsaved = 0
+                self._now()
+                self._save()
+
+    def _save(self) -> None:
+        record = self._experience.policy.record
+        if record is None or not self._taught or self.keeps:
+            return
+        name, taught, trusts = self._saved_as(record), self._taught, record.trusts
+        likelihood, doubts = record.weighed()
+        state = saved_state.Saved(int(taught[-1]), likelihood, doubts, {})
+        for number in record.remembered:
+            state.trusts.setdefault(taught[number], []).append(trusts[number])
+        self.store.database.write(lambda connection: saved_state.save(connection, name, state))
+
+    def _learn(
+        self,
+        reward: News,
+        about: About,
+        *,
+        stale: bool = False,
+        trusts: Sequence[float] | None = None,
+    ) -> None:
+        """Learn from a reward on file. For `stale` and `trusts` see `Replay.uses`."""
+        experience, record = self._experience, self._experience.policy.record
+        if record is not None and not self.keeps:
+            for use in self._replay.uses(reward, about, stale=stale, trusts=trusts):
+                experience.learn(use)
+            self._taught.extend([reward.seq] * (len(record.trusts) - len(self._taught)))
+            return
+        pairs, steps = self._replay.pairs(*about, reward.value, reward.episode, self._scaled)
+        alone = bool(reward.decision)
+        experience.remember(pairs, self._scaled(reward.value), per_step=steps, by=reward.by, alone=alone)
+
+    # Choices, from a file and to it.
+
+    def _packing(self, vector: Vectors, *, whole: bool = False) -> Callable[[], bytes]:
+        return partial(packed_vector, vector, self.store.set_id or 0, whole=whole)
+
+    def _scaled(self, reward: float) -> float:
+        """Return a reward on the scale 0 to 1, or as given if the policy knows the range itself."""
+        if self._experience.policy.record is not None:
+            return reward
+        low, high = self.reward_range
+        return float((reward - low) / (high - low))
+
+
+_NO_VECTOR = np.zeros(0, dtype=np.float32)
+_NOTHING = Presented("")
+
+
+def _alike(hit: Hit) -> float:
+    """Return how similar a hit is to the question: its cosine, or its score as one if only words or a reranker found it."""
+    return float(_as_cosines(np.array([hit.score]))[0]) if hit.dense is None else hit.dense
+
+
+def _as_cosines(scores: Floats) -> Floats:
+    """Return scores of words or of a reranker, which may exceed 1, on the scale of cosines."""
+    return scores if np.abs(scores).max(initial=0.0) <= 1.0 else 0.5 + 0.5 * scores / (1.0 + np.abs(scores))

@@ -1,2 +1,0 @@
-"""The parts that recipes share: settings, the training of a system, the front door. Recipes are in
-`keepworth.methods.recipes`."""

@@ -1,1 +1,0 @@
-"""Loaders, fixed splits, verifiers and text metrics, which training and evaluation share."""

@@ -1,0 +1,1 @@
+"""Training: the loop and its objective, credit, collecting of groups, run folders, settings, the front door."""

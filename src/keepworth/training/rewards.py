@@ -1,0 +1,250 @@
+"""Rewards of the user: a function of an answer and its row, one in TRL's form, a verifier's name, or several with weights.
+
+def score(answer, row): return float(answer.strip() == row["solution"])                   # ours
+def score(completions, solution, **_): return [float(...) for ...]                        # TRL's"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+from keepworth.base.errors import KeepworthError
+from keepworth.records.episode import LARGEST_REWARD, RewardTerm, Task
+from keepworth.worlds.environment import in_lasting_loop, in_thread
+from keepworth.worlds.own import DataRow, MissingField, messages_of
+from keepworth.worlds.verifiers import VERIFIERS, verifier, verify
+
+RewardFunction = Callable[..., Any]
+
+BATCHED = frozenset({"completions", "completion_ids", "prompts"})
+"""Parameters by which a function of TRL's form is recognised: `reward_funcs` of its trainers."""
+TRIED_FOR = 2.0
+"""Seconds for which rewards are tried on rows before training."""
+
+
+class UnusableReward(KeepworthError, ValueError):
+    """A reward cannot be called, or does not return a number. `ValueError`, so that an environment's error shows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """One reward function. `name` is that of its term; `batched` says that it takes TRL's arguments."""
+
+    name: str
+    function: RewardFunction
+    weight: float = 1.0
+    batched: bool = False
+
+    def value(self, returned: Any, place: str) -> float | None:
+        """Converts the function's result to a number; None where it gives no reward. Raises UnusableReward."""
+        if self.batched:
+            try:
+                given = [] if isinstance(returned, str | Mapping) else list(returned)  # of an array or a tensor, too
+                (one,) = given
+            except (TypeError, ValueError):
+                raise UnusableReward(
+                    f"The reward {self.name!r} returned {returned!r:.60} for one completion ({place}).",
+                    "A function that takes `completions` returns a list with one number for each.",
+                ) from None
+            returned = one
+        if returned is None:
+            return None
+        if hasattr(returned, "item") and not isinstance(returned, str):
+            with suppress(Exception):  # of several numbers
+                returned = returned.item()  # a number of numpy or torch
+        if not isinstance(returned, bool | int | float):
+            raise UnusableReward(
+                f"The reward {self.name!r} returned {returned!r:.60}, which is no number but of type {type(returned).__name__} "
+                f"({place}).",
+                "Return a number, or True or False; None means no judgement.",
+            )
+        if not abs(returned) <= LARGEST_REWARD:
+            raise UnusableReward(
+                f"The reward {self.name!r} returned {returned:g} ({place}).",
+                f"Return a finite number, not beyond {LARGEST_REWARD:g}; None means no judgement.",
+            )
+        return float(returned)
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """The rewards as the score of a `keepworth.worlds.question.Question`. With `logged`, the score of the task's verifier
+    is recorded as well, with weight 0."""
+
+    rewards: tuple[Reward, ...]
+    logged: bool = False
+
+    async def terms(self, task: Task, answer: str) -> list[RewardTerm]:
+        """Returns the term of each reward that gives one."""
+        terms = []
+        for reward in self.rewards:
+            returned = await in_thread(call_reward, reward, task, answer)  # it may compute for long, or hang
+            value = reward.value(
+                await in_lasting_loop(returned) if inspect.isawaitable(returned) else returned, place_of(task)
+            )
+            if value is not None:
+                terms.append(RewardTerm(reward.name, value, weight=reward.weight))
+        return terms
+
+    async def __call__(self, task: Task, answer: str) -> tuple[RewardTerm, ...]:
+        terms = await self.terms(task, answer)
+        if not terms:
+            raise UnusableReward(
+                f"No reward says anything of an answer to {place_of(task)}: it is left out.",
+                "One of them must return a number.",
+            )
+        if self.logged and task.answers and task.verifier and task.verifier not in {term.name for term in terms}:
+            terms.append(RewardTerm(task.verifier, verify(task, answer), weight=0.0))
+        return tuple(terms)
+
+    @property
+    def digest(self) -> str:
+        """The hash of the rewards' source text, because a run must be continued with the rewards that it began with."""
+        sources = []
+        for reward in self.rewards:
+            try:
+                sources.append(inspect.getsource(reward.function))
+            except (OSError, TypeError):
+                sources.append(getattr(reward.function, "__qualname__", repr(type(reward.function))))
+        return hashlib.sha256("\x1f".join(sources).encode()).hexdigest()[:16]
+
+
+def call_reward(reward: Reward, task: Task, answer: str) -> Any | Awaitable[Any]:
+    """Calls the function on an answer. The result may have to be awaited."""
+    if reward.name in VERIFIERS and reward.function is VERIFIERS[reward.name]:
+        if not task.answers:
+            raise MissingField(
+                f"{place_of(task)} has no field 'answer', against which {reward.name} judges.",
+                "Add it, or give a reward of your own.",
+            )
+        return reward.function(answer, task.answers)
+    row = deepcopy(task.row or _row_of(task))  # the reward may change it
+    if not reward.batched:
+        return reward.function(answer, row)
+    messages = deepcopy(messages_of(task))
+    completion: Any = [{"role": "assistant", "content": answer}] if messages else answer
+    columns = {key: [value] for key, value in row.items() if key not in BATCHED}
+    takes = inspect.signature(reward.function).parameters
+    asked = [list(messages) if messages else task.input]
+    given = {"prompts": asked, "completions": [completion], **columns, "log_metric": _unlogged, "log_extra": _unlogged}
+    if not any(take.kind is inspect.Parameter.VAR_KEYWORD for take in takes.values()):
+        given = {key: value for key, value in given.items() if key in takes}
+    for name, parameter in takes.items():
+        named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if named and name not in given and parameter.default is parameter.empty:
+            row[name]  # raises an error that names the field and the row
+    return reward.function(**given)
+
+
+def _unlogged(*values: Any, **named: Any) -> None:
+    """Replaces TRL's `log_metric` and `log_extra`, and ignores the values. A reward of weight 0 is logged."""
+
+
+def scoring(given: str | RewardFunction | Sequence[str | RewardFunction], weights: Sequence[float] = ()) -> Scoring:
+    """Makes the rewards' scoring. Raises UnusableReward for what is not a reward, and where weights and rewards differ in
+    number."""
+    several = tuple(given) if isinstance(given, list | tuple) else (given,)
+    if not several:
+        raise UnusableReward("There is no reward.", "Give a function of (answer, row), or a verifier's name.")
+    if weights and len(weights) != len(several):
+        raise UnusableReward(
+            f"There are {len(several)} rewards and {len(weights)} weights.", "Give one weight for each."
+        )
+    rewards = tuple(map(_reward, several, weights or [1.0] * len(several)))
+    names = [reward.name for reward in rewards]
+    if len(set(names)) < len(names):
+        raise UnusableReward(
+            f"Two rewards are called {max(names, key=names.count)!r}.", "Give each function a name of its own."
+        )
+    return Scoring(rewards)
+
+
+def _reward(given: str | RewardFunction, weight: float) -> Reward:
+    if isinstance(given, str):
+        return Reward(given, verifier(given), weight)
+    if not callable(given):
+        raise UnusableReward(f"{given!r:.60} is no reward.", "Give a function of (answer, row), or a verifier's name.")
+    name = str(getattr(given, "__name__", type(given).__name__))
+    signature = inspect.signature(given)
+    if BATCHED & set(signature.parameters):
+        return Reward(name, given, weight, batched=True)
+    try:
+        signature.bind("", {})
+    except TypeError:
+        raise UnusableReward(
+            f"The reward {name!r} takes ({', '.join(signature.parameters)}).",
+            "It is called with (answer, row), or, where it takes `completions`, as TRL calls its reward functions.",
+        ) from None
+    return Reward(name, given, weight)
+
+
+def _row_of(task: Task) -> DataRow:
+    """Makes a row for a reward from a task that has none: its question, answers and labels."""
+    row = DataRow(id=task.key, question=task.input, answers=list(task.answers), **task.tags)
+    if task.answers:
+        row["answer"] = task.answers[0]
+    row.place = task.key
+    return row
+
+
+def try_rewards(score: Scoring, tasks: Sequence[Task], seconds: float = 30.0) -> None:
+    """Calls every reward on rows for a short time, before anything is loaded. Asynchronous ones are called on one row. A line on
+    standard error says so where that lasts. Raises MissingField for a field that a row lacks, UnusableReward for a reward that
+    raises, returns no number, or takes longer than `seconds`."""
+    import asyncio
+
+    from keepworth.worlds.driver import OutOfTime, within
+
+    name = ", ".join(reward.name for reward in score.rewards)
+    begun, spoke, tried = time.monotonic(), False, list[Task]()
+    waits = any(
+        inspect.iscoroutinefunction(reward.function) or inspect.iscoroutinefunction(type(reward.function).__call__)
+        for reward in score.rewards
+    )
+    for task in tasks:
+        if tried and (waits or time.monotonic() - begun > TRIED_FOR):
+            break
+        tried.append(task)
+        answer = task.answers[0] if task.answers else ""
+        patience = threading.Timer(TRIED_FOR, _say_slow, (name, place_of(task), seconds))
+        patience.daemon = True
+        patience.start()
+        try:
+            spoke = bool(asyncio.run(within(score.terms(task, answer), seconds))) or spoke
+        except KeepworthError:
+            raise
+        except OutOfTime as error:
+            raise UnusableReward(
+                f"The reward {name!r} did not answer in {seconds:g} s ({place_of(task)}).",
+                "Make it quicker, or give it more time: environment_seconds.",
+            ) from error
+        except Exception as error:
+            raise UnusableReward(
+                f"The reward {name!r} fails on {place_of(task)} and the answer {answer!r:.40}: {type(error).__name__}: {error}.",
+                "An answer may be any text, the empty one too: let the reward return a number for it. Rewards run in threads.",
+            ) from error
+        finally:
+            patience.cancel()
+    if tried and not spoke and not waits:
+        raise UnusableReward(
+            f"No reward says anything of the answers to {len(tried)} rows, from {place_of(tried[0])} on.",
+            "Return a number. A function that ends without `return` returns None, which means no judgement.",
+        )
+
+
+def _say_slow(name: str, place: str, seconds: float) -> None:
+    sys.stderr.write(f"Waiting for the reward {name!r}, which is tried on {place} first; it may take {seconds:g} s.\n")
+    sys.stderr.flush()
+
+
+def place_of(task: Task) -> str:
+    """Returns the place of a task in its file, for messages."""
+    return str(getattr(task.row, "place", "")) or task.key

@@ -1,0 +1,1 @@
+"""Published sets of questions, people and arithmetic, read from files of this package."""

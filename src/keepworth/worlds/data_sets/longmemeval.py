@@ -1,0 +1,223 @@
+"""LongMemEval, oracle variant, as tasks: questions about a user's own chat history (Wu et al., ICLR 2025, arXiv
+2410.10813; MIT).
+
+The file ships inside the package. A haystack is a question's evidence sessions and, on request, N distractor
+sessions: call such a set "longmemeval-oracle+N", never LongMemEval_S.
+
+Counts, without the 30 abstention questions (17, 2 and 11 more), and of the extractive subset:
+
+    type                          train   dev  test
+    knowledge-update                 43     7    22
+    multi-session                    71    14    36
+    single-session-assistant         32     6    18
+    single-session-preference        16     1    13
+    single-session-user              45     2    17
+    temporal-reasoning               72    14    41
+    all                             279    44   147
+    extractive                      113    12    43
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import islice
+
+from keepworth.base.errors import KeepworthError, require_known
+from keepworth.base.metrics import tokens
+from keepworth.records.episode import Session, Task
+from keepworth.worlds.data_sets.competing import competes, contains, rivals_of, spoken
+from keepworth.worlds.data_sets.longmemeval_questions import EXTRACTIVE_TYPES, TYPES, LongMemEvalQuestion, questions
+from keepworth.worlds.data_sets.passages import name_of
+from keepworth.worlds.json_lines import marked
+from keepworth.worlds.splits import SPLITS, draw_order
+
+
+def longmemeval(
+    split: str,
+    *,
+    distractors: int = 0,
+    seed: int = 0,
+    extractive: bool = False,
+    types: Sequence[str] | None = None,
+    abstention: bool | None = None,
+) -> list[Task]:
+    """Returns the tasks of one split ("train", "dev", "test"; rule in `splits`), in order of question id.
+
+    distractors: sessions added to each haystack, or as many as are eligible (the count is in tags["distractors"]).
+        Eligible are sessions of other questions of the same split that are dated before the question, are not tied
+        to it (see `questions`) and do not compete with its answer (`competing.competes`). Drawn by a hash of (seed,
+        question id, session id), so that 10 are among the 50.
+    extractive: only questions of EXTRACTIVE_TYPES whose every normalised answer word occurs in the user turns that
+        are marked as evidence.
+    types: only these; None is all.
+    abstention: whether questions that must be declined ("..._abs") are included; None: not in "train", nor with
+        `extractive`. Their answers are explanations, and those of single-session-preference are rubrics: string
+        metrics are poor measures of both.
+
+    input is the question alone. tags: type, split, abstention, extractive, choice ("true" where the question itself
+    offers the answer, as in "which came first, A or B"), distractors. A haystack session may be dated later on the
+    day of the question: so is the source.
+
+    Raises UnknownName for a split or type; ValueError for options that exclude each other."""
+    require_known("split", split, SPLITS)
+    for name in types or ():
+        require_known("question type", name, TYPES)
+    if distractors < 0:
+        raise ValueError(f"distractors={distractors}: must be 0 or more")
+    if extractive and abstention:
+        raise ValueError(
+            "extractive=True with abstention=True: an abstention question has no answer in its evidence; drop one of the two"
+        )
+    impossible = sorted(set(types or ()) - set(EXTRACTIVE_TYPES)) if extractive else []
+    if impossible:
+        raise ValueError(
+            f"extractive=True with types {impossible}: extractive questions are of {', '.join(EXTRACTIVE_TYPES)}"
+        )
+    if types is not None and not types:
+        raise ValueError("types=() leaves no question: name at least one type, or leave it out for all")
+    with_abstention = split != "train" if abstention is None else abstention
+    chosen = [
+        question
+        for question in questions()
+        if question.split == split
+        and (types is None or question.type in types)
+        and (question.extractive if extractive else with_abstention or not question.abstention)
+    ]
+    return [_task(question, distractors, seed) for question in chosen]
+
+
+def longmemeval_shared(split: str, *, distractors: int = 500, seed: int = 0) -> list[Task]:
+    """Returns the tasks of one split over one haystack: the evidence of all its questions, and `distractors` more sessions,
+    or as many as there are, that are not evidence of any question.
+
+    Distractors come from earlier sides only: "test" takes sessions of "train" and "dev", "dev" of "train", and "train" takes
+    none, so that a system which learns on one side never meets a session of a later one. To a system without training, a session
+    of another side is a stranger's like any other. One trained on "train" may have memorised some, which helps it to ignore
+    them: tags["seen in training"] counts them, and distractors=0 leaves them out.
+
+    Sessions that compete with no question (`competing.competes`) come first, then those that compete with the fewest. The number
+    of competing sessions, evidence of other questions included, is tags["competing"], so that results can exclude such questions.
+    In a haystack of many people it is not certain that something was never said: abstention questions are left out.
+    Sessions may be dated after a question. Sessions of equal text are one, which keeps the date of the smallest question id.
+
+    tags: as `longmemeval`, and competing, "seen in training", later (sessions dated after the question), redated ("true" where an
+    evidence session stands on another day than in the question's own haystack)."""
+    require_known("split", split, SPLITS)
+    if distractors < 0:
+        raise KeepworthError(f"distractors={distractors}: there are 0 or more.", "Write 0 or another number.")
+    chosen = [question for question in questions() if question.split == split and not question.abstention]
+    evidence_sessions: dict[tuple[str, ...], Session] = {}
+    for question in chosen:
+        for session in question.sessions:
+            evidence_sessions.setdefault(_content(session), marked(session))
+    earlier = {name: sessions_of(name) for name in SPLITS[: SPLITS.index(split)]}
+    rivals = {question.id: rivals_of(question.text, question.answers) for question in chosen}
+
+    def rank(session: Session) -> tuple[int, str]:
+        text = spoken(session)
+        return sum(competes_with(text) for competes_with in rivals.values()), draw_order(seed, "shared", session.id)
+
+    strangers = [
+        session for group in earlier.values() for session in group if _content(session) not in evidence_sessions
+    ]
+    drawn = sorted(strangers, key=rank)[:distractors]
+    trained_on = {session.id for session in earlier.get("train", ())}
+    from_training = sum(session.id in trained_on for session in drawn)
+    haystack = sorted((*evidence_sessions.values(), *drawn), key=lambda session: (session.date, session.id))
+    said_in = [(session.id, spoken(session)) for session in haystack]
+    tasks = []
+    for question in chosen:
+        evidence = {evidence_sessions[_content(session)].id: session for session in question.sessions}
+        sessions = tuple(
+            replace(session, turns=evidence[session.id].turns) if session.id in evidence else session
+            for session in haystack
+        )
+        task = _task(question, 0, seed)
+        more = {
+            "distractors": str(len(haystack) - len(evidence)),
+            "competing": str(sum(rivals[question.id](text) for id, text in said_in if id not in evidence)),
+            "seen in training": str(from_training),
+            "later": str(sum(session.date > question.asked_at for session in haystack)),
+            "redated": _flag(
+                any(
+                    evidence_sessions[_content(session)].date[:10] != session.date[:10] for session in question.sessions
+                )
+            ),
+        }
+        source = f"longmemeval-oracle-shared+{len(drawn)}"
+        tasks.append(
+            replace(task, source=source, sessions=sessions, evidence=tuple(evidence), tags={**task.tags, **more})
+        )
+    return tasks
+
+
+def _content(session: Session) -> tuple[str, ...]:
+    return tuple(turn.text for turn in session.turns)
+
+
+def sessions_of(split: str) -> list[Session]:
+    """Returns the sessions of the questions of one side, each content once, in order of id, without marks of evidence."""
+    require_known("split", split, SPLITS)
+    return [session for session, _ in _pool(split)]
+
+
+def _task(question: LongMemEvalQuestion, distractors: int, seed: int) -> Task:
+    drawn = _draw(question, distractors, seed) if distractors else ()
+    haystack = sorted((*question.sessions, *drawn), key=lambda session: (session.date, session.id))
+    words = tokens(question.text)
+    return Task(
+        key=f"longmemeval/{question.id}",
+        source=f"longmemeval-oracle+{distractors}",
+        input=question.text,
+        answers=question.answers,
+        verifier="token_f1",
+        asked_at=question.asked_at,
+        sessions=tuple(haystack),
+        evidence=tuple(session.id for session in question.sessions),
+        tags={
+            "type": question.type,
+            "split": question.split,
+            "abstention": _flag(question.abstention),
+            "extractive": _flag(question.extractive),
+            "choice": _flag(any(contains(words, gold) for gold in map(tokens, question.answers) if gold)),
+            "distractors": str(len(drawn)),
+        },
+    )
+
+
+@lru_cache(maxsize=2048)
+def _draw(question: LongMemEvalQuestion, count: int, seed: int) -> tuple[Session, ...]:
+    eligible = [
+        session for session, tie in _pool(question.split) if tie != question.tie and session.date < question.asked_at
+    ]
+    eligible.sort(key=lambda session: draw_order(seed, question.id, session.id))
+    harmless = (session for session in eligible if not competes(session, question.text, question.answers))
+    return tuple(islice(harmless, count))
+
+
+@lru_cache(maxsize=len(SPLITS))
+def _pool(split: str) -> tuple[tuple[Session, str], ...]:
+    """Returns (session without marks of evidence, tie of its question) of one side, without copies under another id."""
+    entries: dict[tuple[str, ...], tuple[Session, str]] = {}
+    for question in questions():
+        if question.split == split:
+            for session in question.sessions:
+                entries.setdefault(_content(session), (marked(session), question.tie))
+    return tuple(sorted(entries.values(), key=lambda pair: pair[0].id))
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+TEXTS = {"train": 20, "dev": 10, "test": 20}
+"""The number of haystacks of a side."""
+
+
+def chats(split: str, number: int, count: int, seed: int) -> list[Session]:
+    """Returns `count` sessions of a side in order of date, drawn for haystack `number`, under uninformative names."""
+    drawn = sorted(sessions_of(split), key=lambda session: draw_order("chats", seed, number, session.id))[:count]
+    drawn.sort(key=lambda session: (session.date, session.id))
+    return [replace(session, id=name_of("chats", split, seed, number, session.id)) for session in drawn]

@@ -69,7 +69,8 @@ class Method:
         differs: What is not as in the paper, and why.
         tags: Words of `TAGS`: of a memory its form, functions and stages, of a world or a benchmark the function that it asks
             for; none of what is no memory.
-        label: "analogue", "protocol" or "small", where honesty asks for it.
+        label: "analogue", "protocol" or "small", where honesty asks for it; "unmeasured" until its evidence is there, which a
+            release refuses.
         extra: The extra of this package that brings what it needs.
         parts: What `make` can leave out, `without=PART`; on the command line NAME-without-PART.
         on: Settings under which its mechanism decides something, where other settings may leave it without effect: a pool of at
@@ -127,7 +128,7 @@ def broken() -> list[Broken]:
 
 
 def method(kind: Kind, name: str) -> Method:
-    """The method of this kind and name.
+    """The method of this kind and name, in which dashes and underscores count as the same.
 
     Raises:
         UnknownName: There is none. Names the nearest, and the files that cannot be loaded.
@@ -135,11 +136,17 @@ def method(kind: Kind, name: str) -> Method:
     if (declared := _in_own_file(kind, name)) is not None:
         return declared
     named = methods(kind)
-    if name not in named:
-        unknown = UnknownName(kind, name, named)
-        unknown.fix = f"{unknown.fix} {not_loaded()}".strip()
-        raise unknown
-    return named[name]
+    for declared in named.values():
+        if isinstance(name, str) and spelling(declared.name) == spelling(name):
+            return declared
+    unknown = UnknownName(kind, name, named)
+    unknown.fix = f"{unknown.fix} {not_loaded()}".strip()
+    raise unknown
+
+
+def spelling(name: str) -> str:
+    """A name with dashes, as names of methods are compared."""
+    return name.replace("_", "-")
 
 
 def _in_own_file(kind: Kind, name: str) -> Method | None:
@@ -151,7 +158,9 @@ def _in_own_file(kind: Kind, name: str) -> Method | None:
         there = PACKAGE / "methods" / folder
         if kind in of and file.isidentifier() and ((there / f"{file}.py").is_file() or (there / file).is_dir()):
             declared, _ = _load(f"{GROUP}.{folder}.{file}")
-            return next((method for method in declared if method.kind == kind and method.name == name), None)
+            return next(
+                (each for each in declared if each.kind == kind and spelling(each.name) == spelling(name)), None
+            )
     return None
 
 

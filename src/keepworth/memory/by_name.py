@@ -176,7 +176,8 @@ def policy_maker(given: str | Policy | Callable[[], Policy]) -> tuple[Callable[[
     """Return a function that makes a policy, which is given by its name, as itself or as such a function, and its name. Raises
     InvalidPolicy."""
     if isinstance(given, str):
-        return partial(policy, given), given
+        _maker(given)  # raises UnknownPolicy
+        return partial(policy, given), registry.method("policy", given).name
     if isinstance(given, Policy):
         return partial(deepcopy, given), given.name  # every memory that is opened learns in its own copy
     if not callable(given):

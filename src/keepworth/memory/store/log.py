@@ -127,7 +127,7 @@ def _shared_window(
     """Return the entry numbers of the rewards to learn from, or None if there are at most `newest`. Whoever gave few keeps all of
     them, and the others keep equally many of their newest. What a later reward from the same source replaced takes no place, but
     what is replaced may not be more than what counts."""
-    if scalar(connection, f"SELECT count(*) FROM (SELECT 1 {rewards} LIMIT {newest + 1}) AS some", values) <= newest:
+    if scalar(connection, f"SELECT count(*) FROM (SELECT 1 {rewards} LIMIT {newest + 1}) AS counted", values) <= newest:
         return None
     columns = "seq, json_extract(payload, '$.source'), json_extract(payload, '$.decision'), \"user\""
     held, counting, there = dict[str, list[int]](), dict[str, list[int]](), set[tuple[str, str]]()

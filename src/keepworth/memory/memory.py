@@ -541,7 +541,8 @@ class Memory(Changes):
         if self.learning is not None and self.learning.keeps and self.learning.scope.contains(about.scope):
             return self.learning.finish(about, value, person, source)
         credit = Credit(value, about.shown, on_word_of(person) if person else source, about.decision)
-        head = self.store.head()
+        # What is learned may lie behind the journal: what came after that is looked at where this reward is written.
+        head = self.store.head() if self.learning is None else min(self.store.head(), max(0, self.learning.through))
         if self.learning is not None and self.learning.has(about, value, person, credit.source):
             return OperationOutcome(False, reason="it has this reward already")
 

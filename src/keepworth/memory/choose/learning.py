@@ -351,6 +351,11 @@ class Learning:
 
     # Taking in rewards and advice.
 
+    @property
+    def through(self) -> int:
+        """Return the newest entry of the journal that is taken in; -1 before the first look."""
+        return self._seq
+
     def has(self, about: Rewarded, value: float, by: str, source: str) -> bool:
         """Return whether the latest reward of an episode or a decision is this one, from the same person through the same
         channel."""

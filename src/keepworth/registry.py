@@ -158,9 +158,8 @@ def _in_own_file(kind: Kind, name: str) -> Method | None:
         there = PACKAGE / "methods" / folder
         if kind in of and file.isidentifier() and ((there / f"{file}.py").is_file() or (there / file).is_dir()):
             declared, _ = _load(f"{GROUP}.{folder}.{file}")
-            return next(
-                (each for each in declared if each.kind == kind and spelling(each.name) == spelling(name)), None
-            )
+            matching = (entry for entry in declared if entry.kind == kind and spelling(entry.name) == spelling(name))
+            return next(matching, None)
     return None
 
 

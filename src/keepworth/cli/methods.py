@@ -10,7 +10,7 @@ import typer
 from keepworth.base.errors import UnknownName, require_known
 from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import say, say_json, say_terms, working
-from keepworth.registry import KINDS, TAGS, broken, evidence, file_of, methods
+from keepworth.registry import KINDS, TAGS, broken, evidence, file_of, methods, spelling
 
 app = App(
     help="Every method by name, with its paper and its verdict.", no_args_is_help=False, invoke_without_command=True
@@ -52,7 +52,8 @@ def show(
     as_json: Annotated[bool, option("--json", "Print a line of JSON for each kind of method of this name.")] = False,
 ) -> None:
     """Print a method's claim, what differs from its paper, and what was measured."""
-    of_name = [method for kind in KINDS for method in methods(kind).values() if method.name == name]
+    every = (method for kind in KINDS for method in methods(kind).values())
+    of_name = [method for method in every if spelling(method.name) == spelling(name)]
     if not of_name:
         raise UnknownName("method", name, methods())
     for method in of_name:
@@ -63,7 +64,7 @@ def show(
         rows = [("kind", method.kind), ("paper", method.paper), ("what it does", method.about), ("claim", method.claim)]
         rows += [("differs", method.differs), ("plain notes", method.notes), ("label", method.label)]
         rows += [("tags", ", ".join(method.tags)), ("needs", method.extra)]
-        rows += [("can leave out", ", ".join(method.parts)), ("file", file_of(method.kind, name))]
+        rows += [("can leave out", ", ".join(method.parts)), ("file", file_of(method.kind, method.name))]
         on = ", ".join(f"{name}={value}" for name, value in method.on.items())
         rows += [(f"{name}+on", f"{on}, under which its mechanism decides something" if on else "")]
         report: Any = measured or {}

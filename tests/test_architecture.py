@@ -1,11 +1,14 @@
-"""The page on the house names every room and no file that is not there."""
+"""The page on the house names every room and no file that is not there; a private module stays inside its folder."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import keepworth
+from tests.sources import files, nodes
 
 SOURCE = Path(keepworth.__file__).parent
 ROOT = Path(__file__).parents[1]
@@ -33,3 +36,38 @@ def test_rooms_stand_in_the_order_of_who_may_import_whom() -> None:
     table = PAGE[PAGE.index(BEGINS) :].partition("\n\n|")[2].partition("\n\n")[0]
     order = [level[f"keepworth.{room}"] for room in re.findall(r"^\| `(\w+)/`", table, re.M)]
     assert order == sorted(order)
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module and name that a file imports, and every module that a text of it names, with dots."""
+    for node in nodes(path):
+        match node:
+            case ast.ImportFrom(module=str(module), names=names):
+                yield from (f"{module}.{name.name}" for name in names)
+            case ast.Import(names=names):
+                yield from (name.name for name in names)
+            case ast.Constant(value=str(text)) if re.fullmatch(r"keepworth(\.\w+)+(:\w+)?", text):
+                yield text.replace(":", ".")
+
+
+def folder_of_private(name: str) -> str:
+    """The folder that holds what is private in a dotted name; "" where nothing is."""
+    names = name.split(".")
+    private = next((place for place, word in enumerate(names) if re.match(r"_[a-z]", word, re.I)), None)
+    if private is None or names[0] != "keepworth":
+        return ""
+    holder = SOURCE.parent.joinpath(*names[:private])
+    return ".".join(names[:private] if holder.is_dir() else names[: private - 1])
+
+
+def test_what_is_private_is_imported_inside_its_folder_alone() -> None:
+    assert folder_of_private("keepworth.methods.writers._claims.Claim") == "keepworth.methods.writers"
+    assert folder_of_private("keepworth.memory.item._name") == "keepworth.memory"
+    outside = [
+        f"{path.relative_to(SOURCE)}: {name}"
+        for path in files()
+        for name in imported(path)
+        if (folder := folder_of_private(name))
+        and not f"{'.'.join(path.parent.relative_to(SOURCE.parent).parts)}.".startswith(f"{folder}.")
+    ]
+    assert outside == []

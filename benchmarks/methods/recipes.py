@@ -32,14 +32,14 @@ from unittest.mock import patch
 from benchmarks.methods.tiny_worlds import Finds, Streams, checkpoint, dealt_tree, shuffled_wins, system_of
 from benchmarks.methods.write import ABSENT, arm, gap, worded, write
 from benchmarks.record import arguments
-from keepworth.methods.recipes import _answerer as answerer
+from keepworth.memory import manager
 from keepworth.methods.recipes import agent_rlvr, deepsearch, open_rubrics, strings
 from keepworth.methods.recipes._bank import writing
 from keepworth.methods.recipes._reader import FoundReader
-from keepworth.methods.writers import _manager as manager
 from keepworth.training.front_door import find_recipe
 from keepworth.training.run_folder import RunFolder
 from keepworth.training.watch.progress import Progress
+from keepworth.worlds import answerer
 
 PERMUTED, COINS, BEFORE = "permuted rewards", "coins", "before any reward"
 COMMON = {"precision": "fp32", "threads": 1, "train": "full", "steps": 24, "evaluate_every": 6, "checkpoint_every": 100}

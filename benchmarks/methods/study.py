@@ -21,8 +21,8 @@ from typing import Any
 from benchmarks.methods.write import ABSENT, worded, write
 from benchmarks.record import arguments
 from benchmarks.tables import read
+from keepworth.evaluation.finished_runs import finished_run
 from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.methods.studies._runs import finished_run
 from keepworth.registry import methods
 
 MODEL = "smollm2-135m-instruct"

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from keepworth.memory.facts import Fact
 from keepworth.methods.recipes import _strings, deepsearch, memory_r1_joint, open_rubrics, strings
-from keepworth.methods.recipes._bank.fact_streams import FactStream
 from keepworth.methods.recipes._bank.writers import WriterStreams
-from keepworth.methods.writers._facts import Fact
 from keepworth.models.inprocess import InProcessModel
 from keepworth.records import Session, Task, Turn
 from keepworth.training.front_door import find_recipe
 from keepworth.training.hooks import Hooks
 from keepworth.training.system import Measured, Pair
 from keepworth.worlds.environment import Environment, Step
+from keepworth.worlds.fact_streams import FactStream
 
 NAMED, PLAIN = ("Ford", "Nikon", "Casio"), ("cat", "hat", "pen")
 COLOURS = ("red", "blue", "green", "pink", "grey", "black", "white", "brown")

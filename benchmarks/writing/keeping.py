@@ -31,11 +31,11 @@ from benchmarks.record import arguments, save
 from keepworth import Keeper, Memory
 from keepworth.base.statistics import interval
 from keepworth.memory.choose.slots import Finished
+from keepworth.memory.facts import USER
+from keepworth.memory.importance import MARKS, PRIOR, marks, specificity
 from keepworth.memory.sentences import sentences
 from keepworth.methods.benchmarks.bfcl_memory import bfcl_memory
 from keepworth.methods.benchmarks.locomo import locomo
-from keepworth.methods.writers._facts import USER
-from keepworth.methods.writers._importance import MARKS, PRIOR, marks, specificity
 from keepworth.methods.writers._keeper_learning import KeeperCheck
 from keepworth.records.episode import Operation, OperationKind, Session
 from keepworth.training.run_folder import versions

@@ -35,7 +35,7 @@ from benchmarks.writing.keeping import (
     staying,
     worlds,
 )
-from keepworth.methods.writers._importance import MARKS
+from keepworth.memory.importance import MARKS
 from keepworth.methods.writers._keeper_learning import PRECISION
 from keepworth.training.run_folder import versions
 

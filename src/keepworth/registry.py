@@ -49,7 +49,6 @@ PARTS = {
     "chat model": "keepworth.base.chat:ChatModel",
     "facts by rules": "keepworth.methods.writers.facts:Facts",
     "notes of statements": "keepworth.methods.writers.statements:Statements",
-    "items of the episode": "keepworth.methods.policies._parts:seeing_the_episode",
 }
 """What the memory makes by name: "module:attribute"."""
 

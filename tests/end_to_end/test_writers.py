@@ -13,12 +13,12 @@ import pytest
 from keepworth import Advice, Facts, Memory, Writer, policy
 from keepworth.base.chat import ChatModel
 from keepworth.base.errors import KeepworthError
+from keepworth.memory.choose.case_writers import RawCases
 from keepworth.memory.choose.hashed_words import HashedWords
 from keepworth.memory.choose.slots import Finished
 from keepworth.memory.errors import InvalidAdvice, MemoryProblem, NothingToWrite, ReadOnly, UnknownOption
+from keepworth.memory.manager import Manager, ManagerState
 from keepworth.memory.store.checks import check
-from keepworth.methods.writers._episodes import RawCases
-from keepworth.methods.writers._manager import Manager, ManagerState
 from keepworth.methods.writers.facts import extractor
 from keepworth.records.episode import Operation, OperationKind
 from tests.serving.scripted import scripted

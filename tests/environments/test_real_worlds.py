@@ -9,10 +9,11 @@ import pytest
 
 from keepworth.base import extras
 from keepworth.base.errors import KeepworthError, UnknownName
-from keepworth.methods.worlds import _java, science
+from keepworth.methods.worlds import science
 from keepworth.methods.worlds._label_sets import KINDS, LABEL_SETS
 from keepworth.methods.worlds.household import available, household
 from keepworth.methods.worlds.labelled import LABELLED, LABELS, labelled
+from keepworth.worlds import java
 from keepworth.worlds.scene import Stream
 from keepworth.worlds.streams import missing, open_stream
 from tests.environments.game import Game
@@ -175,7 +176,7 @@ def test_an_animal_is_known_at_every_stage_of_its_life(name: str) -> None:
 @pytest.mark.parametrize("name", ["household", "science"])
 def test_a_world_that_needs_java_says_so(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda found: object())
-    monkeypatch.setattr(_java.shutil, "which", lambda program: None)
+    monkeypatch.setattr(java.shutil, "which", lambda program: None)
     for opened in (lambda: open_stream(name), {"household": household, "science": science.science}[name]):
         with pytest.raises(KeepworthError, match="Java"):
             opened()

@@ -10,15 +10,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from keepworth.base.text import as_line, as_text
+from keepworth.memory import manager
+from keepworth.memory.choose.exemplars import HEADING, exemplars
 from keepworth.memory.choose.slots import Query
 from keepworth.memory.item import Item
 from keepworth.memory.overlay import Bank
-from keepworth.methods.policies._exemplars import HEADING, exemplars
 from keepworth.methods.policies.reme import guidance
 from keepworth.methods.policies.rememberer import encouraged_and_discouraged
-from keepworth.methods.recipes import _answerer as answerer
-from keepworth.methods.writers import _manager as manager
 from keepworth.records.episode import Shown
+from keepworth.worlds import answerer
 from keepworth.worlds.tool_caller import MemoryToolCaller
 from tests.memory.stub_encoder import WordEncoder
 

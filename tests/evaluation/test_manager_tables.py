@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from keepworth.memory.manager import Choose, ManagerState
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._memory_r1.measures import (
     always,
@@ -16,7 +17,6 @@ from keepworth.methods.recipes._memory_r1.measures import (
     operation_rows,
 )
 from keepworth.methods.recipes._memory_r1.operation_tasks import operation_tasks, shown_memories
-from keepworth.methods.writers._manager import Choose, ManagerState
 from keepworth.records.episode import Session, Task, Turn
 from tests.rollouts.scripted_model import FunctionReader
 

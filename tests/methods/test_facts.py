@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.methods.writers._facts import FACT_WORDS, Fact, decisive_facts, facts_of, facts_of_turn
-from keepworth.methods.writers._time_window import TimeWindow, window_of
+from keepworth.memory.facts import FACT_WORDS, Fact, decisive_facts, facts_of, facts_of_turn
+from keepworth.memory.time_window import TimeWindow, window_of
 from keepworth.records.episode import Session, Task, Turn
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from keepworth import Facts, Keeper, Memory
 from keepworth.memory.choose.slots import Finished
 from keepworth.memory.errors import InvalidAdvice, InvalidPolicy
-from keepworth.methods.writers._importance import FEATURES, MARKS, PRIOR, hand_features
+from keepworth.memory.importance import FEATURES, MARKS, PRIOR, hand_features
 
 NAMES = ["Ana", "Bo", "Cy", "Di", "Ed", "Fay", "Gus", "Hal", "Ivy", "Jo", "Kim", "Lea"]
 THINGS = ["lamp", "kettle", "bicycle", "piano", "carpet", "mirror", "tent", "drum"]

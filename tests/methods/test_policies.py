@@ -16,11 +16,11 @@ from keepworth.memory.by_name import policies_of_cases, policy, seeded
 from keepworth.memory.choose.experience import Experience
 from keepworth.memory.choose.hashed_words import HashedWords
 from keepworth.memory.choose.pool import Advice
+from keepworth.memory.choose.ready_slots import top
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import OWN
 from keepworth.memory.memory import Memory
-from keepworth.methods.policies._parts import top
 from keepworth.registry import methods
 from tests.memory.stub_encoder import WordEncoder
 

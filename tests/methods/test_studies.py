@@ -23,7 +23,7 @@ from keepworth.cli.main import app as program
 from keepworth.cli.methods import app
 from keepworth.evaluation.study import Study
 from keepworth.methods.recipes import strings
-from keepworth.methods.studies import _passes, _runs, cues, macro_hft, retention, starling
+from keepworth.methods.studies import cues, macro_hft, retention, starling
 from keepworth.methods.studies import difficulty_space as space
 from keepworth.methods.studies._kitchens import Goal, MadeTask, Place, Pupil, WordPupil, erase_loops, lacking
 from keepworth.methods.studies._logistic import fit
@@ -37,8 +37,8 @@ from keepworth.methods.studies.macro_hft import ValueMemory
 from keepworth.methods.studies.mind_palace import Palace, stop_at
 from keepworth.methods.studies.persistbench import FILES
 from keepworth.methods.studies.vilomem import Memory, Seen, play
-from keepworth.methods.worlds._java import lacks
 from keepworth.registry import methods
+from keepworth.worlds.java import lacks
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.evaluation.finished import evaluation
 from tests.methods.benchmarks.fixtures import lines
@@ -195,8 +195,8 @@ def test_what_cannot_be_diagnosed(words: list[str], settings: dict[str, Any], sa
 @pytest.mark.parametrize("study", ["pass_at_k", "domains", "spurious"])
 def test_too_few_clusters_are_refused_first(study: str, finished_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before a model answers."""
-    monkeypatch.setattr(_passes, "LEAST", 50)
-    monkeypatch.setattr(_runs, "rewards_of", pytest.fail)
+    monkeypatch.setattr("keepworth.evaluation.study.LEAST", 50)
+    monkeypatch.setattr("keepworth.evaluation.finished_runs.rewards_of", pytest.fail)
     with pytest.raises(KeepworthError, match="an interval needs 50 units"):
         diagnose(finished_runs, *ASKED[study], study)
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from keepworth import Facts, Memory, policy
 from keepworth.base.errors import KeepworthError
 from keepworth.encoders.local import HashingEncoder
+from keepworth.memory.choose.case_writers import parsed
 from keepworth.memory.choose.slots import Writer
-from keepworth.methods.writers._episodes import parsed
-from keepworth.methods.writers._manager import Manager
+from keepworth.memory.manager import Manager
 from keepworth.methods.writers.statements import Statements
 from keepworth.registry import method, methods
 

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth.base.errors import KeepworthError
-from keepworth.methods.recipes._answerer import MARKER, Style, fit, parse, render
+from keepworth.memory import manager
 from keepworth.methods.recipes._memory_r1.operation_tasks import warm_start_examples
-from keepworth.methods.writers import _manager as manager
 from keepworth.records.episode import Operation, OperationKind, ParseStatus, Shown
 from keepworth.records.operations import read_operation
+from keepworth.worlds.answerer import MARKER, Style, fit, parse, render
 from keepworth.worlds.data_sets.people import ATTRIBUTES, NAMES, names_of
 from tests.models.tiny import tiny_model
 

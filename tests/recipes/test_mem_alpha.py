@@ -9,13 +9,13 @@ import pytest
 
 from keepworth.methods.recipes import mem_alpha
 from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
-from keepworth.methods.recipes._bank.fact_streams import FactStream
 from keepworth.methods.recipes._bank.parted import ChunkedWriting
 from keepworth.methods.recipes._bank.reading import BankAnswer
 from keepworth.methods.recipes._bank.writers import rule_lines
 from keepworth.methods.recipes.mem_alpha import MEM_ALPHA, compression, fits, imitated, success, validity, writing_of
 from keepworth.training.objective.advantage import advantages
 from keepworth.training.rows import rows_of
+from keepworth.worlds.fact_streams import FactStream
 from tests.recipes.writer_runs import group_of
 from tests.rollouts.scripted_model import ScriptedModel
 from tests.rollouts.test_bounded_bank import stream_of

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from keepworth.methods.recipes import _answerer as answerer
+from keepworth.memory import manager
 from keepworth.methods.recipes.memory_r1_joint import Config, right_calls, right_operations, system
-from keepworth.methods.writers import _manager as manager
 from keepworth.models.inprocess import InProcessModel
 from keepworth.records import Episode, Task
 from keepworth.training.run_folder import RunFolder
 from keepworth.training.system import Pair
 from keepworth.training.watch.progress import Progress
+from keepworth.worlds import answerer
 from keepworth.worlds.driver import play
 from tests.recipes.tiny_runs import LEARNS
 from tests.rollouts.scripted_model import ScriptedModel

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from keepworth.memory.choose.slates import plackett_luce
+from keepworth.memory.time_window import TimeWindow
 from keepworth.methods.studies import _evidence_reward as rewards
 from keepworth.methods.studies import _slates as choosing
 from keepworth.methods.studies.memory_t1 import Widening
-from keepworth.methods.writers._time_window import TimeWindow
 
 MAY = TimeWindow(datetime(2023, 5, 1), datetime(2023, 5, 31, 23, 59))
 

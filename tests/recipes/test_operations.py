@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.base.errors import KeepworthError, UnknownName
-from keepworth.methods.recipes._bank.fact_streams import FactStream, fact_streams, folds_of, longmemeval_streams
+from keepworth.memory.facts import decisive_facts, facts_of
 from keepworth.methods.recipes._memory_r1.operation_tasks import operation_tasks, shown_memories
 from keepworth.methods.recipes._memory_r1.operations import LEVELS, operation_case
 from keepworth.methods.recipes._memory_r1.utterances import renumbered, utterances
 from keepworth.methods.recipes._people_reading import QUESTIONS, evidence_of, memories_of, people_reading, text_of
-from keepworth.methods.writers._facts import decisive_facts, facts_of
 from keepworth.records.episode import OperationKind, ParseStatus, Session, Task, Turn
 from keepworth.records.operations import read_operation
 from keepworth.worlds.data_sets.people import ATTRIBUTES, NAMES, names_of, values_of
+from keepworth.worlds.fact_streams import FactStream, fact_streams, folds_of, longmemeval_streams
 from keepworth.worlds.splits import SPLITS
 
 

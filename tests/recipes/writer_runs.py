@@ -12,13 +12,13 @@ import pytest
 
 from keepworth.methods.recipes import memory_r2
 from keepworth.methods.recipes._bank.course import WritingCourse, task_of
-from keepworth.methods.recipes._bank.fact_streams import FactStream
 from keepworth.methods.recipes._bank.reading import BankReading
 from keepworth.methods.recipes._bank.rollout import Earned, write_stream
 from keepworth.methods.recipes._reader import FoundReader
 from keepworth.records import Episode, Group
 from keepworth.training.run_folder import RunFolder
 from keepworth.worlds.driver import RolloutContext, together
+from keepworth.worlds.fact_streams import FactStream
 from tests.recipes import tiny_runs
 from tests.rollouts.scripted_model import FunctionReader
 

@@ -12,10 +12,10 @@ from keepworth.base.errors import KeepworthError
 from keepworth.memory.choose.hashed_words import HashedWords
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.search import Hits
-from keepworth.methods.worlds._scenes import Course
 from keepworth.records.episode import Episode, Observation, StopReason, episode_from_json, episode_to_json
 from keepworth.worlds.acting import FunctionActor
 from keepworth.worlds.agent import Completer
+from keepworth.worlds.course import Course
 from keepworth.worlds.driver import Feedback, run_episode
 from keepworth.worlds.environment import Step
 from keepworth.worlds.scene import StreamTask

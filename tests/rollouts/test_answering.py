@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from keepworth.methods.recipes._answerer import Style, render
 from keepworth.methods.recipes._memory_r1.answering import answer, demonstration
 from keepworth.models.inprocess import InProcessModel
 from keepworth.records import Episode, FinishReason, Group, Sample, SamplingParams, Session, StopReason, Task, Turn
 from keepworth.records.model import Tokens
 from keepworth.worlds import recall
+from keepworth.worlds.answerer import Style, render
 from keepworth.worlds.driver import RolloutContext, together
 from tests.models.tiny import tiny_model
 

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keepworth.memory.facts import Fact
 from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
 from keepworth.methods.recipes._bank.course import PROMPT, PROMPT_ID, DigitWriting, asked, line_of, task_of
-from keepworth.methods.recipes._bank.fact_streams import FactStream
 from keepworth.methods.recipes._bank.reading import BankReading
 from keepworth.methods.recipes._bank.rollout import state_of, write_stream
 from keepworth.methods.recipes.fine_mem import writers
-from keepworth.methods.writers._facts import Fact
 from keepworth.records import DecisionKind, Episode, Group, Task
 from keepworth.records.episode import ParseStatus
 from keepworth.worlds.driver import RolloutContext, together
+from keepworth.worlds.fact_streams import FactStream
 from tests.rollouts.scripted_model import FunctionReader, ScriptedModel
 
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keepworth.memory.manager import act, manager_params, observe
 from keepworth.memory.overlay import Bank
-from keepworth.methods.recipes._answerer import ModelReader
 from keepworth.methods.recipes._memory_r1.operation_tasks import operation_tasks
 from keepworth.methods.recipes._memory_r1.steps import ManagerStep, judged, manage, operation_step, retrieved
-from keepworth.methods.writers._manager import act, manager_params, observe
 from keepworth.models.inprocess import InProcessModel
 from keepworth.records.episode import Episode, OperationKind, ParseStatus, Task, combined
+from keepworth.worlds.answerer import ModelReader
 from keepworth.worlds.driver import RolloutContext, together
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.rollouts.scripted_model import ScriptedModel

@@ -212,8 +212,8 @@ def diagnose_runs(context: typer.Context, named: list[str], assign: list[str]) -
     of diagnostics. Raises KeepworthError where an option or a setting has no effect, and where no diagnostic gives a table."""
     from inspect import signature
 
+    from keepworth.evaluation.finished_runs import finished_run
     from keepworth.evaluation.study import diagnostics
-    from keepworth.methods.studies._runs import finished_run
     from keepworth.worlds.benchmark import read_settings
 
     heeded = {"benchmark", "systems", "assign", "diagnose", "runs", "as_json"}
@@ -258,15 +258,15 @@ def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> 
     if name == "none":
         return None
     if not name.startswith("run:"):
-        from keepworth.methods.studies._readers import open_reader
+        from keepworth.evaluation.reading import open_reader
 
         return open_reader(name, endpoint_model, key_variable)
 
     require("llm", "a reader in this process")
     from keepworth.base.model_files import sha256_of
-    from keepworth.methods.recipes._answerer import ModelReader, Style
     from keepworth.training.run_folder import find_run
     from keepworth.training.trained import trained_by
+    from keepworth.worlds.answerer import ModelReader, Style
 
     named = name.removeprefix("run:")
     try:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from keepworth.base.errors import KeepworthError
 from keepworth.base.line_file import append_lines, read_lines
 from keepworth.base.model_errors import NoWholeAnswer
 from keepworth.base.text import as_line
@@ -29,6 +30,34 @@ CHOSEN_BY = "number or text"
 """The rule that reads an option from an answer, as part of the reader's identity: another rule would give other answers."""
 CHARACTERS = 4
 """Characters counted as one token of the budget, for a model whose tokenizer is not available."""
+
+
+def open_reader(reader: str, model: str = "", key_variable: str = "") -> BenchmarkReader:
+    """Returns a reader.
+
+    Args:
+        reader: A model's name or folder, or a URL.
+        model: The model's name at that URL.
+        key_variable: The environment variable that holds its key.
+
+    Raises:
+        KeepworthError: A URL without a model, or a missing extra or model.
+    """
+    if reader.startswith(("http://", "https://")):
+        if not model:
+            raise KeepworthError("an endpoint serves several models.", "Name one: --set model=NAME")
+        from keepworth.base.chat import ChatModel
+
+        chat = ChatModel(reader, model, key_variable=key_variable, max_tokens=256)
+        return ChatReader(chat, f"{model}@{reader}")
+    from keepworth.base.extras import require
+
+    require("llm", "a reader in this process")
+    from keepworth.base.model_files import ModelKind, path_of
+    from keepworth.models.inprocess import InProcessModel
+    from keepworth.worlds.answerer import ModelReader
+
+    return ModelReader(InProcessModel.load(path_of(reader, kind=ModelKind.LANGUAGE), name=reader))
 
 
 class ChatReader:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from keepworth.base.errors import KeepworthError
-from keepworth.base.statistics import pooled_estimate
+from keepworth.base.statistics import LEAST, pooled_estimate
 from keepworth.registry import methods
 
 Rows = list[dict[str, Any]]
@@ -99,3 +99,12 @@ def arms_of(measured: Iterable[Mapping[str, float]]) -> dict[str, list[float]]:
 def named(rows: Iterable[Mapping[str, Any]], before: str = "", after: str = "") -> Rows:
     """Returns the rows with `before` and `after` around the names of their arms."""
     return [{**row, "arm": f"{before}{row['arm']}{after}"} for row in rows]
+
+
+def need_clusters(name: str, clusters: Sequence[str]) -> None:
+    """Raises KeepworthError where questions are of too few clusters for an interval, before any model answers."""
+    if (many := len(set(clusters))) < LEAST:
+        raise KeepworthError(
+            f"{name} has {len(clusters)} questions of {many} units, and an interval needs {LEAST} units.",
+            "Raise questions, or name a run whose tasks are more, or of more kinds.",
+        )

@@ -17,6 +17,7 @@ from typing import Any
 from keepworth import registry
 from keepworth.base.errors import UnknownEncoder, UnknownName
 from keepworth.memory.choose.hashed_words import HashedWords
+from keepworth.memory.choose.ready_slots import seeing_the_episode
 from keepworth.memory.choose.slots import Policy, Writer
 from keepworth.memory.errors import EncoderMismatch, InvalidPolicy, UnknownPolicy
 from keepworth.records.model import Encoder, EncoderIdentity
@@ -24,7 +25,7 @@ from keepworth.records.model import Encoder, EncoderIdentity
 DEFAULT = "default"
 """The name of the policy of a memory that is opened without one."""
 EPISODE_SETTINGS = ("here", "recent")
-"""Settings of the registry's part "items of the episode". Every policy takes them that stores cases and retrieves them itself."""
+"""Settings of `seeing_the_episode`. Every policy takes them that stores cases and retrieves them itself."""
 
 
 def encoder(name: str, on_file: EncoderIdentity | None = None) -> Encoder:
@@ -53,7 +54,7 @@ def policy(name: str = DEFAULT, **settings: Any) -> Policy:
 
     Args:
         settings: Those that the method's `make` takes. A policy that stores cases and retrieves them itself also takes `here`
-            and `recent` of the registry's part "items of the episode".
+            and `recent` of `seeing_the_episode`.
 
     Raises:
         UnknownPolicy: There is no policy with this name.
@@ -70,8 +71,7 @@ def policy(name: str = DEFAULT, **settings: Any) -> Policy:
             raise InvalidPolicy(f"{setting} of policy {name!r} is {value!r:.40}.", fix)
     made = make(**settings)
     if made.keeps and made.retriever is not None:
-        seeing: Callable[..., Policy] = registry.part("items of the episode")
-        return seeing(made, **around)
+        return seeing_the_episode(made, **around)
     if around:
         raise InvalidPolicy(f"policy {name!r} keeps no cases, so {next(iter(around))} has no effect.", "Leave it out.")
     return made

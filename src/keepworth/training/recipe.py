@@ -55,7 +55,8 @@ def _absolute(reference: str | None) -> str | None:
 
 class Trainable(Protocol):
     """What a recipe makes of its settings; `keepworth.training.system.System` is the usual one. One that can run its rollouts in
-    worker processes also has `rollout(settings, model) -> TrainedRollout`."""
+    worker processes also has `rollout(settings, model) -> TrainedRollout`, and one whose questions can be asked by themselves
+    `questions(settings) -> Questions | None`."""
 
     def learn(self, settings: Any, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
         """Trains and measures. Called again on the same folder, it continues from the last checkpoint. `origin` says where

@@ -62,6 +62,25 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
+class Questions:
+    """The questions of a recipe that can be asked by themselves, as diagnostics of a finished run do.
+
+    Attributes:
+        train: Its training questions.
+        test: Its test questions, by set.
+        unit: From a task's key to what several questions share; None where they share nothing.
+        tiers: The tier that the recipe declares for each test set, or "".
+        rollout: From a set's name ("" for training) and a model to a rollout of its questions, at temperature 1.
+    """
+
+    train: Sequence[Task]
+    test: Mapping[str, Sequence[Task]]
+    unit: Callable[[str], str] | None
+    tiers: Mapping[str, str]
+    rollout: Callable[[str, Model], Rollout]
+
+
+@dataclass(frozen=True, slots=True)
 class System:
     """A recipe's definition of its training.
 
@@ -136,6 +155,18 @@ class System:
         if is_supervised(settings):
             return demonstrate
         return playing(model, self.play, temperature=settings.temperature, limits=self.limits)
+
+    def questions(self, settings: Settings) -> Questions:
+        """Returns the questions, each with the way in which its set is played."""
+        from keepworth.worlds.driver import playing
+
+        def rollout(name: str, model: Model) -> Rollout:
+            play = self.test[name].ways.get("", self.play) if name else self.play
+            return playing(model, play, temperature=1.0, limits=self.limits)
+
+        tests = {name: of.tasks for name, of in self.test.items()}
+        tiers = {name: of.tier for name, of in self.test.items()}
+        return Questions(self.train, tests, self.unit, tiers, rollout)
 
 
 @dataclass(slots=True)

@@ -11,7 +11,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.methods.objectives._turns import StepIndex, StepState, step_returns
 from keepworth.methods.objectives.a_star_po import soft_value
 from keepworth.methods.objectives.aepo import TaskStd
 from keepworth.methods.objectives.archer import Utterance
@@ -27,6 +26,7 @@ from keepworth.training.objective.options import Objective, ObjectiveError
 from keepworth.training.objective.parts import BatchStd, Gae, GroupStd, KlReward, Outcome
 from keepworth.training.objective.policy_loss import denominators, loss, value_loss
 from keepworth.training.objective.presets import preset, varied
+from keepworth.training.objective.turns import StepIndex, StepState, step_returns
 from tests.learning.objective.toys import bandit_batch, toy
 
 GRPO = preset("grpo")

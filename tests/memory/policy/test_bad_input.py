@@ -13,13 +13,13 @@ import pytest
 
 from keepworth import policy
 from keepworth.base.errors import KeepworthError
+from keepworth.memory.choose.case_writers import RawCases
 from keepworth.memory.choose.hashed_words import HashedWords
 from keepworth.memory.choose.pool import Advice
 from keepworth.memory.choose.slots import Finished
 from keepworth.memory.errors import ClosedEpisode, InvalidAdvice, InvalidText, UnknownEpisode
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import checked_reward
-from keepworth.methods.writers._episodes import RawCases
 from tests.memory.policy.test_learning import ACTIONS, begun, opened, play, state
 
 

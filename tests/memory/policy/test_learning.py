@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from keepworth import policy
+from keepworth.memory.choose.exemplars import Capacity
 from keepworth.memory.choose.hashed_words import HashedWords
 from keepworth.memory.choose.pool import Advice
 from keepworth.memory.choose.slots import Finished
@@ -26,7 +27,6 @@ from keepworth.memory.errors import (
 from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import log
-from keepworth.methods.policies._exemplars import Capacity
 from keepworth.methods.policies.default import default
 from tests.memory.helpers import ACTIONS, play
 

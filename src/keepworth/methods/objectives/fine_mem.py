@@ -1,9 +1,9 @@
 """Fine-Mem: compares turns of a group that have the same number, by the reward credited to each."""
 
-from keepworth.methods.objectives._turns import StepIndex
 from keepworth.training.objective.options import Objective
 from keepworth.training.objective.parts import Clip, GroupStd, Token
 from keepworth.training.objective.presets import Citation, preset_method
+from keepworth.training.objective.turns import StepIndex
 
 METHOD = preset_method(
     "Fine-Mem",

@@ -1,9 +1,9 @@
 """GiGPO: compares episodes with their group, and turns with turns from the same state."""
 
-from keepworth.methods.objectives._turns import StepState
 from keepworth.training.objective.options import Objective
 from keepworth.training.objective.parts import Clip, KlLoss, Token
 from keepworth.training.objective.presets import Citation, preset_method
+from keepworth.training.objective.turns import StepState
 
 METHOD = preset_method(
     "GiGPO",

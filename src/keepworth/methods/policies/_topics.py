@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.errors import InvalidAdvice
+from keepworth.memory.facts import facts_of_turn
 from keepworth.memory.item import Item
-from keepworth.methods.writers._facts import facts_of_turn
 from keepworth.records.episode import Session, Turn
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from keepworth.memory.choose.case_policies import of_cases, require_part
+from keepworth.memory.choose.case_writers import RawCases
 from keepworth.memory.choose.pool import Advice, Pool, advice
+from keepworth.memory.choose.ready_slots import Column, MostSimilar
 from keepworth.memory.choose.slates import Mixture
 from keepworth.memory.choose.slots import Candidates, Finished, Policy, Query, Use, Values
-from keepworth.methods.policies._cases import of_cases, require_part
-from keepworth.methods.policies._parts import Column, MostSimilar
-from keepworth.methods.writers._episodes import RawCases
 from keepworth.registry import Method
 
 PARTS = ("counters",)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from keepworth.base.text import as_line
+from keepworth.memory.choose.case_writers import judged
+from keepworth.memory.choose.exemplars import Capacity
 from keepworth.memory.choose.pool import Advice, Pool
+from keepworth.memory.choose.ready_slots import Unvalued, eligible, top
+from keepworth.memory.choose.selection import AllRetrieved
 from keepworth.memory.choose.slots import Candidates, Finished, Policy, Presented, Query, combined_advice, whole
 from keepworth.memory.item import Item
-from keepworth.methods.policies._exemplars import Capacity
-from keepworth.methods.policies._parts import Unvalued, eligible, top
-from keepworth.methods.policies._selection import AllRetrieved
-from keepworth.methods.writers._episodes import judged
 from keepworth.registry import Method
 
 

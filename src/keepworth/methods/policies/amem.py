@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from keepworth.memory.choose.case_policies import of_cases, require_part
 from keepworth.memory.choose.pool import Pool
+from keepworth.memory.choose.ready_slots import NOTHING, MostSimilar, Unvalued, eligible, top
+from keepworth.memory.choose.selection import AllRetrieved
 from keepworth.memory.choose.slots import Candidates, Policy, Query, Use, Valuer
-from keepworth.methods.policies._cases import of_cases, require_part
-from keepworth.methods.policies._parts import NOTHING, MostSimilar, Unvalued, eligible, top
-from keepworth.methods.policies._selection import AllRetrieved
 from keepworth.methods.writers.notes import Notes, note_key
 from keepworth.registry import Method
 

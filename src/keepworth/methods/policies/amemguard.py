@@ -10,13 +10,13 @@ import numpy as np
 
 from keepworth.base.arrays import Bools, Vectors
 from keepworth.base.text import as_line
+from keepworth.memory.choose.case_policies import cases
+from keepworth.memory.choose.exemplars import exemplars
 from keepworth.memory.choose.pool import Pool, advice
+from keepworth.memory.choose.ready_slots import MostSimilar, Unvalued
 from keepworth.memory.choose.slates import Mixture
 from keepworth.memory.choose.slots import Candidates, Policy, Presented, Query, Values
 from keepworth.memory.item import Item, Scope
-from keepworth.methods.policies._cases import cases
-from keepworth.methods.policies._exemplars import exemplars
-from keepworth.methods.policies._parts import MostSimilar, Unvalued
 from keepworth.registry import Method
 
 LESSONS, CLOSE, MOST = 4, 0.7, 500

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from keepworth.base.arrays import Floats, Numbers, Vectors
+from keepworth.memory.choose.case_policies import cases, require_part
 from keepworth.memory.choose.pool import Pool
+from keepworth.memory.choose.ready_slots import Experiences, MostSimilar
+from keepworth.memory.choose.selection import AllRetrieved
 from keepworth.memory.choose.slates import Mixture
 from keepworth.memory.choose.slots import Candidates, Policy, Query, Use, Values, need
-from keepworth.methods.policies._cases import cases, require_part
-from keepworth.methods.policies._parts import Experiences, MostSimilar
-from keepworth.methods.policies._selection import AllRetrieved
 from keepworth.registry import Method
 
 PARTS = ("cap",)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from keepworth.memory.choose.case_writers import RawCases
+from keepworth.memory.choose.exemplars import exemplars
 from keepworth.memory.choose.pool import Pool
+from keepworth.memory.choose.ready_slots import MostSimilar
+from keepworth.memory.choose.selection import AllRetrieved
 from keepworth.memory.choose.slots import Policy, Use, Valuer, need, whole
 from keepworth.memory.item import Status
-from keepworth.methods.policies._exemplars import exemplars
-from keepworth.methods.policies._parts import MostSimilar
-from keepworth.methods.policies._selection import AllRetrieved
 from keepworth.methods.policies.ace import Deltas
 from keepworth.methods.policies.reme import Counts
-from keepworth.methods.writers._episodes import RawCases
 from keepworth.registry import Method
 
 

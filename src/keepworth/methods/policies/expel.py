@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from keepworth.base.arrays import Bools, Rows
+from keepworth.memory.choose.case_policies import of_cases
+from keepworth.memory.choose.case_writers import RawCases
 from keepworth.memory.choose.hashed_words import WORD
 from keepworth.memory.choose.pool import ACTIVE, Advice, Pool
+from keepworth.memory.choose.ready_slots import NOTHING, Column, eligible, top
 from keepworth.memory.choose.slates import Mixture
 from keepworth.memory.choose.slots import Candidates, Finished, Policy, Query, Use, Valuer, Values
 from keepworth.memory.item import ItemKind, Status
-from keepworth.methods.policies._cases import of_cases
-from keepworth.methods.policies._parts import NOTHING, Column, eligible, top
-from keepworth.methods.writers._episodes import RawCases
 from keepworth.registry import Method
 
 START = 2.0

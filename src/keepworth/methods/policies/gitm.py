@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from keepworth.memory.choose.case_policies import of_cases, require_part
+from keepworth.memory.choose.case_writers import RawCases
 from keepworth.memory.choose.pool import Pool
+from keepworth.memory.choose.ready_slots import MostSimilar, Unvalued
+from keepworth.memory.choose.selection import AllRetrieved
 from keepworth.memory.choose.slots import Candidates, Policy, Query, Use, Valuer, need
 from keepworth.memory.item import Status
-from keepworth.methods.policies._cases import of_cases, require_part
-from keepworth.methods.policies._parts import MostSimilar, Unvalued
-from keepworth.methods.policies._selection import AllRetrieved
-from keepworth.methods.writers._episodes import RawCases
 from keepworth.registry import Method
 
 PARTS = ("references",)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from keepworth.base.arrays import Floats, Vectors
+from keepworth.memory.choose.case_policies import cases
 from keepworth.memory.choose.pool import Pool
+from keepworth.memory.choose.ready_slots import MostSimilar
+from keepworth.memory.choose.selection import BestValue
 from keepworth.memory.choose.slots import Candidates, Policy, Query, Use, Values
-from keepworth.methods.policies._cases import cases
-from keepworth.methods.policies._parts import MostSimilar
-from keepworth.methods.policies._selection import BestValue
 from keepworth.registry import Method
 
 BANDWIDTH = 0.5

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from keepworth.memory.choose.case_policies import cases
+from keepworth.memory.choose.ready_slots import MostSimilar, Unvalued
+from keepworth.memory.choose.selection import AllRetrieved
 from keepworth.memory.choose.slots import Policy
-from keepworth.methods.policies._cases import cases
-from keepworth.methods.policies._parts import MostSimilar, Unvalued
-from keepworth.methods.policies._selection import AllRetrieved
 from keepworth.registry import Method
 
 

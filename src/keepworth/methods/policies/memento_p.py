@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from keepworth.base.arrays import Vectors
+from keepworth.memory.choose.case_policies import cases
 from keepworth.memory.choose.pool import Pool
+from keepworth.memory.choose.ready_slots import MostSimilar, eligible
+from keepworth.memory.choose.selection import BestValue
 from keepworth.memory.choose.slots import Candidates, Policy, Query, Use, Values
-from keepworth.methods.policies._cases import cases
-from keepworth.methods.policies._parts import MostSimilar, eligible
-from keepworth.methods.policies._selection import BestValue
 from keepworth.registry import Method
 
 WIDTH, HIDDEN, BATCH = 128, 64, 32

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from keepworth.memory.choose.case_policies import of_cases, require_part
+from keepworth.memory.choose.case_writers import RawCases, advised, ended, judged
 from keepworth.memory.choose.pool import Advice, Pool, advice
+from keepworth.memory.choose.ready_slots import MostSimilar, Unvalued
+from keepworth.memory.choose.selection import AllRetrieved
 from keepworth.memory.choose.slots import Finished, Policy, Use, Valuer, need
 from keepworth.memory.item import Status
-from keepworth.methods.policies._cases import of_cases, require_part
-from keepworth.methods.policies._parts import MostSimilar, Unvalued
-from keepworth.methods.policies._selection import AllRetrieved
-from keepworth.methods.writers._episodes import RawCases, advised, ended, judged
 from keepworth.registry import Method
 
 PARTS = ("adjustment",)

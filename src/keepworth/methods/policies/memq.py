@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from keepworth.memory.choose.case_policies import of_cases, require_part
+from keepworth.memory.choose.case_writers import RawCases, judged
 from keepworth.memory.choose.pool import Advice, Pool
+from keepworth.memory.choose.ready_slots import MostSimilar
 from keepworth.memory.choose.slots import Finished, Policy, Use, need
-from keepworth.methods.policies._cases import of_cases, require_part
-from keepworth.methods.policies._parts import MostSimilar
 from keepworth.methods.policies.memrl import Blend, MovingAverage
-from keepworth.methods.writers._episodes import RawCases, judged
 from keepworth.registry import Method
 
 PARTS = ("provenance", "true-parents")

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from keepworth.base.arrays import Floats
+from keepworth.memory.choose.case_policies import cases
 from keepworth.memory.choose.pool import Pool
+from keepworth.memory.choose.ready_slots import Column, MostSimilar
 from keepworth.memory.choose.slates import Mixture
 from keepworth.memory.choose.slots import Candidates, Policy, Query, Use, Values, need
-from keepworth.methods.policies._cases import cases
-from keepworth.methods.policies._parts import Column, MostSimilar
 from keepworth.registry import Method
 
 

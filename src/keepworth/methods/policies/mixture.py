@@ -19,14 +19,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from keepworth.base.arrays import Floats, Numbers, Vectors
+from keepworth.memory.choose.case_policies import require_part, statistical
 from keepworth.memory.choose.hashed_words import word_slots
 from keepworth.memory.choose.pool import Pool
+from keepworth.memory.choose.ready_slots import Experiences, on_advice
 from keepworth.memory.choose.rewards import Trust
+from keepworth.memory.choose.selection import Coherent, contents_in
 from keepworth.memory.choose.slots import Candidates, Policy, Query, Use, Values, need
-from keepworth.methods.policies._cases import require_part, statistical
-from keepworth.methods.policies._parts import Experiences, on_advice
 from keepworth.methods.policies._ridge import LEAST, Ridge, bounded
-from keepworth.methods.policies._selection import Coherent, contents_in
 from keepworth.registry import Method
 
 WORDS = 512

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from keepworth.memory.choose.case_policies import floor, statistical
 from keepworth.memory.choose.pool import Pool
+from keepworth.memory.choose.ready_slots import Experiences, on_advice
+from keepworth.memory.choose.selection import Coherent
 from keepworth.memory.choose.slots import Candidates, Policy, Query, Use, Values, need
-from keepworth.methods.policies._cases import floor, statistical
-from keepworth.methods.policies._parts import Experiences, on_advice
-from keepworth.methods.policies._selection import Coherent
 from keepworth.registry import Method
 
 

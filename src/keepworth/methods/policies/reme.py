@@ -8,7 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from keepworth.base.text import as_line
+from keepworth.memory.choose.case_policies import require_part
+from keepworth.memory.choose.exemplars import Capacity
 from keepworth.memory.choose.pool import ACTIVE, Pool
+from keepworth.memory.choose.ready_slots import Column, MostSimilar
+from keepworth.memory.choose.selection import AllRetrieved
 from keepworth.memory.choose.slates import Mixture
 from keepworth.memory.choose.slots import (
     Candidates,
@@ -22,10 +26,6 @@ from keepworth.memory.choose.slots import (
     whole,
 )
 from keepworth.memory.item import Item, Status
-from keepworth.methods.policies._cases import require_part
-from keepworth.methods.policies._exemplars import Capacity
-from keepworth.methods.policies._parts import Column, MostSimilar
-from keepworth.methods.policies._selection import AllRetrieved
 from keepworth.methods.writers.distilled import Distilled
 from keepworth.registry import Method
 

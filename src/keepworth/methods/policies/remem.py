@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from keepworth.memory.choose.case_policies import cases
 from keepworth.memory.choose.pool import Pool
+from keepworth.memory.choose.ready_slots import MostSimilar, Unvalued
 from keepworth.memory.choose.slates import Mixture
 from keepworth.memory.choose.slots import Candidates, Policy, Query, Values
-from keepworth.methods.policies._cases import cases
-from keepworth.methods.policies._parts import MostSimilar, Unvalued
 from keepworth.registry import Method
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from keepworth.base.text import as_line
+from keepworth.memory.choose.exemplars import Capacity
 from keepworth.memory.choose.pool import Advice, Pool
+from keepworth.memory.choose.ready_slots import NOTHING, Unvalued, eligible
+from keepworth.memory.choose.selection import AllRetrieved
 from keepworth.memory.choose.slots import Candidates, Finished, Policy, Presented, Query, combined_advice, whole
 from keepworth.memory.item import Item, ItemKind
-from keepworth.methods.policies._exemplars import Capacity
-from keepworth.methods.policies._parts import NOTHING, Unvalued, eligible
-from keepworth.methods.policies._selection import AllRetrieved
 from keepworth.registry import Method
 
 MOST_ACTIONS = 20

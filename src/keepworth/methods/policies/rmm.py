@@ -32,6 +32,8 @@ import numpy as np
 from keepworth.base.arrays import Floats
 from keepworth.base.metrics import tokens
 from keepworth.base.text import as_line
+from keepworth.memory.choose.ready_slots import MostSimilar
+from keepworth.memory.choose.selection import BestValue
 from keepworth.memory.choose.slots import (
     Candidates,
     Policy,
@@ -45,8 +47,6 @@ from keepworth.memory.choose.slots import (
 )
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Item
-from keepworth.methods.policies._parts import MostSimilar
-from keepworth.methods.policies._selection import BestValue
 from keepworth.methods.policies._topics import reflect as reflect
 from keepworth.registry import Method
 

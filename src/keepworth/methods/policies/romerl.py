@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from keepworth.base.arrays import Vectors
+from keepworth.memory.choose.case_policies import cases
 from keepworth.memory.choose.pool import Pool
+from keepworth.memory.choose.ready_slots import MostSimilar
 from keepworth.memory.choose.slots import Candidates, Policy, Query, Use, Values, need
-from keepworth.methods.policies._cases import cases
-from keepworth.methods.policies._parts import MostSimilar
 from keepworth.methods.policies.memrl import Blend
 from keepworth.registry import Method
 

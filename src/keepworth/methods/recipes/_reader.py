@@ -8,13 +8,13 @@ from pathlib import Path
 
 from keepworth.base.errors import KeepworthError
 from keepworth.base.model_files import ModelKind, path_of, sha256_of
-from keepworth.methods.recipes._answerer import ModelReader, Style
 from keepworth.models.adapter import load_trained
 from keepworth.training.run import loaded_model
 from keepworth.training.run_folder import RunFolder
 from keepworth.training.settings import TrainingSettings
 from keepworth.training.trained import kept_weights
 from keepworth.training.watch.progress import Progress
+from keepworth.worlds.answerer import ModelReader, Style
 
 
 @dataclass(frozen=True, slots=True)

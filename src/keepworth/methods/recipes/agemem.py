@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from keepworth.base.metrics import tokens
+from keepworth.memory.importance import specificity
 from keepworth.methods.recipes import bounded_bank
 from keepworth.methods.recipes._bank.parted import BankCall, ChunkTurn, PartedBank, most_specific_calls
 from keepworth.methods.recipes._bank.staged import MESSAGE, STORE, StagedWriting, WritingStage
-from keepworth.methods.writers._importance import specificity
 from keepworth.records.episode import RewardTerm
 from keepworth.training.objective.options import Objective
 from keepworth.training.objective.parts import GroupStd, KlLoss, Outcome
@@ -41,10 +41,10 @@ from keepworth.training.settings import GROUP_RELATIVE, Count
 if TYPE_CHECKING:
     from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
     from keepworth.methods.recipes._bank.course import WritingCourse
-    from keepworth.methods.recipes._bank.fact_streams import FactStream
     from keepworth.methods.recipes._bank.reading import BankAnswer
     from keepworth.methods.recipes._bank.writers import WriterStreams
     from keepworth.training.recipe import Trainable
+    from keepworth.worlds.fact_streams import FactStream
 
 PROMPT_ID = "agemem/1"
 OVERFLOW, NO_ANSWER = -0.5, -1.0

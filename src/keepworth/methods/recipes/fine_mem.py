@@ -13,11 +13,11 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from keepworth.methods.objectives._turns import StepIndex
 from keepworth.methods.recipes import bounded_bank
 from keepworth.records.episode import DecisionKind, Episode, ParseStatus, RewardScope, RewardTerm
 from keepworth.training.objective.options import Objective
 from keepworth.training.objective.presets import preset
+from keepworth.training.objective.turns import StepIndex
 from keepworth.training.recipe import Recipe, recipe_method
 from keepworth.training.settings import Count, Idle, Share, objective_of
 

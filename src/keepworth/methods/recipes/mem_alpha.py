@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from keepworth.methods.objectives._turns import StepIndex, StepState
+from keepworth.memory.importance import FEATURES, hand_features
 from keepworth.methods.recipes import bounded_bank
 from keepworth.methods.recipes._bank.parted import ChunkedWriting, ChunkTurn, PartedBank, most_specific_calls
-from keepworth.methods.writers._importance import FEATURES, hand_features
 from keepworth.records.episode import RewardScope, RewardTerm
 from keepworth.training.objective.options import Objective
 from keepworth.training.objective.parts import GroupStd
 from keepworth.training.objective.presets import varied
+from keepworth.training.objective.turns import StepIndex, StepState
 from keepworth.training.recipe import Recipe, recipe_method
 from keepworth.training.settings import GROUP_RELATIVE, Count, Idle, Share, objective_of
 

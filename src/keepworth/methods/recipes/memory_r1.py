@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from keepworth.training.collect.groups import TrainedRollout
     from keepworth.training.recipe import Origin
     from keepworth.training.run_folder import RunFolder
+    from keepworth.training.system import Questions
     from keepworth.training.watch.progress import Progress
 
 
@@ -47,6 +48,18 @@ class MemoryR1:
         from keepworth.methods.recipes._memory_r1.answerer import recall_for, rollout_of
 
         return rollout_of(settings, recall_for(settings), model)
+
+    def questions(self, settings: Config) -> Questions | None:
+        """Returns the answerer's questions; the manager's cannot be asked by themselves."""
+        if settings.role != "answerer":
+            return None
+        from keepworth.methods.recipes._memory_r1.answerer import recall_for, rollout_of, task_sets
+        from keepworth.training.system import Questions
+
+        sets, recall = task_sets(settings), recall_for(settings)
+        warm = settings.model_copy(update={"temperature": 1.0})
+        tests = {"test": sets["test"]}
+        return Questions(sets["train"], tests, None, {}, lambda name, model: rollout_of(warm, recall, model))
 
 
 def system(config: Config) -> MemoryR1:

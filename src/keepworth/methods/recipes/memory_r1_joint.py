@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from keepworth.memory import manager
 from keepworth.memory.item import Provenance
 from keepworth.memory.overlay import Bank
-from keepworth.methods.recipes import _answerer as answerer
 from keepworth.methods.recipes._people_reading import (
     Document,
     Sections,
@@ -25,16 +25,16 @@ from keepworth.methods.recipes._people_reading import (
     right_operations,
     text_of,
 )
-from keepworth.methods.writers import _manager as manager
 from keepworth.records.episode import Observation, ParseStatus, RewardTerm, Shown, Task
 from keepworth.training.hooks import Hooks
 from keepworth.training.recipe import Recipe, recipe_method
 from keepworth.training.settings import Count, Pairs, Rate, WarmStarted
 from keepworth.training.system import Measured, Pair, System
+from keepworth.worlds import answerer
 from keepworth.worlds.agent import Action, one_line
 
 if TYPE_CHECKING:
-    from keepworth.methods.writers._manager import ManagerState
+    from keepworth.memory.manager import ManagerState
     from keepworth.models.inprocess import InProcessModel
     from keepworth.records.episode import MemoryEvent
     from keepworth.worlds.agent import Caller

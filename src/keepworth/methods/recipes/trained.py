@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from keepworth.base.errors import KeepworthError
 from keepworth.memory.choose.slots import Writer
-from keepworth.methods.writers._fact_writer import Facts
+from keepworth.methods.writers.facts import Facts
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
-    from keepworth.methods.writers._manager import Choose, Manager, ManagerState
+    from keepworth.memory.manager import Choose, Manager, ManagerState
     from keepworth.training.trained import Trained
 
 
@@ -33,7 +33,7 @@ def trained(*, folder: str | Path, facts: Writer | None = None) -> Manager:
         KeepworthError: The folder holds no manager.
     """
     from keepworth.base.extras import require
-    from keepworth.methods.writers._manager import ROLE, Manager
+    from keepworth.memory.manager import ROLE, Manager
 
     require("train", f"The writer {folder}")
     from keepworth.training.run_folder import RunFolder
@@ -56,7 +56,7 @@ def trained(*, folder: str | Path, facts: Writer | None = None) -> Manager:
 @lru_cache(maxsize=2)
 def _choose_by(manager: Trained, changed: int) -> Choose:
     """Returns the manager's choices. `changed` is the time of its weights, so that the cache reloads new weights."""
-    from keepworth.methods.writers._manager import chosen_by
+    from keepworth.memory.manager import chosen_by
 
     choose, lock = chosen_by(manager.loaded()), Lock()
 

@@ -16,7 +16,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import lru_cache
 
 from keepworth.base.metrics import tokens
-from keepworth.methods.writers._time_window import TimeWindow
+from keepworth.memory.time_window import TimeWindow
 
 WEIGHTS: Mapping[str, float] = {"answer": 0.6, "grounding": 0.2, "proximity": 0.1, "fidelity": 0.1}
 """Weights of the terms. Proximity and fidelity are halves of the temporal term, which weighs 0.2."""

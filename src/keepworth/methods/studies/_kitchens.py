@@ -12,7 +12,7 @@ from zlib import crc32
 import numpy as np
 
 from keepworth.base.arrays import Floats, Rows
-from keepworth.methods.worlds._java import require
+from keepworth.worlds.java import require
 
 SETTINGS = "numLocations=3,numIngredients=2,numDistractorItems=4,includeDoors=0,limitInventorySize=0"
 CUTS, HEATS = ("diced", "sliced", "chopped"), ("grilled", "roasted", "fried")

@@ -9,8 +9,6 @@ from fractions import Fraction
 import numpy as np
 
 from keepworth.base.arrays import Floats
-from keepworth.base.errors import KeepworthError
-from keepworth.base.statistics import LEAST
 from keepworth.evaluation.study import Rows, differences, named, rows_of
 
 RESAMPLES = 2000
@@ -88,12 +86,3 @@ def compare_passes(right: Mapping[str, Sequence[int]], n: int, clusters: Sequenc
     spread = {"mean": mean, "low": min(low, mean), "high": max(high, mean)}
     rows.append({"arm": f"k from which the other is ahead, {n + 1} for never", **spread, **counted})
     return rows
-
-
-def need_clusters(name: str, clusters: Sequence[str]) -> None:
-    """Raises KeepworthError where questions are of too few clusters for an interval, before any model answers."""
-    if (many := len(set(clusters))) < LEAST:
-        raise KeepworthError(
-            f"{name} has {len(clusters)} questions of {many} units, and an interval needs {LEAST} units.",
-            "Raise questions, or name a run whose tasks are more, or of more kinds.",
-        )

@@ -6,42 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from keepworth.base.errors import KeepworthError
-from keepworth.registry import part
-
 if TYPE_CHECKING:
-    from keepworth.evaluation.harness import BenchmarkReader
     from keepworth.models.inprocess import InProcessModel
     from keepworth.records.model import Sample, Tokens
     from keepworth.training.learner import Learner
-
-
-def open_reader(reader: str, model: str = "", key_variable: str = "") -> BenchmarkReader:
-    """Returns a reader.
-
-    Args:
-        reader: A model's name or folder, or a URL.
-        model: The model's name at that URL.
-        key_variable: The environment variable that holds its key.
-
-    Raises:
-        KeepworthError: A URL without a model, or a missing extra or model.
-    """
-    if reader.startswith(("http://", "https://")):
-        from keepworth.evaluation.reading import ChatReader
-
-        if not model:
-            raise KeepworthError("an endpoint serves several models.", "Name one: --set model=NAME")
-        chat = part("chat model")(reader, model, key_variable=key_variable, max_tokens=256)
-        return ChatReader(chat, f"{model}@{reader}")
-    from keepworth.base.extras import require
-
-    require("llm", "a reader in this process")
-    from keepworth.base.model_files import ModelKind, path_of
-    from keepworth.methods.recipes._answerer import ModelReader
-    from keepworth.models.inprocess import InProcessModel
-
-    return ModelReader(InProcessModel.load(path_of(reader, kind=ModelKind.LANGUAGE), name=reader))
 
 
 def learning_reader(name: str, rate: float, seed: int) -> tuple[InProcessModel, Learner]:

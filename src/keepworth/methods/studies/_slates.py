@@ -25,7 +25,7 @@ from keepworth.base.metrics import tokens
 from keepworth.memory.choose.slates import gumbel_top_k
 from keepworth.memory.search.index import InvertedIndex
 from keepworth.memory.search.terms import asked_terms
-from keepworth.methods.writers._time_window import DAY, TimeWindow, window_of
+from keepworth.memory.time_window import DAY, TimeWindow, window_of
 
 POOL, MOST, HIDDEN = 20, 5, 128
 GROUP, BATCH, DECAY = 8, 16, 0.001

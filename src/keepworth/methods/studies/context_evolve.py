@@ -39,10 +39,10 @@ from keepworth.base.arrays import Floats
 from keepworth.base.errors import KeepworthError
 from keepworth.evaluation.study import Rows, Study, arms_of, differences, rows_of
 from keepworth.memory.choose.slates import gumbel_top_k
-from keepworth.methods.recipes._bank.fact_streams import FactStream, folds_of, longmemeval_streams
+from keepworth.memory.importance import FEATURES, hand_features
 from keepworth.methods.studies import _loops as loops
-from keepworth.methods.writers._importance import FEATURES, hand_features
 from keepworth.registry import Method
+from keepworth.worlds.fact_streams import FactStream, folds_of, longmemeval_streams
 
 EXPONENT, EPSILON, SHOWN_TEXTS = 0.6, 0.01, 3
 

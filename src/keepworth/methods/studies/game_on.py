@@ -25,8 +25,8 @@ from typing import Literal
 import numpy as np
 
 from keepworth.evaluation.study import Rows, Study, arms_of, differences, rows_of
+from keepworth.memory.choose.case_writers import AskModel, parsed
 from keepworth.methods.studies._kitchens import Goal, Home, Kitchen, MadeTask, Pupil, erase_loops, open_kitchens
-from keepworth.methods.writers._episodes import AskModel, parsed
 from keepworth.registry import Method
 
 WINDOW, PATIENCE, MASTERED = 4, 6, 3

@@ -27,14 +27,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keepworth.base.errors import KeepworthError
-from keepworth.evaluation.study import Rows, Study, differences, named, rows_of
-from keepworth.methods.studies._passes import need_clusters
+from keepworth.evaluation.study import Rows, Study, differences, named, need_clusters, rows_of
 from keepworth.registry import Method
 from keepworth.worlds.own import messages_of
 from keepworth.worlds.splits import draw_order
 
 if TYPE_CHECKING:
-    from keepworth.methods.studies._runs import FinishedRun
+    from keepworth.evaluation.finished_runs import FinishedRun
     from keepworth.records.episode import Task
 
 LEVELS = ("family", "order", "realm")
@@ -226,7 +225,7 @@ def diagnose(runs: Sequence[FinishedRun], *, samples: int = 4, questions: int = 
 
 def walk(run: FinishedRun, samples: int, questions: int, seed: int) -> Rows:
     """Returns the rows of one run. Raises KeepworthError where none of its test questions has a path."""
-    from keepworth.methods.studies._runs import clusters_of, episodes_of, share_out
+    from keepworth.evaluation.finished_runs import clusters_of, episodes_of, share_out
 
     by_length: dict[int, dict[str, list[Task]]] = {}
     for name, of_set in run.test.items():

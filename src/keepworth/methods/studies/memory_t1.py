@@ -13,6 +13,7 @@ import numpy as np
 
 from keepworth.evaluation.diagnostics import recall_at
 from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.memory.time_window import TimeWindow, window_of
 from keepworth.methods.studies._evidence_reward import event_fidelity, evidence_reward
 from keepworth.methods.studies._slates import (
     MOST,
@@ -23,7 +24,6 @@ from keepworth.methods.studies._slates import (
     lexical_scores,
     train_evidence,
 )
-from keepworth.methods.writers._time_window import TimeWindow, window_of
 from keepworth.registry import Method, part
 from keepworth.worlds.benchmark import haystack, place, turn_of
 from keepworth.worlds.data_sets.longmemeval import longmemeval

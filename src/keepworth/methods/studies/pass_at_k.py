@@ -17,7 +17,7 @@ from keepworth.methods.studies._passes import compare_passes
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
-    from keepworth.methods.studies._runs import FinishedRun
+    from keepworth.evaluation.finished_runs import FinishedRun
 
 BASE = "base"
 """The name of the model that a run began from."""
@@ -35,7 +35,7 @@ def diagnose(
         right: The least reward of a right answer.
         seed: Seed of the draws.
     """
-    from keepworth.methods.studies._runs import clusters_of, count_right, questions_by_tier, require_alike
+    from keepworth.evaluation.finished_runs import clusters_of, count_right, questions_by_tier, require_alike
 
     if samples < 2 or questions < 3:
         raise KeepworthError(

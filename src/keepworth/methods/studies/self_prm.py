@@ -19,13 +19,12 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from keepworth.base.errors import KeepworthError
-from keepworth.evaluation.study import Rows, Study, differences, named, rows_of
-from keepworth.methods.studies._passes import need_clusters
+from keepworth.evaluation.study import Rows, Study, differences, named, need_clusters, rows_of
 from keepworth.registry import Method
 from keepworth.worlds.splits import draw_order
 
 if TYPE_CHECKING:
-    from keepworth.methods.studies._runs import FinishedRun
+    from keepworth.evaluation.finished_runs import FinishedRun
     from keepworth.records.episode import Episode, Task
 
 ASKED = "\nIs this right so far? Answer Yes or No.\nAnswer:"
@@ -59,7 +58,7 @@ def diagnose(
 
 def choose_answers(of: FinishedRun, samples: int, questions: int, right: float, seed: int) -> Rows:
     """Returns the rows of one run. Raises KeepworthError where its answers have no steps."""
-    from keepworth.methods.studies._runs import clusters_of, episodes_of
+    from keepworth.evaluation.finished_runs import clusters_of, episodes_of
 
     tests = [(name, task) for name, of_set in of.test.items() for task in of_set]
     drawn = sorted(tests, key=lambda pair: draw_order("self_prm", seed, pair[1].key))[:questions]

@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from keepworth.base.errors import KeepworthError
+from keepworth.evaluation.reading import open_reader
 from keepworth.evaluation.study import Rows, Study, differences, rows_of
-from keepworth.methods.studies._readers import imitate, learning_reader, open_reader
+from keepworth.methods.studies._readers import imitate, learning_reader
 from keepworth.registry import Method, part
 
 TOGETHER = 8
@@ -132,7 +133,7 @@ def run(
 
 def _learned(name: str, text: list[str], passes: int, rate: float, seed: int) -> Any:
     """Returns a reader whose adapter has learned a text in its order, some entries at a time."""
-    from keepworth.methods.recipes._answerer import ModelReader
+    from keepworth.worlds.answerer import ModelReader
 
     model, learner = learning_reader(name, rate, seed)
     chunks = ["\n".join(text[start : start + TOGETHER]) for start in range(0, len(text), TOGETHER)]

@@ -15,7 +15,7 @@ from keepworth.evaluation.study import Rows, Study, differences, named, rows_of
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
-    from keepworth.methods.studies._runs import FinishedRun
+    from keepworth.evaluation.finished_runs import FinishedRun
 
 BASE = "base"
 
@@ -32,7 +32,7 @@ def diagnose(
         right: The least reward of a right answer.
         seed: Seed of the draws.
     """
-    from keepworth.methods.studies._runs import clusters_of, count_right, questions_by_tier, require_alike
+    from keepworth.evaluation.finished_runs import clusters_of, count_right, questions_by_tier, require_alike
 
     by_coins = [run for run in runs if is_spurious(run)]
     by_rewards = [run for run in runs if not is_spurious(run)]

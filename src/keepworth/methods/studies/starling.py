@@ -35,8 +35,8 @@ import numpy.typing as npt
 
 from keepworth.base.arrays import Floats
 from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.methods.worlds._made_up import words
 from keepworth.registry import Method
+from keepworth.worlds.made_up import words
 
 SKILLS = {
     "cut": ("uncut", "sharp", "sliced"),

@@ -71,7 +71,7 @@ def run(
         seed: Seed of the draws.
     """
     from keepworth.evaluation.harness import score_answer
-    from keepworth.methods.studies._readers import open_reader
+    from keepworth.evaluation.reading import open_reader
     from keepworth.worlds.benchmark import cluster_of, named
     from keepworth.worlds.entries import candidates
     from keepworth.worlds.recall import retrieved, strangers

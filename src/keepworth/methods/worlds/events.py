@@ -10,9 +10,9 @@ from functools import partial
 
 import numpy as np
 
-from keepworth.methods.worlds._made_up import check_split, leanings, phrase, words
-from keepworth.methods.worlds._scenes import Course, only_way, stream_task
 from keepworth.registry import Method
+from keepworth.worlds.course import Course, only_way, stream_task
+from keepworth.worlds.made_up import check_split, leanings, phrase, words
 from keepworth.worlds.scene import Scene, Stream, StreamTask
 from keepworth.worlds.streams import World
 

@@ -17,10 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.methods.worlds._made_up import check_split, words
-from keepworth.methods.worlds._scenes import Course, stream_task
 from keepworth.registry import Method
-from keepworth.worlds.made_up import SPLITS
+from keepworth.worlds.course import Course, stream_task
+from keepworth.worlds.made_up import SPLITS, check_split, words
 from keepworth.worlds.scene import Foreign, Scene, Stream, StreamTask
 from keepworth.worlds.streams import World
 

@@ -19,9 +19,9 @@ import numpy as np
 from keepworth.base.errors import KeepworthError
 from keepworth.base.metrics import tokens
 from keepworth.methods.worlds._label_sets import LABEL_SETS, Labelled
-from keepworth.methods.worlds._made_up import check_split
-from keepworth.methods.worlds._scenes import Course, stream_task
 from keepworth.registry import Method
+from keepworth.worlds.course import Course, stream_task
+from keepworth.worlds.made_up import check_split
 from keepworth.worlds.scene import Scene, Stream, StreamTask
 from keepworth.worlds.splits import side
 from keepworth.worlds.streams import World

@@ -13,9 +13,9 @@ from itertools import combinations
 import numpy as np
 
 from keepworth.base.errors import KeepworthError
-from keepworth.methods.worlds._made_up import check_split, leanings, phrase, words
-from keepworth.methods.worlds._scenes import Course, stream_task
 from keepworth.registry import Method
+from keepworth.worlds.course import Course, stream_task
+from keepworth.worlds.made_up import check_split, leanings, phrase, words
 from keepworth.worlds.scene import Scene, Stream, StreamTask
 from keepworth.worlds.streams import World
 

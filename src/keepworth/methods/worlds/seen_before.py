@@ -13,11 +13,10 @@ from functools import partial
 
 import numpy as np
 
-from keepworth.methods.worlds._made_up import check_split, leanings, phrase, words
-from keepworth.methods.worlds._scenes import Course, only_way, stream_task
 from keepworth.registry import Method
+from keepworth.worlds.course import Course, only_way, stream_task
 from keepworth.worlds.environment import Step
-from keepworth.worlds.made_up import ORDERS
+from keepworth.worlds.made_up import ORDERS, check_split, leanings, phrase, words
 from keepworth.worlds.scene import Scene, Stream, StreamTask, ends
 from keepworth.worlds.streams import World
 

@@ -8,11 +8,11 @@ from itertools import permutations
 
 import numpy as np
 
-from keepworth.methods.worlds._made_up import check_split, words
-from keepworth.methods.worlds._scenes import stream_task
 from keepworth.records.episode import Observation, Task
 from keepworth.registry import Method
+from keepworth.worlds.course import stream_task
 from keepworth.worlds.environment import Step
+from keepworth.worlds.made_up import check_split, words
 from keepworth.worlds.scene import Scene, Stream, StreamTask, ends, goes_on
 from keepworth.worlds.streams import World
 

@@ -9,11 +9,11 @@ from functools import lru_cache, partial
 import numpy as np
 
 from keepworth.base.metrics import tokens
-from keepworth.methods.worlds._made_up import check_split, leanings
-from keepworth.methods.worlds._scenes import Course, only_way, stream_task
 from keepworth.registry import Method
+from keepworth.worlds.course import Course, only_way, stream_task
 from keepworth.worlds.data_sets.longmemeval_questions import questions
 from keepworth.worlds.entries import covers
+from keepworth.worlds.made_up import check_split, leanings
 from keepworth.worlds.scene import Scene, Stream, StreamTask
 from keepworth.worlds.streams import World
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import cache, lru_cache
 
 from keepworth.memory.english import Patterns, compile_pattern, read_english, read_numbers, read_patterns, read_words
-from keepworth.methods.writers._time_window import DAY, TimeWindow, window_of
+from keepworth.memory.time_window import DAY, TimeWindow, window_of
 
 USER = "user"
 _RULES = Patterns("claims")

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from keepworth.base.arrays import Floats, Rows
-from keepworth.methods.writers._importance import MARKS, marks
+from keepworth.memory.importance import MARKS, marks
 from keepworth.methods.writers._keeper_evidence import LEAST, Evidence
 
 PINNED = "pinned"

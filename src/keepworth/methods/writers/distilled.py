@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from keepworth.base.text import as_line
+from keepworth.memory.choose.case_writers import AskModel, advised, judged, keywords, parsed
 from keepworth.memory.choose.pool import Advice, Pool
 from keepworth.memory.choose.slots import Finished, Use, Writer
-from keepworth.methods.writers._episodes import AskModel, advised, judged, keywords, parsed
 from keepworth.registry import Method
 
 

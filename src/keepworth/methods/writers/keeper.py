@@ -17,8 +17,8 @@ import numpy as np
 from keepworth.memory.choose.pool import Advice
 from keepworth.memory.choose.slots import Finished, Writer, need, written
 from keepworth.memory.errors import InvalidAdvice, InvalidPolicy
+from keepworth.memory.importance import MARKS, PRIOR, marks
 from keepworth.memory.item import Item
-from keepworth.methods.writers._importance import MARKS, PRIOR, marks
 from keepworth.methods.writers._keeper_evidence import evidence
 from keepworth.methods.writers._keeper_learning import PINNED, KeeperCheck, learn
 from keepworth.records.episode import Decision, DecisionKind, Operation, OperationKind

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from keepworth.base.text import as_line
+from keepworth.memory.choose.case_writers import AskModel, advised, case_text, judged, keywords, parsed
 from keepworth.memory.choose.pool import Advice
 from keepworth.memory.choose.slots import Finished, Use, Writer
 from keepworth.memory.item import ItemKind
-from keepworth.methods.writers._episodes import AskModel, advised, case_text, judged, keywords, parsed
 from keepworth.registry import Method
 
 

@@ -12,10 +12,10 @@ from typing import Protocol
 
 from keepworth.base.text import as_line
 from keepworth.methods.recipes._bank.bounded_bank import BankEntry, BoundedBank
-from keepworth.methods.recipes._bank.fact_streams import FactStream
 from keepworth.methods.recipes._bank.parted import CallOutcome, ChunkTurn
 from keepworth.records.episode import Task
 from keepworth.records.model import Model, Tokens
+from keepworth.worlds.fact_streams import FactStream
 
 ROLE = "writer"
 PROMPT_ID = "worth_keeping/1"

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from keepworth.base.text import as_line
+from keepworth.memory.importance import specificity
 from keepworth.methods.recipes._bank.bounded_bank import BankEntry, BoundedBank
-from keepworth.methods.writers._importance import specificity
 
 DONE = frozenset({"kept", "deleted", "shortened", "retrieved"})
 """Outcomes of calls that changed the bank, or the context where a course has one."""

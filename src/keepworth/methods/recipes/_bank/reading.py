@@ -9,9 +9,9 @@ from threading import Lock
 
 from keepworth.base.metrics import token_f1
 from keepworth.memory.overlay import Bank
-from keepworth.methods.recipes._answerer import Query, Reader
-from keepworth.methods.recipes._bank.fact_streams import FactStream
 from keepworth.records.episode import Shown
+from keepworth.worlds.answerer import Query, Reader
+from keepworth.worlds.fact_streams import FactStream
 
 
 @dataclass(frozen=True, slots=True)

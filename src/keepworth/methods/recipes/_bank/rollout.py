@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 
 from keepworth.methods.recipes._bank.bounded_bank import BankEntry
 from keepworth.methods.recipes._bank.course import ROLE, WritingCourse, prompts_of, task_of
-from keepworth.methods.recipes._bank.fact_streams import FactStream
 from keepworth.methods.recipes._bank.parted import CallOutcome, ChunkTurn
 from keepworth.methods.recipes._bank.reading import BankAnswer, Read
 from keepworth.records.episode import (
@@ -29,6 +28,7 @@ from keepworth.records.episode import (
 )
 from keepworth.records.model import Model, Sample, SamplingParams, Tokens
 from keepworth.worlds.driver import RolloutContext
+from keepworth.worlds.fact_streams import FactStream
 
 
 def state_of(entries: Sequence[BankEntry], arrived: int = 0) -> str:

@@ -8,7 +8,6 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from keepworth.methods.recipes._answerer import ModelReader, Reader
 from keepworth.methods.recipes._bank.bounded_bank import BoundedBank, words
 from keepworth.methods.recipes._bank.course import (
     PROMPT_ID,
@@ -20,7 +19,6 @@ from keepworth.methods.recipes._bank.course import (
     fitted,
     task_of,
 )
-from keepworth.methods.recipes._bank.fact_streams import FactStream
 from keepworth.methods.recipes._bank.reading import BankReading
 from keepworth.methods.recipes._bank.rollout import write_stream
 from keepworth.methods.recipes._bank.writers import (
@@ -42,7 +40,9 @@ from keepworth.training.run_folder import RunFolder
 from keepworth.training.system import Pair
 from keepworth.training.trainer import restore
 from keepworth.training.watch.progress import Progress
+from keepworth.worlds.answerer import ModelReader, Reader
 from keepworth.worlds.driver import RolloutContext
+from keepworth.worlds.fact_streams import FactStream
 
 if TYPE_CHECKING:
     from keepworth.methods.recipes.bounded_bank import Config

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from keepworth.memory.importance import specificity
 from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
 from keepworth.methods.recipes._bank.course import DIGITS, WritingCourse, asked
-from keepworth.methods.recipes._bank.fact_streams import FactStream, longmemeval_streams
 from keepworth.methods.recipes._bank.rollout import Earned
-from keepworth.methods.writers._importance import specificity
 from keepworth.models.inprocess import InProcessModel
 from keepworth.training.collect.curriculum import drawn_task, position_of
+from keepworth.worlds.fact_streams import FactStream, longmemeval_streams
 from keepworth.worlds.splits import draw_order
 
 if TYPE_CHECKING:

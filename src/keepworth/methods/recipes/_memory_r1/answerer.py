@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from keepworth import registry
-from keepworth.methods.recipes._answerer import Style
 from keepworth.methods.recipes._memory_r1.answering import answer, answers, demonstration, rows
 from keepworth.models.inprocess import InProcessModel
 from keepworth.records import Episode, Model, SamplingParams, Task
@@ -18,6 +17,7 @@ from keepworth.training.run_folder import RunFolder
 from keepworth.training.settings import is_supervised
 from keepworth.training.watch.progress import Progress
 from keepworth.worlds import recall as recalling
+from keepworth.worlds.answerer import Style
 from keepworth.worlds.driver import Rollout, RolloutContext
 from keepworth.worlds.recall import Recall
 from keepworth.worlds.splits import SPLITS

@@ -9,7 +9,6 @@ from typing import Any
 
 from keepworth.base.metrics import exact_match, token_f1
 from keepworth.base.statistics import SCORE, estimate
-from keepworth.methods.recipes._answerer import PROMPT_ID, ROLE, Style, fit, parse
 from keepworth.records import (
     Episode,
     FinishReason,
@@ -25,6 +24,7 @@ from keepworth.records import (
 )
 from keepworth.records.episode import Shown
 from keepworth.records.model import Tokens
+from keepworth.worlds.answerer import PROMPT_ID, ROLE, Style, fit, parse
 from keepworth.worlds.driver import RolloutContext, together
 from keepworth.worlds.recall import Recall, Recalled
 from keepworth.worlds.verifiers import verifier

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from keepworth.memory.manager import ANSWER_TOKENS, Choose, chosen_by, manager_params
 from keepworth.memory.overlay import Bank
-from keepworth.methods.recipes._answerer import ModelReader
 from keepworth.methods.recipes._memory_r1.measures import always, keeping_evidence, maintained_answers, operation_rows
 from keepworth.methods.recipes._memory_r1.operation_tasks import operation_tasks, warm_start_examples
 from keepworth.methods.recipes._memory_r1.operations import LEVELS
 from keepworth.methods.recipes._memory_r1.steps import manage, operation_step
 from keepworth.methods.recipes._reader import FoundReader, found_reader
-from keepworth.methods.writers._manager import ANSWER_TOKENS, Choose, chosen_by, manager_params
 from keepworth.models.inprocess import InProcessModel
 from keepworth.records import Episode, Task
 from keepworth.training.collect.curriculum import batch, drawn_task
@@ -30,6 +29,7 @@ from keepworth.training.run_folder import RunFolder
 from keepworth.training.settings import refuse_workers
 from keepworth.training.trainer import restore
 from keepworth.training.watch.progress import Progress
+from keepworth.worlds.answerer import ModelReader
 from keepworth.worlds.driver import RolloutContext
 
 if TYPE_CHECKING:

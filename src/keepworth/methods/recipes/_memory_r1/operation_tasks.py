@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from keepworth.memory.manager import completion, render
 from keepworth.methods.recipes._memory_r1.operations import (
     DEFAULT_ENTRIES,
     GENERATOR_VERSION,
@@ -9,7 +10,6 @@ from keepworth.methods.recipes._memory_r1.operations import (
     OperationCase,
     operation_case,
 )
-from keepworth.methods.writers._manager import completion, render
 from keepworth.records.episode import Session, Task, Turn
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from keepworth.memory.facts import USER, Fact
 from keepworth.memory.item import Provenance
+from keepworth.memory.manager import PROMPT_ID, ROLE, ManagerState, act, format_reward
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._memory_r1.answering import of_one_call
 from keepworth.methods.recipes._memory_r1.operation_tasks import shown_memories
-from keepworth.methods.writers._facts import USER, Fact
-from keepworth.methods.writers._manager import PROMPT_ID, ROLE, ManagerState, act, format_reward
 from keepworth.records.episode import Episode, MemoryEvent, ParseStatus, RewardTerm, Segment, Shown, StopReason, Task
 from keepworth.records.model import FinishReason, Model, SamplingParams
 from keepworth.records.operations import read_operation

@@ -1,6 +1,6 @@
 """Sentences of users in the LongMemEval conversations of one split, as realistic memories.
 
-The sentences are those that the rule of `keepworth.methods.writers._facts` finds; no question, answer or mark of evidence is
+The sentences are those that the rule of `keepworth.memory.facts` finds; no question, answer or mark of evidence is
 used.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from keepworth.methods.writers._facts import facts_of
+from keepworth.memory.facts import facts_of
 from keepworth.worlds.data_sets.longmemeval import longmemeval
 from keepworth.worlds.data_sets.people import checked_split
 from keepworth.worlds.splits import SPLITS, draw_order

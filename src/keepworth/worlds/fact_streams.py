@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from keepworth.base.errors import KeepworthError
 from keepworth.base.metrics import tokens
-from keepworth.methods.writers._facts import Fact, decisive_facts, evidence_turns, facts_of
+from keepworth.memory.facts import Fact, decisive_facts, evidence_turns, facts_of
 from keepworth.records.episode import Task
 from keepworth.worlds.splits import SPLITS, draw_order
 

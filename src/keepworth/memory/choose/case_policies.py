@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from keepworth.memory.choose.case_writers import RawCases
+from keepworth.memory.choose.exemplars import Capacity, exemplars
+from keepworth.memory.choose.ready_slots import MostSimilar
+from keepworth.memory.choose.selection import Coherent
 from keepworth.memory.choose.slots import Keyer, Maintainer, Policy, Retriever, Selector, Valuer, Writer, whole
 from keepworth.memory.errors import InvalidPolicy
-from keepworth.methods.policies._exemplars import Capacity, exemplars
-from keepworth.methods.policies._parts import MostSimilar
-from keepworth.methods.policies._selection import Coherent
-from keepworth.methods.writers._episodes import RawCases
 
 
 def cases(name: str, retriever: Retriever, valuer: Valuer, selector: Selector, failures: bool, steps: bool) -> Policy:

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keepworth.base.errors import KeepworthError
-from keepworth.methods.studies._passes import need_clusters
-from keepworth.training.system import TIERS, System
+from keepworth.evaluation.study import need_clusters
+from keepworth.training.system import TIERS
 from keepworth.worlds.splits import draw_order
 
 if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
     from keepworth.records.episode import Episode, Task
+    from keepworth.records.model import Model
     from keepworth.training.run_folder import RunFolder
+    from keepworth.training.system import Questions
     from keepworth.worlds.driver import Rollout
 
 
@@ -26,11 +28,7 @@ class FinishedRun:
 
     Attributes:
         folder: The run's folder.
-        train: Its training questions.
-        test: Its test questions, by set.
-        unit: From a task's key to what several questions share; None where they share nothing.
-        tiers: The tier that the recipe declares for each test set, or "".
-        rollout: From a set's name ("" for training) and a model to a rollout of its questions, at temperature 1.
+        train, test, unit, tiers, rollout: See `Questions`.
     """
 
     folder: RunFolder
@@ -38,7 +36,7 @@ class FinishedRun:
     test: Mapping[str, Sequence[Task]]
     unit: Callable[[str], str] | None
     tiers: Mapping[str, str]
-    rollout: Callable[[str, InProcessModel], Rollout]
+    rollout: Callable[[str, Model], Rollout]
 
     @property
     def name(self) -> str:
@@ -107,7 +105,6 @@ def finished_run(name: str, runs: str, *, recipe: str = "", tasks: str = "", rew
     from keepworth.training.recipe import Origin
     from keepworth.training.run_folder import find_run
     from keepworth.training.trained import trained_by
-    from keepworth.worlds.driver import playing
 
     folder = find_run(name, Path(runs))
     trained_by(folder)
@@ -119,33 +116,14 @@ def finished_run(name: str, runs: str, *, recipe: str = "", tasks: str = "", rew
     config: Any = made.Config.model_validate({key: record[key] for key in record if key in made.Config.model_fields})
     if differ := [key for key, value in made.record(config).items() if value != record.get(key)]:
         raise KeepworthError(f"{folder.path} was begun with other {', '.join(differ)}.", "Name what it was begun with.")
-    if called == "memory_r1" and config.role == "answerer":
-        from keepworth.methods.recipes._memory_r1.answerer import recall_for, rollout_of, task_sets
-
-        sets, recall = task_sets(config), recall_for(config)
-        config = config.model_copy(update={"temperature": 1.0})
-        return FinishedRun(
-            folder,
-            sets["train"],
-            {"test": sets["test"]},
-            None,
-            {},
-            lambda name, model: rollout_of(config, recall, model),
-        )
-    system = made(folder, **{key: getattr(config, key) for key in config.model_fields_set})
-    if not isinstance(system, System):
+    system: Any = made(folder, **{key: getattr(config, key) for key in config.model_fields_set})
+    questions: Questions | None = system.questions(config) if hasattr(system, "questions") else None
+    if questions is None:
         raise KeepworthError(
             f"{folder.path} is a run of {called}, whose questions cannot be asked by themselves.",
             "Name a run of tasks of your own, of strings, of arithmetic, or of the answerer of memory_r1.",
         )
-
-    def rollout(name: str, model: InProcessModel) -> Rollout:
-        play = system.test[name].ways.get("", system.play) if name else system.play
-        return playing(model, play, temperature=1.0, limits=system.limits)
-
-    tests = {name: of.tasks for name, of in system.test.items()}
-    tiers = {name: of.tier for name, of in system.test.items()}
-    return FinishedRun(folder, system.train, tests, system.unit, tiers, rollout)
+    return FinishedRun(folder, questions.train, questions.test, questions.unit, questions.tiers, questions.rollout)
 
 
 def require_alike(one: FinishedRun, other: FinishedRun) -> None:

@@ -8,8 +8,8 @@ from functools import partial
 
 from keepworth.base.errors import KeepworthError
 from keepworth.base.extras import fix_for, missing
-from keepworth.methods.worlds._replayed import Known, Replayed, Seat
-from keepworth.methods.worlds._scenes import stream_task
+from keepworth.worlds.course import stream_task
+from keepworth.worlds.replayed import Known, Replayed, Seat
 from keepworth.worlds.scene import Staged, StreamTask
 
 LICENCES = {"textworld_express": "Apache-2.0", "scienceworld": "Apache-2.0", "py4j": "BSD-3-Clause"}

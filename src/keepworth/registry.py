@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 Kind = Literal[
-    "policy", "writer", "objective", "recipe", "world", "benchmark", "memory_module", "control_agent", "study"
+    "policy", "writer", "stage", "objective", "recipe", "world", "benchmark", "memory_module", "control_agent", "study"
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 FOLDERS: dict[str, tuple[Kind, ...]] = {
     "policies": ("policy",),
     "writers": ("writer",),
+    "stages": ("stage",),
     "objectives": ("objective",),
     "recipes": ("recipe", "writer"),
     "worlds": ("world",),

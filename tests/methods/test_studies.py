@@ -147,7 +147,7 @@ def assigned(settings: Mapping[str, Any]) -> list[str]:
 def test_one_command_asks_a_run_by_all_diagnostics_and_says_why_some_have_no_answer(finished_runs: Path) -> None:
     ran = diagnose(finished_runs, "one", "--json", samples=48, questions=4)
     assert {json.loads(line)["study"] for line in ran.stdout.splitlines()} == {"pass_at_k", "self_prm"}
-    reasons = dict(line.split(": ", 1) for line in ran.stderr.splitlines() if line)
+    reasons = dict(line.split(": ", 1) for line in ran.stderr.splitlines() if ": " in line)
     assert reasons.keys() == {"domains", "hierarchy", "spurious"}
     assert "keepworth eval run one OTHER --diagnose domains" in reasons["domains"]
     assert "keepworth methods run hierarchy" in reasons["hierarchy"]

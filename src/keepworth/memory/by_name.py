@@ -1,11 +1,11 @@
-"""Finds encoders, policies and writers by name. They are looked up in the registry, so that nothing in `keepworth.memory` imports
-a model or a method."""
+"""Finds encoders, policies, writers and stages by name. They are looked up in the registry, so that nothing in `keepworth.memory`
+imports a model or a method."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,8 @@ from keepworth.base.errors import UnknownEncoder, UnknownName
 from keepworth.memory.choose.hashed_words import HashedWords
 from keepworth.memory.choose.ready_slots import seeing_the_episode
 from keepworth.memory.choose.slots import Policy, Writer
-from keepworth.memory.errors import EncoderMismatch, InvalidPolicy, UnknownPolicy
+from keepworth.memory.errors import EncoderMismatch, InvalidFilter, InvalidPolicy, UnknownPolicy
+from keepworth.memory.search.stages import NamedStage
 from keepworth.records.model import Encoder, EncoderIdentity
 
 DEFAULT = "default"
@@ -154,6 +155,27 @@ def writer(name: str) -> Writer:
     made = registry.method("writer", "trained").make(folder=name, facts=replace(facts, updates=False))
     assert callable(made)
     return made
+
+
+def stages(chosen: object) -> tuple[NamedStage, ...]:
+    """Return stages, each of which is a function or the name of one.
+
+    Raises:
+        UnknownName: There is no stage with this name.
+        InvalidFilter: One is neither, or they are no sequence.
+    """
+    if isinstance(chosen, str) or not isinstance(chosen, Iterable):
+        raise InvalidFilter(f"stages takes several, got {chosen!r:.60}: give a list such as [{'my_stage'!r}]")
+    named = list[NamedStage]()
+    for stage in chosen:
+        if isinstance(stage, str):
+            declared = registry.method("stage", stage)
+            named.append(NamedStage(declared.name, declared.make()))
+        elif callable(stage):
+            named.append(NamedStage(getattr(stage, "__name__", type(stage).__name__), stage))
+        else:
+            raise InvalidFilter(f"a stage must be a function (request, hits) -> hits, got {stage!r:.60}")
+    return tuple(named)
 
 
 def _chat_is_configured() -> bool:

@@ -144,6 +144,7 @@ class Memory(Changes):
         self.scopes = Scopes(EVERYWHERE.narrowed(tenant=tenant, user=user_id, agent=agent_id, session=session_id))
         self.writer: Writer | None = by_name.writer(writer) if isinstance(writer, str) else writer
         self._clock, self._logs = clock, settings.get("log") != "off"
+        self._stages = by_name.stages(settings.get("stages", ()))
         if named is not None:
             # Settings that cannot take effect are refused before a file is made.
             named[0]()
@@ -363,6 +364,8 @@ class Memory(Changes):
         learning = None if given.get("as_of") or ask.plain else self.learning
         usual = "lexical" if self.store.embedder is None else "hybrid"
         request = requested(top_k, usual, given, 0 if learning is None else NEARBY)
+        if self._stages:
+            request = replace(request, stages=self._stages)
         if self.store.scan is not None:  # the log of queries holds no secrets either
             ask = ask.without_secrets(self.store.scan.redacted)
         mode = given.get("mode")

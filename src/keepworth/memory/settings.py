@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import signature
 from numbers import Integral
 from typing import TypedDict
@@ -11,6 +11,7 @@ from keepworth.memory.by_name import DEFAULT, settings_of
 from keepworth.memory.errors import InvalidFilter, UnknownOption, unknown_option
 from keepworth.memory.item import Clock, now
 from keepworth.memory.scan import Scan
+from keepworth.memory.search.stages import Stage
 from keepworth.records.model import EncoderIdentity
 
 
@@ -23,6 +24,8 @@ class MemorySettings(TypedDict, total=False):
         scan: Looks for secrets in all that is written, and says what to do with them; None looks for nothing.
         reward_range: The lowest and the highest reward; others are refused. The file remembers it; a new file has (0, 1).
         clock: Returns the present time as canonical text.
+        stages: Functions that change the hits of each search in turn, before the policy chooses among them, or names of them
+            (see `keepworth.memory.search.stages.Stage`).
     """
 
     durability: str
@@ -30,6 +33,7 @@ class MemorySettings(TypedDict, total=False):
     scan: Scan | None
     reward_range: tuple[float, float] | None
     clock: Clock
+    stages: Sequence[Stage | str]
 
 
 def check_settings(

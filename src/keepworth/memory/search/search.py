@@ -22,6 +22,7 @@ from keepworth.memory.search.index import K1, CorpusStatistics, Embedder, term_s
 from keepworth.memory.search.newer import newer_first
 from keepworth.memory.search.passages import TOKENS, PromptBlock, block, block_of_lines, nearest_piece
 from keepworth.memory.search.question import ReadQuestion, read
+from keepworth.memory.search.stages import NamedStage, StageRequest
 from keepworth.memory.search.terms import QueryTerms, asked_terms
 from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.search.where import Filter, Where, narrowed, parsed
@@ -124,6 +125,7 @@ class Explanation:
     """What a score was made of. lexical_rank, dense_rank: the places by words and by meaning; terms: the part of each query word
     in the BM25 score.
 
+    stages: names of the memory's stages that gave it another place.
     moved: "up" or "down" if what rewards taught, of this item or of others, put it elsewhere than the search did, else "";
     worth: what rewards say, None if they say nothing; reason: why an item about which nothing is certain comes first; learned:
     worth and reason in one sentence."""
@@ -131,6 +133,7 @@ class Explanation:
     lexical_rank: int | None
     dense_rank: int | None
     terms: Mapping[str, float]
+    stages: tuple[str, ...] = ()
     moved: str = ""
     worth: Worth | None = None
     reason: str = ""
@@ -465,6 +468,7 @@ class Request:
     gets a share of the budget by its score.
     fits: (hits, those for which rewards speak first, then the best) -> those of them that there is room for, all together.
     tokens: the budget of the text of the hits (see `Hits`), as `memory.search.passages.tokens_of` counts.
+    stages: those of the memory, which change the hits in turn.
     """
 
     k: int
@@ -484,11 +488,12 @@ class Request:
     floor: float | None = None
     fits: HitFilter | None = None
     tokens: int = TOKENS
+    stages: tuple[NamedStage, ...] = ()
 
     @property
     def pool(self) -> int:
         """Return the number of candidates of each ranking: no more than are returned, unless a later stage chooses among more."""
-        if self.mode == "hybrid" or self.reranker is not None or self.half_life:
+        if self.mode == "hybrid" or self.reranker is not None or self.half_life or self.stages:
             return max(POOL, 5 * self.k)
         # By words alone, newer facts are looked for among as many hits as in a hybrid search.
         return max(self.k + self.beyond, COMPARED if self.mode == "lexical" else 0)
@@ -517,7 +522,7 @@ class Request:
     def staged(self) -> bool:
         """Return whether a stage after the candidates was asked for."""
         bounded = self.threshold is not None or self.floor is not None
-        return bool(self.half_life or self.reranker or self.explain or bounded or self.fits)
+        return bool(self.half_life or self.reranker or self.explain or bounded or self.fits or self.stages)
 
     def admits(self, item: Item, time: str) -> bool:
         """Return whether the filters let an item through at the present `time`."""
@@ -539,7 +544,7 @@ class Request:
         return self.where is None or self.where(item)
 
 
-OPTIONS = tuple(one.name for one in fields(Request) if one.name not in ("k", "mode", "beyond"))
+OPTIONS = tuple(one.name for one in fields(Request) if one.name not in ("k", "mode", "beyond", "stages"))
 """Names of what a search can be told."""
 
 
@@ -711,7 +716,8 @@ class Search:
         # Newer facts go before older ones that they contradict, and near duplicates share one place: not with a reranker, whose
         # order wins, nor by cosine alone.
         timed = request.mode != "dense" and request.reranker is None
-        most = max(request.k + request.beyond, COMPARED if timed else 0)
+        most = max(request.k + request.beyond, COMPARED if timed else 0, request.pool if request.stages else 0)
+        listed_apart = most if request.stages else request.k + request.beyond
         for asked in listed:
             ranked = asked.lexical or asked.dense
             if request.mode == "hybrid":
@@ -725,7 +731,7 @@ class Search:
             if timed:  # hits beyond those that are compared do not change them
                 near = max(request.k, COMPARED)
                 ordered = newer_first(hits[:near], asked.terms, asked.question.asks)
-                hits = self._separate(asked, [*ordered, *hits[near:]], ranked[most:], request.k + request.beyond)
+                hits = self._separate(asked, [*ordered, *hits[near:]], ranked[most:], listed_apart)
             missing = set(proven).difference(hit.id for hit in hits)
             hits += self._as_hits(asked, [pair for pair in ranked if pair[0] in missing]) if missing else []
             hits = self._find_passages(asked, hits)
@@ -792,11 +798,16 @@ class Search:
         ]
 
     def _finished(self, asked: Asked, hits: list[Hit], proven: Collection[str] = ()) -> list[Hit]:
-        """Explain the hits, and leave out what is below the threshold or the floor or finds no room, if the request asks for
-        that. Rewards speak for the items `proven`."""
+        """Explain the hits, pass them through the memory's stages, and leave out what is below the threshold or the floor or
+        finds no room, if the request asks for that. Rewards speak for the items `proven`."""
         request = self.request
         if request.explain:
             hits = self._explain(asked, hits)
+        for stage in request.stages:
+            hits = stage(StageRequest(asked.question.text, self.time, request), hits)
+        if request.stages:  # they saw more hits than are asked for
+            most = request.k + request.beyond
+            hits = [hit for place, hit in enumerate(hits) if place < most or hit.id in proven]
         if request.threshold is not None:
             hits = [hit for hit in hits if hit.score >= request.threshold]
         if request.floor is not None:

@@ -123,9 +123,14 @@ class Started:
         self.url = next(line for line in self.process.stdout if line.startswith("http://")).split()[0]
 
     def cpu_seconds(self) -> float:
-        """Of this process so far, in user and in kernel mode."""
-        parts = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(parts[11]) + int(parts[12])) / TICKS
+        """Of this process and those that it started so far, in user and in kernel mode."""
+        spent, left = 0, [self.process.pid]
+        while left:
+            folder = Path(f"/proc/{left.pop()}")
+            parts = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+            spent += int(parts[11]) + int(parts[12])
+            left += map(int, " ".join(file.read_text() for file in folder.glob("task/*/children")).split())
+        return spent / TICKS
 
     def kill(self) -> None:
         self.process.kill()

@@ -6,7 +6,7 @@
 MiniLM. Every call is the first turn of a new conversation with words that were never sent before, so that each one recalls,
 begins an episode and is recorded; one in four is a statement, and kept. The upstream answers at once. Client, upstream, proxy and
 server are processes of their own, and share the machine with whatever else runs on it: so the arms take turns in short parts, and
-ratios are of the parts of one round. The processor time is that of the server's process until what it records beside is done.
+ratios are of the parts of one round. The processor time is that of the server's processes until what they record beside is done.
 
 For MiniLM each note has the vector of one of 2,000 texts of its kind, as encoding 100,000 measures nothing here; the messages are
 encoded by the server. Files are kept in --folder, and made where they are missing.
@@ -71,10 +71,11 @@ def filled(folder: Path, encoder: str, people: int) -> Path:
             from keepworth.encoders.local import encoder as opened
 
             made = SameVectors(opened(encoder), corpus(DISTINCT).texts)
-        part = file.with_suffix(".part")
-        part.unlink(missing_ok=True)
-        fill(part, ITEMS, people, made)
-        part.rename(file)
+        with tempfile.TemporaryDirectory(
+            dir=folder
+        ) as unfinished:  # with the logs of writes of a filling that was stopped
+            fill(Path(unfinished) / file.name, ITEMS, people, made)
+            shutil.move(Path(unfinished) / file.name, file)
     return file
 
 
@@ -125,10 +126,10 @@ def settled(process: Started) -> None:
             return
 
 
-def measured(file: Path, encoder: str, people: int, *, rounds: int, calls: int) -> dict[str, Any]:
+def measured(file: Path, encoder: str, people: int, *, rounds: int, calls: int, workers: int) -> dict[str, Any]:
     """The medians over rounds of each arm and number of clients, and their ratios to the bare proxy of the same round."""
     turns = Turns(seed=1, people=people)
-    options = ("--encoder", encoder) if encoder == "hashing" else ()
+    options = ("--workers", str(workers), *(("--encoder", encoder) if encoder == "hashing" else ()))
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
         copy = Path(shutil.copy(file, folder))
         with (
@@ -185,6 +186,7 @@ def main() -> None:
     parser.add_argument(
         "--calls", type=int, default=300, help="of one part: one arm of one round with one number of clients"
     )
+    parser.add_argument("--workers", type=int, default=1, help="processes of the server")
     parser.add_argument("--fill", action="store_true", help="only make the files")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -196,14 +198,14 @@ def main() -> None:
     results: dict[str, Any] = {}
     for encoder, people, file in settings:
         load = round(os.getloadavg()[0], 1)
-        row = measured(file, encoder, people, rounds=options.rounds, calls=options.calls)
+        row = measured(file, encoder, people, rounds=options.rounds, calls=options.calls, workers=options.workers)
         results[f"{encoder}, {people:,} people"] = {"load_average": load, **row}
         for clients, arms in row.items():
             for arm, figures in arms.items():
                 print(f"{encoder}, {people:,} people, {clients}, {arm}: {figures}", flush=True)
     about = {**machine(), "packages": {name: version(name) for name in PACKAGES}}
-    asked = {"items": ITEMS, "rounds": options.rounds, "calls": options.calls, "statements": "1 of 4"}
-    save(options.json, {**asked, "results": results, "machine": about})
+    asked = {"items": ITEMS, "rounds": options.rounds, "calls": options.calls, "workers": options.workers}
+    save(options.json, {**asked, "statements": "1 of 4", "results": results, "machine": about})
 
 
 if __name__ == "__main__":

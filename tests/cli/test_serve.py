@@ -54,6 +54,9 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(command: CommandLine) -
         ),
         (["--stdio"], "Name it: keepworth serve --memory"),
         (["--memory", "a.mem", "--stdio", "--mcp"], "serves its host alone"),
+        (["--memory", "a.mem", "--stdio", "--workers", "2"], "Leave --workers out"),
+        (["both", "--memory", "a.mem", "--workers", "2"], "Each of 2 workers would load both"),
+        (["--memory", ":memory:", "--workers", "2"], "in no file cannot be served by several processes"),
         (["--memory", "a.mem", "--user", "ana"], "a token says whose memory it is"),
         (
             ["--memory", "a.mem", "--upstream", "http://x/v1", "--upstream-key", "NO_SUCH"],

@@ -13,14 +13,16 @@ TOKEN = "kw_test-token-1905"
 
 
 class MemoryProcess:
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    def __init__(self, file: Path, *options: str) -> None:
+        self.file, self.options = file, options
+        self.environment: dict[str, str] = {}
         self.process: subprocess.Popen[str] | None = None
         self.url = ""
 
     def start(self) -> MemoryProcess:
         command = [sys.executable, "-m", "keepworth", "serve", "--memory", str(self.file), "--encoder", "hashing"]
-        environment = {**os.environ, "KEEPWORTH_API_KEY": TOKEN, "COLUMNS": "200"}
+        command += self.options
+        environment = {**os.environ, "KEEPWORTH_API_KEY": TOKEN, "COLUMNS": "200", **self.environment}
         pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         self.process = subprocess.Popen([*command, "--port", "0"], env=environment, **pipes)
         assert self.process.stdout is not None

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,7 @@ from keepworth.memory.place import MemoryPlace, place_of
 if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
     from keepworth.serving.memory_server import MemoryServer
+    from keepworth.serving.workers import Workers
 
 KEY = "KEEPWORTH_API_KEY"
 UPSTREAM_KEY = "OPENAI_API_KEY"
@@ -76,6 +78,12 @@ def serve(
     call_mb: Annotated[
         int, option("--call-mb", "Megabytes of one call through a gateway, at most.", min=1, max=1024)
     ] = CALL_MB,
+    workers: Annotated[
+        int,
+        option(
+            "--workers", "Processes that serve at the same time; a memory in a file has many writers.", min=1, max=64
+        ),
+    ] = 1,
     secrets: Secrets = "quarantine",
     personal: Personal = "allow",
     durability: Annotated[str, option("--durability", "process, or power to survive a lost machine.")] = "process",
@@ -110,6 +118,12 @@ def serve(
             "Name what answers in it, such as --upstream https://api.openai.com/v1.",
         ),
         (bool(what and upstream), f"{what} is what answers, and so is --upstream.", f"Leave {what} out."),
+        (stdio and workers > 1, alone, "Leave --workers out."),
+        (
+            bool(what) and workers > 1,
+            f"Each of {workers} workers would load {what}.",
+            "Leave --workers out, or serve the model by a server of its own and name it with --upstream.",
+        ),
     )
     assert memory is not None
     from keepworth.memory.scan import scan_of
@@ -149,7 +163,7 @@ def serve(
         turn = min(500, memory_tokens)
         options["gateway"] = GatewaySettings(memory_items, memory_tokens, turn, threshold, not no_prompts)
         options["limits"] = ServerLimits(call=call_mb * 2**20, bodies=max(ServerLimits().bodies, 2 * call_mb * 2**20))
-    _serve_memory(memory, host=host, port=port, mcp=mcp, **options)
+    _serve_memory(memory, host=host, port=port, mcp=mcp, workers=workers, **options)
 
 
 def _refuse(*mistakes: tuple[bool, str, str]) -> None:
@@ -159,10 +173,16 @@ def _refuse(*mistakes: tuple[bool, str, str]) -> None:
             raise KeepworthError(message, fix)
 
 
-def _serve_memory(memory: MemoryPlace, *, host: str, port: int, **options: Any) -> None:
+def _serve_memory(memory: MemoryPlace, *, host: str, port: int, workers: int = 1, **options: Any) -> None:
     from keepworth.serving.memory_server import MemoryServer
+    from keepworth.serving.workers import Workers
 
-    server = MemoryServer(memory.opens, host=host, port=port, token=os.environ.get(KEY) or "", **options)
+    options |= {"host": host, "port": port, "token": os.environ.get(KEY) or ""}
+    server: MemoryServer | Workers
+    if workers == 1:
+        server = MemoryServer(memory.opens, **options)
+    else:
+        server = Workers(workers, memory.opens, say=partial(say, error=True), **options)
     with interruptible():
         try:
             with server:
@@ -185,12 +205,14 @@ def _serve_stdio(memory: MemoryPlace, user: str, **options: Any) -> None:
         asyncio.run(serve_stdio(memories, Access("stdio", user_id=user)))
 
 
-def _say_memory(server: MemoryServer, memory: MemoryPlace, host: str) -> None:
+def _say_memory(server: MemoryServer | Workers, memory: MemoryPlace, host: str) -> None:
     from keepworth.serving.http_server import reachable_here_alone
 
     local, token = reachable_here_alone(host), os.environ.get(KEY)
     to = "this machine" if local else f"whoever reaches {host}"
     say(f"{server.url}  serves {one_line(str(memory))} to {to}. Ctrl-C stops.")
+    if processes := getattr(server, "processes", ()):
+        say(f"{len(processes)} processes serve it ({', '.join(map(str, processes))}); one that ends is started again.")
     if memory.on_server:
         say(f"Its tokens lie in this folder, as {memory.base}.*")
     if token:
@@ -206,12 +228,10 @@ def _say_memory(server: MemoryServer, memory: MemoryPlace, host: str) -> None:
     say(f"  -H 'Content-Type: application/json' -d {shlex.quote(body)}\n")
     if server.mcp:
         say(f"MCP (streamable HTTP): {server.url}/mcp, with the token as its bearer.\n")
-    if server.gateway is not None:
+    if server.leads_to:
         if server.keyless:
             say(f"No key is sent upstream, as {UPSTREAM_KEY} is not set.")
-        say(
-            f"OpenAI's routes: base_url={server.url}/v1, api_key=the token. They lead to {server.gateway.upstream.url}.\n"
-        )
+        say(f"OpenAI's routes: base_url={server.url}/v1, api_key=the token. They lead to {server.leads_to}.\n")
 
 
 def upstream_key_in(variable: str, upstream: str) -> str:

@@ -10,7 +10,7 @@ from keepworth.memory.errors import ClosedEpisode, InvalidFilter, InvalidText, c
 from keepworth.memory.item import PARTS, Item, Scope, worded, worded_actions
 from keepworth.memory.operations import OperationOutcome, checked_reward
 from keepworth.memory.search.search import Ask, Hits, ScopedOptions
-from keepworth.memory.store import decision_log, episode_log, log
+from keepworth.memory.store import decision_log, episode_log, log, notes
 from keepworth.records.episode import Decision, Operation
 
 if TYPE_CHECKING:
@@ -147,10 +147,12 @@ class LiveEpisode:
         self.end("completed" if kind is None else f"stopped by {kind.__name__}")
 
     def _go_on(self) -> None:
-        """Continue from the state that the file holds: its steps, its actions, and the searches that wait for an `act`."""
+        """Continue from the state that the file holds: its steps, its actions, the searches that wait for an `act`, and whether
+        the policy may explore."""
         self._memory._decisions.flush()
         with self._memory.store.database.reading() as connection:
             done = episode_log.done_in(connection, self.id)
+            self._explore = self._explore and notes.explores(connection, self.id)
         self._steps, self._waiting, self._action, self.acts = done
 
     def _rewarded(self) -> bool:

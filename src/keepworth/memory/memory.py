@@ -145,6 +145,7 @@ class Memory(Changes):
         self.writer: Writer | None = by_name.writer(writer) if isinstance(writer, str) else writer
         self._clock, self._logs = clock, settings.get("log") != "off"
         self._stages = by_name.stages(settings.get("stages", ()))
+        self._at_once = settings.get("log") == "at once"
         if named is not None:
             # Settings that cannot take effect are refused before a file is made.
             named[0]()
@@ -398,11 +399,11 @@ class Memory(Changes):
             def entry() -> Logged:
                 return Logged(at, scope, episode, decision, chosen.details(), packed() if packed else None)
 
-            if episode:
+            if episode or self._at_once:
                 self._decisions.write([entry()])
             else:
                 self._decisions.later(entry)
-        if live is not None and shown.decision:
+        if live is not None and shown.decision and shown.decision not in live._waiting:
             live._waiting.append(shown.decision)
         return shown
 
@@ -503,18 +504,19 @@ class Memory(Changes):
         about = self._unsaid(worded(task, "task"))
         person = checked_name(by, "by") if by != "" else ""
         id, exploring = new_id("e"), checked_switch(explore, "explore")
-        number = episode_log.begin(self.store, scope, id, about, person)
+        number = episode_log.begin(self.store, scope, id, about, person, explore=exploring)
         self._live[id] = live = LiveEpisode(self, id, scope, about, person, number=number, explore=exploring)
         return live
 
     def reopen(self, id: str) -> LiveEpisode:
-        """Continue an episode, for instance in another process after the first was killed. Searches that no `act` followed still
-        wait for one. The setting `explore` is not stored, and is True again. Raises UnknownEpisode."""
+        """Continue an episode, for instance in another process. Searches that no `act` followed still wait for one. Raises
+        UnknownEpisode."""
         begun = self._begun(id)  # looked up even if it is in `_live`: it may have been erased
         live = self._live.get(id)
-        if live is not None:
+        if live is not None and not self._at_once:
             return live
-        live = LiveEpisode(self, id, begun.scope, begun.task, begun.person, number=begun.number)
+        if live is None:
+            live = LiveEpisode(self, id, begun.scope, begun.task, begun.person, number=begun.number)
         live._go_on()
         return self._live.setdefault(id, live)
 
@@ -737,8 +739,7 @@ class Memory(Changes):
         """Return `ask` with the task, the person and the number of an episode. Raises UnknownEpisode."""
         live = self._live.get(id) if isinstance(id, str) else None
         if live is None:
-            begun = self._begun(id)
-            live = LiveEpisode(self, id, begun.scope, begun.task, begun.person, number=begun.number)
+            live = self.reopen(id)
         return live._asking(ask.goal, ask.actions, ask.step)
 
 

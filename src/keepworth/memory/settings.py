@@ -20,7 +20,8 @@ class MemorySettings(TypedDict, total=False):
 
     Args:
         durability: "process" survives a killed process, "power" also a power failure (one disk sync per group of writes).
-        log: "background" logs every search outside episodes, "off" none.
+        log: "background" logs every search outside episodes, within a moment after it; "at once" before it returns, for a
+            reward or an episode that may go on in another process; "off" none.
         scan: Looks for secrets in all that is written, and says what to do with them; None looks for nothing.
         reward_range: The lowest and the highest reward; others are refused. The file remembers it; a new file has (0, 1).
         clock: Returns the present time as canonical text.
@@ -46,8 +47,8 @@ def check_settings(
             raise UnknownOption(f"Memory has no option {name}=: give policy=keepworth.policy({DEFAULT!r}, {name}=...)")
         raise unknown_option("Memory", name, [*options, *MemorySettings.__annotations__])
     log = settings.get("log", "background")
-    if log not in ("background", "off"):
-        raise InvalidFilter(f"log={log!r} does not exist: use 'background' or 'off'")
+    if log not in ("background", "at once", "off"):
+        raise InvalidFilter(f"log={log!r} does not exist: use 'background', 'at once' or 'off'")
     if seed is not None and (not isinstance(seed, Integral) or seed < 0):
         raise InvalidFilter(f"seed must be a whole number of at least 0, got {seed!r:.40}")
     for name, function in (("clock", settings.get("clock", now)), ("writer", writer)):

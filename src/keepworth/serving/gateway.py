@@ -25,7 +25,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keepworth.base.needs import needs_server
 
@@ -65,6 +65,9 @@ from keepworth.serving.calls import NotServed, ServedCall, json_object, whole_ch
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
 from keepworth.serving.sent_calls import sent_call
 from keepworth.serving.upstream import Unreachable, Upstream, UpstreamAnswer
+
+if TYPE_CHECKING:
+    from keepworth.serving.workers import UnstoredTurns
 
 _LOG = logging.getLogger("keepworth.serving")
 MODES = ("on", "read", "off")
@@ -191,16 +194,22 @@ class GatewayTurn:
 
 
 class Gateway:
-    """Answers calls by passing them to `upstream`, with memory from `memories`, which the token of each call selects.
+    """Answers calls by passing them to `upstream`, with memory from `memories`, which the token of each call selects. `others`
+    says of whom other processes that serve them have turns to store.
 
     The way of a call is `answer` (who calls), `prepare` and `_with_memory` (what goes upstream, in a thread), `_forward` (there
     and back), `_finish` and `_recorded` (how it ended, in a thread after the answer), and `_write_words` (what the user said).
     """
 
     def __init__(
-        self, memories: OpenMemories, upstream: Upstream, workers: Executor, settings: GatewaySettings | None = None
+        self,
+        memories: OpenMemories,
+        upstream: Upstream,
+        workers: Executor,
+        settings: GatewaySettings | None = None,
+        others: UnstoredTurns | None = None,
     ) -> None:
-        self.memories, self.upstream, self.workers = memories, upstream, workers
+        self.memories, self.upstream, self.workers, self._others = memories, upstream, workers, others
         self.settings = settings or GatewaySettings()
         memory = memories.of(new_access()).memory
         self._closing = self._ended = False
@@ -241,6 +250,8 @@ class Gateway:
         person = call.access.user_id or bounds["user_id"]
         if before := [done for done, whose in self._finishing.items() if whose == (call.access.tenant, person)]:
             await asyncio.wait(before, timeout=SOON)
+        if self._others is not None and person:
+            await self._others.stored((call.access.tenant, person), SOON)
         turn = await asyncio.get_running_loop().run_in_executor(self._lane, self.prepare, format, call, bounds)
         turn.tenant, turn.person = call.access.tenant, person
         return await self._forward(turn, request)
@@ -471,8 +482,16 @@ class Gateway:
         done = asyncio.get_running_loop().run_in_executor(
             self.workers if slow else self._lane, self._recorded, turn, status, copy, kind, outcome
         )
-        self._finishing[done] = (turn.tenant, turn.person) if turn.person and not slow else None
-        done.add_done_callback(self._finishing.pop)
+        whose = self._finishing[done] = (turn.tenant, turn.person) if turn.person and not slow else None
+        if self._others is not None and whose is not None:
+            self._others.count(whose, 1)
+        done.add_done_callback(self._stored)
+
+    def _stored(self, done: asyncio.Future[None]) -> None:
+        """Note that a turn is stored, so that nobody waits for it any more."""
+        whose = self._finishing.pop(done)
+        if self._others is not None and whose is not None:
+            self._others.count(whose, -1)
 
     async def end(self, calls: Collection[asyncio.Task[None]]) -> None:
         """Wait until all turns are recorded, and close the connections to the upstream. `calls` are those that were cancelled, as

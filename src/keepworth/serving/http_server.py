@@ -59,6 +59,7 @@ class HttpServer:
         make: Makes the application, given the threads in which it answers.
         port: 0 for any free one, which `url` then names.
         patience: Seconds that running answers have to end when the server closes; None waits for all of them.
+        listener: What it listens to, in place of a socket at `host` and `port`.
     """
 
     def __init__(
@@ -69,13 +70,13 @@ class HttpServer:
         port: int = 0,
         name: str = "server",
         patience: int | None = None,
+        listener: socket.socket | None = None,
     ) -> None:
         # Threads for all connections: a request that waits must not take the thread of the request that would end its wait.
         self._workers = ThreadPoolExecutor(2 * MOST, thread_name_prefix=name)
         app = make(self._workers)
-        self._host = host
-        self._socket = bind(host, port)
-        self._port = int(self._socket.getsockname()[1])
+        self._socket = listener or bind(host, port)
+        self.url = address(host, port if listener else int(self._socket.getsockname()[1]))
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -95,10 +96,6 @@ class HttpServer:
         )
         self._ended = threading.Event()  # after an interrupted `join` the thread counts as ended (Python issue 45274)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    @property
-    def url(self) -> str:
-        return f"http://{f'[{self._host}]' if ':' in self._host else self._host}:{self._port}"
 
     def start(self) -> Self:
         self._thread.start()
@@ -138,6 +135,11 @@ class HttpServer:
 
     def __exit__(self, *raised: object) -> None:
         self.close()
+
+
+def address(host: str, port: int) -> str:
+    """Return the address of a server as callers write it."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def bind(host: str, port: int) -> socket.socket:

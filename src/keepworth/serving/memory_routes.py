@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
+from time import monotonic, sleep
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ValidationError
@@ -17,16 +18,18 @@ import keepworth
 from keepworth.base.errors import KeepworthError
 from keepworth.memory import errors
 from keepworth.memory.item import TIMES, Item
-from keepworth.memory.store.notes import keep_answer, noted_request, noting
+from keepworth.memory.store.notes import RequestUnderWay, keep_answer, noted_request, noting
 from keepworth.serving.access import Access
 from keepworth.serving.calls import NotServed, ReadyAnswer, RouteAnswers, ServedCall, first_mistake
-from keepworth.serving.open_memories import OpenMemories, OpenMemory
+from keepworth.serving.open_memories import OpenMemories, OpenMemory, under_way
 from keepworth.serving.verbs import VERBS, Verb, VerbCaller, verb
 from keepworth.serving.wire import plain
 
 BASE = "/v1/memory"
 _LONGEST_KEY = 255
 _KEY = "idempotency-key"
+_ANSWER_SECONDS = 5.0
+"""The most seconds that a request which another process carries out is waited for; one that was killed gives no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,10 @@ def _once(verb: Verb, key: str, access: Access, open: OpenMemory, call: ServedCa
     digest = _digest(verb.method, verb.path, *call.path.values(), *call.query, *call.query.values(), call.raw)
     with open.alone(name):
         before = noted_request(store, name)
+        end = monotonic() + (_ANSWER_SECONDS if open.workers > 1 else 0.0)
+        while before is not None and before.answer is None and monotonic() < end:  # another process is answering it
+            sleep(0.02)
+            before = noted_request(store, name)
         if before is not None:
             if before.digest != digest:
                 raise _wrong(
@@ -120,8 +127,11 @@ def _once(verb: Verb, key: str, access: Access, open: OpenMemory, call: ServedCa
                     value=key,
                 )
             return ReadyAnswer(before.answer.encode(), headers={"Idempotency-Replayed": "true"})
-        with noting(store, name, digest):
-            answer = answered()
+        try:
+            with noting(store, name, digest):
+                answer = answered()
+        except RequestUnderWay as other:
+            raise under_way() from other
         keep_answer(store, name, digest, json.dumps(answer))
         return answer
 

@@ -27,6 +27,7 @@ from keepworth.serving.verbs import VERBS
 if TYPE_CHECKING:
     from keepworth.serving.gateway import Gateway, GatewaySettings
     from keepworth.serving.upstream import Upstream
+    from keepworth.serving.workers import WorkerPlace
 
 OPENAI_PATHS = tuple(
     f"/v1/{name}"
@@ -59,6 +60,7 @@ class MemoryServer(HttpServer):
             (`keepworth.training.model_server.upstream_of`); "" for no gateway. The server then owns it.
         upstream_key: The bearer token for the upstream.
         mcp: Whether to offer tools for hosts of the Model Context Protocol at /mcp.
+        place: Its place among several processes that serve this memory (`keepworth.serving.workers`); None if it is alone.
         options: Options of `Memory`. Unless `scan` is given, items with secrets go into quarantine.
     """
 
@@ -74,10 +76,11 @@ class MemoryServer(HttpServer):
         upstream_key: str = "",
         gateway: GatewaySettings | None = None,
         mcp: bool = False,
+        place: WorkerPlace | None = None,
         **options: Any,
     ) -> None:
-        place = place_of(path)
-        self.tokens = Tokens(tokens_of(place.base))
+        served = place_of(path)
+        self.tokens = Tokens(tokens_of(served.base))
         self.token = self.tokens.passing(Access("start"), token)
         self.gateway: Gateway | None = None
         self.mcp = mcp
@@ -91,22 +94,32 @@ class MemoryServer(HttpServer):
             from keepworth.serving.upstream import Upstream
 
             there = Upstream(upstream, upstream_key)
-        make = partial(self._application, host=host, upstream=there, settings=gateway, mcp=mcp)
-        self.memories = OpenMemories(place, {"scan": Scan(), **options})
+        self.leads_to = "" if there is None else there.url
+        make = partial(self._application, host=host, upstream=there, settings=gateway, mcp=mcp, place=place)
+        workers, listener = (1, None) if place is None else (place.count, place.listener)
+        self.memories = OpenMemories(served, {"scan": Scan(), **options}, workers=workers)
         try:
-            super().__init__(make, host=host, port=port, name="memory-server", patience=PATIENCE)
+            super().__init__(make, host=host, port=port, name="memory-server", patience=PATIENCE, listener=listener)
         except BaseException:
             self.memories.close()
             raise
 
     def _application(
-        self, workers: Executor, *, host: str, upstream: Upstream | None, settings: GatewaySettings | None, mcp: bool
+        self,
+        workers: Executor,
+        *,
+        host: str,
+        upstream: Upstream | None,
+        settings: GatewaySettings | None,
+        mcp: bool,
+        place: WorkerPlace | None,
     ) -> ASGIApp:
         streamed: dict[tuple[str, str], Streamed] = {}
         if upstream is not None:
             from keepworth.serving.gateway import Gateway
 
-            self.gateway = Gateway(self.memories, upstream, workers, settings)
+            others = None if place is None else place.unstored
+            self.gateway = Gateway(self.memories, upstream, workers, settings, others)
             self.memories.when_opened(self.gateway.resume)
             streamed = self.gateway.streamed()
         mounted: dict[str, ASGIApp] = {}

@@ -53,11 +53,12 @@ class LogShare:
 
 
 class OpenMemory:
-    """A memory within the scope of a token, with its running episodes, and what readers may still add to its log."""
+    """A memory within the scope of a token, with its running episodes, and what readers may still add to its log. `workers` is
+    how many processes serve it."""
 
-    def __init__(self, memory: Memory, share: LogShare | None = None) -> None:
-        self.memory = memory
-        self.share = share or LogShare(SHARE)
+    def __init__(self, memory: Memory, share: LogShare | None = None, workers: int = 1) -> None:
+        self.memory, self.workers = memory, workers
+        self.share = share or LogShare(SHARE / workers)
         self._live: OrderedDict[str, LiveEpisode] = OrderedDict()
         self._under_way: set[str] = set()
         self._lock = threading.Lock()
@@ -98,12 +99,7 @@ class OpenMemory:
         """Raise NotServed if a request with this name is being answered already."""
         with self._lock:
             if name in self._under_way:
-                raise NotServed(
-                    "A request with this key is being answered.",
-                    "Ask again in a moment.",
-                    status=409,
-                    about="Idempotency-Key",
-                )
+                raise under_way()
             self._under_way.add(name)
         try:
             yield
@@ -112,12 +108,21 @@ class OpenMemory:
                 self._under_way.discard(name)
 
 
-class OpenMemories:
-    """Opens the memories of a server. `path` is that of the tenant "" (see `MemoryPlace.of_tenant`), `options` are `Memory`'s."""
+def under_way() -> NotServed:
+    """Return the refusal of a request whose twin is being answered."""
+    return NotServed(
+        "A request with this key is being answered.", "Ask again in a moment.", status=409, about="Idempotency-Key"
+    )
 
-    def __init__(self, path: str | Path | MemoryPlace, options: Mapping[str, Any]) -> None:
-        self.place = place_of(path)
-        self._options = dict(options)
+
+class OpenMemories:
+    """Opens the memories of a server. `path` is that of the tenant "" (see `MemoryPlace.of_tenant`), `options` are `Memory`'s.
+    `workers` is how many processes serve them: each lets readers add its part to the log, and logs at once, as what a caller does
+    next may reach another one."""
+
+    def __init__(self, path: str | Path | MemoryPlace, options: Mapping[str, Any], *, workers: int = 1) -> None:
+        self.place, self.workers = place_of(path), workers
+        self._options = {**options, **({"log": "at once"} if workers > 1 else {})}
         self._lock = threading.Lock()
         self._files: dict[str, Memory] = {}
         self._handles: OrderedDict[tuple[Any, ...], OpenMemory] = OrderedDict()
@@ -130,10 +135,11 @@ class OpenMemories:
         with self._lock:
             handle = self._handles.get(bounds)
             if handle is None:
-                memory, share = self._of_tenant(access.tenant), LogShare(SHARE_OF_ALL if access.whole else SHARE)
+                memory = self._of_tenant(access.tenant)
+                share = LogShare((SHARE_OF_ALL if access.whole else SHARE) / self.workers)
                 if not access.whole:
                     memory = memory.within(user_id=access.user_id, agent_id=access.agent_id, shared=shared or None)
-                handle = self._handles[bounds] = OpenMemory(memory, share)
+                handle = self._handles[bounds] = OpenMemory(memory, share, self.workers)
             self._handles.move_to_end(bounds)
             while len(self._handles) > HANDLES:
                 self._handles.popitem(last=False)

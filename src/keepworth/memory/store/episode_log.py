@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from keepworth.memory.store.transaction import Transaction
 
 
-def begin(store: Store, scope: Scope, id: str, task: str, person: str = "") -> int:
-    """Begin an episode with a new id, and return its number, counted from 0."""
+def begin(store: Store, scope: Scope, id: str, task: str, person: str = "", *, explore: bool = True) -> int:
+    """Begin an episode with a new id, and return its number, counted from 0. `explore`: whether the policy may try things."""
 
     def work(transaction: Transaction) -> int:
         row: int = scalar(
@@ -44,6 +44,8 @@ def begin(store: Store, scope: Scope, id: str, task: str, person: str = "") -> i
             "INSERT INTO episodes(id, scope, task, began, person) VALUES(?,?,?,?,?) RETURNING rowid",
             (id, transaction.scope_row(scope).id, task, store.clock(), person),
         )
+        if not explore:
+            notes.keep_steady(transaction.connection, id, store.clock())
         return row - 1
 
     return store.change(scope, work)

@@ -2,7 +2,9 @@
 
 * A request that came over a network is recorded in the very transactions that carry it out. A client that gets no answer asks
   again under the same name: the record exists exactly if what the request wrote does. The answer is added afterwards, so if the
-  process is killed in between, it is known that the request was carried out, but not with which answer.
+  process is killed in between, it is known that the request was carried out, but not with which answer. Of several processes
+  that carry it out at once, one writes.
+* That an episode was begun with `explore=False` is kept, for a process that continues it.
 * What a gateway inserts into prompts is kept, so that it is sent again unchanged and can be asked for. A block is stored under
   the digest of the conversation up to the message that it precedes. Under an episode are stored its receipt (which items were in
   the bytes that went upstream, and their lines), the call as it was sent and answered, from which a model can be trained, and,
@@ -20,7 +22,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from keepworth.memory.item import Scope, later, timestamp
+from keepworth.memory.item import Scope, later, new_id, timestamp
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, scalar, select
 from keepworth.memory.store.decision_log import newest_purge
 
@@ -35,7 +37,7 @@ LARGEST_ANSWER = 65_536
 """Most characters of an answer that is kept."""
 LARGEST_SENT = 262_144
 """Most characters of a call of a model, with its answer, that is kept for training."""
-REQUEST, BLOCK, RECEIPT, TURN, SENT = "request ", "block ", "receipt ", "turn ", "sent "
+REQUEST, BLOCK, RECEIPT, TURN, SENT, STEADY = "request ", "block ", "receipt ", "turn ", "sent ", "steady "
 """The kinds of notes, which are prefixes of their names."""
 NOTE: ContextVar[Callable[[AnyConnection], None] | None] = ContextVar("NOTE", default=None)
 """What every transaction of this context calls, to write a note as part of it."""
@@ -135,6 +137,10 @@ def _in_every_transaction(note: Callable[[AnyConnection], None]) -> Iterator[Non
         NOTE.reset(reset)
 
 
+class RequestUnderWay(Exception):
+    """Raised inside a transaction, which then writes nothing, if another process has begun to carry out the same request."""
+
+
 class _NothingLeft(Exception):
     """Raised inside a transaction, which then writes nothing, if a turn was already ended elsewhere or was erased."""
 
@@ -160,9 +166,19 @@ def noted_request(store: Store, name: str) -> NotedRequest | None:
 
 @contextmanager
 def noting(store: Store, name: str, digest: str) -> Iterator[None]:
-    """Inside this context, every write also records, in its transaction, that this request was carried out."""
-    text = json.dumps({"until": later(timestamp(store.clock()), REQUEST_SECONDS), "digest": digest})
-    with _in_every_transaction(lambda connection: keep(connection, REQUEST + name, text)):
+    """Inside this context, every write also records, in its transaction, that this request was carried out. Writes raise
+    RequestUnderWay if another process has done so in the last day."""
+    time = timestamp(store.clock())
+    body = {"until": later(time, REQUEST_SECONDS), "digest": digest, "by": new_id("r")}
+    text = json.dumps(body)
+
+    def note(connection: AnyConnection) -> None:
+        there = json.loads(fact(connection, REQUEST + name) or "null")
+        if there is not None and there.get("by") != body["by"] and there["until"] >= time:
+            raise RequestUnderWay
+        keep(connection, REQUEST + name, text)
+
+    with _in_every_transaction(note):
         yield
 
 
@@ -189,6 +205,20 @@ def _forget_part(connection: AnyConnection, kind: str, part: str) -> None:
     """Delete one part of the bodies of all notes of a kind."""
     query = f"UPDATE facts_of_file SET value = json_remove(value, '$.{part}') WHERE {BEGINNING}"
     connection.execute(query, beginning(kind))
+
+
+# Episodes in which the policy tries nothing.
+
+
+def keep_steady(connection: AnyConnection, episode: str, time: str) -> None:
+    """Note that the policy tries nothing in an episode, which another process may continue in the next month."""
+    keep(connection, STEADY + episode, json.dumps({"until": later(timestamp(time), BLOCK_SECONDS)}))
+    _drop_over(connection, STEADY, episode, time)
+
+
+def explores(connection: AnyConnection, episode: str) -> bool:
+    """Return whether the policy may try things in an episode."""
+    return fact(connection, STEADY + episode) is None
 
 
 # What a gateway put into prompts.

@@ -17,6 +17,7 @@
 #   make docs             write the documentation as a site, to build/site
 #   make numbers          write every number of the documentation anew, from the files that the benchmarks left
 #   make lint             the checks that run nothing
+#   make release-check    build what is released, and check what a stranger gets; TAG=v1.2.3 also asks what that release has to fill in
 #   make lock             write requirements/lock.txt anew, with the newest versions that fit
 #   make audit            ask whether a locked package is known to be vulnerable
 #   make clean            remove .venv, the other .venv-* and caches (runs/ stays)
@@ -32,12 +33,13 @@ RAY := .venv-ray
 ENGINE := .venv-engine
 POSTGRES := .venv-postgres
 CONTROL := .venv-control
+RELEASE := .venv-release
 UV := 0.13.8
 # One process for each core, each with a run of the tests that lie beside one another; a worker that finishes early takes tests from the others.
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-memory test-training test-laboratory test-all test-paused test-peers test-engine test-postgres test-ray test-control typescript test-typescript docs numbers lint lock audit clean
+.PHONY: help install demo test test-memory test-training test-laboratory test-all test-paused test-peers test-engine test-postgres test-ray test-control typescript test-typescript docs numbers lint lock audit release-check clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -154,6 +156,14 @@ lock:
 audit: $(STAMP)
 	@$(BIN)/python requirements/audit.py $(BIN)/pip-audit
 
+release-check: $(RELEASE)/.installed
+	@$(RELEASE)/bin/python requirements/release_check.py $(if $(TAG),--tag $(TAG))
+
+$(RELEASE)/.installed: requirements/release.txt
+	@$(PYTHON) -m venv $(RELEASE)
+	@$(RELEASE)/bin/python -m pip --disable-pip-version-check install --quiet -r requirements/release.txt
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(PEERS) $(ENGINE) $(POSTGRES) $(RAY) $(CONTROL) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) $(ENGINE) $(POSTGRES) $(RAY) $(CONTROL) $(RELEASE) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

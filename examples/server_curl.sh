@@ -1,5 +1,5 @@
 #!/bin/sh
-# A memory behind HTTP, and curl: the same for every language. Needs: pip install ".[server]", curl.
+# A memory behind HTTP, and curl: the same for every language. Needs: pip install ".[serve]", curl.
 set -eu
 export KEEPWORTH_API_KEY=kw_a_token_of_your_own_making
 PORT=${PORT:-8765}

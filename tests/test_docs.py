@@ -48,7 +48,7 @@ LINES = {
     "needs a run, or another file of yours": r"open runs/"
     r"|keepworth ((show|report) (my-run|demo demo-quick)|export|eval (compare|board)|models fetch)\b"
     r"|keepworth memory (import|export|erase|rollback|quarantine --release|token remove)\b",
-    "needs another program": r"(claude|codex|gemini) mcp |vf-eval |npx ",
+    "needs another program": r"(claude|codex|gemini) mcp |vf-eval |npx |docker ",
     "is for your shell, or for a server": r"export |curl |TOKEN=|ask\b|echo ",
 }
 """Why a line of a shell block that is not marked may be left out: what it begins with."""

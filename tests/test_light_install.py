@@ -84,7 +84,7 @@ REFUSED = [
     ("demo --quick", "train"),
     ("train strings", "train"),
     ("eval stream", "train"),
-    ("serve --memory agent.mem", "server"),
+    ("serve --memory agent.mem", "serve"),
     ("models fetch smollm2-135m-instruct", "llm"),
 ]
 

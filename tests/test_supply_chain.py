@@ -30,7 +30,7 @@ def locked() -> dict[str, list[Requirement]]:
 def asked() -> list[Requirement]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     lines = [*project["dependencies"]]
-    for name in ("llm", "train", "server", "serve", "docs", "dev"):
+    for name in ("llm", "train", "serve", "docs", "dev"):
         lines += project["optional-dependencies"][name]
     pins = (ROOT / "requirements" / "pins.in").read_text(encoding="utf-8").splitlines()
     every = [Requirement(line) for line in [*lines, *(line for line in pins if line and line[0] != "#")]]

@@ -42,6 +42,13 @@ def test_a_file_of_the_page_needs_no_token_and_has_its_policy(server: MemoryServ
     assert httpx.head(server.url + path, trust_env=False).status_code == 200
 
 
+def test_anybody_may_ask_whether_the_server_is_alive_and_learns_nothing_else(server: MemoryServer) -> None:
+    answer = httpx.get(server.url + "/health", trust_env=False)
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert httpx.post(server.url + "/health", trust_env=False).status_code == 401
+    assert httpx.get(server.url + "/health", headers={"Host": "evil.example"}, trust_env=False).status_code == 403
+
+
 @pytest.mark.parametrize("path", ["/page/nothing.js", "/page/", "/page/../serving/access.py", "/page", "/index.html"])
 def test_without_a_token_nothing_but_the_files_of_the_page_is_read(server: MemoryServer, path: str) -> None:
     for method, url, content in (("GET", path, b""), ("POST", "/", b"{}"), ("GET", "/", b"x" * 10)):

@@ -25,21 +25,23 @@ class Extra:
 
 _LLM = ("torch", "transformers", "gguf", "peft")
 _STATISTICS = ("scipy", "statsmodels")
+_SERVER = ("starlette", "uvicorn", "mcp")
+_CONTROL = ("torch", "gymnasium")
 EXTRAS: Mapping[str, Extra] = MappingProxyType(
     {
+        "train": Extra("training, evaluation and reports", (*_LLM, *_STATISTICS)),
+        "serve": Extra("serving a memory over HTTP, as a gateway or by MCP", _SERVER),
+        "control": Extra("small networks with memory in Gymnasium's worlds", _CONTROL, ("popgym",)),
+        "all": Extra(
+            "training, serving and control together", (*_LLM, *_STATISTICS, *_SERVER, *_CONTROL[1:]), ("popgym",)
+        ),
         "llm": Extra("a language model in this process", _LLM),
         "eval": Extra("evaluation, where the model that reads is elsewhere or none", _STATISTICS),
-        "train": Extra("training, evaluation and reports", (*_LLM, *_STATISTICS)),
-        "server": Extra("serving a memory", ("starlette", "uvicorn")),
-        "gateway": Extra("memory in front of a model", ("starlette", "uvicorn")),
-        "mcp": Extra("tools of the Model Context Protocol", ("starlette", "uvicorn", "mcp")),
-        "serve": Extra("serving a model", (*_LLM, "starlette", "uvicorn")),
         "math": Extra("answers in LaTeX, and a second opinion on numbers", ("math_verify",)),
         "envs": Extra(
             "puzzles of Reasoning Gym, the streams household and science",
             ("reasoning_gym", "textworld_express", "scienceworld"),
         ),
-        "control": Extra("small networks with memory in Gymnasium's worlds", ("torch", "gymnasium"), ("popgym",)),
         "postgres": Extra("a memory on a Postgres server", ("psycopg",)),
         "ray": Extra("workers on several machines", ("ray",)),
         "trl": Extra("TRL's trainer, beside ours", ("trl",)),

@@ -128,9 +128,7 @@ def serve(
     assert memory is not None
     from keepworth.memory.scan import scan_of
 
-    require("server", "keepworth serve --memory")
-    if mcp or stdio:
-        require("mcp", "keepworth serve --mcp")
+    require("serve", "keepworth serve --memory")
     options: dict[str, Any] = {
         "encoder": None if encoder == "none" else encoder,
         "policy": None if policy == "none" else policy,
@@ -149,7 +147,7 @@ def serve(
 
         by_name.writer(writer)  # raises, and loads what was trained, before anything is served
     if what:
-        require("serve", "keepworth serve MODEL --memory")
+        require("llm", "keepworth serve MODEL --memory")
         say(f"Loading {what} ...", error=True)
         from keepworth.training.model_server import upstream_of
 

@@ -19,7 +19,7 @@ from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any
 
-from keepworth.base.needs import needs_server
+from keepworth.base.needs import needs_serve
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from keepworth.base.needs import needs_server
+from keepworth.base.needs import needs_serve
 
 from pydantic_core import from_json
 from starlette.requests import Request

@@ -11,7 +11,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from keepworth.base.needs import needs_server
+from keepworth.base.needs import needs_serve
 
 import uvicorn
 from starlette.types import ASGIApp

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Annotated, Any, TypeVar, get_type_hints
 
-from keepworth.base.needs import needs_mcp
+from keepworth.base.needs import needs_serve
 
 from anyio.to_thread import run_sync
 from mcp.server import Server

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keepworth.base.needs import needs_server
+from keepworth.base.needs import needs_serve
 
 from starlette.types import ASGIApp
 
@@ -147,7 +147,7 @@ class MemoryServer(HttpServer):
                 **({} if upstream is not None else dict.fromkeys((*OPENAI_PATHS, ANTHROPIC_PATH), _NO_GATEWAY)),
             },
             hosts=(*LOCAL_HOSTS, host) if reachable_here_alone(host) else None,
-            public=[path for _, path in page],
+            public=["/health", *(path for _, path in page)],
         )
 
     @asynccontextmanager

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
-from keepworth.base.needs import needs_serve
+from keepworth.base.needs import needs_llm
 
 import httpx
 import torch

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
+import lzma
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -122,6 +122,6 @@ def _marks(record: dict[str, Any]) -> Iterable[str]:
 
 
 def _records() -> list[dict[str, Any]]:
-    packed = resources.files("keepworth.worlds").joinpath("data/longmemeval/longmemeval_oracle.json.gz").read_bytes()
-    records: list[dict[str, Any]] = json.loads(gzip.decompress(packed))
+    packed = resources.files("keepworth.worlds").joinpath("data/longmemeval/longmemeval_oracle.json.xz").read_bytes()
+    records: list[dict[str, Any]] = json.loads(lzma.decompress(packed))
     return records

@@ -116,8 +116,14 @@ class ChatModel:
 
 
 def from_environment(model: str, what: str, **settings: Any) -> ChatModel:
-    """Returns the chat model of this name behind the URL in OPENAI_BASE_URL, with the key in OPENAI_API_KEY where it is set.
-    `what` names the part that needs it, for the error. Raises ChatError."""
+    """Returns the chat model behind the URL in OPENAI_BASE_URL, with the key in OPENAI_API_KEY where it is set. Raises ChatError
+    where no URL is set.
+
+    Args:
+        model: The name by which the endpoint knows the model.
+        what: The part that needs the model, as the subject of the error's sentence.
+        settings: Further arguments of `ChatModel`.
+    """
     url = os.environ.get(BASE_URL, "")
     if not url:
         raise ChatError(

@@ -86,7 +86,13 @@ def _edits(one: str, other: str) -> int:
 
 
 def require_known(kind: str, name: str, among: Iterable[str]) -> str:
-    """Returns `name` if it is one of `among`. Raises UnknownName, with the nearest one and the whole list, otherwise."""
+    """Returns `name` if it is one of `among`. Raises UnknownName, with the nearest one and the whole list, otherwise.
+
+    Args:
+        kind: What the name is of, such as "policy". The error begins with it.
+        name: The name that somebody wrote.
+        among: All names that there are, in the order in which the error lists them.
+    """
     names = list(among)
     if name not in names:
         raise UnknownName(kind, name, names)

@@ -59,8 +59,13 @@ class MissingExtra(KeepworthError, ImportError):
 
 
 def require(extra: str, what: str, *modules: str) -> None:
-    """Raises MissingExtra unless every module of the extra, or each of `modules`, is installed. `what` names the part that needs
-    them, as a noun that begins the message."""
+    """Raises MissingExtra unless the modules are installed. It imports none of them.
+
+    Args:
+        extra: The extra that the error tells the reader to install.
+        what: The part that needs the modules, as a noun that begins the message.
+        modules: The import names of what is needed; without any, every module of the extra.
+    """
     absent = missing(extra, *modules)
     if absent:
         verb = "is" if len(absent) == 1 else "are"

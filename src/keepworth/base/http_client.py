@@ -70,9 +70,15 @@ class JsonClient:
         return self._call("GET", path, None, idempotent=True)
 
     def post(self, path: str, body: Mapping[str, Any], *, idempotent: bool = False) -> Any:
-        """Returns the answer's JSON, None where the body is empty or a plain sentence. `idempotent` says that making the call
-        twice has the same effect as once: it is then repeated after transient failures. Raises EngineUnreachable, EngineTimeout,
-        EngineDied, EngineRefused or BadAnswer."""
+        """Returns the answer's JSON, None where the body is empty or a plain sentence. Raises EngineUnreachable, EngineTimeout,
+        EngineDied, EngineRefused or BadAnswer.
+
+        Args:
+            path: The path behind the client's base URL.
+            body: What is sent, as JSON.
+            idempotent: Whether making the call twice has the same effect as making it once. It is then repeated after transient
+                failures.
+        """
         return self._call("POST", path, body, idempotent=idempotent)
 
     def _call(self, method: str, path: str, body: Any, *, idempotent: bool) -> Any:

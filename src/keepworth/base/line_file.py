@@ -47,4 +47,11 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def no_line(path: Path, number: int, what: str) -> KeepworthError:
+    """Makes the error about a line that cannot be read.
+
+    Args:
+        path: The file.
+        number: The number of the line, from 1 on.
+        what: What the line is instead, behind "this is", such as "no object".
+    """
     return KeepworthError(f"{path}, line {number}: this is {what}.", "Take the line out.")

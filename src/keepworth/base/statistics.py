@@ -66,6 +66,9 @@ def interval(
     Args:
         values: One mean per cluster, each counts once. With counts: one sum per cluster.
         counts: How many values each cluster holds, for the mean over all values (a ratio of sums).
+        level: The share of such intervals that contain the true mean, between 0 and 1.
+        resamples: How often the bootstrap draws.
+        generator: The source of the bootstrap's draws; None takes seed 0, so that the same values have the same interval.
         within: The least and the greatest possible value, where they are known. The interval then stays inside, and values
             without any spread have an interval too (`constant`).
 
@@ -108,7 +111,13 @@ def interval(
 
 def student(sums: Floats, sizes: Floats, level: float = 0.95) -> tuple[float, float]:
     """Returns the t interval of sums over sizes, with one degree of freedom less than clusters. Sizes of 1 give the textbook's
-    interval of a mean; for others the ratio is linearised (Cochran, "Sampling Techniques", 1977, equation 6.13)."""
+    interval of a mean; for others the ratio is linearised (Cochran, "Sampling Techniques", 1977, equation 6.13).
+
+    Args:
+        sums: [clusters] The sum of the values of each cluster.
+        sizes: [clusters] The number of values in each cluster.
+        level: The share of such intervals that contain the true mean, between 0 and 1.
+    """
     require("eval", "An interval", "scipy")
     from scipy.special import stdtrit  # quantiles of t, without the second that all of scipy.stats takes to load
 
@@ -125,7 +134,13 @@ def logit(mean: float, half: float, within: tuple[float, float]) -> tuple[float,
 
     The delta method gives the half-width there: half / (p (1 - p)), where p is the mean's place between the bounds. Surveys use
     it for shares of few clusters (Dean and Pagano, "Evaluating Confidence Interval Methods for Binomial Proportions in Clustered
-    Surveys", 2015). Far from the bounds it equals `student`'s."""
+    Surveys", 2015). Far from the bounds it equals `student`'s.
+
+    Args:
+        mean: The mean, strictly between the bounds. Otherwise ValueError is raised.
+        half: Half the width of the interval on the plain scale, such as `student` gives it.
+        within: The least and the greatest possible value.
+    """
     least, most = within
     p = (mean - least) / (most - least)
     if not 0.0 < p < 1.0:
@@ -144,7 +159,14 @@ def constant(value: float, many: int, within: tuple[float, float], level: float 
     """Returns the exact interval of a mean where all of `many` clusters had one value, which does not prove that all clusters do.
 
     By Clopper and Pearson (1934) a share of at least ((1 - level) / 2)^(1 / many) of all clusters has this value; the others lie
-    anywhere within the bounds. Where all answers are right, this is the interval of `rate`."""
+    anywhere within the bounds. Where all answers are right, this is the interval of `rate`.
+
+    Args:
+        value: The one value that all clusters had.
+        many: The number of clusters.
+        within: The least and the greatest possible value.
+        level: The share of such intervals that contain the true mean, between 0 and 1.
+    """
     share = ((1.0 - level) / 2.0) ** (1.0 / many)
     return share * value + (1.0 - share) * within[0], share * value + (1.0 - share) * within[1]
 
@@ -169,6 +191,7 @@ def estimate(
     """Returns the mean of one value per question with its interval. Raises ValueError where there is no value.
 
     Args:
+        values: One value for each question.
         clusters: The cluster of each question (its composition, its text), where questions of one cluster are alike. Each cluster
             counts once and is resampled as a whole: ten questions about one composition are not ten compositions.
         within: As for `interval`, for example `SCORE`.
@@ -198,8 +221,14 @@ def rate(hits: int, of: int) -> MeanEstimate:
 def pooled_estimate(
     values: Sequence[float], clusters: Sequence[str], *, within: tuple[float, float] | None = None
 ) -> MeanEstimate:
-    """Returns the mean over all questions, as benchmarks report it, with its interval over clusters of different size. `n` counts
-    clusters; `within` is as for `interval`. `estimate(clusters=...)` counts each cluster once instead."""
+    """Returns the mean over all questions, as benchmarks report it, with its interval over clusters of different size.
+    `estimate(clusters=...)` counts each cluster once instead.
+
+    Args:
+        values: One value for each question.
+        clusters: The cluster that each question belongs to, in the same order. The `n` of the estimate counts clusters.
+        within: The least and the greatest possible value, as for `interval`; None where they are not known.
+    """
     sums, counts = cluster_sums(values, clusters)
     bounds = interval(sums, counts, within=within)
     return MeanEstimate(sum(values) / len(values), bounds.low, bounds.high, len(sums))
@@ -257,8 +286,12 @@ def paired_difference(
     The test's null hypothesis is that either arm could have had either result.
 
     Args:
+        name: What the comparison is called in tables.
         differences: One mean paired difference per cluster; with `clusters`, one per question, for the mean over all questions.
         clusters: The cluster of each question.
+        level: The share of such intervals that contain the true mean, between 0 and 1.
+        resamples: How often the bootstrap draws, and the test flips signs.
+        seed: The seed of both.
         within: As for `interval`.
 
     Raises:
@@ -298,8 +331,13 @@ def family(
     *,
     within: tuple[float, float] | None = None,
 ) -> list[Comparison]:
-    """Compares several pairs with Holm's correction: adjusted p, and intervals at each one's own Holm level. `clusters` are those
-    of each comparison's values; None where there is one value per cluster. `within` is as for `interval`."""
+    """Compares several pairs with Holm's correction: adjusted p, and intervals at each one's own Holm level.
+
+    Args:
+        named: The name of each comparison, and its paired differences.
+        clusters: The cluster of each difference, by comparison; None where each difference is a cluster of its own.
+        within: The least and the greatest possible difference, as for `interval`; None where they are not known.
+    """
     require("eval", "Holm's correction", "statsmodels")
     from statsmodels.stats.multitest import multipletests
 
@@ -331,6 +369,7 @@ def compare(
     """Compares pairs of arms, key by key, with Holm's correction over all of them.
 
     Args:
+        scores: The score of each question, by arm and by the question's key.
         pairs: (first, second) for first minus second; all pairs if None.
         clusters: The cluster of each key, which is resampled; each key by itself if None.
         within: As for `interval`, for a difference.

@@ -89,7 +89,14 @@ def with_ends(text: str) -> str:
 
 
 def entry(head: str, text: str, width: int = 80, lines: int = 3) -> str:
-    """Returns an entry of a list for people: `head`, and `text` next to it, over a few lines at most."""
+    """Returns an entry of a list for people: `head`, and `text` next to it, over a few lines at most.
+
+    Args:
+        head: What stands to the left of the text, in its first line.
+        text: What is wrapped; its line breaks become blanks.
+        width: The columns of a line, those of `head` included.
+        lines: The most lines of the entry. A longer text ends with " ...".
+    """
     import textwrap
 
     indent = " " * (len(one_line(head)) + 2)

@@ -37,7 +37,13 @@ class RecentVectors:
         self._lock = Lock()
 
     def encode(self, texts: Sequence[str], make: Make, dimension: Callable[[], int]) -> npt.NDArray[np.float32]:
-        """Returns [texts, dimension]: cached vectors, and for other texts those that one call of `make` gives."""
+        """Returns [texts, dimension]: cached vectors, and for other texts those that one call of `make` gives.
+
+        Args:
+            texts: The texts, of which some may be equal. A single string raises TypeError.
+            make: The encoder. It is called once, with the texts without a cached vector, and not at all where there are none.
+            dimension: It returns the length of a vector, and is asked only where there is no text.
+        """
         import numpy as np
 
         if isinstance(texts, str):

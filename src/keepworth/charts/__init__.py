@@ -8,5 +8,11 @@ STYLE, PARTS = "style.css", "parts.js"
 
 
 def asset(name: str, package: str = __name__, folder: str = "") -> str:
-    """Returns the text of a file of a package, such as `STYLE`."""
+    """Returns the text of a file of a package, such as `STYLE`.
+
+    Args:
+        name: The name of the file.
+        package: The import name of the package that holds the file; this one by default.
+        folder: The folder inside the package, "" for the package's own.
+    """
     return (files(package) / folder / name).read_text(encoding="utf-8")

@@ -204,7 +204,16 @@ def drawing(panel: Panel) -> tuple[str, dict[str, Any]]:
 def whisker(
     cell: Estimated | None, low: float, high: float, colour: int, width: int = 220, *, ring: bool = False
 ) -> str:
-    """Draws a mean with its interval on a common scale from `low` to `high`, with a mark at 0 where the scale includes it."""
+    """Draws a mean with its interval, as SVG, on a common scale, with a mark at 0 where the scale includes it.
+
+    Args:
+        cell: The mean and its bounds; None draws the empty scale, and a mean without bounds is drawn as a point.
+        low: The left end of the scale.
+        high: The right end of the scale.
+        colour: The number of the colour in the page's style, `--c1` and so on.
+        width: The width of the drawing, in pixels.
+        ring: Whether the mean is drawn as a ring instead of a filled circle.
+    """
     height = 18
     span = (high - low) or 1.0
 
@@ -244,7 +253,13 @@ def finite(data: Any) -> Any:
 
 
 def nice_ticks(low: float, high: float, count: int = 4) -> list[float]:
-    """Returns about `count` round numbers that cover [low, high]."""
+    """Returns about `count` round numbers that cover [low, high].
+
+    Args:
+        low: The least value that the ticks have to cover.
+        high: The greatest value that they have to cover, above `low`.
+        count: How many steps there are, roughly: the distance is rounded up to 1, 2, 2.5 or 5 times a power of ten.
+    """
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)

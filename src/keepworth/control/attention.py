@@ -58,6 +58,14 @@ class ReadingLayer(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
 
     def forward(self, x: Tensor, rows: Tensor, valid: Tensor, code: Tensor) -> Tensor:
+        """Returns the query after it has read the rows, [batch, width].
+
+        Args:
+            x: The query, [batch, width].
+            rows: What it reads, [batch, count, width].
+            valid: Which rows exist, [batch, count].
+            code: Is added to the rows to encode their age, [count, width] or [batch, count, width].
+        """
         x = x + self.attention(self.norms[0](x), rows, valid, code)
         read: Tensor = x + self.mlp(self.norms[1](x))
         return read

@@ -124,7 +124,7 @@ def behave(
     """Yields the logs of a world under a behaviour, episode by episode.
 
     Args:
-        world: The world.
+        world: An environment of Gymnasium, which is reset before each episode.
         name: One of `BEHAVIOURS`.
         good: Maps an observation to a good action.
         episodes: How many episodes are played.

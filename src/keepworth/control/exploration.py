@@ -137,7 +137,14 @@ class Bonus(nn.Module):
         return (self.predictor(observations) - self.target(observations)).square().mean(-1)
 
     def learn(self, observations: Tensor, starts: Tensor, actions: Tensor, draw: torch.Generator) -> None:
-        """Trains on a rollout once, with observations and starts as for `pay`, and its actions, [worlds, steps, parts]."""
+        """Trains on a rollout once.
+
+        Args:
+            observations: [worlds, steps + 1, size], as for `pay`.
+            starts: Where they begin an episode, [worlds, steps + 1].
+            actions: The actions between them, [worlds, steps, parts].
+            draw: The source of the order in which steps are trained.
+        """
         before, after = observations[:, :-1].flatten(0, 1), observations[:, 1:].flatten(0, 1)
         going_on, actions_taken = ~starts[:, 1:].flatten(), actions.flatten(0, 1)
         log_std = torch.zeros(0 if self.actions.categorical else self.actions.size)

@@ -39,11 +39,23 @@ class GatedMemory(SequenceMemory):
 
     @abstractmethod
     def run(self, x: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:
-        """Runs the kernel over time."""
+        """Runs the kernel over time. Returns its outputs, [batch, time, width], and the state after the last step.
+
+        Args:
+            x: Inputs, [batch, time, features]; the last two features may be those of `commands`.
+            state: The parts of the state, [batch, width] each.
+            weights: The parameters in the kernels' order.
+        """
 
     @abstractmethod
     def cell(self, x: Tensor, state: State, weights: list[Tensor]) -> State:
-        """Runs the kernel over one step, and returns the state after it."""
+        """Runs the kernel over one step, and returns the state after it.
+
+        Args:
+            x: Inputs, [batch, features].
+            state: The parts of the state, [batch, width] each.
+            weights: The parameters in the kernels' order.
+        """
 
     @abstractmethod
     def commands(self) -> Tensor:

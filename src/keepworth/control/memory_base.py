@@ -67,7 +67,13 @@ class SequenceMemory(nn.Module, ABC):
         """
 
     def step(self, x: Tensor, state: State, starts: Tensor | None = None) -> tuple[Tensor, State]:
-        """Runs one step, where x is [batch, input_size] and starts [batch]. It equals `forward` over one step."""
+        """Runs one step. It equals `forward` over one step.
+
+        Args:
+            x: Inputs, [batch, input_size].
+            state: The state that the step before returned, or `initial_state`.
+            starts: Where episodes start with this step, [batch], Boolean; None for nowhere.
+        """
         y, state = self(x.unsqueeze(1), state, None if starts is None else starts.unsqueeze(1))
         return y.squeeze(1), state
 
@@ -90,7 +96,14 @@ class SegmentedMemory(SequenceMemory):
 
     @abstractmethod
     def run(self, x: Tensor, state: State, starts: Tensor | None, mask: Tensor | None) -> tuple[Tensor, State]:
-        """Runs `forward` over at most `segment` steps."""
+        """Runs `forward` over at most `segment` steps.
+
+        Args:
+            x: Inputs, [batch, steps, input_size].
+            state: The state after the segment before.
+            starts: Where episodes start, [batch, steps], Boolean; None for nowhere.
+            mask: False where a row is only padding, [batch, steps]; None for no padding.
+        """
 
     def forward(
         self, x: Tensor, state: State | None = None, starts: Tensor | None = None, mask: Tensor | None = None
@@ -181,7 +194,13 @@ class StepRecurrence(SequenceMemory):
 
 
 def choose(which: Tensor, one: State, other: State) -> State:
-    """Returns for each batch element the state of `one` where `which`, [batch], is True, else that of `other`."""
+    """Returns one of two states for each batch element.
+
+    Args:
+        which: True where `one` is taken, [batch].
+        one: A state, whose parts begin with the batch.
+        other: The state that is taken elsewhere, with the same shapes.
+    """
     return tuple(torch.where(which.view(-1, *(1,) * (a.ndim - 1)), a, b) for a, b in zip(one, other, strict=True))
 
 
@@ -255,5 +274,12 @@ class Chain(SequenceMemory):
 
 
 def stack(kind: Callable[[int], SequenceMemory], input_size: int, width: int, blocks: int) -> SequenceMemory:
-    """Stacks memories, which `kind(input_size)` makes, in `blocks` blocks; makes a single one for blocks = 0."""
+    """Stacks memories. Each block has a memory of its own.
+
+    Args:
+        kind: It makes a memory for inputs of a size.
+        input_size: The features of an input of the whole.
+        width: The features between blocks.
+        blocks: The number of blocks; 0 makes a single memory without blocks.
+    """
     return Blocks([kind(width) for _ in range(blocks)], input_size) if blocks else kind(input_size)

@@ -53,7 +53,14 @@ class ActorCritic(nn.Module):
             last.mul_(0.01)
 
     def input(self, features: Tensor, action: Tensor, reward: Tensor, starts: Tensor) -> Tensor:
-        """Returns the inputs, [..., input_size], from observations, previous actions and rewards, and starts, [...]."""
+        """Returns the inputs, [..., input_size].
+
+        Args:
+            features: The observations, [..., size].
+            action: The actions before them, [..., parts]; those before a start do not count.
+            reward: The rewards before them, [...]; those before a start do not count.
+            starts: Where an episode begins, [...], Boolean.
+        """
         parts = [features]
         going_on = (~starts).unsqueeze(-1)
         if self.action_input:
@@ -63,12 +70,24 @@ class ActorCritic(nn.Module):
         return torch.cat(parts, -1)
 
     def forward(self, x: Tensor, state: State, starts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns the policy's outputs, [batch, time, actions.size], values, [batch, time], and the memory's outputs."""
+        """Returns the policy's outputs, [batch, time, actions.size], values, [batch, time], and the memory's outputs.
+
+        Args:
+            x: What `input` returned, [batch, time, input_size].
+            state: The memory's state before the first step.
+            starts: Where an episode begins, [batch, time], Boolean.
+        """
         y, _ = self.memory(self.encoder(x), state, starts)
         return self.policy(y), self.value(y).squeeze(-1), y
 
     def step(self, x: Tensor, state: State, starts: Tensor) -> tuple[Tensor, Tensor, State]:
-        """Returns outputs and values for one step, x [batch, input_size], starts [batch], and the state after it."""
+        """Returns outputs and values for one step, and the state after it.
+
+        Args:
+            x: What `input` returned, [batch, input_size].
+            state: The memory's state before the step.
+            starts: Where an episode begins, [batch], Boolean.
+        """
         y, state = self.memory.step(self.encoder(x), state, starts)
         return self.policy(y), self.value(y).squeeze(-1), state
 

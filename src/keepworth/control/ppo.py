@@ -261,8 +261,13 @@ class Trainer:
 
 
 def load_network(network: ActorCritic, saved: dict[str, Any], settings: PpoSettings) -> None:
-    """Loads the weights of a checkpoint into a network. Raises CheckpointError where they are of another memory, world or
-    size."""
+    """Loads the weights of a checkpoint into a network. Raises CheckpointError where they are of another memory, world or size.
+
+    Args:
+        network: The network, which was made by the settings.
+        saved: The content of the checkpoint.
+        settings: The settings that are asked for.
+    """
     of = saved["settings"]
     for name in ("memory", "memory_settings", "world", "width"):
         if of[name] != getattr(settings, name):

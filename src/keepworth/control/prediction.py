@@ -69,7 +69,13 @@ class Prediction(nn.Module):
         return torch.stack(losses).mean() + repulsion
 
     def targets(self, y: Tensor, observations: Tensor, rewards: Tensor) -> list[tuple[int, Tensor]]:
-        """Returns for each head how many steps ahead its target lies, and the targets that lie in the chunk."""
+        """Returns for each head how many steps ahead its target lies, and the targets that lie in the chunk.
+
+        Args:
+            y: The memory's outputs, [batch, time, width], which a latent prediction has for targets.
+            observations: [batch, time, size].
+            rewards: The reward of each step, [batch, time].
+        """
         if self.latent:
             return [(ahead, y[:, ahead:].detach()) for ahead in AHEAD]
         return [(1, observations[:, 1:]), (0, rewards.unsqueeze(-1))]

@@ -57,6 +57,14 @@ class ScanLoop(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, decay: Tensor, write: Tensor, initial: Tensor) -> Tensor:
+        """Returns all states, as `scan` does, and keeps what the backward pass needs.
+
+        Args:
+            context: Where PyTorch keeps tensors for the backward pass.
+            decay: The factor of the previous state, [batch, time, ...].
+            write: The term that is added, [batch, time, ...].
+            initial: The state before the first step, [batch, ...].
+        """
         states = torch.empty_like(write, memory_format=torch.contiguous_format)
         state = initial
         for decay_t, write_t, out in zip(decay.unbind(1), write.unbind(1), states.unbind(1), strict=True):

@@ -138,7 +138,13 @@ class ActionSpace:
         self.size = self.features = sum(self.choices) if self.categorical else self.parts
 
     def sample(self, outputs: Tensor, log_std: Tensor, draw: torch.Generator) -> Tensor:
-        """Draws actions from the policy, [..., parts]."""
+        """Draws actions from the policy, [..., parts].
+
+        Args:
+            outputs: The policy's outputs, [..., size]: logits of all choices, or means.
+            log_std: The logarithms of the standard deviations, [size]; of no effect where actions are choices.
+            draw: The source of the random numbers.
+        """
         if not self.categorical:
             noise = torch.randn(outputs.shape, generator=draw, dtype=outputs.dtype)
             return outputs + log_std.exp() * noise
@@ -154,7 +160,13 @@ class ActionSpace:
         return torch.stack([part.argmax(-1) for part in outputs.split(self.choices, -1)], -1)
 
     def judge(self, outputs: Tensor, log_std: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the log-probabilities of actions, and the entropies of the policy; both [...]."""
+        """Returns the log-probabilities of actions, and the entropies of the policy; both [...].
+
+        Args:
+            outputs: The policy's outputs, [..., size]: logits of all choices, or means.
+            log_std: The logarithms of the standard deviations, [size]; of no effect where actions are choices.
+            actions: What was done, [..., parts].
+        """
         if not self.categorical:
             z = (actions - outputs) / log_std.exp()
             log_prob = (-0.5 * z.square() - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)

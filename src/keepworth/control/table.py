@@ -43,7 +43,14 @@ class TableCell:
 
 
 def cell_folder(folder: Path, world: str, memory: str, seed: int) -> Path:
-    """Returns the folder of a cell's run."""
+    """Returns the folder of a cell's run.
+
+    Args:
+        folder: The folder of the table.
+        world: The Gymnasium id of the world.
+        memory: The name of the memory.
+        seed: The seed of the run.
+    """
     return folder / f"{world}--{memory}--{seed}"
 
 

@@ -83,7 +83,13 @@ def compare_streams(
     """Runs every arm on every stream, in every order, with every seed, and compares them.
 
     Args:
+        streams: The names of the streams.
+        arms: The names of methods and controls.
         out: A folder for rows, summary and page. A second call with the same comparison continues it.
+        conditions: What holds for all arms: split, length, data, agent and tuned settings.
+        orders: The orders of the tasks, each of which is run.
+        seeds: The number of seeds, from 0 on.
+        workers: The number of processes; the rows do not depend on it.
         method: The arm that claims are made about; "" for the default method, or else the last that learns.
         announce: Receives the statistical power of the seeds, before anything runs.
         progress: Receives how many streams are done, and of how many.
@@ -214,7 +220,13 @@ def read_tuned(tuned: Path | None, arms: Sequence[str]) -> Settings:
 
 
 def run_job(job: Job, arms: Sequence[str], conditions: StreamConditions) -> list[StreamRow]:
-    """Runs all arms on one stream, in this process."""
+    """Runs all arms on one stream, in this process.
+
+    Args:
+        job: The stream, the order of its tasks, and the seed.
+        arms: The names of methods and controls.
+        conditions: What holds for all arms: split, length, data, agent and tuned settings.
+    """
     name, order, seed = job
     length, data, agent = conditions.length or None, conditions.data, conditions.agent
     stream = open_stream(name, split=conditions.split, seed=seed, order=order, length=length, data=data)
@@ -240,7 +252,13 @@ def settings_on(name: str) -> dict[str, Any]:
 
 
 def method_for(name: str, settings: dict[str, dict[str, Any]], seed: int) -> Policy:
-    """Returns a new method with its tuned settings. A method without a part keeps the settings of the whole."""
+    """Returns a new method with its tuned settings. A method without a part keeps the settings of the whole.
+
+    Args:
+        name: The name of a policy, or `NAME-without-PART`.
+        settings: The tuned settings of each policy, by its name.
+        seed: The seed of the method's own draws.
+    """
     whole, _, part = name.partition("-without-")
     own_settings = settings.get(whole, {})
     if part:

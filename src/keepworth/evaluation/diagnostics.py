@@ -31,6 +31,8 @@ def stage(
     then.
 
     Args:
+        evidence: What holds the answer.
+        shown: What the reader was shown.
         candidates: What was retrieved, before it was cut to the budget.
         kept_items: What the memory holds when the question is asked.
         written: What was ever stored.
@@ -65,10 +67,15 @@ def where_points_go(stages: Sequence[str], scores: Sequence[float]) -> dict[str,
 def recall_at(
     ranked: Sequence[str], evidence: Iterable[str], k: int, of: Callable[[str], str] | None = None
 ) -> float | None:
-    """Returns the share of the evidence among the first k of `ranked`, ids with the best first; None where no evidence is marked.
+    """Returns the share of the evidence among the first ids; None where no evidence is marked.
 
-    `of` maps an id to what counts instead, such as its session: each session then counts once, at its best place, and k counts
-    sessions."""
+    Args:
+        ranked: The ids, the best first.
+        evidence: The ids that hold the answer.
+        k: How many of the first count.
+        of: It maps an id to what counts instead, such as its session: each session then counts once, at its best place, and k
+            counts sessions.
+    """
     named = of or str
     wanted = {named(id) for id in evidence}
     if not wanted:

@@ -31,7 +31,14 @@ DEPTHS = ("turn@1", "turn@5", "turn@10", "turn@50", "session@5", "shown")
 
 
 def write_page(folder: Path, summary: Mapping[str, Any], rows: Sequence[Row], tasks: Sequence[Task]) -> Path:
-    """Writes `report.html` into the folder of an evaluation. The page shows the texts of `tasks` next to the answers."""
+    """Writes `report.html` into the folder of an evaluation, and returns its path.
+
+    Args:
+        folder: The folder of the evaluation.
+        summary: The content of its summary.json.
+        rows: Every answer of every arm.
+        tasks: The questions, whose texts stand next to the answers.
+    """
     path = folder / "report.html"
     name = f"{summary['benchmark']}, {summary['split']}"
     html = page(

@@ -112,9 +112,14 @@ PATTERNS: Mapping[str, str] = {
 
 
 def maker(name: str, encoder: Callable[[], Encoder], patience: float = 60.0) -> Maker:
-    """Returns the function that makes the system of this name. `encoder` returns the one encoder of all systems that need one;
-    `patience` is how many seconds a call to a program may take. Raises UnknownName, and KeepworthError where the system needs
-    something that is missing."""
+    """Returns the function that makes the system of a name. Raises UnknownName, and KeepworthError where the system needs
+    something that is missing.
+
+    Args:
+        name: A name of `NAMES`, `policy:NAME`, or `command:` and the words of a program.
+        encoder: It returns the one encoder of all systems that need one.
+        patience: How many seconds a call to a program may take.
+    """
     if name in _SYSTEMS:
         return partial(_SYSTEMS[name][1], encoder)
     kind, colon, rest = name.partition(":")

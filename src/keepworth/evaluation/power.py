@@ -43,8 +43,13 @@ def half_width(sd: float, n: int) -> float:
 
 
 def detectable(sd: float, n: int, comparisons: int = 1) -> float:
-    """Returns the minimum detectable effect: the difference that a two-sided t test over `n` seeds finds with probability
-    `POWER`."""
+    """Returns the minimum detectable effect: the difference that a two-sided t test finds with probability `POWER`.
+
+    Args:
+        sd: The standard deviation of the paired differences.
+        n: The number of seeds.
+        comparisons: How many comparisons share the level `ALPHA`, in equal parts.
+    """
     require("eval", "A plan of seeds", "statsmodels")
     from numpy import asarray
     from statsmodels.stats.power import TTestPower
@@ -89,7 +94,15 @@ class SeedPlan:
 
 
 def plan(sd: float, have: int, *, comparisons: int = 1, source: str = "declared", unit: str = "seeds") -> SeedPlan:
-    """Returns the power of `have` seeds with standard deviation `sd`. Raises TooFewSeeds for fewer than two."""
+    """Returns the power of a number of seeds. Raises TooFewSeeds for fewer than two.
+
+    Args:
+        sd: The standard deviation of the paired differences.
+        have: The number of seeds, or of other units.
+        comparisons: How many comparisons share the level `ALPHA`, in equal parts.
+        source: Where the standard deviation is from.
+        unit: What is counted, for people.
+    """
     floor = fewest(comparisons)
     if have < 2:
         raise TooFewSeeds("A plan", have, floor)

@@ -48,9 +48,16 @@ def evaluate(
     A second call continues with what is missing.
 
     Args:
+        tasks: The questions.
         arms: (system, setting) pairs, see `arms_of`.
+        makers: The function that makes each system, by its name.
+        folder: Where rows, summary and page are written.
         identity: What the evaluation measures, see `open_questions`; it must be the same when the evaluation is continued.
         reader: Answers the questions; None to measure only what is found.
+        judge: A model that judges answers, beside the metrics; None for no judge.
+        seeds: How often each question is asked.
+        tokens: The budget of what a memory may show for a question.
+        words: The most words of a stored window.
         announce: Receives the statistical power of the questions, before any is asked.
         progress: Receives the arm, how many questions are done, and of how many.
 
@@ -112,7 +119,15 @@ def open_questions(
     name: str, split: str, data: Path | None, assign: Sequence[str], limit: int
 ) -> tuple[Benchmark, list[Task], dict[str, Any]]:
     """Opens a benchmark, and returns it, its questions, and the identity that records which they are. Raises KeepworthError for
-    an option that has no effect on this benchmark."""
+    an option that has no effect on this benchmark.
+
+    Args:
+        name: The name of a benchmark, or a file of JSON lines.
+        split: The side whose questions are asked.
+        data: The folder of its data; None for what the package ships.
+        assign: Settings of the benchmark, as words of the form NAME=VALUE.
+        limit: The most questions; 0 for all.
+    """
     # A folder from the environment variable serves all benchmarks; only one that was given here has to have an effect.
     folder = os.environ.get(VARIABLE)
     meant = data is not None and not (folder and data == Path(folder))

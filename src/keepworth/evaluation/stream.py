@@ -59,7 +59,15 @@ class StreamRow:
 
 
 def row(name: str, order: str, seed: int, arm: str, run: StreamRun) -> StreamRow:
-    """Makes the row of a run."""
+    """Makes the row of a run.
+
+    Args:
+        name: The name of the stream.
+        order: The order of its tasks.
+        seed: The seed of the run.
+        arm: The name of the method or the control.
+        run: What happened.
+    """
     return StreamRow(
         name,
         order,
@@ -88,8 +96,16 @@ def run_matrix(
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[StreamRow]:
-    """Runs all jobs and returns their rows. Each finished job is appended to `path` at once and is not run again when the matrix
-    is restarted. `run_job` must be importable by name where workers > 1; rows do not depend on the number of workers."""
+    """Runs all jobs and returns their rows. A job whose rows are in the file is not run again. Rows do not depend on the number
+    of workers.
+
+    Args:
+        jobs: The streams, orders and seeds.
+        run_job: It runs one job; with several workers it must be importable by name.
+        path: The file to which each finished job is appended at once.
+        workers: The number of processes; 1 runs in this one.
+        progress: It is called with the number of finished jobs and of all; None for no one.
+    """
     finished_rows = [StreamRow(**record) for record in read_lines(path)]
     wanted = set(jobs)
     finished = {(row.family, row.order, row.seed) for row in finished_rows}
@@ -146,7 +162,15 @@ class Results:
     def differences(
         self, name: str, first: str, second: str, measure: Callable[[StreamRow], float] = lambda row: row.auc
     ) -> list[float]:
-        """Returns one number per cluster (seed): the mean over orders of first minus second."""
+        """Returns one number per cluster (seed): the mean over orders of the first arm minus the second. A seed that lacks one
+        of the two is left out.
+
+        Args:
+            name: The name of the stream.
+            first: The arm that is measured.
+            second: The arm that it is compared with.
+            measure: It returns the number of a row; by default the share of tasks that succeeded.
+        """
         differences = []
         for seed in self.seeds:
             gaps = [

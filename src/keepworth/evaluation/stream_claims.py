@@ -73,8 +73,14 @@ def claims(results: Results, method: str = METHOD) -> dict[str, Any]:
 
 
 def plan_power(streams: Sequence[str], arms: Sequence[str], seeds: int, *, method: str = METHOD) -> SeedPlan | None:
-    """Returns the power of `seeds` seeds of these arms on these streams for claims about `method`; None for one seed or no
-    rival."""
+    """Returns the power of these seeds for claims about a method; None for one seed or no rival.
+
+    Args:
+        streams: The names of the streams.
+        arms: The names of all arms.
+        seeds: The number of seeds.
+        method: The arm that claims are about.
+    """
     comparisons = len(streams) * len(rivals(arms, method)) * len(MEASURES)
     if seeds < 2 or not comparisons or method not in arms:
         return None

@@ -31,8 +31,13 @@ WHEN = {"stream": "while learning", "frozen": "held-out, frozen"}
 
 
 def write_stream_page(folder: Path, summary: Mapping[str, Any], results: Results) -> Path:
-    """Writes `report.html` into the folder of `keepworth eval stream`, from the content of summary.json and the rows'
-    `results`."""
+    """Writes `report.html` into the folder of `keepworth eval stream`, and returns its path.
+
+    Args:
+        folder: The folder of the evaluation.
+        summary: The content of its summary.json.
+        results: The rows of all runs.
+    """
     plan = summary["plan"]
     streams = list(summary["table"])
     tasks = sorted({len(row.bits) for row in results.rows})

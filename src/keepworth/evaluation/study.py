@@ -66,8 +66,13 @@ def diagnostics() -> dict[str, Study]:
 def rows_of(
     arms: Mapping[str, Sequence[float]], clusters: Sequence[str], within: tuple[float, float] | None = (0.0, 1.0)
 ) -> Rows:
-    """Returns a row for every arm, with its 95 % interval over clusters. `within` is the least and the greatest possible
-    value."""
+    """Returns a row for every arm, with its 95 % interval over clusters.
+
+    Args:
+        arms: The values of each arm, in the same order of measurements.
+        clusters: The cluster of each measurement.
+        within: The least and the greatest possible value; None where they are not known.
+    """
     rows: Rows = []
     for arm, values in arms.items():
         estimate = pooled_estimate(list(values), list(clusters), within=within)
@@ -82,7 +87,14 @@ def differences(
     clusters: Sequence[str],
     within: tuple[float, float] | None = (-1.0, 1.0),
 ) -> Rows:
-    """Returns a row for every pair of arms: the first minus the second, measurement by measurement, as in `rows_of`."""
+    """Returns a row for every pair of arms: the first minus the second, measurement by measurement, as in `rows_of`.
+
+    Args:
+        arms: The values of each arm, in the same order of measurements.
+        pairs: The names of the two arms of each pair.
+        clusters: The cluster of each measurement.
+        within: The least and the greatest possible difference; None where they are not known.
+    """
     gaps = {f"{one} minus {other}": np.subtract(arms[one], arms[other]).tolist() for one, other in pairs}
     return rows_of(gaps, clusters, within)
 
@@ -97,7 +109,13 @@ def arms_of(measured: Iterable[Mapping[str, float]]) -> dict[str, list[float]]:
 
 
 def named(rows: Iterable[Mapping[str, Any]], before: str = "", after: str = "") -> Rows:
-    """Returns the rows with `before` and `after` around the names of their arms."""
+    """Returns the rows with a text around the names of their arms.
+
+    Args:
+        rows: The rows, which are not changed.
+        before: The text before each name.
+        after: The text behind each name.
+    """
     return [{**row, "arm": f"{before}{row['arm']}{after}"} for row in rows]
 
 

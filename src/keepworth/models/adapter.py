@@ -38,6 +38,10 @@ def attach_lora(
     tensor get an adapter where PEFT supports it.
 
     Args:
+        model: The model, whose network is changed.
+        rank: The rank of the two matrices of each layer.
+        alpha: Their product is multiplied by alpha / rank.
+        seed: The seed of the first matrices.
         targets: See `lora_layers`.
         embeddings: Whether full copies of the embeddings and the head are trained as well, and saved with the adapter (PEFT's
             `modules_to_save`). Tied weights stay tied.
@@ -150,9 +154,14 @@ def unfreeze(model: InProcessModel, *, embeddings: bool = False) -> Named:
 
 
 def save_trained(model: InProcessModel, named: Named, folder: Path) -> None:
-    """Writes the trained weights `named` in a form that other programs load. That is a PEFT adapter folder where there is an
-    adapter, else a whole checkpoint folder (config, every tensor, tokenizer). `base.json` next to it says which weights training
-    began from."""
+    """Writes the trained weights in a form that other programs load: a PEFT adapter folder where there is an adapter, else a
+    whole checkpoint folder (config, every tensor, tokenizer). `base.json` next to it says which weights training began from.
+
+    Args:
+        model: The model that was trained.
+        named: The trained parameters, by name.
+        folder: Where they are written; it is made if it is not there.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if hasattr(model.network, "peft_config"):
         # PEFT would name the folder that the base was loaded from, which exists only on this machine.
@@ -186,8 +195,14 @@ def save_network(network: Any, folder: Path) -> None:
 
 
 def copy_texts(source: Path, folder: Path, but: Collection[str] = ()) -> None:
-    """Copies a checkpoint folder's other files (tokenizer, chat template, settings) where they do not exist yet, except those
-    named `but`. Paths of the original files are removed from their content."""
+    """Copies a checkpoint folder's other files (tokenizer, chat template, settings) where they do not exist yet. Paths of the
+    original files are removed from their content.
+
+    Args:
+        source: The folder of the original checkpoint.
+        folder: The folder that gets the copies.
+        but: The names of further files that are left out.
+    """
     for path in sorted(source.iterdir()):
         there = folder / path.name
         if not path.is_file() or path.suffix not in _TEXTS or path.name in (*_RECORDS, _INDEX, *but) or there.exists():

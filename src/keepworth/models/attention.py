@@ -49,14 +49,26 @@ def round_up(length: int, multiple: int) -> int:
 
 
 def padded(prompt: int, branches: int, multiple: int = 16) -> tuple[int, int]:
-    """Returns the columns that a tree has for prompts and for branches of at most these lengths. They are multiples, so that
-    matrix shapes repeat: libraries build a kernel per shape."""
+    """Returns the columns that a tree has for its prompts and for its branches. They are multiples, so that matrix shapes repeat:
+    libraries build a kernel per shape.
+
+    Args:
+        prompt: The tokens of the longest prompt.
+        branches: The tokens of all branches of one prompt together, at most; 0 counts as 1.
+        multiple: Both are rounded up to a multiple of it.
+    """
     return round_up(prompt, multiple), round_up(max(1, branches), multiple)
 
 
 def tree(prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], multiple: int = 16) -> Tree:
-    """Lays out `branches[i]` behind `prompts[i]`. Lengths are `padded`. Raises ValueError for an empty prompt (nothing could
-    predict the first branch token) or for unequal counts."""
+    """Lays out the branches of each prompt behind it, in one row. Raises ValueError for an empty prompt (nothing could predict
+    the first branch token) or for unequal counts.
+
+    Args:
+        prompts: The ids of each prompt.
+        branches: For each prompt, the ids of its branches. An empty branch takes no column.
+        multiple: Lengths are `padded` to a multiple of it.
+    """
     if len(prompts) != len(branches):
         raise ValueError(f"{len(prompts)} prompts but {len(branches)} lists of branches")
     for index, prompt in enumerate(prompts):
@@ -108,8 +120,14 @@ def tree(prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], multip
 
 
 def branch_mask(prompt_length: torch.Tensor, prompt_width: int, owner: torch.Tensor) -> torch.Tensor:
-    """Returns the mask, bool [B, 1, S, prompt_width + S], from the prompts' lengths [B] and the branch that owns each column [B,
-    S]. Padding columns (owner -1) see the prompt and each other, so that no softmax is over nothing; nothing sees them."""
+    """Returns the mask, bool [B, 1, S, prompt_width + S]: a branch's token sees its prompt and its own branch up to itself.
+    Padding columns see the prompt and each other, so that no softmax is over nothing; nothing sees them.
+
+    Args:
+        prompt_length: [B] The tokens of each prompt.
+        prompt_width: The columns that prompts are padded to.
+        owner: [B, S] The number of the branch that owns each column, -1 for padding.
+    """
     rows, width = owner.shape
     past = torch.arange(width)[None, :] <= torch.arange(width)[:, None]
     same = (owner[:, :, None] == owner[:, None, :]) & past
@@ -164,11 +182,13 @@ def tree_attention(
     """Computes attention with a tree's mask. Returns [B, Q, H, D] and no weights.
 
     Args:
+        module: The network's own attention layer, which transformers passes.
         query: [B, H, Q, D], the queries of the last Q columns: of all of them, or of those after the columns of a cache.
         key, value: [B, KV, K, D].
         attention_mask: bool [B, 1, S, K] for the last S queries, or None. On processors it must be one of `tree`, with its
             layout.
         dropout: Must be 0: sampler and learner must compute the same thing.
+        scaling: Scores are multiplied by it before the softmax; None for 1 / sqrt(D).
         sliding_window: A token sees this many last tokens of its text, including itself.
         asked: Receives the window of each call, so that a caller knows which layers have one.
         features: Further requests of the network. Raises UnsupportedModel where they would change the result.
@@ -231,8 +251,14 @@ class Standing:
         return rows if self.back is None else rows[self.back]
 
     def unseen(self, width: int, tokens: int, window: int | None) -> torch.Tensor | None:
-        """Returns the columns that a query does not see, bool [B, width + tokens]; None where it sees all. Its row has `tokens`
-        tokens of its own, behind prompts padded to `width`. The mask is made once for all layers of a step."""
+        """Returns the columns that a query does not see, bool [B, width + tokens]; None where it sees all. The mask is made once
+        for all layers of a step.
+
+        Args:
+            width: The columns that prompts are padded to.
+            tokens: The tokens that each row has of its own, behind its prompt.
+            window: A query sees this many last tokens of its text, including itself; None for all.
+        """
         key = width, tokens, window
         if key not in self._masks:
             if len(self._masks) > 8:
@@ -272,9 +298,17 @@ def behind_prompts(
 ) -> torch.Tensor:
     """Computes attention of one query a row over its prompt and its own keys. Returns [R, 1, H, D].
 
-    query is [R, H, 1, D]; key and value are [R, KV, T, D], as wide as those of the prompts. The queries of all rows of a prompt
-    are rows of one product with its keys, which are read once and never copied. The scores of both parts are normalised together,
-    so that the result is the same sum as over consecutive keys."""
+    The queries of all rows of a prompt are rows of one product with its keys, which are read once and never copied. The scores
+    of both parts are normalised together, so that the result is the same sum as over consecutive keys.
+
+    Args:
+        query: [R, H, 1, D] The last token of each row.
+        key: [R, KV, T, D] The keys behind the prompts, in the dtype of the prompts' keys.
+        value: [R, KV, T, D] The values of the same columns.
+        prompts: The keys and values of the prompts, and which rows each has.
+        scale: Scores are multiplied by it before the softmax.
+        window: A query sees this many last tokens of its text, including itself; None for all.
+    """
     (rows, heads, _, _), (_, shared, columns, size), wide = query.shape, value.shape, key.dtype
     (count, _, width, _), standing = prompts.keys.shape, prompts.standing
     tokens = columns if prompts.tokens is None else prompts.tokens
@@ -318,8 +352,16 @@ def fused(
     scale: float,
     window: int | None = None,
 ) -> torch.Tensor:
-    """Computes attention by PyTorch's own kernels, with shapes as for `tree_attention`. `window` applies to queries without a
-    mask."""
+    """Computes attention by PyTorch's own kernels, with shapes as for `tree_attention`.
+
+    Args:
+        query: [B, H, Q, D] The queries of the last Q columns.
+        key: [B, KV, K, D] The keys of all columns.
+        value: [B, KV, K, D] The values of all columns.
+        mask: bool [B, 1, S, K] What the last S queries see; those before them are causal, and all are where it is None.
+        scale: Scores are multiplied by it before the softmax.
+        window: A query without a mask sees this many last tokens, including itself; None for all.
+    """
     causal = query.shape[2] - (0 if mask is None else mask.shape[2])
     before = key.shape[2] - query.shape[2]
     parts = []
@@ -345,8 +387,15 @@ def fused(
 def blockwise(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scale: float
 ) -> torch.Tensor:
-    """Computes the same attention in blocks, for processors, with shapes as for `tree_attention`. The mask needs its layout, see
-    `tree`."""
+    """Computes the same attention in blocks, for processors, with shapes as for `tree_attention`.
+
+    Args:
+        query: [B, H, Q, D] The queries of the last Q columns.
+        key: [B, KV, K, D] The keys of all columns.
+        value: [B, KV, K, D] The values of all columns.
+        mask: bool [B, 1, S, K] A mask of `tree`, with its layout; None where all queries are causal.
+        scale: Scores are multiplied by it before the softmax.
+    """
     output: torch.Tensor = _Blockwise.apply(query, key, value, mask, scale)  # type: ignore[no-untyped-call]
     return output
 

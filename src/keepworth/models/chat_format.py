@@ -53,7 +53,14 @@ class TokenizerChat:
     def render_text(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), *, opens: bool = True
     ) -> str:
-        """Renders the conversation as text, with `opens` up to where the assistant's turn begins. Raises TemplateMismatch."""
+        """Renders a conversation as text. Raises TemplateMismatch where the template does not take it, or does not end in bounded
+        time.
+
+        Args:
+            messages: The conversation, the oldest message first.
+            tools: The JSON schemas of the tools that the model may call.
+            opens: Whether the text goes on to where the assistant's turn begins.
+        """
         roles = ", ".join(str(message.get("role")) for message in messages)
         try:
             require_bounded(self._template)

@@ -79,6 +79,13 @@ def require_tree(model: InProcessModel, folder: Path | str) -> None:
 
 
 def no_tree_error(folder: Path | str, family: str, reason: str) -> UnsupportedModel:
+    """Makes the error about a network whose forward pass cannot be computed as a tree of branches.
+
+    Args:
+        folder: The checkpoint's folder, or the name of the model.
+        family: The model type in its config, such as "llama".
+        reason: The end of the sentence, which says what is in the way.
+    """
     return UnsupportedModel(f"{folder} ({family}) cannot be computed as a tree of branches: {reason}.", WORKS)
 
 

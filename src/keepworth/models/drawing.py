@@ -104,8 +104,15 @@ class Drawing:
 
 
 def prefill(model: InProcessModel, prompts: Sequence[Tokens], width: int, cache: Any) -> torch.Tensor:
-    """Fills the cache with the prompts, padded to `width`, and returns the hidden state [B, H] of each one's last token. A prefix
-    that all prompts have in common (worked examples, instructions) is computed once and copied."""
+    """Fills the cache with the prompts and returns the hidden state [B, H] of each one's last token. A prefix that all prompts
+    have in common (worked examples, instructions) is computed once and copied.
+
+    Args:
+        model: The model that reads them.
+        prompts: The ids of each prompt.
+        width: The columns that the prompts are padded to.
+        cache: An empty cache of the network, with a `BufferLayer` for each layer.
+    """
     shared = common_head(prompts)
     if shared:
         head = Cache(layers=[BufferLayer(shared) for _ in cache.layers])
@@ -121,8 +128,14 @@ def prefill(model: InProcessModel, prompts: Sequence[Tokens], width: int, cache:
 
 
 def common_head(prompts: Sequence[Tokens], multiple: int = 16, least: int = 32) -> int:
-    """Returns how many first tokens several prompts share, short of a whole prompt; they are computed once. It is rounded down to
-    a multiple, so that matrix shapes repeat; 0 where it would be too little for a pass of its own."""
+    """Returns how many first tokens several prompts share, short of a whole prompt; they are computed once. It returns 0 for a
+    single prompt.
+
+    Args:
+        prompts: The ids of each prompt.
+        multiple: The count is rounded down to a multiple of it, so that matrix shapes repeat.
+        least: A shorter head counts as 0: it would be too little for a pass of its own.
+    """
     if len(prompts) < 2:
         return 0
     low, high = min(prompts), max(prompts)  # the prompts that differ earliest are the first and last in order
@@ -144,9 +157,15 @@ def uniforms(params: SamplingParams, rows: Sequence[int]) -> torch.Tensor:
 def draw(
     logits: torch.Tensor, params: SamplingParams, uniform: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draws one token per slot from logits [..., V], by inverting the cumulative distribution at `uniform` [...]. Returns the ids
-    and their log-probabilities under the distribution that was drawn from, on the CPU; greedy where `uniform` is None, with
-    log-probabilities at temperature 1."""
+    """Draws one token per slot by inverting the cumulative distribution. Returns the ids and their log-probabilities under the
+    distribution that was drawn from, on the CPU.
+
+    Args:
+        logits: [..., V] The scores of all tokens.
+        params: The temperature, `top_k` and `top_p` of the distribution.
+        uniform: [...] A random number in [0, 1) for each slot. None takes the likeliest token, with its log-probability at
+            temperature 1.
+    """
     if uniform is None:
         logprobs = torch.log_softmax(logits.float(), dim=-1)
         token = logprobs.argmax(-1)
@@ -162,8 +181,14 @@ def draw(
 
 
 def likeliest(scaled: torch.Tensor, top_k: int, top_p: float) -> torch.Tensor:
-    """Sets logits [..., V] to minus infinity that are not drawn from. Kept are the `top_k` highest (0 for all), and of these the
-    fewest that together have the share `top_p` of the probability, including the one that reaches it."""
+    """Returns the logits with minus infinity for the tokens that are not drawn from.
+
+    Args:
+        scaled: [..., V] The logits, divided by the temperature.
+        top_k: So many of the highest are kept, with those that equal the last of them; 0 keeps all.
+        top_p: Of the kept ones the fewest stay that together have this share of the probability, including the one that reaches
+            it.
+    """
     if 0 < top_k < scaled.shape[-1]:
         scaled = scaled.masked_fill(scaled < scaled.topk(top_k, dim=-1).values[..., -1:], -torch.inf)
     if top_p < 1:
@@ -214,6 +239,15 @@ class BufferLayer(CacheLayerMixin):  # type: ignore[misc]
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Adds the keys and values of some columns, and returns those of all columns so far. Raises ValueError where they do not
+        fit.
+
+        Args:
+            key_states: [B, KV, T, D] The keys of the new columns.
+            value_states: [B, KV, T, D] Their values.
+            args: What transformers passes besides, which has no effect.
+            kwargs: What transformers passes by name, which has no effect.
+        """
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         end = self.filled + key_states.shape[2]
@@ -307,7 +341,13 @@ class GroupLayer(BufferLayer):
         return self.keys, self.values
 
     def keep(self, left: torch.Tensor, staying: torch.Tensor | None, standing: Standing) -> None:
-        """Continues with the rows `left`. `staying` are the prompts that stay; None for all."""
+        """Goes on with some rows when others have ended.
+
+        Args:
+            left: The indices of the rows that go on.
+            staying: The indices of the prompts that still have rows; None where all have.
+            standing: The places of the remaining rows behind the remaining prompts.
+        """
         keys, values = self.prompts.keys, self.prompts.values
         if staying is not None:
             keys, values = across(keys[staying]), values[staying]

@@ -23,7 +23,14 @@ _REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH, "abort": F
 
 
 def sampling_body(name: str, prompt: Tokens, params: SamplingParams, seed: int) -> dict[str, Any]:
-    """Returns the request for `params.n` samples after a prompt, under the weights or adapter called `name`."""
+    """Returns the request for the samples after a prompt.
+
+    Args:
+        name: The name of the weights or the adapter, as the engine knows it.
+        prompt: The ids of the prompt.
+        params: The distribution, the number of samples `n`, and where a sample ends.
+        seed: The seed of the engine's random numbers for this request.
+    """
     settings = {
         **_PLAIN,
         "temperature": params.temperature,
@@ -41,13 +48,25 @@ def sampling_body(name: str, prompt: Tokens, params: SamplingParams, seed: int) 
 
 
 def scoring_body(name: str, prompt: Tokens, branch: Tokens) -> dict[str, Any]:
-    """Returns the request for the log-probabilities of a branch after a prompt."""
+    """Returns the request for the log-probabilities of a branch after a prompt.
+
+    Args:
+        name: The name of the weights or the adapter, as the engine knows it.
+        prompt: The ids of the prompt.
+        branch: The ids that are scored.
+    """
     return {"model": name, "token_ids": [*prompt, *branch], "sampling_params": _SCORING}
 
 
 def samples_in(answer: Any, prompt: Tokens, params: SamplingParams, version: int) -> list[Sample]:
-    """Parses the samples of an answer. `version` is that of the weights in service when the request was made. Raises BadAnswer
-    for an answer that cannot be trained on, or that echoes another prompt."""
+    """Parses the samples of an answer. Raises BadAnswer for an answer that cannot be trained on, or that echoes another prompt.
+
+    Args:
+        answer: The JSON of the engine's answer.
+        prompt: The ids that were sent.
+        params: The parameters that were sent; the answer must hold `params.n` samples.
+        version: The version of the weights in service when the request was made.
+    """
     choices = answer.get("choices") if isinstance(answer, dict) else None
     if not isinstance(choices, list) or len(choices) != params.n:
         count = len(choices) if isinstance(choices, list) else "no"
@@ -100,7 +119,14 @@ def _checked_finish(ids: Tokens, logprobs: tuple[float, ...], reason: Any, param
 
 
 def scores_in(answer: Any, prompt: Tokens, branch: Tokens) -> tuple[float, ...]:
-    """Parses the log-probability of each token of the branch. Raises BadAnswer."""
+    """Parses the log-probability of each token of a branch. Raises BadAnswer for an answer about other ids than those that were
+    sent.
+
+    Args:
+        answer: The JSON of the engine's answer.
+        prompt: The ids of the prompt that was sent.
+        branch: The ids that were scored behind it.
+    """
     entries = answer.get("prompt_logprobs") if isinstance(answer, dict) else None
     if entries is None:
         raise BadAnswer("The engine's answer has no prompt_logprobs.", "It must be able to score what it is given.")

@@ -51,9 +51,16 @@ class InProcessModel(TextSide):
     def load(
         cls, folder: Path | str, name: str = "", *, precision: Precision = "bf16", device: str = ""
     ) -> InProcessModel:
-        """Loads a checkpoint folder (`config.json`, safetensors, tokenizer files). With device "" it uses CUDA where available.
-        Raises IncompleteModel or CorruptModel where the files cannot be read as a language model, and UnsupportedModel where a
-        tree of branches gives other numbers than the network's own forward pass (see `keepworth.models.checkpoint`)."""
+        """Loads a checkpoint folder (`config.json`, safetensors, tokenizer files). Raises IncompleteModel or CorruptModel where
+        the files cannot be read as a language model, and UnsupportedModel where a tree of branches gives other numbers than
+        the network's own forward pass (see `keepworth.models.checkpoint`).
+
+        Args:
+            folder: The checkpoint's folder.
+            name: The name of the model in records and messages; that of the folder by default.
+            precision: The dtype of the weights and of the computation.
+            device: A device of PyTorch; "" takes CUDA where it is available, else the processor.
+        """
         folder = Path(folder)
         network, tokenizer = load_checkpoint(folder, DTYPES[precision])
         network.eval()
@@ -91,9 +98,16 @@ class InProcessModel(TextSide):
     def hidden_states(
         self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, cache: Any, **attention: Any
     ) -> Any:
-        """Returns the last hidden states [B, L, H] of token ids [B, L], without logits, which are computed only where they are
-        needed. `positions` is the depth of each token in its own text, whatever else is in its row. `attention` is passed to
-        `keepworth.models.attention`, such as `asked`. Raises ContextOverflow for a text longer than `context_limit`."""
+        """Returns the last hidden states [B, L, H], without logits, which are computed only where they are needed. Raises
+        ContextOverflow for a text longer than `context_limit`.
+
+        Args:
+            ids: [B, L] The ids of the tokens.
+            positions: [B, L] The depth of each token in its own text, from 0 on, whatever else is in its row.
+            mask: bool [B, 1, S, L] A tree's mask (`keepworth.models.attention.tree`); None for plain causal rows.
+            cache: The network's cache, which is read and extended; None for none.
+            attention: Further arguments of `keepworth.models.attention.tree_attention`, such as `asked`.
+        """
         if (longest := int(positions.max()) + 1) > self.context_limit:
             raise ContextOverflow(
                 f"A text of {longest} tokens is past the {self.context_limit} that {self.name} reads.",
@@ -110,8 +124,14 @@ class InProcessModel(TextSide):
         ).last_hidden_state
 
     def next_logits(self, token: torch.Tensor, positions: torch.Tensor, cache: GroupCache) -> torch.Tensor:
-        """Returns the logits [R, V] after a token of each row, [R], at `positions` [R], and adds its keys and values to the
-        cache. It is computed without the network's modules where the network allows that (see `DecodingStep`)."""
+        """Returns the logits [R, V] after one token of each row, and adds its keys and values to the cache. They are computed
+        without the network's modules where the network allows that (see `DecodingStep`).
+
+        Args:
+            token: [R] The id that each row drew last.
+            positions: [R] The depth of that token in its text, from 0 on.
+            cache: The cache of the rows that are drawn together.
+        """
         if not cache.asked or (cache.step is not None and not cache.step.current()):
             cache.asked, cache.step = True, self._step()  # anew, because weights may change in the middle of a text
         if cache.step is not None:
@@ -147,7 +167,13 @@ class InProcessModel(TextSide):
     def sample_at(
         self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None
     ) -> list[list[Sample]]:
-        """Samples with given random numbers: `draws` [prompts, n, max_tokens] in [0, 1); None is greedy."""
+        """Samples with random numbers that the caller chose, so that the same numbers draw the same samples.
+
+        Args:
+            prompts: The ids of each prompt.
+            params: The distribution, the number of samples `n`, and where a sample ends.
+            draws: [prompts, n, max_tokens] Numbers in [0, 1); None takes the likeliest token each time.
+        """
         self.check(prompts, params)
         results: list[list[Sample]] = [[] for _ in prompts]
         with float32_products(self.dtype):
@@ -168,7 +194,13 @@ class InProcessModel(TextSide):
         self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None
     ) -> Iterator[tuple[list[int], int, Drawing]]:
         """Yields the drawings of the branches of these prompts, as many at once as memory holds. Each comes with its prompts'
-        indices and the first of their branches."""
+        indices and the first of their branches.
+
+        Args:
+            prompts: The ids of each prompt.
+            params: The distribution, the number of samples `n`, and where a sample ends.
+            draws: [prompts, n, max_tokens] Numbers in [0, 1), as for `sample_at`; None takes the likeliest token each time.
+        """
         most = self._most_kept
         for rows in together([*map(len, prompts)], params.n * params.max_tokens, self.token_budget, most):
             # A group that does not fit into memory is drawn in parts. The draws do not depend on the parts.
@@ -247,8 +279,15 @@ _DRAWN = 8
 
 
 def together(prompts: Sequence[int], answers: int, token_budget: int, most: int) -> list[list[int]]:
-    """Groups indices of prompts of these lengths whose answers, of `answers` tokens a prompt, are drawn together. The padded
-    prompts fit the budget; all stored tokens fit `_DRAWN` times the budget, and `most`. A longer one goes alone."""
+    """Groups the indices of prompts whose answers are drawn together. A prompt that fits no budget goes alone.
+
+    Args:
+        prompts: The tokens of each prompt.
+        answers: The most tokens that all answers of one prompt have together.
+        token_budget: The most tokens of a group's padded prompts. All stored tokens of a group are at most `_DRAWN` times as
+            many.
+        most: The most tokens of a group, answers included, that memory holds.
+    """
     tokens = min(_DRAWN * token_budget, most)
     return group_within_budget(
         [max(length, -(-(length + answers) * token_budget // tokens)) for length in prompts], token_budget
@@ -285,9 +324,17 @@ def token_scores(
     chunk: int = 128,
     parameters: Sequence[torch.Tensor] = (),
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the log-probability of each target [N] and the entropy of its distribution, both [N] in nats, from hidden [N, H].
-    Only `chunk` rows of logits exist at a time, forwards and backwards: the backward pass recomputes them. Softmax is in float32
-    whatever the model's dtype (float64 stays float64). `parameters` are those of the head that get a gradient."""
+    """Returns the log-probability of each target and the entropy of its distribution, both [N] in nats. Softmax is in float32
+    whatever the model's dtype (float64 stays float64). Raises ValueError for a temperature that is not positive.
+
+    Args:
+        head: The function from hidden states to logits.
+        hidden: [N, H] The hidden state before each target.
+        target: [N] The ids that are scored.
+        temperature: The logits are divided by it before the softmax.
+        chunk: Only so many rows of logits exist at a time, forwards and backwards: the backward pass recomputes them.
+        parameters: Those parameters of the head that get a gradient.
+    """
     if temperature <= 0:
         raise ValueError(f"temperature must be positive to score tokens, not {temperature}")
     parts = [

@@ -70,7 +70,13 @@ class TextSide:
         return self._stops[prefix]
 
     def check_length(self, index: int, prompt: Tokens, growth: int) -> None:
-        """Raises ValueError for a prompt that is empty, and ContextOverflow for one that could exceed the model's window."""
+        """Raises ValueError for a prompt that is empty, and ContextOverflow for one that could exceed the model's window.
+
+        Args:
+            index: The place of the prompt in the request, for the message.
+            prompt: The ids of the prompt.
+            growth: The most tokens that may follow it.
+        """
         if not prompt:
             raise ValueError(f"prompt {index} is empty: there is nothing to continue")
         if len(prompt) + growth > self.context_limit:

@@ -308,7 +308,17 @@ class Segment:
     def of(
         cls, sample: Sample, role: str, prompt_id: str, context: Tokens, text: str, temperature: float, **rest: Any
     ) -> Segment:
-        """Returns the call that drew `sample`. rest: other fields."""
+        """Returns the call that drew a sample.
+
+        Args:
+            sample: What the engine drew: its ids, their log-probabilities, why it ended, and the versions of the weights.
+            role: The name of the role that called the model.
+            prompt_id: The name and the version of the wording of the prompt, such as "chat/v1-0a1b2c3d".
+            context: The ids that the model was given.
+            text: The sample's ids, decoded.
+            temperature: The temperature that it was drawn at.
+            rest: Further fields of the segment.
+        """
         ids, logprobs, finish, spans = sample.ids, sample.logprobs, sample.finish, sample.spans
         return cls(role, prompt_id, context, ids, logprobs, temperature, finish, spans, text, **rest)
 
@@ -448,7 +458,14 @@ def episode_from_json(record: Mapping[str, Any]) -> Episode:
 
 
 def failed_episode(task: Task, id: str, stop: StopReason, why: str) -> Episode:
-    """Makes an episode without segments, with `why` as its error."""
+    """Makes an episode without segments.
+
+    Args:
+        task: What it was about. Its question and its expected answers are kept.
+        id: The id of the episode.
+        stop: The reason why it ended.
+        why: The sentence that becomes its only error.
+    """
     return Episode(
         id=id,
         task=task.key,

@@ -156,7 +156,13 @@ class Model(Reads, Protocol):
     def score(
         self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
     ) -> list[list[tuple[float, ...]]]:
-        """Returns the log-probabilities of each branch's tokens given its prompt."""
+        """Returns the log-probability of each token of each branch, [prompts][branches][tokens of the branch].
+
+        Args:
+            prompts: The ids of each prompt.
+            branches: For each prompt, the ids of the continuations that are scored behind it.
+            temperature: The logits are divided by it before the softmax.
+        """
         ...
 
 

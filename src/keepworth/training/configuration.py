@@ -34,7 +34,9 @@ def resolve(
     """Returns a validated configuration.
 
     Args:
+        model: The class of the configuration.
         base: Values that override the defaults.
+        file: A TOML file, whose values override those of `base`; None for none.
         assignments: Texts of the form `a.b=c`.
         short: Options with a name of their own (`seed`, `steps`, ...); None means not given.
 
@@ -82,8 +84,14 @@ SHOWN = 15
 
 
 def describe_settings(model: type[BaseModel], base: Mapping[str, Any], every: bool = False) -> list[tuple[str, str]]:
-    """Returns (`key = default`, description) of the most important settings, or of every one. `base` overrides the defaults. A
-    configuration names its own most important settings in `matters`; without it, they are the first that it declares."""
+    """Returns (`key = default`, description) of settings. A configuration names its most important settings in `matters`;
+    without it, they are the first that it declares.
+
+    Args:
+        model: The class of the configuration.
+        base: Values that take the place of defaults.
+        every: Whether all settings are described, or the most important ones.
+    """
     from keepworth.training.settings import Settings
 
     fields, values = model.model_fields, resolve(model, base=base)

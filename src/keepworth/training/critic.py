@@ -241,8 +241,15 @@ class Critic:
         *,
         only_actions: bool = False,
     ) -> dict[str, float]:
-        """Takes one step towards the targets of the rows in `parts`. These come from the values of `valued`, or from the
-        averages."""
+        """Takes one step towards the targets of some rows. The targets come from the values of `valued`, or from the averages.
+
+        Args:
+            rows: All rows of the update.
+            parts: The micro-batches of the rows that are taught.
+            objective: The objective, whose advantage defines the targets.
+            divisors: The counts that losses are divided by, over all learners.
+            only_actions: Whether the values of states stay, and only those of actions are taught.
+        """
         advised = [rows.batch]
         if self._averages:
             every = [MicroBatch(part.rows) for part in parts]

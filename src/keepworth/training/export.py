@@ -80,6 +80,8 @@ def export(run: RunFolder | Path | str, folder: Path | str, *, merged: bool = Tr
     """Writes the trained weights of `run` into `folder`, completely or not at all.
 
     Args:
+        run: The run, or its folder.
+        folder: The folder that is written; it may hold an earlier export of the same run.
         merged: Whether the weights stand alone; else the adapter is exported, with its base next to it.
         role: The role to export, where the run trained several.
 
@@ -226,7 +228,13 @@ class GreedyAnswers:
 
     @classmethod
     def draw(cls, model: InProcessModel, run: RunFolder, role: str) -> GreedyAnswers:
-        """Draws the answers. They stop at the run's stop tokens, and are no longer than its longest."""
+        """Draws the answers. They stop at the run's stop tokens, and are no longer than its longest.
+
+        Args:
+            model: The trained model.
+            run: The run, whose stored prompts are answered; texts of this module where it has none.
+            role: The role whose prompts are taken.
+        """
         asked = _first_segments(run, role, min(LONGEST_PROMPT, model.context_limit - LONGEST_ANSWER))
         ends = {segment.ids[-1] for segment in asked if segment.ids and segment.finish is FinishReason.STOP}
         longest = min(LONGEST_ANSWER, max((len(segment.ids) for segment in asked), default=LONGEST_ANSWER)) or 1

@@ -123,8 +123,11 @@ def train(
         agent: A function from a task to the agent that acts.
         memory: A memory's file, or an open memory, whose items are shown with a question. The report says whether that helped.
         name: The name of the run's folder in `runs`. The same call continues a run that was stopped; `fresh` starts over.
+        runs: The folder in which runs have their folders.
+        fresh: Whether to delete what a run of this name has done, and begin anew.
         track: What also gets the numbers of each step: "wandb", "tensorboard", "mlflow", or a function of (step, numbers), given
             itself or as FILE.py:NAME.
+        progress: It is told what happens; None writes to the terminal.
         settings: Settings as `keepworth train --tasks FILE --print-config` shows them (model, objective, steps, learning_rate,
             system ...).
 
@@ -202,8 +205,19 @@ def recipe_of(
     memory: Any = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Recipe:
-    """Makes a recipe of the arguments of `train`, and checks them as far as possible without settings. `settings` override the
-    defaults. Raises KeepworthError where both tasks and source are given, or neither."""
+    """Makes a recipe of the arguments of `train`, and checks them as far as possible without settings. Raises KeepworthError
+    where both tasks and source are given, or neither.
+
+    Args:
+        tasks: A file of JSON lines, rows, or a function that returns them.
+        source: A file of conversations or a memory, to make tasks of.
+        reward: A function of (answer, row), the name of a verifier, or several of them; None compares answers with those of
+            the rows.
+        environment: A function from a task to an environment; None asks a question and scores the answer.
+        agent: A function from a task to the agent that acts; None lets the model itself answer.
+        memory: A memory's file, or an open memory; None shows nothing.
+        settings: Values that take the place of the recipe's defaults.
+    """
     from keepworth.training.user_tasks import Config, Given, recall_from, system
     from keepworth.worlds.bridges import adapt
     from keepworth.worlds.own import OwnTasks, own_tasks
@@ -251,7 +265,13 @@ def run_name(name: str) -> str:
 
 def record_of(recipe: Recipe, config: BaseModel, name: str) -> dict[str, object]:
     """Returns the record that a run is created with and must be continued with. Raises what the recipe finds wrong before
-    loading."""
+    loading.
+
+    Args:
+        recipe: The recipe, which may add to the record.
+        config: Its settings, resolved.
+        name: The name under which the recipe was found.
+    """
     return {"recipe": name, **config.model_dump(mode="json"), **recipe.record(config)}
 
 
@@ -276,8 +296,14 @@ def describe_stop(run: RunFolder) -> str:
 
 
 def carry_out(run: RunFolder, work: Callable[[Progress], None], progress: Progress, track: Track | None = None) -> None:
-    """Trains, unless the run is finished, and writes its report. `track` is as for `train`. Raises KeepworthError where training
-    diverged."""
+    """Trains, unless the run is finished, and writes its report. Raises KeepworthError where training diverged.
+
+    Args:
+        run: The folder of the run.
+        work: It trains, from the last checkpoint on where there is one.
+        progress: It is told what happens.
+        track: A function of (step, numbers) that also gets the numbers of each step, or a tracker; None for none.
+    """
     from keepworth.training.run_folder import can_be_longer
     from keepworth.training.trackers import Tracker
     from keepworth.training.watch.report import write_report
@@ -442,6 +468,7 @@ def make_worker(origin: Mapping[str, Any], config: Mapping[str, Any], run: str, 
 
     Args:
         origin: Where the recipe is found.
+        config: The settings of the run, as JSON has them.
         run: The run's folder, in which a worker writes nothing.
         record: What else the run was created with. Raises KeepworthError where files differ here.
     """

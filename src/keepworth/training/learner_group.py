@@ -236,7 +236,14 @@ def _weights_of(learner: Learner, whole: bool = False) -> list[int]:
 
 
 def follow(folder: Path, rank: int, count: int, first: int) -> None:
-    """Runs one of the other learners until the first learner, the process with the id `first`, is gone."""
+    """Runs one of the other learners until the first learner is gone.
+
+    Args:
+        folder: The folder in which the learners of a run meet.
+        rank: The number of this learner, from 1 on.
+        count: The number of all learners.
+        first: The process id of the first learner, with which this process ends.
+    """
     threading.Thread(target=_end_with, args=(first,), daemon=True).start()
     (folder / f"ready-{rank}").touch()
     _join(folder, rank, count)

@@ -181,8 +181,15 @@ class OtherLoss:
 def other_losses(
     mixture: MixedLoss, groups: Sequence[Group], roles: Sequence[str], step: int, temperature: float
 ) -> list[OtherLoss]:
-    """Builds the losses of update `step` (from 0) that are added to the policy's, on the calls of `roles`. Those of weight 0 and
-    those without episodes are left out. `temperature` is that at which the update's episodes were drawn."""
+    """Builds the losses that are added to the policy's in one update. Those of weight 0 and those without episodes are left out.
+
+    Args:
+        mixture: The losses and their weights.
+        groups: All groups of the update, those of other sources too.
+        roles: The roles whose calls are trained.
+        step: The number of the update, from 0 on.
+        temperature: The temperature at which the update's episodes were drawn.
+    """
     made = []
     for loss in mixture.losses:
         calls: list[Segment] = []

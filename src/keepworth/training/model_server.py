@@ -76,7 +76,14 @@ class ModelTransport(httpx.AsyncBaseTransport):
         self._workers.shutdown(wait=False)
 
     def answer(self, method: str, path: str, content: bytes, left: threading.Event) -> ReadyAnswer:
-        """Answer one call; errors have OpenAI's form. `left` is set once nobody waits for the answer."""
+        """Answer one call; errors have OpenAI's form.
+
+        Args:
+            method: The method of the request.
+            path: Its path, without the base URL.
+            content: Its body.
+            left: It is set once nobody waits for the answer, which then ends early.
+        """
         try:
             if method == "GET" and path == "/v1/models":
                 model = {"id": self.model.name, "object": "model", "created": 0, "owned_by": "keepworth"}

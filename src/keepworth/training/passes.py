@@ -46,7 +46,14 @@ class PassRoom:
     recomputed: float = 1.0
 
     def fits(self, prompts: int, prompt: int, branches: int, recompute: bool) -> bool:
-        """Whether `prompts` prompts of length `prompt`, each with `branches` tokens of answers, fit once they are padded."""
+        """Whether prompts with their answers fit into one pass once they are padded.
+
+        Args:
+            prompts: The number of prompts.
+            prompt: The tokens of the longest prompt.
+            branches: The most tokens that all answers of one prompt have together.
+            recompute: Whether the pass is computed again on the way back, so that it holds less.
+        """
         tokens = prompts * sum(padded(prompt, branches))
         return (tokens * self.recomputed if recompute else tokens) <= self.token_budget
 
@@ -76,12 +83,18 @@ class MicroBatch:
 
 
 def micro_batches(texts: Texts, chosen: Iterable[int], room: PassRoom, least: int = 1) -> list[MicroBatch]:
-    """Divides the chosen rows into micro-batches that fit, largest first.
+    """Divides rows into micro-batches that fit, largest first. Raises BudgetTooSmall for a row that does not fit alone.
 
-    Rows of one prompt stay together, so that the prompt is computed once. Where they do not fit together, either they are split
-    and each part computes the prompt again, or their layers are recomputed, whichever is less work. The largest are split further
-    until there are `least`, one for each learner, where there are enough rows. Raises BudgetTooSmall for a row that does not fit
-    alone."""
+    Rows of one prompt stay together, so that the prompt is computed once. Where they do not fit together, either they are
+    split and each part computes the prompt again, or their layers are recomputed, whichever is less work.
+
+    Args:
+        texts: The prompts and the answers of all rows.
+        chosen: The indices of the rows.
+        room: The most that one pass may hold.
+        least: The largest micro-batches are split further until there are so many, one for each learner, where there are
+            enough rows.
+    """
     units: list[_Part] = []
     for prompt, members in texts.by_context(chosen).items():
         units.extend(_parts(len(prompt), {row: len(texts.answers[row]) for row in members}, room))
@@ -138,8 +151,14 @@ class Passes:
     def scores(
         self, rows: Rows, temperature: float, chosen: Iterable[int] | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns log-probabilities and entropies, [B, T], of the chosen rows, by default of all, under the current weights,
-        joined over all learners."""
+        """Returns log-probabilities and entropies, [B, T], under the current weights, joined over all learners; zero for rows
+        that are not chosen.
+
+        Args:
+            rows: The rows of the update.
+            temperature: The logits are divided by it before the softmax.
+            chosen: The indices of the rows that are scored; None scores all.
+        """
         parts = self.split(rows, range(rows.batch.shape[0]) if chosen is None else chosen)
         wide = torch.promote_types(self.model.dtype, torch.float32)
         scores, entropies = (torch.zeros(rows.batch.shape, dtype=wide) for _ in range(2))
@@ -263,7 +282,14 @@ def layout(rows: Rows, chosen: Sequence[int]) -> BranchLayout:
 def row_scores(
     model: InProcessModel, rows: Rows, chosen: Sequence[int], temperature: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns log-probabilities and entropies, [len(chosen), T], of the chosen rows; zero where nothing was drawn."""
+    """Returns log-probabilities and entropies, [len(chosen), T], of the chosen rows; zero where nothing was drawn.
+
+    Args:
+        model: The model that scores them.
+        rows: The rows of the update.
+        chosen: The indices of the rows, which are scored in one pass.
+        temperature: The logits are divided by it before the softmax.
+    """
     plan = layout(rows, chosen)
     flat_lp, flat_entropy = model.tree_scores(plan.tree, temperature)
     blank = flat_lp.new_zeros(len(chosen) * plan.width)

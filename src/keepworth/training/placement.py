@@ -48,6 +48,12 @@ class Cluster(Protocol):
     """Starts workers."""
 
     def spawn(self, part: WorkerPart, name: str, label: str = "") -> Worker:
-        """Starts a worker on a core of its own, and waits until its object is made. `label` is KEY=VALUE that its host was
-        started with, "" for any host. Raises KeepworthError where no core is free, WorkerDied, WorkerFailed."""
+        """Starts a worker on a core of its own, and waits until its object is made. Raises KeepworthError where no core is free,
+        WorkerDied, WorkerFailed.
+
+        Args:
+            part: What the worker makes its object of.
+            name: The name of the worker, for messages.
+            label: KEY=VALUE that its host was started with, "" for any host.
+        """
         ...

@@ -59,8 +59,14 @@ class Trainable(Protocol):
     `questions(settings) -> Questions | None`."""
 
     def learn(self, settings: Any, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
-        """Trains and measures. Called again on the same folder, it continues from the last checkpoint. `origin` says where
-        another process finds the recipe."""
+        """Trains and measures. Called again on the same folder, it continues from the last checkpoint.
+
+        Args:
+            settings: The recipe's settings, resolved.
+            run: The folder of the run.
+            progress: It is told what happens.
+            origin: Where another process finds the recipe; None where it was made of objects of Python.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +101,23 @@ class Recipe:
         return self.given.record(config)
 
     def train(self, config: BaseModel, run: RunFolder, progress: Progress) -> None:
-        """Trains and measures; continues where it was stopped."""
+        """Trains and measures; continues where it was stopped.
+
+        Args:
+            config: The recipe's settings, resolved.
+            run: The folder of the run.
+            progress: It is told what happens.
+        """
         self._make(config, run).learn(config, run, progress, self.origin)
 
     def rollout(self, config: BaseModel, run: RunFolder, model: Model) -> TrainedRollout:
-        """Returns the rollout that a worker runs."""
+        """Returns the rollout that a worker runs. Raises KeepworthError where the recipe has none.
+
+        Args:
+            config: The recipe's settings, resolved.
+            run: The folder of the run, which a worker only reads.
+            model: The model that the rollout draws from.
+        """
         system: Any = self._make(config, run)
         if not hasattr(system, "rollout"):
             raise KeepworthError("The recipe runs no rollouts in workers.", "Leave workers out.")
@@ -112,5 +130,13 @@ class Recipe:
 
 
 def recipe_method(name: str, title: str, about: str, make: Recipe, **more: Any) -> Method:
-    """Returns the `METHOD` that a file of `keepworth.methods.recipes` declares: a recipe that needs the extra "train"."""
+    """Returns the `METHOD` that a file of `keepworth.methods.recipes` declares: a recipe that needs the extra "train".
+
+    Args:
+        name: The name under which it is trained.
+        title: The title of the paper.
+        about: One line about what it does.
+        make: The recipe.
+        more: Further fields of `Method`, such as `paper`, `claim` and `differs`.
+    """
     return Method("recipe", name, title, about, make, extra="train", **more)

@@ -65,8 +65,14 @@ class Reference:
 
 
 def reference_for(model: InProcessModel, named: Named, objective: Objective) -> Reference | None:
-    """Returns the reference that an objective reads: the base where it is frozen under an adapter, else a copy; None if it reads
-    none."""
+    """Returns the reference that an objective reads: the base where it is frozen under an adapter, else a copy; None if the
+    objective reads none.
+
+    Args:
+        model: The model that is trained.
+        named: Its trained parameters, by name, which a copy keeps as they are now.
+        objective: The objective, which says whether the reference is renewed.
+    """
     if not objective.needs_reference:
         return None
     return Reference(model, None if objective.reset is None and hasattr(model.network, "disable_adapter") else named)
@@ -87,7 +93,14 @@ def require_same_tokens(teacher: Model, student: Model) -> None:
 
 
 def teacher_scores(teacher: Model, rows: Rows, parts: Sequence[MicroBatch], temperature: float) -> torch.Tensor:
-    """Returns the teacher's log-probabilities of the drawn tokens, [B,T], zero elsewhere. Each of `parts` is scored at once."""
+    """Returns the teacher's log-probabilities of the drawn tokens, [B,T], zero elsewhere.
+
+    Args:
+        teacher: The model that scores them.
+        rows: The rows of the update.
+        parts: The micro-batches, each of which is scored at once.
+        temperature: The logits are divided by it before the softmax.
+    """
     scores = torch.zeros_like(rows.batch.lp_behaviour)
     for part in parts:
         shared = rows.by_context(part.rows)

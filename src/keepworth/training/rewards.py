@@ -118,7 +118,14 @@ class Scoring:
 
 
 def call_reward(reward: Reward, task: Task, answer: str) -> Any | Awaitable[Any]:
-    """Calls the function on an answer. The result may have to be awaited."""
+    """Calls a reward on an answer. The result may have to be awaited. Raises MissingField where a verifier has no answer to
+    compare with.
+
+    Args:
+        reward: The reward and the form in which it is called.
+        task: The task; the function gets a copy of its row.
+        answer: The text that is judged.
+    """
     if reward.name in VERIFIERS and reward.function is VERIFIERS[reward.name]:
         if not task.answers:
             raise MissingField(
@@ -197,8 +204,14 @@ def _row_of(task: Task) -> DataRow:
 
 def try_rewards(score: Scoring, tasks: Sequence[Task], seconds: float = 30.0) -> None:
     """Calls every reward on rows for a short time, before anything is loaded. Asynchronous ones are called on one row. A line on
-    standard error says so where that lasts. Raises MissingField for a field that a row lacks, UnusableReward for a reward that
-    raises, returns no number, or takes longer than `seconds`."""
+    standard error says so where that lasts. Raises MissingField for a field that a row lacks, UnusableReward for a reward
+    that raises, returns no number, or takes too long.
+
+    Args:
+        score: The rewards.
+        tasks: The tasks, the first of which are tried, each with its own answer or with "".
+        seconds: How long all rewards of one answer may take.
+    """
     import asyncio
 
     from keepworth.worlds.driver import OutOfTime, within

@@ -73,8 +73,14 @@ class Stretch:
 
 
 def stretches(episode: Episode, roles: Sequence[str], merge: bool = True) -> list[Stretch]:
-    """Divides an episode's segments of `roles` into rows: a segment whose context continues the one before shares its row.
-    merge=False gives every model call a row of its own. Raises BadEpisode where a segment contradicts itself."""
+    """Divides an episode's segments into rows: a segment whose context continues the one before shares its row. Raises
+    BadEpisode where a segment contradicts itself.
+
+    Args:
+        episode: One episode, with the calls of any roles.
+        roles: The roles whose segments are taken.
+        merge: False gives every model call a row of its own.
+    """
     rows: list[Stretch] = []
     for index, segment in enumerate(episode.segments):
         if segment.role not in roles:
@@ -103,8 +109,15 @@ def _check(episode: Episode, index: int, segment: Segment) -> None:
 
 
 def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merge: bool = True) -> Rows:
-    """Builds the rows of all segments of `roles`; T is the longest answer. `version` is the learner's, for `version_lag`. Raises
-    BadEpisode where there is nothing to train on."""
+    """Builds the rows of all segments of some roles; T is the longest answer. Raises BadEpisode where there is nothing to train
+    on.
+
+    Args:
+        groups: The groups of the update.
+        roles: The roles that are trained. Where a reward term names a role, each has rows of its own.
+        version: The learner's version, from which `version_lag` counts.
+        merge: False gives every model call a row of its own.
+    """
     split = any(term.role for group in groups for episode in group.episodes for term in episode.rewards)
     parts = [(role,) for role in roles] if split else [tuple(roles)]
     token_rows = [
@@ -200,7 +213,13 @@ def _steps(turns: Sequence[tuple[int, int, Segment, Episode]]) -> Steps:
 
 
 def require_credit(rows: Rows, groups: Sequence[Group], objective: Objective) -> None:
-    """Raises BadEpisode where the objective assigns credit by something that no episode of this step has."""
+    """Raises BadEpisode where the objective assigns credit by something that no episode of this step has.
+
+    Args:
+        rows: The rows of the step.
+        groups: The groups that they were built of.
+        objective: What is optimised.
+    """
     steps, episodes = rows.batch.steps, [episode for group in groups for episode in group.episodes]
     assert steps is not None
     terms = [term for episode in episodes for term in episode.rewards]

@@ -91,7 +91,11 @@ def train_role(
 
     Args:
         settings: The recipe's settings, with `schedule_of_steps`.
+        run: The folder of the run.
+        progress: It is told what happens.
         make: Makes the episodes from the loaded model.
+        role: The role whose calls are trained.
+        title: What the progress calls the training.
         length_budget, row_budget, optional, hooks: As in `System`.
         seconds: The longest that an episode may take.
         origin: Where workers find the recipe.
@@ -138,7 +142,14 @@ def train_role(
 
 
 def loaded_model(config: TrainingSettings, progress: Progress, precision: str = "") -> InProcessModel:
-    """Loads the configured model, which is fetched on first use. `precision` overrides the configured one; "auto" is measured."""
+    """Loads the configured model, which is fetched on first use.
+
+    Args:
+        config: The settings, which name the model.
+        progress: It is told what happens.
+        precision: The dtype, which overrides the configured one; "auto" takes the faster one on this machine, and "" the
+            configured one.
+    """
     from keepworth.base.model_files import ModelKind, path_of
 
     progress.phase(f"loading {config.model}")
@@ -150,7 +161,13 @@ def loaded_model(config: TrainingSettings, progress: Progress, precision: str = 
 
 def settled_model(config: TrainingSettings, run: RunFolder, progress: Progress) -> InProcessModel:
     """Loads the configured model and sets torch's threads: as configured, as the run began, or all cores. Both are recorded, so
-    that a run that is continued computes as it began."""
+    that a run that is continued computes as it began.
+
+    Args:
+        config: The settings, which name the model.
+        run: The run, which keeps threads and precision.
+        progress: It is told what happens.
+    """
     then = run.environment
     model = loaded_model(config, progress, str(then.get("precision", "")))
     threads = settle_threads(model, config.threads or int(then.get("threads", 0)))
@@ -167,8 +184,17 @@ def prepared(
     progress: Progress,
     hooks: Hooks = NO_HOOKS,
 ) -> Iterator[tuple[InProcessModel, Learner]]:
-    """Yields a model with its trainable part, and the learner of `role`, which leads further learners where there are several.
-    The further learners, and their part of the cluster, end with the block. For threads and precision see `settled_model`."""
+    """Yields a model with its trainable part, and its learner, which leads further learners where there are several. The further
+    learners, and their part of the cluster, end with the block. For threads and precision see `settled_model`.
+
+    Args:
+        config: The settings.
+        objective: What is optimised.
+        role: The role that the learner trains.
+        run: The folder of the run.
+        progress: It is told what happens.
+        hooks: The recipe's functions inside an update; none by default.
+    """
     model = settled_model(config, run, progress)
     named = trainable(model, config)
     if config.train_embeddings and is_tied(model):
@@ -220,8 +246,14 @@ def _learner_settings(config: TrainingSettings, objective: Objective, role: str,
 
 
 def follower(settings: Mapping[str, Any], precision: str, shares: Shares, **made: Any) -> Learner:
-    """Makes one of the further learners, in its own process. `settings` are those of `TrainingSettings`, whatever else the recipe
-    has; `made` is what all learners are made with."""
+    """Makes one of the further learners, in its own process.
+
+    Args:
+        settings: Those of `TrainingSettings`, whatever else the recipe has.
+        precision: The dtype of the first learner's model.
+        shares: What joins the numbers of all learners.
+        made: What all learners are made with: further arguments of `Learner`.
+    """
     config = TrainingSettings.model_construct(**settings)
     model = loaded_model(config, Progress(), precision)
     with warnings.catch_warnings():
@@ -244,8 +276,15 @@ def trainable(model: InProcessModel, config: TrainingSettings) -> Named:
 
 
 def teacher_of(config: TrainingSettings, run: RunFolder, role: str, progress: Progress) -> InProcessModel:
-    """Loads the frozen model that `config.teacher` names. That is a finished run next to this one or at that path, with its
-    weights, or else a model. Raises KeepworthError where the run has not finished this role."""
+    """Loads the frozen model that `config.teacher` names: a finished run next to this one or at that path, with its weights, or
+    else a model. Raises KeepworthError where the run has not finished this role.
+
+    Args:
+        config: The settings.
+        run: This run, whose model is loaded already: the teacher gets its precision.
+        role: The role whose weights are taken, where the teacher is a run.
+        progress: It is told what happens.
+    """
     sibling = run.path.parent / config.teacher
     folder = next((path for path in (Path(config.teacher), sibling) if is_run(path)), None)
     precision = cast(Precision, run.environment["precision"])  # this run's model is loaded before its teacher
@@ -274,8 +313,16 @@ RAMP = 5
 def imitate_first(
     learner: Learner, batches: Sequence[Sequence[tuple[Tokens, Tokens]]], rate: float, progress: Progress, title: str
 ) -> None:
-    """Trains on (prompt, completion) pairs before reinforcement, then resets the optimiser's moments. Raises KeepworthError where
-    it diverges; nothing of it is saved then."""
+    """Trains on (prompt, completion) pairs before reinforcement, then resets the optimiser's moments. Raises KeepworthError
+    where it diverges; nothing of it is saved then.
+
+    Args:
+        learner: The learner, whose weights change.
+        batches: The pairs of each step.
+        rate: The learning rate, which the first steps approach in equal parts.
+        progress: It is told of each step.
+        title: What the progress calls it.
+    """
     progress.start(len(batches), title)
     for number, pairs in enumerate(batches):
         try:
@@ -295,7 +342,14 @@ def imitate_first(
 def batches_of_calls(
     config: WarmStarted, tasks: Sequence[Task], right: Callable[[Task], list[Pair]], calls: int
 ) -> list[list[Pair]]:
-    """Returns the batches that a warm start imitates: the `right` calls of drawn tasks, `calls` of each."""
+    """Returns the batches that a warm start imitates.
+
+    Args:
+        config: The number of batches, their size and the seed.
+        tasks: The tasks that are drawn from.
+        right: It returns the right calls of a task, as (prompt, completion).
+        calls: The number of calls that `right` returns for each task.
+    """
     size, wanted = config.warm_start_batch, config.warm_start * config.warm_start_batch
     drawn = batch(tasks, -(-wanted // calls), 0, config.seed)
     pairs = [pair for task in drawn for pair in right(task)]
@@ -325,7 +379,14 @@ def workers_of(
     settings: TrainingSettings, origin: Origin | None, run: RunFolder, progress: Progress
 ) -> Iterator[RolloutWorkers | None]:
     """Yields the workers that run a recipe's rollouts, None where this process does, and closes them at the end. Raises
-    KeepworthError where a worker cannot make the recipe, and what `Cluster.spawn` raises."""
+    KeepworthError where a worker cannot make the recipe, and what `Cluster.spawn` raises.
+
+    Args:
+        settings: The number of workers and where they run.
+        origin: Where a worker finds the recipe; None is refused where there are workers.
+        run: The folder of the run, which workers read.
+        progress: It is told what happens.
+    """
     if not settings.workers:
         yield None
         return
@@ -360,7 +421,13 @@ def engines_of(settings: TrainingSettings, run: RunFolder, progress: Progress) -
     unloaded.
 
     Raises EngineUnreachable, MissingCapability where an engine takes no adapters, UnknownName or EngineError where one serves
-    another model, and whatever else `HttpModel.connect` raises."""
+    another model, and whatever else `HttpModel.connect` raises.
+
+    Args:
+        settings: The addresses of the engines, and what is trained.
+        run: The run, which names the published adapters.
+        progress: It is told what happens.
+    """
     if not settings.engine_urls:
         yield ()
         return
@@ -409,5 +476,11 @@ def _unload(engines: Sequence[HttpModel]) -> None:
 
 
 def finish(run: RunFolder, tables: Sequence[Mapping[str, Any]], **more: Any) -> None:
-    """Writes the result. The headline of the first table is the run's; `more` are further facts."""
+    """Writes the result of a run.
+
+    Args:
+        run: The folder of the run.
+        tables: The tables of the report. The headline of the first is the run's.
+        more: Further facts that the result keeps.
+    """
     run.write_result({"headline": tables[0].get("headline", "") if tables else "", "tables": list(tables), **more})

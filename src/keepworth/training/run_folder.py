@@ -227,7 +227,14 @@ def read_record(path: Path) -> Row:
 
 
 def refuse_other(path: Path, before: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    """Raises RunConflict, which names the keys, where the run in `path` was configured differently."""
+    """Raises RunConflict, which names the keys, where a run was configured differently. More steps than before, and another
+    place to compute, are no conflict.
+
+    Args:
+        path: The folder of the run.
+        before: The configuration that is stored in it.
+        asked: The configuration that it would be continued with.
+    """
     then, now, absent = flatten(before), flatten(asked), "(absent)"
     free = {key for key in PLACED if key != "engine" or bool(then.get(key)) == bool(now.get(key))}
     if is_longer(before, asked):
@@ -357,9 +364,11 @@ class RunFolder:
         """Makes the folder, or continues the run that is in it.
 
         Args:
+            path: The folder of the run.
             config: The resolved configuration, of values that JSON can hold.
             resume: Where the folder holds a run, True continues it if its configuration is the same, asks for more steps (see
                 `is_longer`), or if it has not begun; False starts over and deletes its files.
+            clock: It returns the seconds that rows are stamped with.
 
         Raises:
             RunConflict: Some keys differ, or the folder holds files of something else.
@@ -476,8 +485,19 @@ class RunFolder:
         n: int,
         **more: Any,
     ) -> None:
-        """Appends one measurement of one arm: the mean over `n` questions with its 95 % interval. `more`: role, split, seed. low
-        and high are None for what was counted and not estimated, such as the share of lines that could not be read."""
+        """Appends one measurement of one arm: a mean with its 95 % interval.
+
+        Args:
+            step: The step after which it was measured, 0 before training.
+            arm: The name of the arm.
+            metric: The name of the metric.
+            mean: The mean over the questions.
+            low: The lower end of the interval; None for what was counted and not estimated, such as the share of lines that
+                could not be read.
+            high: The upper end, None like `low`.
+            n: The number of questions.
+            more: Further fields of the row: role, split, seed.
+        """
         row = {"step": step, "arm": arm, "metric": metric, "mean": mean, "low": low, "high": high, "n": n}
         with disk(self.path):
             append_lines(self.path / "evals.jsonl", [{**row, **more, "time": round(self._clock(), 3)}])
@@ -495,7 +515,14 @@ class RunFolder:
     # -- episodes ------------------------------------------------------------------------------------------------------
 
     def write_episodes(self, step: int, episodes: Iterable[Episode], *, arm: str = TRAIN) -> Path:
-        """Writes all episodes of one step and arm to one file, which replaces an earlier one. Raises DiskTrouble."""
+        """Writes all episodes of one step and arm to one file, which replaces an earlier one. Returns its path. Raises
+        DiskTrouble.
+
+        Args:
+            step: The step that they were collected for.
+            episodes: The episodes, in the order in which they are read back.
+            arm: The arm; that of training by default.
+        """
         path = self.path / EPISODES_FOLDER / f"step-{step:06d}.{arm}.jsonl.gz"
         with disk(self.path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -511,7 +538,13 @@ class RunFolder:
         self, *, step: int | None = None, arm: str | None = None, role: str | None = None
     ) -> Iterator[StoredEpisode]:
         """Yields stored episodes by step, then arm, then as written. Raises KeepworthError for a file that does not decompress,
-        or holds something else."""
+        or holds something else.
+
+        Args:
+            step: The step; None for every step.
+            arm: The arm; None for every arm.
+            role: The role of the episode; None for every role.
+        """
         fix = "Delete the file to go on without it."
         for at, of, path in episode_files(self.path):
             if (step is not None and at != step) or (arm is not None and of != arm):

@@ -278,8 +278,14 @@ def _idle_in_critic(settings: TrainingSettings, objective: Objective, called: st
 
 
 def require_effect(settings: BaseModel, idle: Iterable[Idle], default_of: Callable[[str], Any] | None = None) -> None:
-    """Raises ValueError that names every key which was set and has no effect. A key at its default counts as not set, because a
-    stored configuration holds every key."""
+    """Raises ValueError that names every key which was set and has no effect.
+
+    Args:
+        settings: The settings, resolved.
+        idle: The keys without effect, with the reason and the fix of each.
+        default_of: It returns a key's default, if it is not the field's. A key at its default counts as not set, because a
+            stored configuration holds every key.
+    """
     fields = type(settings).model_fields
     default = default_of or (lambda key: fields[key].default)
     complaints = [
@@ -301,7 +307,12 @@ SAMPLED = (
 
 def require_objective(objective: Objective, settings: TrainingSettings, provided: Collection[str] = ()) -> None:
     """Raises ObjectiveError, before anything is loaded or measured, where the recipe cannot provide what the objective needs.
-    `provided` is what its episodes hold besides rewards of whole episodes, in the words of `episode_inputs`."""
+
+    Args:
+        objective: What is to be optimised.
+        settings: The recipe's settings, resolved.
+        provided: What the recipe's episodes hold besides rewards of whole episodes, in the words of `episode_inputs`.
+    """
     if settings.minibatches > settings.tasks_per_step:
         raise ValueError(
             f"minibatches = {settings.minibatches} with tasks_per_step = {settings.tasks_per_step}: each has a group at least. "

@@ -266,7 +266,14 @@ class Playing:
 
 
 def demonstrated(system: System, model: InProcessModel, task: Task, identity: str) -> Episode:
-    """Makes an episode of supervised training, with a task's right calls instead of samples."""
+    """Makes an episode of supervised training, with a task's right calls instead of samples.
+
+    Args:
+        system: The system, whose `right` returns the calls.
+        model: The model, which decodes their ids.
+        task: The task whose right calls are imitated.
+        identity: The id of the episode.
+    """
     from keepworth.records import Episode, FinishReason, RewardTerm, Segment, StopReason, VersionSpan
 
     assert system.right is not None
@@ -309,7 +316,14 @@ def term_value(episode: Episode, name: str) -> float:
 
 
 def make_tables(run: RunFolder, settings: Settings, system: System, remark: str = "") -> list[dict[str, Any]]:
-    """Makes one table per set of test questions, from the run's measurements. `remark` is added to the first table's note."""
+    """Makes one table per set of test questions, from the run's measurements.
+
+    Args:
+        run: The folder with the measurements.
+        settings: Those that the run was trained with.
+        system: The system, which names the sets and the metrics.
+        remark: A sentence that is added to the first table's note.
+    """
     tables: list[dict[str, Any]] = []
     metric = next(iter(system.metrics.values()))
     signals = [row["signal_groups"] for row in run.metrics() if "signal_groups" in row]

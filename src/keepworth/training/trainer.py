@@ -73,15 +73,18 @@ def train(
     optional: Collection[str] = (),
     supervised: bool = False,
 ) -> int:
-    """Takes the optimiser steps that are left of `schedule.steps`, and returns the number of the last one.
+    """Takes the optimiser steps that are left of `schedule.steps`, and returns the number of the last one. At the end it closes
+    the collector and the learner.
 
-    At the end it closes the collector and the learner. `optional` names reward terms that may be absent from an episode.
-    `supervised` imitates the episodes, whatever their reward.
-
-    Raises:
-        KeyboardInterrupt: The run was stopped. An update is ended first, and there is a checkpoint of the last whole step.
-        NoSignal: Nothing could be learned in `Schedule.patience` steps.
-        FloatingPointError: A step diverged. The weights of the step before are saved, as with any error between two updates.
+    Args:
+        run: The folder that gets metrics and checkpoints.
+        learner: What updates the weights.
+        collector: What gives the groups of each update, and measures.
+        schedule: When the run measures, saves and ends.
+        progress: It is told of each step.
+        title: What the progress calls the training.
+        optional: The reward terms that may be absent from an episode.
+        supervised: Whether episodes are imitated, whatever their reward.
     """
     done = restore(run, learner)
     progress.start(schedule.steps, title)
@@ -243,7 +246,15 @@ def _imitated(learner: Learner, groups: Sequence[Group]) -> dict[str, float]:
 
 def save(run: RunFolder, learner: Learner, step: int, collector: Pipeline, measured: bool = True) -> None:
     """Writes a checkpoint from which the run continues exactly. It holds the trained weights, the master weights, the optimiser,
-    the controls, the random state and the waiting episodes. `measured` says that nothing is left to measure after the step."""
+    the controls, the random state and the waiting episodes.
+
+    Args:
+        run: The folder of the run.
+        learner: What is saved, with its optimiser and its reference.
+        step: The number of the last step.
+        collector: The pipeline, which saves the episodes that wait.
+        measured: Whether nothing is left to measure after the step.
+    """
     with run.checkpoint(step) as folder:
         save_trained(learner.model, learner.master_weights.named, folder / learner.role)
         state = {

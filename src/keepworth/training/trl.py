@@ -24,9 +24,15 @@ DECISION = "memory_decision"
 def recall_for(
     memory: Memory, *, top_k: int = 3, tokens: int = TOKENS
 ) -> Callable[[Mapping[str, list[Any]]], dict[str, list[Any]]]:
-    """Return a function for `Dataset.with_transform` that adds what the memory recalls to each prompt when the prompt is read, so
-    that each rollout has a search of its own, named in the column `memory_decision`. With `Dataset.map(..., batched=True)` all
-    rollouts of a prompt share one search. `tokens` is the budget of what is added."""
+    """Return a function for `Dataset.with_transform` that adds what the memory recalls to each prompt when the prompt is read,
+    so that each rollout has a search of its own, named in the column `memory_decision`. With `Dataset.map(..., batched=True)`
+    all rollouts of a prompt share one search.
+
+    Args:
+        memory: The memory that is searched, with the last message of the prompt.
+        top_k: The most items of a search.
+        tokens: The most tokens that are added to a prompt.
+    """
 
     def transform(rows: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         columns = {key: list(values) for key, values in rows.items()}

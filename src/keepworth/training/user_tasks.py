@@ -240,7 +240,14 @@ def system(config: Config, given: Given) -> System:
 
 
 def opening(config: Config, task: Task, recall: Recall | None, chat: ChatTemplate) -> Tokens:
-    """Returns the tokens that a question begins with, as `Chat` opens it."""
+    """Returns the tokens that a question begins with, as `Chat` opens it.
+
+    Args:
+        config: The settings, which may hold a system message.
+        task: The task, with its messages and tools.
+        recall: What is shown with the question; None shows nothing.
+        chat: The format of the conversation.
+    """
     from keepworth.base.text import as_text
     from keepworth.worlds.chat import add_memories, add_system, clean, with_tools
 
@@ -251,7 +258,14 @@ def opening(config: Config, task: Task, recall: Recall | None, chat: ChatTemplat
 
 
 def right_answer(config: Config, task: Task, recall: Recall | None, model: InProcessModel) -> Pair:
-    """Returns the conversation, and the task's answer with the end of a turn, cut to max_tokens."""
+    """Returns the conversation, and the task's answer with the end of a turn, cut to `max_tokens`.
+
+    Args:
+        config: The settings.
+        task: The task, which has an answer.
+        recall: What is shown with the question; None shows nothing.
+        model: The model whose format and tokens are used.
+    """
     from keepworth.worlds.chat import format_of
 
     chat = format_of(model, config.format, config.stop)
@@ -259,7 +273,13 @@ def right_answer(config: Config, task: Task, recall: Recall | None, model: InPro
 
 
 def whole_answer(task: Task, model: InProcessModel, chat: ChatTemplate) -> Tokens:
-    """Returns the tokens of the task's answer with the end of a turn. Calls of tools are written as the model's template does."""
+    """Returns the tokens of the task's answer with the end of a turn. Calls of tools are written as the model's template does.
+
+    Args:
+        task: The task, which has an answer.
+        model: The model whose tokens are used.
+        chat: The format of the conversation.
+    """
     behind = chat.following([{"role": "user", "content": "?"}], None)[:1]
     last = getattr(model.tokenizer, "eos_token_id", None)
     usual = last if last in chat.stop_ids else min(chat.stop_ids)
@@ -275,7 +295,15 @@ def require_chat(
     config: Config, given: Given, recall: Recall | None, model: InProcessModel, progress: Progress
 ) -> None:
     """Checks what the model's template cannot do and prompts that are too long, before anything is measured. Raises
-    NoChatTemplate, TemplateMismatch, or WrongFormat naming the row."""
+    NoChatTemplate, TemplateMismatch, or WrongFormat naming the row.
+
+    Args:
+        config: The settings.
+        given: The tasks, and the environment or the agent where there is one.
+        recall: What is shown with a question; None shows nothing.
+        model: The model that is trained.
+        progress: It is told where prompts are given as bare texts.
+    """
     if given.tasks.remark:
         progress.note(given.tasks.remark)
     if given.agent is not None:

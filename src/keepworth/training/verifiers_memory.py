@@ -27,8 +27,14 @@ from keepworth.training.trl import shown
 
 def add_memory(environment: type[vf.Env], memory: Memory, *, top_k: int = 3, tokens: int = TOKENS) -> type[vf.Env]:
     """Return a subclass of an environment with a memory. Each episode begins with a search for its task's prompt, and ends by
-    rewarding the memory with the mean reward of its traces. An episode that failed gives no reward. `tokens` is the budget of
-    what is added to a prompt."""
+    rewarding the memory with the mean reward of its traces. An episode that failed gives no reward.
+
+    Args:
+        environment: The class of the environment.
+        memory: The memory that is searched and rewarded.
+        top_k: The most items of a search.
+        tokens: The most tokens that are added to a prompt.
+    """
     opened: ContextVar[LiveEpisode | None] = ContextVar("keepworth_episode", default=None)
 
     class Remembering(environment):  # type: ignore[misc]

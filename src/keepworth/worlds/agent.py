@@ -45,11 +45,18 @@ class Caller(Reads, Protocol):
         stop: Sequence[str] = (),
         memory: str = "",
     ) -> Sample:
-        """Draws one sample, which is recorded as one segment.
+        """Draws one sample, which is recorded as one segment. Raises ContextOverflow where the prompt and `max_tokens` exceed the
+        window; the driver then ends the episode.
 
-        `stop` are texts; the first that occurs ends the sample with the token that completes it. `memory` is the content hash of
-        the agent's memory before the call. Raises ContextOverflow where the prompt and `max_tokens` exceed the window; the driver
-        then ends the episode."""
+        Args:
+            prompt: The ids that the model continues.
+            role: The name of the role that calls, which training tells apart.
+            prompt_id: The name and the version of the wording of the prompt.
+            max_tokens: The most ids of the sample.
+            stop_ids: The sample ends with the first of these ids.
+            stop: Texts; the first that occurs ends the sample with the token that completes it.
+            memory: The content hash of the agent's memory before the call, "" for none.
+        """
         ...
 
     def remembers(self, memory: str) -> None:
@@ -72,7 +79,16 @@ def first_line(text: str) -> str:
 async def one_line(
     model: Caller, prompt: Tokens, *, role: str, prompt_id: str, max_tokens: int, memory: str = ""
 ) -> tuple[Action, Sample]:
-    """Draws text after a prompt up to the end of the line. Returns it as an action, with its sample."""
+    """Draws text after a prompt up to the end of the line. Returns it as an action, with its sample.
+
+    Args:
+        model: The caller that the driver hands to the agent.
+        prompt: The ids that the model continues.
+        role: The name of the role that calls.
+        prompt_id: The name and the version of the wording of the prompt.
+        max_tokens: The most ids of the line. An action that reaches them is marked as `cut`.
+        memory: The content hash of the agent's memory before the call, "" for none.
+    """
     stop = model.stop_ids_for("\n")
     sample = await model.call(
         prompt, role=role, prompt_id=prompt_id, max_tokens=max_tokens, stop_ids=stop, memory=memory

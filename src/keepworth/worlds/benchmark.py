@@ -97,8 +97,14 @@ def sizes() -> dict[str, Any]:
 
 
 def read_settings(parameters: Mapping[str, inspect.Parameter], assignments: Iterable[str], of: str) -> dict[str, Any]:
-    """Parses `name=value` words as settings, by the types of their annotations. `of` names their owner in errors. Raises
-    KeepworthError."""
+    """Parses words of the form `name=value` as settings, by the types of their annotations. Raises KeepworthError for a name or a
+    value that does not fit.
+
+    Args:
+        parameters: The settings that there are, as parameters of a function.
+        assignments: The words, such as "distractors=50".
+        of: The owner of the settings, for the message.
+    """
     values = dict[str, Any]()
     for word in assignments:
         name, equals, value = word.partition("=")

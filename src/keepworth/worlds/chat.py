@@ -114,8 +114,14 @@ class Chat:
 
 
 def format_of(model: Reads, format: Format, stop: Sequence[str] = ()) -> ChatTemplate:
-    """Returns the format of conversations for the model. Raises NoChatTemplate where it has no template and `format` is
-    "chat"."""
+    """Returns the format of conversations for a model. Raises NoChatTemplate where the format must be "chat" and the model has no
+    template.
+
+    Args:
+        model: The model whose tokenizer may have a template.
+        format: "chat" for the model's template, "plain" for none, and otherwise the template where there is one.
+        stop: Texts that end a turn in the plain format, beside the model's own end of a text.
+    """
     if format == "plain":
         return PlainFormat(model, tuple(stop))
     try:
@@ -151,8 +157,13 @@ class PlainFormat:
 
 
 def add_system(messages: Sequence[Message], system: str, chat: ChatTemplate) -> list[Message]:
-    """Adds a text before all messages, as a system message, which a system message that is already there follows. What the format
-    does not take as one becomes a part of the user's text."""
+    """Puts a text before a conversation, as its system message. The text of a system message that is there already follows it.
+
+    Args:
+        messages: The conversation, the oldest message first. It is not changed.
+        system: The text; "" adds nothing.
+        chat: The format. Where it takes no system message, the text becomes a part of the user's.
+    """
     result = list(messages)
     if system and result and result[0]["role"] == "system":
         result[0] = {**result[0], "content": f"{system}\n\n{result[0]['content']}"}
@@ -163,7 +174,13 @@ def add_system(messages: Sequence[Message], system: str, chat: ChatTemplate) -> 
 
 def fold_system(messages: Sequence[Message], chat: ChatTemplate, *, behind: bool = False) -> list[Message]:
     """Writes system messages that the format does not take into the user's text that follows: all of them where it has no system
-    role, and those behind the first message where it takes one only. `behind`: the messages continue a conversation."""
+    role, and those behind the first message where it takes one only.
+
+    Args:
+        messages: The conversation, the oldest message first. It is not changed.
+        chat: The format.
+        behind: Whether the messages continue a conversation, so that none of them is its first.
+    """
     first = 0 if behind or not chat.takes_system else 1
     if chat.takes_system and chat.takes_later_system:
         return list(messages)
@@ -188,7 +205,13 @@ def with_tools(
     messages: Sequence[Message], schemas: Sequence[Mapping[str, Any]], chat: ChatTemplate
 ) -> tuple[list[Message], tuple[Mapping[str, Any], ...]]:
     """Returns the messages and the schemas of tools as the format takes them. What it does not take is written in words: schemas
-    into the system's text, calls into the assistant's, and what a tool answered into a user's message."""
+    into the system's text, calls into the assistant's, and what a tool answered into a user's message.
+
+    Args:
+        messages: The conversation, the oldest message first.
+        schemas: The JSON schema of each tool, in OpenAI's form.
+        chat: The format.
+    """
     result = [_write_calls(message, chat) for message in messages]
     if not schemas or chat.takes_tools:
         return result, tuple(schemas)

@@ -103,17 +103,37 @@ class RolloutContext(Protocol):
     async def call(
         self, function: Callable[..., Any], *arguments: Any, seconds: float | None = None, name: str = ""
     ) -> Any:
-        """Calls a judge, a tool or another slow function, which may be asynchronous and may take `seconds`."""
+        """Calls a judge, a tool or another slow function, which may be asynchronous.
+
+        Args:
+            function: What is called; a plain function may block.
+            arguments: The arguments that it gets.
+            seconds: How long it may take; None for as long as it takes.
+            name: What it is called in messages; "" takes the function's name.
+        """
         ...
 
     async def with_group(
         self, name: str, function: Callable[[Sequence[Any]], Sequence[Any]], item: Any, seconds: float | None = None
     ) -> Any:
-        """Calls a function once with the items of several members of the group, and returns the result for `item`."""
+        """Calls a function once with the items of several members of the group, and returns the result for one of them.
+
+        Args:
+            name: The same name in each member tells that the calls belong together.
+            function: It gets the items of the members and returns a result for each, in their order.
+            item: What this member hands in.
+            seconds: How long the function may take; None for as long as it takes.
+        """
         ...
 
     async def shared(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Returns the result of a function that is called once for all members of the group. It may be asynchronous."""
+        """Returns the result of a function that is called once for all members of the group.
+
+        Args:
+            name: The same name in each member tells that they share the result.
+            function: The function, which may be asynchronous.
+            arguments: The arguments that it gets, from the member that comes first.
+        """
         ...
 
 
@@ -141,8 +161,11 @@ def together(
     """Plays `n` episodes of every task to measure a model, and returns one group per task, in the order of `tasks`.
 
     Args:
+        model: The model that the rollout calls.
+        tasks: What is played; each task has a group.
         rollout: Makes one episode. What it raises is raised here.
         n: Members of a group.
+        seed: The seed of the samples and of the members.
         label: A prefix of the episodes' ids, to tell them apart.
         indices: The indices of the groups, for a rollout that depends on them; 0, 1, 2 ... where None.
     """
@@ -362,13 +385,31 @@ def play(
     limits: Limits = Limits(),
     label: str = "",
 ) -> list[Group]:
-    """Plays `n` episodes of every task as `how` says, and returns one group per task, in the order of `tasks`; see `together`."""
+    """Plays several episodes of every task, and returns one group per task, in the order of `tasks`; see `together`.
+
+    Args:
+        model: The model that agents call.
+        tasks: What is played; each task has a group.
+        how: The environment, the agent and the memory of each task.
+        n: The number of episodes of each task.
+        temperature: The temperature of the samples; 0 takes the likeliest token each time.
+        seed: The seed of the samples and of the worlds.
+        limits: The most calls of `act` in an episode, and the most seconds of a reset, a step or a close.
+        label: A prefix of the episodes' ids, to tell them apart.
+    """
     rollout = playing(model, how, temperature=temperature, limits=limits)
     return together(model, tasks, rollout, n=n, seed=seed, label=label)
 
 
 def playing(model: Model, how: Play, *, temperature: float = 1.0, limits: Limits = Limits()) -> Rollout:
-    """Returns the rollout of an agent in an environment. All episodes of a group start from forks of one memory."""
+    """Returns the rollout of an agent in an environment. All episodes of a group start from forks of one memory.
+
+    Args:
+        model: The model that agents call.
+        how: The environment, the agent and the memory of each task.
+        temperature: The temperature of the samples; 0 takes the likeliest token each time.
+        limits: The most calls of `act` in an episode, and the most seconds of a reset, a step or a close.
+    """
 
     async def rollout(task: Task, context: RolloutContext) -> Episode:
         bank = None if how.memory is None else await context.shared("memory", how.memory, task)
@@ -447,8 +488,18 @@ async def run_episode(
     seed: int = 0,
     identity: str = "",
 ) -> Episode:
-    """Runs one episode of an agent that draws from no model here: a function, a scorer, an endpoint. `feedback` passes rewards to
-    the agent's memory. An episode whose end does not depend on the agent (see `UNSOUND`) stays open there."""
+    """Runs one episode of an agent that draws from no model here: a function, a scorer, an endpoint.
+
+    Args:
+        task: What the episode is about.
+        environment: The world that it is played in.
+        agent: What acts in it.
+        feedback: It passes rewards on to the agent's memory; None passes none. An episode whose end does not depend on the
+            agent (see `UNSOUND`) stays open there.
+        limits: The most calls of `act`, and the most seconds of a reset, a step or a close.
+        seed: The seed that the environment is reset with.
+        identity: The id of the episode; "" takes the task's key.
+    """
     game = _Game(NoModel(), environment, agent, limits, feedback)
     episode = await game.play(task, seed, identity or task.key)
     if feedback is not None:
@@ -555,8 +606,14 @@ def _begun_with(begins: Tokens, sample: Sample) -> Sample:
 
 
 def ended_at(sample: Sample, stop: Sequence[str], decode: Callable[[Sequence[int]], str]) -> Sample:
-    """Returns the sample up to the token that completes the first of the texts `stop`. A draw does not depend on later ones, so
-    the result is the same as if sampling had checked after every token."""
+    """Returns the sample up to the token that completes the first of some texts. A draw does not depend on later ones, so the
+    result is the same as if sampling had checked after every token.
+
+    Args:
+        sample: What was drawn.
+        stop: The texts that end a sample.
+        decode: It returns the text of ids.
+    """
     if not any(text in decode(sample.ids) for text in stop):
         return sample
     count = bisect_left(

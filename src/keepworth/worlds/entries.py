@@ -41,10 +41,15 @@ class MemoryEntry:
 
 
 def entries(task: Task, words: int = 60, speakers: Collection[str] | None = None) -> list[MemoryEntry]:
-    """Returns every window of the haystack, in order of date, turn and window: the content of a bank when retrieval is real.
+    """Returns every window of the haystack, in order of date, turn and window: the content of a bank when retrieval is real. The
+    cut never depends on the question or the answer.
 
-    The cut never depends on the question or the answer. `speakers` are those whose turns count; None is the user only, or
-    everybody for questions about what the assistant said and for conversations without a speaker called "user"."""
+    Args:
+        task: The task whose sessions are the haystack.
+        words: The most words of a window.
+        speakers: Those whose turns count; None is the user only, or everybody for questions about what the assistant said and
+            for conversations without a speaker called "user".
+    """
     if speakers is None:
         speakers = everybody(task)
         if "user" in speakers and task.tags.get("type") != "single-session-assistant":
@@ -67,7 +72,14 @@ def candidates(task: Task, count: int, seed: int, words: int = 60) -> list[Memor
 
     Where more turns are evidence than `count`, the turns that add most new answer words are taken, then the latest. Distractors
     come from turns that are not evidence, each text once; fewer than `count` are returned where the haystack has no more. The
-    order depends only on (seed, task key), so that the place of the evidence is uninformative."""
+    order depends only on (seed, task key), so that the place of the evidence is uninformative.
+
+    Args:
+        task: The task, whose answers decide which windows stand for the evidence.
+        count: The most entries, at least 1. Otherwise ValueError is raised.
+        seed: The seed of the order and of the distractors.
+        words: The most words of a window.
+    """
     if count < 1:
         raise ValueError(f"count={count}: a candidate set has at least one entry")
     by_turn: dict[tuple[str, int], list[MemoryEntry]] = {}

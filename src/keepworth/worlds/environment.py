@@ -71,7 +71,13 @@ T = TypeVar("T")
 
 async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
     """Returns the result of `function`, computed in a thread of its own. The thread is a daemon: one that never returns is
-    abandoned and does not keep the program from ending, as a pool's would."""
+    abandoned and does not keep the program from ending, as a pool's would.
+
+    Args:
+        function: The function, which may block.
+        arguments: Its arguments by position.
+        named: Its arguments by name.
+    """
     outcome: Future[T] = Future()
 
     def work() -> None:

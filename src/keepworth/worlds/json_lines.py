@@ -138,7 +138,14 @@ def _tasks(line: Mapping[str, Any], id: str, side: str, source: str, where: str)
 
 
 def sessions_of(row: Mapping[str, Any], id: str, where: str) -> tuple[list[Session], dict[str, tuple[str, int]]]:
-    """Returns the `writes` of a row as sessions in order of their first write, and the place of each id. Raises WrongFormat."""
+    """Returns the `writes` of a row as sessions in order of their first write, and for each id of a write the session and the
+    turn that it is. Raises WrongFormat.
+
+    Args:
+        row: The object of one line.
+        id: The id of the line, with which the names of its sessions begin.
+        where: The file and the line, for the message.
+    """
     turns: dict[str, list[Turn]] = {}
     dates, last = dict[str, str](), dict[str, str]()
     places: dict[str, tuple[str, int]] = {}

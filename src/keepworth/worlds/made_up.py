@@ -25,8 +25,15 @@ _TURNS = ("surely", "as asked", "this time", "once more", "for this one", "as fa
 
 
 def in_free_words(action: str, style: str, situation: str, generator: np.random.Generator) -> str:
-    """Words `action` in another way. "numbered" appends a reference number; "framed" puts it in one of several sentences;
-    "explained" adds a reason made of words of the situation; "mixed" does one of these."""
+    """Words an action in another way.
+
+    Args:
+        action: The action as the world knows it.
+        style: "numbered" appends a reference number; "framed" puts the action in one of several sentences; "explained" adds a
+            reason made of words of the situation; "mixed" does one of these.
+        situation: The text that the words of a reason are taken from.
+        generator: The source of the random choices.
+    """
     if style == "mixed":
         style = STYLES[int(generator.integers(3))]
     if style == "numbered":

@@ -72,8 +72,14 @@ class OwnTasks:
 def own_tasks(
     source: Path | str | Iterable[Mapping[str, Any] | Task], *, name: str = "", by_row: bool = False
 ) -> OwnTasks:
-    """Returns the tasks of a file, or of given rows or tasks. With `by_row`, rows with the same prompt are different tasks where
-    another field differs, as where an environment makes worlds of them. Raises WrongFormat naming file, row and field."""
+    """Returns the tasks of a file, or of rows or tasks in memory. Raises WrongFormat, which names file, row and field.
+
+    Args:
+        source: The path of a file, or rows and tasks.
+        name: The name of the set, with which keys begin; that of the file, or "rows", by default.
+        by_row: Whether rows with the same prompt are different tasks where another field differs, as where an environment makes
+            worlds of them.
+    """
     if isinstance(source, str | Path):
         path = Path(source).expanduser()
         name = name or path.name.split(".")[0]

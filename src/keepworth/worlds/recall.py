@@ -32,8 +32,14 @@ def nothing(task: Task) -> Recalled:
 
 
 def given(count: int, seed: int, words: int = 60, dates: bool = False) -> Recall:
-    """Recalls the evidence plus distractors, `count` in all, in order of time, to measure how well memories are *used*, not
-    found."""
+    """Recalls the evidence plus distractors, in order of time, to measure how well memories are *used*, not found.
+
+    Args:
+        count: The number of entries, evidence included.
+        seed: The seed of the distractors and of the order in which they are considered.
+        words: The most words of an entry.
+        dates: Whether each entry begins with its date.
+    """
     return _remember(lambda task: _recall(candidates(task, count, seed, words), "given", dates))
 
 
@@ -72,11 +78,19 @@ def strangers(tasks: Sequence[Task]) -> dict[str, Task]:
 def retrieved(
     count: int, encoder: Encoder | None, mode: str = "hybrid", words: int = 60, dates: bool = False
 ) -> Recall:
-    """Retrieves `count` of the haystack's windows, which are all in a bank, and shows them in order of time.
+    """Retrieves some of the haystack's windows, which are all in a bank, and shows them in order of time.
 
-    In a user's conversation with an assistant only the user's turns are stored, whatever the question, because the questions are
-    not known when something is stored. Between people, everybody's turns are stored. Tasks about one conversation (the same
-    sessions) share one bank. `encoder` is None where mode is "lexical"."""
+    In a user's conversation with an assistant only the user's turns are stored, whatever the question, because the questions
+    are not known when something is stored. Between people, everybody's turns are stored. Tasks about one conversation (the same
+    sessions) share one bank.
+
+    Args:
+        count: The number of windows that are shown, at most.
+        encoder: The encoder of the bank; None where the mode is "lexical".
+        mode: "lexical", "dense" or "hybrid", as for a search.
+        words: The most words of a window.
+        dates: Whether each window begins with its date.
+    """
     banks: dict[tuple[str, ...], Bank] = {}
 
     def recall(task: Task) -> Recalled:

@@ -97,7 +97,17 @@ def run_stream(
     seed: int,
     control: str = "learn",
 ) -> StreamRun:
-    """Plays every task once. `seed` decides the agent's noise (shared by arms) and the method's own draws."""
+    """Plays every task of a stream once, in order, with a memory that learns on the way.
+
+    Args:
+        stream: The tasks, and the worlds that they are played in.
+        method: The policy of the memory.
+        agent: What acts on what the memory shows.
+        encoder: The encoder of the memory.
+        seed: It decides the agent's noise, which all arms share, and the method's own draws.
+        control: "learn" runs the method as it is. Every other name is a control: it changes what the method learns from, or
+            what is shown instead.
+    """
     if max(stream.horizons) >= LONGEST_EPISODE:
         raise KeepworthError(
             f"episodes of {stream.family} need {max(stream.horizons) + 1} steps, and the most are {LONGEST_EPISODE}.",
@@ -364,6 +374,13 @@ class Masked:
         self.blank = deepcopy(valuer)
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
+        """Returns what the valuer estimated before it learned.
+
+        Args:
+            query: What is asked.
+            candidates: What the retriever returned.
+            pool: All stored cases.
+        """
         return self.blank.estimate(query, candidates, pool)
 
     def learn(self, use: Use, pool: Pool) -> None:

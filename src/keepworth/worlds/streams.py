@@ -123,8 +123,17 @@ def open_stream(
     length: int | None = None,
     data: Path | None = None,
 ) -> Stream:
-    """Opens the stream `name`, which is generated or uses data and worlds of others. `length` overrides the stream's own. Raises
-    UnknownName; KeepworthError where a package, Java or data is missing, naming it and the fix."""
+    """Opens a stream, which is generated or uses data and worlds of others. Raises UnknownName; KeepworthError where a package,
+    Java or data is missing, naming it and the fix.
+
+    Args:
+        name: The name of the world.
+        split: "dev" for tuning, "held-out" for the final run.
+        seed: The seed of what is generated and of the order.
+        order: The order of the tasks; "random" draws it.
+        length: The number of tasks; None takes the stream's own.
+        data: The folder of data that does not come with the package; None reads KEEPWORTH_DATA.
+    """
     lacks = missing(name, data)
     if lacks is not None:
         raise lacks

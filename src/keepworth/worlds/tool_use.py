@@ -56,8 +56,14 @@ def argument_of(tool: ToolDescription, written: str) -> str:
 
 
 def tool(run: Callable[[str], str | Awaitable[str]], *, name: str = "", ends: bool = False) -> Tool:
-    """Makes a tool of a function. Its name is the function's, its description the first line of the docstring. Raises ValueError
-    where it has no docstring, takes other than one argument, or is called `answer`."""
+    """Makes a tool of a function. Its description is the first line of the function's docstring. Raises ValueError where there is
+    no docstring, where the function takes other than one argument, or where the name is `answer`.
+
+    Args:
+        run: The function, from one text to the text that the agent is shown. It may be asynchronous.
+        name: What agents call it; the function's name by default.
+        ends: Whether a call of the tool ends the episode.
+    """
     called = name or str(getattr(run, "__name__", ""))
     arguments = list(inspect.signature(run).parameters)
     if len(arguments) != 1:

@@ -47,18 +47,30 @@ class Staleness:
             )
 
     def capacity(self, *, version: int, accepted: int, running: int, consumed: int) -> int:
-        """Returns how many groups may be started now. All arguments count groups, except `version`, which counts updates."""
+        """Returns how many groups may be started now.
+
+        Args:
+            version: The number of updates that the learner has made.
+            accepted: The groups that were ever finished and kept.
+            running: The groups that are started and not finished.
+            consumed: The groups that were ever trained.
+        """
         within = (self.max_staleness + version + 1) * self.groups - (accepted + running)
         ahead = math.ceil(self.pipeline_depth * self.groups) - (accepted + running - consumed)
         return max(0, min(within, ahead))
 
     def choose(self, version: int, finished: Mapping[int, int], running: Mapping[int, int]) -> list[int] | None:
-        """Returns the groups of the update from `version`, oldest first; None where it has to wait for a running group.
+        """Returns the groups of the next update, oldest first; None where it has to wait for a running group.
 
-        `finished` and `running` map each group's index to the version under which it was started. Every group has a last version
-        from which it can be trained. An update waits unless all groups that are left after it can still be trained in time, at
-        `groups` per update: taking any ready groups could leave more old groups than one later update can hold. Admission keeps
-        that possible."""
+        Every group has a last version from which it can be trained. An update waits unless all groups that are left after it
+        can still be trained in time, at `groups` per update: taking any ready groups could leave more old groups than one
+        later update can hold. Admission keeps that possible.
+
+        Args:
+            version: The number of updates that the learner has made.
+            finished: The version under which each finished group was started, by the group's index.
+            running: The same of the groups that are not finished.
+        """
         if len(finished) < self.groups:
             return None
         chosen = sorted(finished, key=lambda index: (finished[index], index))[: self.groups]
@@ -117,7 +129,13 @@ class Asynchrony:
 
 
 def synchronous(groups: int, group_size: int, *, seed: int = 0) -> Asynchrony:
-    """Returns settings of synchronous training: `groups` groups are sampled for each update with the current weights. It repeats
-    exactly. An episode may take a day, because every episode takes as long as its step."""
+    """Returns settings of synchronous training: groups are sampled for each update with the current weights. It repeats exactly.
+    An episode may take a day, because every episode takes as long as its step.
+
+    Args:
+        groups: The number of groups of an update.
+        group_size: The episodes of a group.
+        seed: The seed of the draws.
+    """
     staleness = Staleness(groups, max_staleness=0, pipeline_depth=1.0)
     return Asynchrony(staleness, group_size, mode="serial", seed=seed, episode_seconds=86_400.0)

@@ -40,7 +40,13 @@ def retry_of(group: int) -> int:
 
 
 def draw_seed(seed: int, step: int, group: int) -> int:
-    """Returns the seed of the draws of a step's groups (step from 0). Groups that replace others get another."""
+    """Returns the seed of the draws of a step's groups.
+
+    Args:
+        seed: The seed of the run.
+        step: The number of the step, from 0 on.
+        group: The index of a group of the step; groups that replace others get another seed.
+    """
     return seed * 1_000_003 + step + retry_of(group) * 7_919_000_003
 
 
@@ -71,17 +77,31 @@ class GroupOrder:
 
 
 def batch(items: Sequence[T], size: int, step: int, seed: int | str) -> list[T]:
-    """Returns the items of step `step` (from 0): each once per pass, every pass in another seeded order. Raises KeepworthError
-    where there are none."""
+    """Returns the items of one step: each item comes once per pass, every pass in another seeded order. Raises KeepworthError
+    where there are none.
+
+    Args:
+        items: All items.
+        size: The items of a step. A step may end one pass and begin the next.
+        step: The number of the step, from 0 on.
+        seed: The seed of the orders.
+    """
     return [_drawn(items, position, f"{seed}") for position in range(step * size, (step + 1) * size)]
 
 
 def drawn_task(items: Sequence[T], kind_of: Callable[[T], str] | None, seed: int, group: int) -> T:
-    """Returns the task of the group with this index. Candidate 0 of a position follows the order of `batch`, with the kinds from
-    `kind_of` in turn; later candidates follow an order with another seed.
+    """Returns the task of a group. Candidate 0 of a position follows the order of `batch`; later candidates follow an order with
+    another seed.
 
-    Over any stretch of the training the counts of kinds differ by at most one, however many items each kind has. Within a kind
-    each item comes once per pass, so a kind with few items is repeated more often."""
+    Over any stretch of the training the counts of kinds differ by at most one, however many items each kind has. Within a
+    kind each item comes once per pass, so a kind with few items is repeated more often.
+
+    Args:
+        items: All tasks.
+        kind_of: It returns the kind of a task, and kinds come in turn; None for a single kind.
+        seed: The seed of the orders.
+        group: The index of the group, which says its position and which candidate it is there.
+    """
     candidate, position = divmod(group, SPAN)
     order, at = (f"{seed}/others", position * OTHERS + candidate) if candidate else (f"{seed}", position)
     if kind_of is None or not items:

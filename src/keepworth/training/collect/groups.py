@@ -86,19 +86,32 @@ class EpisodeContext:
     async def with_group(
         self, name: str, function: Callable[[Sequence[Any]], Sequence[Any]], item: Any, seconds: float | None = None
     ) -> Any:
-        """Calls `function` once for all members of the group, each of which passes an item, and returns this member's result.
+        """Calls a function once for all members of the group, each of which passes an item, and returns this member's result.
+        Members that are done are not waited for.
 
-        `function` returns one result for each item, in order. Members that are done are not waited for, and the wait does not
-        count towards `seconds`."""
+        Args:
+            name: The same name in each member tells that the calls belong together.
+            function: It gets the items in the order of the members, and returns one result for each.
+            item: What this member passes.
+            seconds: How long the function may take, without the wait for the others; None takes `call_seconds` of the
+                settings.
+        """
         call = partial(self.call, function, seconds=seconds, name=name)
         return await self._group.ask_together(name, self.member, call, item)
 
     async def call(
         self, function: Callable[..., T | Awaitable[T]], *arguments: Any, seconds: float | None = None, name: str = ""
     ) -> T:
-        """Calls an environment, a tool or a judge. A plain function runs in a thread; an asynchronous one, or an object with an
-        asynchronous `__call__`, is awaited. Raises CallTimedOut where it does not return within `seconds`, CallFailed where it
-        raises."""
+        """Calls an environment, a tool or a judge. Raises CallTimedOut where it does not return in time, CallFailed where it
+        raises.
+
+        Args:
+            function: A plain function runs in a thread; an asynchronous one, or an object with an asynchronous `__call__`, is
+                awaited.
+            arguments: The arguments that it gets.
+            seconds: How long it may take; None takes `call_seconds` of the settings.
+            name: What messages call it; the function's name by default.
+        """
         limit = self._settings.call_seconds if seconds is None else seconds
         what = f"{name or getattr(function, '__name__', type(function).__name__)} of episode {self.id}"
         try:
@@ -118,8 +131,16 @@ class EpisodeContext:
         weight: float = 1.0,
         seconds: float | None = None,
     ) -> RewardTerm:
-        """Calls the function and returns its result as a reward term. Raises CallFailed where it raises, does not return in time
-        or returns no finite number."""
+        """Calls a function and returns its result as a reward term. Raises CallFailed where it raises, does not return in time
+        or returns no finite number.
+
+        Args:
+            name: The name of the term.
+            function: The function, as for `call`.
+            arguments: The arguments that it gets.
+            weight: The term counts so many times in the episode's reward.
+            seconds: How long it may take; None takes `call_seconds` of the settings.
+        """
         value = await self.call(function, *arguments, seconds=seconds, name=name)
         try:
             return RewardTerm(name, finite_number(value), weight)
@@ -158,7 +179,14 @@ arguments and on the content of a `Source`: then a run that is killed repeats it
 
 
 async def run_rollout(rollout: TrainedRollout, task: Task, context: EpisodeContext, seconds: float) -> Episode:
-    """Runs a rollout and returns its episode. A failure returns an episode without segments, with `stop` and `errors` set."""
+    """Runs a rollout and returns its episode. A failure returns an episode without segments, with `stop` and `errors` set.
+
+    Args:
+        rollout: The function that makes the episode.
+        task: The task of its group.
+        context: What the rollout may call, and the id that its episode must have.
+        seconds: How long it may take.
+    """
     try:
         episode = await within(rollout(task, context), seconds)
         return _check(episode, task, context.id)
@@ -180,7 +208,17 @@ async def run_member(
     settings: Asynchrony,
     note_failed: Callable[[Episode], None],
 ) -> None:
-    """Runs one member of a group to its end, and again where it fails. `note_failed` receives the failed tries."""
+    """Runs one member of a group to its end, and again where it fails, as often as the settings say. A prompt that is too long
+    is not tried again.
+
+    Args:
+        group: The group, which gets the episode.
+        member: The position of the member, from 0 on.
+        rollout: The function that makes the episode.
+        draw: What draws samples for it.
+        settings: The limits of time and the number of retries.
+        note_failed: It receives the episode of each failed try that is followed by another.
+    """
     for tries in range(settings.retries + 1):
         context = EpisodeContext(draw, group, member, settings, tries)
         episode = await run_rollout(rollout, group.task, context, settings.episode_seconds)
@@ -193,7 +231,15 @@ async def run_member(
 async def run_whole_group(
     group: OpenGroup, rollout: GroupRollout, draw: Draw, settings: Asynchrony, model: InProcessModel
 ) -> None:
-    """Runs a rollout that makes all episodes of a group. The episodes it returns become the group's members."""
+    """Runs a rollout that makes all episodes of a group. The episodes that it returns become the group's members.
+
+    Args:
+        group: The group, which gets the episodes.
+        rollout: The function that makes them. One that returns none has failed.
+        draw: What draws samples for it.
+        settings: The limits of time and the number of retries.
+        model: The model, which the rollout may call by itself.
+    """
 
     async def make(task: Task, context: EpisodeContext) -> Episode:
         episodes = list(await rollout(task, context, model))
@@ -265,8 +311,13 @@ class OpenGroup:
         return sum(map(len, self._asked.values())) + self.waiting_elsewhere
 
     async def share(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Returns the function's result. The function is called once for all members, and again only where it failed. A plain
-        function must be quick, because it runs on the event loop; it may also be asynchronous."""
+        """Returns the result of a function that is called once for all members, and again only where it failed.
+
+        Args:
+            name: The same name in each member tells that they share the result.
+            function: A plain function must be quick, because it runs on the event loop; it may also be asynchronous.
+            arguments: The arguments that it gets, from the member that comes first.
+        """
         if name not in self._shared:
             self._shared[name] = asyncio.ensure_future(made(function, *arguments))
         future = self._shared[name]
@@ -278,7 +329,14 @@ class OpenGroup:
             raise
 
     async def ask_together(self, name: str, member: int, call: GroupCall, item: Any) -> Any:
-        """Calls `call` with the items of all members that are not done, in order, and returns this member's result."""
+        """Makes one call with the items of all members that are not done, in order, and returns this member's result.
+
+        Args:
+            name: The same name in each member tells that the calls belong together.
+            member: The position of this member, from 0 on.
+            call: The call, from the items to one result for each.
+            item: What this member passes.
+        """
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._calls[name] = call
         self._asked.setdefault(name, {})[member] = item, future

@@ -104,8 +104,15 @@ class LaterReward:
 
 
 async def rewarded(task: Task, group: Group, later: Sequence[LaterReward], services: Services) -> Group:
-    """Returns the group with the later terms added to each episode, in order. Raises KeepworthError where a score returns another
-    number of values than there are episodes, or no finite number."""
+    """Returns the group with the later terms added to each episode, in order. Raises KeepworthError where a score returns
+    another number of values than there are episodes, or no finite number.
+
+    Args:
+        task: The task of the group.
+        group: The group, whose episodes have all ended.
+        later: The terms that are added, the first first, because a condition reads those before it.
+        services: What the scores may call; the version of a term's service is stored with it.
+    """
     for reward in later:
         with called_as(f"The later reward {reward.name!r} of task {task.key!r}"):
             scored = await reward.score(task, group.episodes, services)

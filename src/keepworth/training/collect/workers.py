@@ -264,7 +264,15 @@ class RolloutWorkers:
         note_failed: Callable[[Episode], None],
     ) -> None:
         """Runs the members of a group to their ends, even if workers die. The group runs in the worker with the fewest groups,
-        and if that dies from its start in another one."""
+        and if that dies from its start in another one.
+
+        Args:
+            group: The group, which gets the episodes.
+            settings: The limits of time and the number of retries.
+            version: The version of the weights in service.
+            draw: What draws samples for the workers, in this process.
+            note_failed: It receives the episode of each failed try that is followed by another.
+        """
         run = GroupRun(group.index, group.task, group.size, settings, version)
         for _ in range(DEATHS):
             async with self._back:

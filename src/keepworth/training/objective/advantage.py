@@ -76,7 +76,15 @@ def scaled(
     advantage: Tensor, rewards: Tensor, group: Tensor, scale: Scale | None, task: Tensor | None = None
 ) -> Tensor:
     """Returns advantage / (std + epsilon), all [E]. The std is the sample std (ddof 1) of the raw rewards in the clusters of the
-    scale."""
+    scale.
+
+    Args:
+        advantage: [E] The centred rewards.
+        rewards: [E] The rewards of the episodes as they were.
+        group: [E] The group of each episode.
+        scale: What is divided by; None divides by nothing.
+        task: [E] The kind of task of each episode, for a scale that tells kinds apart.
+    """
     stats = None if scale is None else scale.statistics(rewards, group, task)
     if scale is None or stats is None:
         return advantage
@@ -167,8 +175,14 @@ class CreditTable:
     def compare(
         self, reward: Tensor, baseline: str | None, scale: Scale | None, weight: Tensor | None = None
     ) -> Tensor:
-        """Returns the centred and scaled rewards of whole episodes, [E]. `weight` [E] weighs each episode in its group's mean;
-        None weighs them equally."""
+        """Returns the centred and scaled rewards of whole episodes, [E].
+
+        Args:
+            reward: [E] The rewards of the episodes.
+            baseline: The mean that is subtracted, as for `centered`; None subtracts nothing.
+            scale: What is divided by; None divides by nothing.
+            weight: [E] The weight of each episode in its group's mean; None weighs them equally.
+        """
         batch, table = self.batch, self.table
         task = None if batch.task_type is None else table.first(batch.task_type)
         return scaled(centered(reward, table.group, baseline, weight), reward, table.group, scale, task)
@@ -200,7 +214,13 @@ def advantages(batch: Batch, objective: Objective) -> Tensor:
 
 
 def value_targets(batch: Batch, objective: Objective, *, of: Literal["states", "actions"] = "states") -> Tensor:
-    """Returns the targets of the critic's values of states, or of turns once taken, [B,T]; zero outside the mask."""
+    """Returns the targets of the critic's values, [B,T], without gradient; zero outside the mask.
+
+    Args:
+        batch: The whole optimiser step, with the critic's `values`.
+        objective: The objective, whose advantage is an `Advised`.
+        of: Whether they are targets of states, or of turns once taken.
+    """
     advantage = objective.advantage
     assert isinstance(advantage, Advised)
     credit = credit_of(batch, objective)
@@ -218,8 +238,16 @@ def select(
     controls: Controls | None = None,
     generator: torch.Generator | None = None,
 ) -> Batch:
-    """Returns the batch with `keep` [B,T] (and `teacher_rows` [B]) filled in. Call it once, on the whole optimiser step. A keep
-    between 0 and 1 is a shared tree node that is counted once."""
+    """Returns the batch with `keep` [B,T] (and `teacher_rows` [B]) filled in. A keep between 0 and 1 is a shared tree node that
+    is counted once.
+
+    Args:
+        batch: The whole optimiser step: micro-batches would choose differently.
+        objective: The objective, which says what is kept.
+        advantages: [B,T] The advantages of the batch.
+        controls: The run's controls, which may leave out what is below average; None for none.
+        generator: The source of random choices, for a selection that draws.
+    """
     keep = (batch.mask > 0).to(batch.lp_behaviour.dtype)
     if objective.selection is not None:
         keep = (keep * objective.selection.keep(batch, generator)).to(keep.dtype)

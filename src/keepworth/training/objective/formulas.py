@@ -18,10 +18,19 @@ def gae(
     trace_decay: float,
     bootstrap: Tensor | None = None,
 ) -> Tensor:
-    """Computes generalised advantage estimates on packed episodes [E,L]; bootstrap [E] is the value after a truncated end.
+    """Computes generalised advantage estimates on packed episodes, [E,L].
 
-    delta_t = r_t + discount V_{t+1} - V_t;  A_t = delta_t + discount trace_decay A_{t+1}.
-    Source: High-Dimensional Continuous Control Using Generalized Advantage Estimation, arXiv 1506.02438."""
+    delta_t = r_t + discount V_{t+1} - V_t; A_t = delta_t + discount trace_decay A_{t+1}. Source: High-Dimensional Continuous
+    Control Using Generalized Advantage Estimation, arXiv 1506.02438.
+
+    Args:
+        rewards: [E,L] The reward of each step, padded behind the end.
+        values: [E,L] The value of the state before each step.
+        lengths: [E] The steps of each episode.
+        discount: How much a reward of the next step counts, from 0 to 1.
+        trace_decay: Lambda: 0 is the one-step error, 1 the return minus the value.
+        bootstrap: [E] The value after the end of an episode that was cut off; None counts as 0.
+    """
     advantages = torch.zeros_like(rewards)
     after = torch.zeros(len(rewards), dtype=rewards.dtype, device=rewards.device)
     value_after = after.clone() if bootstrap is None else bootstrap.to(rewards.dtype)
@@ -59,12 +68,17 @@ def moments(values: Tensor, cluster: Tensor) -> Moments:
 
 
 def centered(rewards: Tensor, group: Tensor, rule: str | None, weight: Tensor | None = None) -> Tensor:
-    """Returns the rewards minus a baseline; rewards, group, weight [E].
+    """Returns the rewards minus a baseline, [E]. A group whose rewards are all equal gives exactly zero. Raises ValueError for a
+    group of one, which cannot be compared with anything.
 
-    The rule "group" subtracts the group's mean (GRPO, arXiv 2402.03300), weighted where there is a weight; "leave_one_out" the
-    mean of the others, which gives G/(G-1) times the group's difference (RLOO, arXiv 2402.14740); "batch" the mean of all. A
-    group whose rewards are all equal gives exactly zero.
-    Raises ValueError for a group of one, which cannot be compared with anything."""
+    Args:
+        rewards: [E] The rewards of the episodes.
+        group: [E] The group of each episode.
+        rule: "group" subtracts the group's mean (GRPO, arXiv 2402.03300), weighted where there is a weight; "leave_one_out"
+            the mean of the others, which gives G/(G-1) times the group's difference (RLOO, arXiv 2402.14740); "batch" the
+            mean of all; None subtracts nothing.
+        weight: [E] The weight of each episode in its group's mean; None weighs them equally.
+    """
     if rule is None:
         return rewards.clone()
     if rule == "batch":
@@ -90,8 +104,14 @@ def centered(rewards: Tensor, group: Tensor, rule: str | None, weight: Tensor | 
 
 
 def whitened(values: Tensor, mask: Tensor, epsilon: float) -> Tensor:
-    """Scales values [B,T] to mean 0 and variance 1 over the drawn tokens of the batch (REINFORCE++, arXiv 2501.03262). It takes
-    the population variance, because the sum runs over all tokens. Constant values become zero."""
+    """Scales values to mean 0 and variance 1 over the drawn tokens of the batch (REINFORCE++, arXiv 2501.03262). It takes the
+    population variance, because the sum runs over all tokens. Constant values become zero.
+
+    Args:
+        values: [B,T] The values, of which those outside the mask do not count.
+        mask: [B,T] Above 0 where a token was drawn.
+        epsilon: It is added to the standard deviation.
+    """
     inside = mask > 0
     drawn = values[inside]
     if drawn.numel() == 0 or bool((drawn == drawn[0]).all()):

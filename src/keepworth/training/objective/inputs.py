@@ -39,7 +39,13 @@ _FIXES = {
 
 
 def require_inputs(objective: Objective, provided: Mapping[str, bool], who: str) -> None:
-    """Raises ObjectiveError, which names every input that `who` does not provide and how to provide it."""
+    """Raises ObjectiveError, which names every input that is missing and how to provide it.
+
+    Args:
+        objective: What is to be optimised.
+        provided: Whether each input is provided, by its name; one that is absent is not.
+        who: What provides them, as the subject of the message.
+    """
     missing = [name for name in inputs(objective) if name in _FIXES and not provided.get(name)]
     if missing:
         raise ObjectiveError(
@@ -57,7 +63,13 @@ def episode_inputs(objective: Objective) -> tuple[str, ...]:
 
 
 def require_episodes(objective: Objective, provided: Collection[str], who: str) -> None:
-    """Raises ObjectiveError, which names what the objective needs of its episodes and what those of `who` do not hold."""
+    """Raises ObjectiveError, which names what the objective needs of its episodes and what those at hand do not hold.
+
+    Args:
+        objective: What is to be optimised.
+        provided: What the episodes hold, in the words of `episode_inputs`.
+        who: The owner of the episodes, for the message.
+    """
     missing = [name for name in episode_inputs(objective) if name not in provided]
     if missing:
         raise ObjectiveError(
@@ -79,9 +91,16 @@ _HOLDERS = {
 def require_off_policy(objective: Objective, passes: int, minibatches: int = 1, *, max_staleness: int = 0) -> None:
     """Raises ObjectiveError where another policy drew the tokens than the one that is trained, and the objective ignores that.
 
-    From the second optimiser step of an update on (`passes`, `minibatches`), the policy has moved: that needs a ratio to a fixed
-    anchor, or a correction at every step. Tokens up to `max_staleness` updates old need a correction, or a ratio to the policy
-    that drew them: a ratio to the proximal policy begins where the update begins."""
+    From the second optimiser step of an update on, the policy has moved: that needs a ratio to a fixed anchor, or a
+    correction at every step. Older tokens need a correction, or a ratio to the policy that drew them: a ratio to the proximal
+    policy begins where the update begins.
+
+    Args:
+        objective: What is to be optimised.
+        passes: How often an update goes through its episodes.
+        minibatches: The optimiser steps of one pass.
+        max_staleness: The most updates by which a token may be older than the weights.
+    """
     if passes * minibatches > 1 and not objective.takes_passes:
         given = {"passes": passes, "minibatches": minibatches}
         several = [f"{name} = {count}" for name, count in given.items() if count > 1]
@@ -101,7 +120,13 @@ def require_off_policy(objective: Objective, passes: int, minibatches: int = 1, 
 
 
 def idle_clip(objective: Objective, passes: int, minibatches: int = 1) -> str:
-    """Returns why the objective's clip cannot change anything; "" where it can, or where there is none."""
+    """Returns why the objective's clip cannot change anything; "" where it can, or where there is none.
+
+    Args:
+        objective: What is to be optimised.
+        passes: How often an update goes through its episodes.
+        minibatches: The optimiser steps of one pass.
+    """
     if objective.ratio.anchor != "proximal" or passes * minibatches > 1 or not objective.surrogate.clips:
         return ""
     return (
@@ -112,7 +137,13 @@ def idle_clip(objective: Objective, passes: int, minibatches: int = 1) -> str:
 
 def require_clip(objective: Objective, passes: int, minibatches: int = 1) -> str:
     """Returns `idle_clip` of a published preset, so that the caller can warn of it. Raises ObjectiveError where the clip was set
-    by the user: an option that cannot take effect is an error."""
+    by the user: an option that cannot take effect is an error.
+
+    Args:
+        objective: What is to be optimised.
+        passes: How often an update goes through its episodes.
+        minibatches: The optimiser steps of one pass.
+    """
     idle = idle_clip(objective, passes, minibatches)
     published = presets().get(objective.name)
     changed = published is None or published.surrogate != objective.surrogate

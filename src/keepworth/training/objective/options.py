@@ -271,6 +271,8 @@ def advanced(
     """Returns the controls of the next update. Call it once per optimiser step.
 
     Args:
+        controls: The controls of this update.
+        objective: What is optimised, whose parts say how their controls move.
         entropy: For the gate: mean token entropy, in nats, of the batch about to be trained on, or of the last one (a lag of one
             step).
         kl: For a `Reset`: mean KL to the reference.

@@ -78,11 +78,24 @@ class Advantage(Part):
     scale: Any = None
 
     def sources(self, learner: Learner, episodes: Any, group_size: int, seed: int) -> tuple[Source, ...]:
-        """Returns the sources that a recipe's updates need besides the groups that it samples."""
+        """Returns the sources that a recipe's updates need besides the groups that it samples.
+
+        Args:
+            learner: The learner, whose model a source may read.
+            episodes: The recipe's episodes (`RecipeEpisodes`), from which a source may sample.
+            group_size: The episodes of a group.
+            seed: The seed of a source's draws.
+        """
         return ()
 
     def measure(self, learner: Learner, rows: Rows, temperature: float) -> dict[str, Any]:
-        """Returns, by name, fields of the batch that only models can compute, once the learner has filled in its own."""
+        """Returns, by name, fields of the batch that only models can compute, once the learner has filled in its own.
+
+        Args:
+            learner: The learner, with its model and its reference.
+            rows: The rows of the update.
+            temperature: The temperature at which the episodes were drawn.
+        """
         return {}
 
     def tokens(self, credit: CreditTable) -> Tensor:
@@ -152,11 +165,24 @@ class Surrogate(Part):
     """Whether it is a regression of whole episodes (`whole`) instead of a surrogate of tokens (`value`)."""
 
     def value(self, lp: Tensor, log_ratio: Tensor, advantage: Tensor) -> Tensor:
-        """Returns the term of each token from its log-probability, its log-ratio and its detached advantage."""
+        """Returns the term of each token, [B,T].
+
+        Args:
+            lp: [B,T] The log-probabilities under the current weights, with gradient.
+            log_ratio: [B,T] The log-ratio to the anchor, with gradient.
+            advantage: [B,T] The advantages, detached.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no value(lp, log_ratio, advantage)")
 
     def whole(self, lp: Tensor, advantages: Tensor, batch: Batch, denominators: Denominators) -> Tensor:
-        """Returns the loss of whole episodes, a scalar. lp and advantages are [B,T]."""
+        """Returns the loss of whole episodes, a scalar.
+
+        Args:
+            lp: [B,T] The log-probabilities under the current weights, with gradient.
+            advantages: [B,T] The advantages, detached.
+            batch: The rows that the tensors are of.
+            denominators: The counts over the whole optimiser step that the loss is divided by.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no whole(lp, advantages, batch, denominators)")
 
     def cut(self, ratio: Tensor, advantage: Tensor) -> dict[str, Tensor]:
@@ -186,7 +212,13 @@ class Overlong(Part):
     reads_budget: ClassVar[bool] = False
 
     def shape(self, reward: Tensor, tokens: Tensor, budget: int) -> Tensor:
-        """Returns the rewards of episodes, [E], with `tokens` drawn tokens each."""
+        """Returns the rewards of episodes, [E], with the penalty for long answers.
+
+        Args:
+            reward: [E] The rewards of the episodes.
+            tokens: [E] The drawn tokens of each.
+            budget: The most tokens that an episode may draw.
+        """
         return reward
 
 
@@ -302,7 +334,13 @@ class Scale(Part):
     epsilon: Any
 
     def statistics(self, rewards: Tensor, group: Tensor, task: Tensor | None) -> Moments | None:
-        """Returns statistics of the rewards, [E], whose spread divides each advantage; None where the spread is over tokens."""
+        """Returns statistics of the rewards, [E], whose spread divides each advantage; None where the spread is over tokens.
+
+        Args:
+            rewards: [E] The rewards of the episodes as they were.
+            group: [E] The group of each episode.
+            task: [E] The kind of task of each episode; None where kinds are not known.
+        """
         return None
 
 
@@ -451,11 +489,27 @@ class Sequence(Ratio):
 
 
 def clipped(log_ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
+    """Returns min(r A, clip(r, 1 - low, 1 + high) A), r = exp(log_ratio).
+
+    Args:
+        log_ratio: [B,T] The log-ratio to the anchor, with gradient.
+        advantage: [B,T] The advantages, detached.
+        low: How far below 1 a ratio has a gradient where the advantage is negative.
+        high: How far above 1 a ratio has a gradient where the advantage is positive.
+    """
     ratio = log_ratio.exp()
     return (ratio * advantage).minimum(ratio.clamp(1 - low, 1 + high) * advantage)
 
 
 def outside(ratio: Tensor, advantage: Tensor, low: float, high: float) -> dict[str, Tensor]:
+    """Returns which tokens have no gradient under `clipped`, [B,T] bool, by the names of the run's metrics.
+
+    Args:
+        ratio: [B,T] The ratios to the anchor.
+        advantage: [B,T] The advantages.
+        low: How far below 1 a ratio has a gradient.
+        high: How far above 1 a ratio has a gradient.
+    """
     below, above = (ratio < 1 - low) & (advantage < 0), (ratio > 1 + high) & (advantage > 0)
     return {"clip_fraction_low": below, "clip_fraction_high": above}
 
@@ -498,7 +552,13 @@ def truncated(log_rho: Tensor, high: float) -> Tensor:
 
 
 def within(log_rho: Tensor, low: float, high: float) -> Tensor:
-    """Returns 1 where low <= rho <= high, else 0. With the weight rho itself this is IcePop's M(rho), arXiv 2510.18855."""
+    """Returns 1 where low <= rho <= high, else 0. With the weight rho itself this is IcePop's M(rho), arXiv 2510.18855.
+
+    Args:
+        log_rho: The log-ratios of the anchor over the policy that drew, of any shape.
+        low: The least ratio that is kept.
+        high: The greatest ratio that is kept.
+    """
     rho = log_rho.clamp(-LOG_LIMIT, LOG_LIMIT).exp()
     return ((rho >= low) & (rho <= high)).to(log_rho.dtype)
 

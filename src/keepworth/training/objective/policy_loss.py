@@ -39,7 +39,13 @@ def unit_sum(values: Tensor, unit: Tensor) -> Tensor:
 
 
 def anchor_log_probs(objective: Objective, lp: Tensor, batch: Batch) -> Tensor:
-    """Returns the log-probabilities, [B,T] and detached, that the ratio is taken against."""
+    """Returns the log-probabilities, [B,T] and detached, that the ratio is taken against.
+
+    Args:
+        objective: The objective, whose ratio names its anchor.
+        lp: [B,T] The log-probabilities under the current weights.
+        batch: The rows, with the log-probabilities of the policy that drew them.
+    """
     if objective.ratio.anchor == "current":
         return lp.detach()
     if objective.ratio.anchor == "behaviour":
@@ -48,7 +54,14 @@ def anchor_log_probs(objective: Objective, lp: Tensor, batch: Batch) -> Tensor:
 
 
 def log_ratio(lp: Tensor, anchor: Tensor, batch: Batch, ratio: Ratio) -> Tensor:
-    """Returns the log-ratio of each token, [B,T], with gradient to every token of its sequence."""
+    """Returns the log-ratio of each token, [B,T], with gradient to every token of its sequence; zero outside the mask.
+
+    Args:
+        lp: [B,T] The log-probabilities under the current weights, with gradient.
+        anchor: [B,T] Those that the ratio is taken against, detached.
+        batch: The rows, which say what a sequence is.
+        ratio: The form of the ratio, of tokens or of sequences.
+    """
     drawn = batch.mask > 0
     raw = torch.where(drawn, lp - anchor, 0.0)
     return torch.where(drawn, ratio.log(Gap(raw, drawn, batch)), 0.0)
@@ -93,7 +106,13 @@ class Gap:
 
 def correction(objective: Objective, anchor: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     """Returns each token's weight >= 0 and whether to keep it, 0 or 1, both [B,T] without gradient. Both are 1 everywhere where
-    the objective has no correction."""
+    the objective has no correction.
+
+    Args:
+        objective: What is optimised.
+        anchor: [B,T] The log-probabilities that the ratio is taken against.
+        batch: The rows, with the log-probabilities of the policy that drew them.
+    """
     mask = batch.mask > 0
     log_rho = torch.where(mask, (anchor - batch.lp_behaviour.to(anchor.dtype)).detach(), 0.0)
     ones = torch.ones_like(log_rho)
@@ -199,9 +218,15 @@ def _counted(batch: Batch, objective: Objective) -> Tensor:
 def row_weights(batch: Batch, objective: Objective, denominators: Denominators) -> Tensor:
     """Returns the factor, [B] float64, by which the term of each of a row's tokens is multiplied before the sum.
 
-    token-mean: 1 / all tokens (DAPO, arXiv 2503.14476). seq-mean-token-mean: 1 / (sequences * the sequence's tokens) (GRPO, arXiv
-    2402.03300). seq-mean-token-sum: 1 / sequences (RLOO, arXiv 2402.14740). constant: 1 / (sequences * length budget) (Dr. GRPO,
-    arXiv 2503.20783). Two branches are aggregated separately and added."""
+    token-mean: 1 / all tokens (DAPO, arXiv 2503.14476). seq-mean-token-mean: 1 / (sequences * the sequence's tokens) (GRPO,
+    arXiv 2402.03300). seq-mean-token-sum: 1 / sequences (RLOO, arXiv 2402.14740). constant: 1 / (sequences * length budget)
+    (Dr. GRPO, arXiv 2503.20783). Two branches are aggregated separately and added.
+
+    Args:
+        batch: The rows.
+        objective: The objective, which names the aggregation.
+        denominators: The counts over the whole optimiser step, not over these rows alone.
+    """
     branch = _branch(batch, objective)
     if objective.aggregation == "token-mean":
         weight = 1 / denominators.tokens.clamp(min=1)[branch]
@@ -218,7 +243,13 @@ def row_weights(batch: Batch, objective: Objective, denominators: Denominators) 
 
 
 def aggregate(values: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
-    """Sums values [B,T] times the row's weight [B] over the drawn tokens, to a scalar. A NaN at a masked token has no effect."""
+    """Sums values times their row's weight over the drawn tokens, to a scalar.
+
+    Args:
+        values: [B,T] The terms of the tokens. A NaN at a masked token has no effect.
+        weights: [B] The factors of `row_weights`.
+        mask: [B,T] Above 0 where a token was drawn.
+    """
     return (torch.where(mask > 0, values, 0.0).sum(1) * weights.to(values.dtype)).sum()
 
 
@@ -241,11 +272,14 @@ def loss(
     """Returns the scalar to minimise and the metrics to log. The losses of a step's micro-batches add up to the step's loss.
 
     Args:
+        objective: What is optimised.
         lp: [B,T], log-probabilities of the drawn tokens under the current weights, with gradient.
         entropy: [B,T], entropies of the current distribution: with gradient if the objective has an entropy term, else None or
             values to log.
         advantages: [B,T], the result of `advantages(...)` for these rows.
+        batch: The rows of this micro-batch.
         denominators: Those of the whole step.
+        controls: The controls of this update; None takes those of the first.
 
     Raises:
         ValueError: The batch lacks a field that the objective needs; the message names it.
@@ -392,8 +426,16 @@ def value_loss(
 ) -> Tensor:
     """Returns `value_coefficient` * 0.5 * max((V - target)^2, (V_old + clip(V - V_old) - target)^2), aggregated from [B,T].
 
-    A value of a turn counts once, at its first token. `targets` come from `value_targets`. Source: PPO, arXiv 1707.06347, in the
-    clipped form of its released code."""
+    A value of a turn counts once, at its first token. Source: PPO, arXiv 1707.06347, in the clipped form of its released
+    code.
+
+    Args:
+        values: [B,T] The critic's values, with gradient.
+        targets: [B,T] What `value_targets` returned.
+        batch: The rows, with the values from before the step where they are clipped.
+        objective: The objective, whose advantage is an `Advised`.
+        denominators: The counts over the whole optimiser step.
+    """
     chosen = objective.advantage
     assert isinstance(chosen, Advised)
     error = (values - targets) ** 2

@@ -65,7 +65,16 @@ def preset_method(
     title: str, about: str, objective: Objective, source: Citation, claim: str = "", differs: str = ""
 ) -> Method:
     """Returns the `METHOD` that a file of `keepworth.methods.objectives` declares. Its name is the objective's, its paper the
-    source's; what could not be confirmed becomes `differs` where none is given."""
+    source's.
+
+    Args:
+        title: The title of the paper.
+        about: One line about what it does.
+        objective: The objective with its published settings.
+        source: Where each setting was found, and what could not be confirmed.
+        claim: What the paper says it gains.
+        differs: What is not as in the paper; "" takes what could not be confirmed.
+    """
     paper = "; ".join(f"arXiv {number}" for number in source.arxiv.split(", ") if number)
     make = Preset(objective, source)
     return Method("objective", objective.name, title, about, make, paper, claim, differs or " ".join(source.unverified))

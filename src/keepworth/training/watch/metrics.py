@@ -17,10 +17,15 @@ ALWAYS = (StopReason.MAX_TOKENS, StopReason.PARSE_ERROR)
 def episode_metrics(
     groups: Sequence[Group], version: int | None = None, optional: Collection[str] = ()
 ) -> dict[str, float]:
-    """Returns means over the step's episodes. Names with a slash form families; shares are between 0 and 1.
+    """Returns means over the step's episodes. Names with a slash form families; shares are between 0 and 1. Raises ValueError
+    without an episode.
 
-    `version` is the learner's, for the lag of the weights that drew the tokens. `optional` names reward terms that may be absent
-    from an episode, which their means then leave out; other terms count as 0 there. Raises ValueError without an episode."""
+    Args:
+        groups: The groups of the step.
+        version: The learner's, for the lag of the weights that drew the tokens; None leaves the lag out.
+        optional: The reward terms that may be absent from an episode, which their means then leave out; other terms count as
+            0 there.
+    """
     episodes = [episode for group in groups for episode in group.episodes]
     if not episodes:
         raise ValueError("a step without an episode has nothing to measure")

@@ -25,7 +25,17 @@ def page(
     facts: Mapping[str, str] | None = None,
     footer: str,
 ) -> str:
-    """Returns a page of `sections` by heading, without those that are empty. `footer` is HTML."""
+    """Returns a page of HTML.
+
+    Args:
+        name: The name of the run.
+        title: The title of what was trained.
+        kind: What the page is, above the title.
+        sections: The HTML of each section by its heading; empty ones are left out.
+        headline: The sentence below the title, "" for none.
+        facts: Short facts by their labels; None for none.
+        footer: HTML at the end.
+    """
     style, script = asset(STYLE), f"{asset(PARTS)}\n{asset('report.js', 'keepworth.training.watch', 'page')}"
     body = "\n".join(
         f"<section>{f'<h2>{escape(heading)}</h2>' if heading else ''}{html}</section>"
@@ -144,8 +154,10 @@ def browser(
     """Returns a browser to filter and read what was asked and answered.
 
     Args:
+        records: What is browsed, as the page's script reads it.
         texts: The texts that records refer to by number.
         choices: For each filter its label, and the (value, text) pairs of its options.
+        unit: What one record is, in the plural.
     """
     filters = "".join(
         f'<label>{escape(label)}<select data-filter="{name}">'

@@ -24,8 +24,13 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Sequence[float], scale: tuple[float, float] | None = None, width: int | None = None) -> str:
-    """Draws a curve in one line of text, on `scale` (low, high) or from its lowest value to its highest. It has at most `width`
-    characters; a longer curve is averaged over stretches."""
+    """Draws a curve in one line of text. Values that are not finite are left out.
+
+    Args:
+        values: The values of the curve.
+        scale: Its lower and upper end; None goes from the lowest value to the highest.
+        width: The most characters; a longer curve is averaged over stretches. None draws one for each value.
+    """
     finite = [value for value in values if math.isfinite(value)]
     if not finite:
         return ""

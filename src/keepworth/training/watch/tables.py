@@ -92,7 +92,13 @@ def _title(table: Mapping[str, Any]) -> str:
 
 
 def table_of_rows(title: str, rows: Sequence[Mapping[str, Any]], note: str = "") -> ResultTable:
-    """Makes a table with one line per arm and one column per metric, in order of appearance."""
+    """Makes a table with one line per arm and one column per metric, in order of appearance.
+
+    Args:
+        title: The title of the table.
+        rows: The measurements, as `RunFolder.append_eval` stores them.
+        note: A sentence below the table.
+    """
     metrics = list(dict.fromkeys(str(row["metric"]) for row in rows))
     arms = list(dict.fromkeys(str(row["arm"]) for row in rows))
     lines = []

@@ -56,14 +56,19 @@ class Problem:
 
 
 def arithmetic(source: str, split: str, *, verifier: str = "numeric", remembered: bool = False) -> list[Task]:
-    """Returns the tasks of one split, in order of id.
-
-    verifier: "numeric" scores the number at the end of an answer; "expression" scores the value of the expression that is the
-    answer, so that a model weak in arithmetic can show that it knows what to compute; "math_verify" also reads LaTeX and needs
-    the extra `math`. remembered: the task asks the last question alone; the story is its session, which an agent finds in its
-    memory. tags: type, split, equation (a part of the key: no agent may read it).
+    """Returns the tasks of one split, in order of id. Their tags are type, split, equation (a part of the key: no agent may read
+    it).
 
     Raises UnknownName for a source, split or verifier, and KeepworthError where stories are not separate.
+
+    Args:
+        source: "gsm8k" or "svamp".
+        split: "train", "dev" or "test".
+        verifier: "numeric" scores the number at the end of an answer; "expression" scores the value of the expression that is
+            the answer, so that a model weak in arithmetic can show that it knows what to compute; "math_verify" also reads
+            LaTeX and needs the extra `math`.
+        remembered: Whether the task asks the last question alone; the story is then its session, which an agent finds in its
+            memory. It needs "svamp".
     """
     require_known("source", source, SOURCES)
     require_known("split", split, SPLITS)

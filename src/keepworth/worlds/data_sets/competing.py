@@ -25,12 +25,17 @@ Spoken = tuple[tuple[tuple[tuple[str, ...], frozenset[str]], ...], frozenset[str
 
 
 def competes(session: Session, question: str, answers: Sequence[str]) -> bool:
-    """Returns whether the user's side of `session` (any speaker but "assistant") could answer `question`. Either
+    """Returns whether the user's side of a session (any speaker but "assistant") could answer the question. Either
 
     * a turn contains a gold answer as consecutive normalised tokens (a bare number, digits or a word, counts only where the turn
       also holds a topic word of the question, because "3" is everywhere), or
     * a turn holds at least two thirds, and at least two, of the question's topic words: it is about the same thing, so it may
       hold another value of it.
+
+    Args:
+        session: The session that may compete with the evidence.
+        question: The text of the question.
+        answers: Its gold answers, each of which counts.
     """
     return rivals_of(question, answers)(spoken(session))
 

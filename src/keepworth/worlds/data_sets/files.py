@@ -23,12 +23,17 @@ def find_data(
     licence: str = "",
     several: bool = False,
 ) -> Path:
-    """Returns the first file of `names` in `data`: the file itself, a folder that holds it, or one with a subfolder `folder`.
+    """Returns the first of some files that is there: the file itself, in a folder, or in its subfolder. Raises MissingData, which
+    says what was looked for, where, and how to get it; WrongFormat.
 
-    data: None reads the environment variable KEEPWORTH_DATA. name, source, licence: describe the data set in messages. several:
-    the set has more files, so a file alone is refused.
-
-    Raises MissingData, which says what was looked for, where, and how to get it; WrongFormat.
+    Args:
+        name: The data set, for the message.
+        names: The names that the file may have, in order of preference.
+        data: The file, or a folder; None reads the environment variable KEEPWORTH_DATA.
+        folder: The name of the subfolder of `data` that may hold the file.
+        source: Where the data set can be had, for the message.
+        licence: Its licence, for the message.
+        several: Whether the set has more files, so that a file alone is refused.
     """
     folder_name = os.fspath(data) if data is not None else os.environ.get(VARIABLE, "")
     shipped = f"{name} is not shipped{f' ({licence})' if licence else ''}"
@@ -58,10 +63,12 @@ def find_data(
 
 
 def read_records(path: Path, name: str, fields: Iterable[str] = ()) -> Sequence[Mapping[str, Any]]:
-    """Returns the objects of a file, see `rows_of`.
+    """Returns the objects of a file, see `rows_of`. Raises WrongFormat, which names the file, the line and the field.
 
-    name: the data set, in messages. fields: what every record must have. Raises WrongFormat, which names the file, the line and
-    the field.
+    Args:
+        path: The file.
+        name: The data set, for the message.
+        fields: The names that every record must have.
     """
     rows = rows_of(path)
     for location, record in rows:

@@ -43,24 +43,27 @@ def longmemeval(
     types: Sequence[str] | None = None,
     abstention: bool | None = None,
 ) -> list[Task]:
-    """Returns the tasks of one split ("train", "dev", "test"; rule in `splits`), in order of question id.
+    """Returns the tasks of one split, in order of question id.
 
-    distractors: sessions added to each haystack, or as many as are eligible (the count is in tags["distractors"]).
-        Eligible are sessions of other questions of the same split that are dated before the question, are not tied
-        to it (see `questions`) and do not compete with its answer (`competing.competes`). Drawn by a hash of (seed,
-        question id, session id), so that 10 are among the 50.
-    extractive: only questions of EXTRACTIVE_TYPES whose every normalised answer word occurs in the user turns that
-        are marked as evidence.
-    types: only these; None is all.
-    abstention: whether questions that must be declined ("..._abs") are included; None: not in "train", nor with
-        `extractive`. Their answers are explanations, and those of single-session-preference are rubrics: string
-        metrics are poor measures of both.
+    `input` is the question alone. The tags are type, split, abstention, extractive, choice ("true" where the question itself
+    offers the answer, as in "which came first, A or B"), distractors. A haystack session may be dated later on the day of the
+    question: so is the source.
 
-    input is the question alone. tags: type, split, abstention, extractive, choice ("true" where the question itself
-    offers the answer, as in "which came first, A or B"), distractors. A haystack session may be dated later on the
-    day of the question: so is the source.
+    Raises UnknownName for a split or type; ValueError for options that exclude each other.
 
-    Raises UnknownName for a split or type; ValueError for options that exclude each other."""
+    Args:
+        split: "train", "dev" or "test"; the rule is in `splits`.
+        distractors: The sessions that are added to each haystack, or as many as are eligible (the count is in
+            tags["distractors"]). Eligible are sessions of other questions of the same split that are dated before the question,
+            are not tied to it (see `questions`) and do not compete with its answer (`competing.competes`).
+        seed: Distractors are drawn by a hash of it, the question's id and the session's id, so that 10 are among the 50.
+        extractive: Whether there are only questions of EXTRACTIVE_TYPES whose every normalised answer word occurs in the user
+            turns that are marked as evidence.
+        types: The types of questions; None is all.
+        abstention: Whether questions that must be declined ("..._abs") are included; None: not in "train", nor with
+            `extractive`. Their answers are explanations, and those of single-session-preference are rubrics: string metrics are
+            poor measures of both.
+    """
     require_known("split", split, SPLITS)
     for name in types or ():
         require_known("question type", name, TYPES)
@@ -103,7 +106,13 @@ def longmemeval_shared(split: str, *, distractors: int = 500, seed: int = 0) -> 
     Sessions may be dated after a question. Sessions of equal text are one, which keeps the date of the smallest question id.
 
     tags: as `longmemeval`, and competing, "seen in training", later (sessions dated after the question), redated ("true" where an
-    evidence session stands on another day than in the question's own haystack)."""
+    evidence session stands on another day than in the question's own haystack).
+
+    Args:
+        split: "train", "dev" or "test".
+        distractors: The sessions that are added to the evidence, at most.
+        seed: It decides which of equally good distractors are taken, and the names of the sessions.
+    """
     require_known("split", split, SPLITS)
     if distractors < 0:
         raise KeepworthError(f"distractors={distractors}: there are 0 or more.", "Write 0 or another number.")
@@ -217,7 +226,14 @@ TEXTS = {"train": 20, "dev": 10, "test": 20}
 
 
 def chats(split: str, number: int, count: int, seed: int) -> list[Session]:
-    """Returns `count` sessions of a side in order of date, drawn for haystack `number`, under uninformative names."""
+    """Returns sessions of a side in order of date, under uninformative names.
+
+    Args:
+        split: The side that they are drawn from: "train", "dev" or "test".
+        number: The number of the haystack; each draws others.
+        count: How many sessions there are, at most.
+        seed: The seed of the draw, by a hash.
+    """
     drawn = sorted(sessions_of(split), key=lambda session: draw_order("chats", seed, number, session.id))[:count]
     drawn.sort(key=lambda session: (session.date, session.id))
     return [replace(session, id=name_of("chats", split, seed, number, session.id)) for session in drawn]

@@ -15,7 +15,15 @@ from keepworth.worlds.splits import draw_order
 def passage(
     id: str, texts: Iterable[str], speaker: str = "user", marked: Collection[int] = (), date: str = ""
 ) -> Session:
-    """Returns texts as one session, a turn each. `marked` are the indices of those that hold the answer."""
+    """Returns texts as one session, a turn each.
+
+    Args:
+        id: The id of the session.
+        texts: The text of each turn.
+        speaker: The speaker of all turns.
+        marked: The indices of the turns that hold the answer.
+        date: The date of the session, "" where it has none.
+    """
     return Session(id, date, tuple(Turn(speaker, text, index, index in marked) for index, text in enumerate(texts)))
 
 
@@ -65,7 +73,14 @@ def remembered(text: str) -> bool:
 
 
 def solved(name: str, examples: Iterable[str], count: int, seed: int) -> tuple[Session, ...]:
-    """Returns at most `count` of the examples, drawn by the seed, a session each."""
+    """Returns solved examples as sessions, one each.
+
+    Args:
+        name: The data set, which takes part in the draw and in the names of the sessions.
+        examples: The texts that may be drawn.
+        count: How many are drawn, at most. A negative number raises KeepworthError.
+        seed: The seed of the draw, by a hash.
+    """
     if count < 0:
         raise KeepworthError(f"memories={count}: there are 0 or more.", "Write 0 or another number.")
     drawn = sorted(examples, key=lambda text: draw_order(name, seed, text))[:count]

@@ -207,7 +207,15 @@ def count_right(
 def rewards_of(
     run: FinishedRun, model: InProcessModel, asked: Mapping[str, Sequence[Task]], samples: int, seed: int
 ) -> list[list[float]]:
-    """Returns for each question the rewards of its episodes, see `episodes_of`."""
+    """Returns for each question the rewards of its episodes, see `episodes_of`.
+
+    Args:
+        run: The finished run.
+        model: The model that plays, with the run's weights or others.
+        asked: The questions by set, "" for those of training.
+        samples: The number of episodes of each question.
+        seed: The seed of the samples.
+    """
     return [[episode.reward for episode in group] for group in episodes_of(run, model, asked, samples, seed)]
 
 

@@ -68,7 +68,13 @@ PROMPT_ID = {
 
 
 def render(shown: Sequence[Shown], question: str, style: Style = Style.DIRECT) -> str:
-    """Returns the prompt: two examples, the memories in the order given, the question. It ends where the model continues."""
+    """Returns the prompt: two examples, the memories, the question. It ends where the model continues.
+
+    Args:
+        shown: The memories, in the order in which they appear.
+        question: The text of the question; its line breaks become blanks.
+        style: Whether the model answers at once, or first writes what is useful.
+    """
     memories = [as_line(item.text) for item in shown]
     ending = "Useful:" if style is Style.DISTIL else MARKER
     return f"{PREFIX[style]}{_block(memories, as_line(question))}\n{ending}"
@@ -87,11 +93,16 @@ def parse(text: str, style: Style = Style.DIRECT) -> tuple[str, ParseStatus]:
 def fit(
     model: Model, shown: Sequence[Shown], question: str, max_tokens: int, style: Style = Style.DIRECT
 ) -> tuple[Tokens, tuple[Shown, ...]]:
-    """Returns the prompt's tokens and the memories that fit in the model's window, in the order shown.
+    """Returns the prompt's tokens and the memories that fit in the model's window, in the order shown. How many fit is found by
+    bisection: a handful of prompts is encoded, however many memories there are. Raises KeepworthError where `max_tokens` or
+    the question alone is too long.
 
-    The memories of the lowest score are left out first, of equal ones the first shown (the oldest). How many fit is found by
-    bisection: a handful of prompts is encoded, however many memories there are.
-    Raises KeepworthError where `max_tokens` or the question alone is too long.
+    Args:
+        model: The model that reads the prompt.
+        shown: The memories. Those of the lowest score are left out first, of equal ones the first (the oldest).
+        question: The text of the question.
+        max_tokens: The tokens of the window that are left for the answer.
+        style: The form of the prompt, as for `render`.
     """
     limit = model.context_limit - max_tokens
     if limit < 1:

@@ -10,7 +10,14 @@ from keepworth.worlds.scene import SUCCESS, Scene, Staged, StreamTask, ends, goe
 
 
 def only_way(goal: str, observation: str, action: str, named: tuple[str, ...] = ()) -> Scene:
-    """Returns a scene with a single action."""
+    """Returns a scene with a single action, which is right.
+
+    Args:
+        goal: What is to be reached.
+        observation: What the agent sees.
+        action: The action.
+        named: Actions that the observation names, where they have to be remembered.
+    """
     return Scene(goal, observation, (action,), named=named, right=frozenset({action}), leaning=(0.0,))
 
 
@@ -46,6 +53,14 @@ class Course:
 def stream_task(
     key: str, environment: Callable[[], Staged], rule: str, difficulty: float, goal: str = ""
 ) -> StreamTask:
-    """Returns the task `key`, whose first parts name its stream. `goal` is set where it is the same in all scenes."""
+    """Returns a task of a stream.
+
+    Args:
+        key: The key of the task, whose first part, up to a slash, names the stream.
+        environment: It makes the world of the task.
+        rule: The rule that the task follows, by which results are grouped.
+        difficulty: How hard the task is, on the scale of the stream.
+        goal: What is to be reached, where it is the same in all scenes; "" where scenes differ.
+    """
     tags = {"rule": rule, "difficulty": f"{difficulty:.6g}"}
     return StreamTask(Task(key, key.split("/")[0], goal, (), SUCCESS, tags=tags), environment, rule, difficulty)

@@ -51,12 +51,18 @@ def fact_streams(
     seed: int = 0,
     clusters: Mapping[str, str] | None = None,
 ) -> list[FactStream]:
-    """Returns `streams` streams of `length` facts for every task whose answer some of its facts state word for word.
+    """Returns streams of facts for every task whose answer some of its facts state word for word.
 
-    The facts that decide a question (`decisive_facts`) are joined by others of its haystack, drawn by (seed, task, number), none
-    of them from a turn that is marked as evidence; repeated facts come once. Tasks with fewer facts than `length`, or with
-    evidence for more than half of it, are left out. clusters: by task key; without it each task is its own. Raises KeepworthError
-    where no task has a stream.
+    The facts that decide a question (`decisive_facts`) are joined by others of its haystack, none of them from a turn that is
+    marked as evidence; repeated facts come once. Raises KeepworthError where no task has a stream.
+
+    Args:
+        tasks: The questions with their haystacks. Those with fewer facts than `length`, or with evidence for more than half
+            of it, are left out.
+        length: The number of facts of a stream.
+        streams: The number of streams of a task.
+        seed: Facts are drawn by a hash of it, the task and the number of the stream.
+        clusters: The cluster of each task, by its key; without it each task is its own.
     """
     made: list[FactStream] = []
     for task in tasks:
@@ -108,8 +114,14 @@ def folds_of(streams: Sequence[FactStream], folds: int = FOLDS) -> list[int]:
 
 
 def longmemeval_streams(length: int, splits: Sequence[str] = SPLITS, streams: int = 3) -> list[FactStream]:
-    """Returns streams of the extractive questions of LongMemEval. All splits are for cross-validation, in which each question is
-    tested by a writer that never saw it. Facts of one split never come in a stream of another."""
+    """Returns streams of the extractive questions of LongMemEval. Facts of one split never come in a stream of another.
+
+    Args:
+        length: The number of facts of a stream.
+        splits: The splits whose questions are taken. All of them are for cross-validation, in which each question is tested
+            by a writer that never saw it.
+        streams: The number of streams of a question.
+    """
     from keepworth.worlds.data_sets.longmemeval import longmemeval
     from keepworth.worlds.data_sets.longmemeval_questions import questions
 

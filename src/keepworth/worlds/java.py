@@ -44,6 +44,15 @@ class Games:
         self._known: dict[tuple[str, int], Known] = {}
 
     def task(self, key: str, make: Callable[..., Staged], name: str, number: int, rule: str, goal: str) -> StreamTask:
-        """Returns the task `key`, which plays the game of `name` and `number` that `make(name, number)` starts."""
+        """Returns the task that plays one game.
+
+        Args:
+            key: The key of the task, whose first part, up to a slash, names the stream.
+            make: It starts the game of a name and a number.
+            name: The name of the game.
+            number: The number of its variation. What was played of it is kept, and played again from there.
+            rule: The rule that the task follows, by which results are grouped.
+            goal: What is to be reached.
+        """
         played = self._known.setdefault((name, number), {})
         return stream_task(key, partial(Replayed, partial(make, name, number), played, self._seat), rule, 0.5, goal)

@@ -59,7 +59,13 @@ _CODAS = "lmnrst"
 
 
 def words(split: str, count: int, generator: np.random.Generator) -> list[str]:
-    """Returns `count` different two-syllable words whose first letter belongs to `split`."""
+    """Returns different two-syllable words. Raises ValueError where a split has fewer.
+
+    Args:
+        split: The side, which has first letters of its own, so that no word is on two sides.
+        count: The number of words.
+        generator: The source of the draw.
+    """
     alphabets = _ONSETS[split], _VOWELS, _CODAS, _VOWELS, _CODAS
     sizes = tuple(map(len, alphabets))
     if count > prod(sizes):
@@ -69,12 +75,24 @@ def words(split: str, count: int, generator: np.random.Generator) -> list[str]:
 
 
 def phrase(vocabulary: list[str], count: int, generator: np.random.Generator) -> str:
-    """Returns `count` words drawn from a vocabulary with replacement, as one text."""
+    """Returns words drawn from a vocabulary with replacement, as one text.
+
+    Args:
+        vocabulary: The words, each of which is as likely.
+        count: The number of words.
+        generator: The source of the draw.
+    """
     return " ".join(vocabulary[int(index)] for index in generator.integers(0, len(vocabulary), size=count))
 
 
 def leanings(actions: int, generator: np.random.Generator, spread: float = 0.3) -> tuple[float, ...]:
-    """Returns a simulated agent's log-odds of each action."""
+    """Returns a simulated agent's log-odds of each action, drawn from a normal distribution around 0.
+
+    Args:
+        actions: The number of actions.
+        generator: The source of the draw.
+        spread: The standard deviation.
+    """
     return tuple(generator.normal(0.0, spread, size=actions).tolist())
 
 

@@ -60,8 +60,13 @@ class StepIndex(_Steps):
 def compare_turns(credit: CreditTable, key: str, discount: float, scale: Scale | None) -> Tensor:
     """Returns [B,T]: each turn's return minus the mean of its cluster, 0 for a turn alone in its cluster.
 
-    key "state": turns of one group taken from the same environment state, at any time (GiGPO, arXiv 2505.10978). "index": turns
-    of one group with the same index (UI-S1, arXiv 2509.11543; Fine-Mem, arXiv 2601.08435).
+    Args:
+        credit: The rows, their turns, and the rewards of whole episodes.
+        key: What a cluster is. "state": turns of one group taken from the same environment state, at any time (GiGPO, arXiv
+            2505.10978). "index": turns of one group with the same index (UI-S1, arXiv 2509.11543; Fine-Mem, arXiv
+            2601.08435).
+        discount: How much a reward of the next turn counts, from 0 to 1.
+        scale: What the difference is divided by, with its statistics over clusters; None divides by nothing.
     """
     import torch
 
@@ -83,7 +88,14 @@ def compare_turns(credit: CreditTable, key: str, discount: float, scale: Scale |
 
 
 def step_returns(steps: Steps, table: EpisodeTable, reward: Tensor, discount: float) -> Tensor:
-    """Returns [S]: U_k = sum over j >= k of discount^(j-k) r_j inside an episode; discount 0 gives the turn's own reward."""
+    """Returns [S]: U_k = sum over j >= k of discount^(j-k) r_j inside an episode.
+
+    Args:
+        steps: The turns of the batch, S in all.
+        table: The episodes of the batch, E in all.
+        reward: [E] The rewards of whole episodes.
+        discount: How much a reward of the next turn counts; 0 gives the turn's own reward.
+    """
     import torch
 
     from keepworth.training.objective.advantage import lines_of
@@ -100,9 +112,13 @@ def step_returns(steps: Steps, table: EpisodeTable, reward: Tensor, discount: fl
 
 
 def step_rewards(steps: Steps, table: EpisodeTable, reward: Tensor) -> Tensor:
-    """Returns [S] float64: rewards of the turns, where the last turn also gets the rest of the episode's reward.
+    """Returns [S] float64: rewards of the turns, where the last turn also gets the rest of the episode's reward. So a reward
+    given for the whole episode and the same reward given at its last turn are equivalent.
 
-    So a reward given for the whole episode and the same reward given at its last turn are equivalent.
+    Args:
+        steps: The turns of the batch, S in all, with the rewards of their own.
+        table: The episodes of the batch, E in all.
+        reward: [E] The rewards of whole episodes, in which those of turns are included.
     """
     import torch
 

@@ -15,7 +15,7 @@ def only_way(goal: str, observation: str, action: str, named: tuple[str, ...] = 
     Args:
         goal: What is to be reached.
         observation: What the agent sees.
-        action: The action.
+        action: The one action that the agent may choose.
         named: Actions that the observation names, where they have to be remembered.
     """
     return Scene(goal, observation, (action,), named=named, right=frozenset({action}), leaning=(0.0,))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.methods import taxonomy
+from benchmarks.methods import kit, taxonomy
 from benchmarks.tables import DOCS, markdown
 from keepworth.registry import KINDS, Method, evidence, methods
 
@@ -15,6 +15,7 @@ PAGE = DOCS / "methods.md"
 HEADINGS = {
     "policy": ("Policies of memory", "`Memory(policy=NAME)`, `keepworth eval stream --arms none,NAME`"),
     "writer": ("Writers of memory", "`Memory(writer=NAME)`, or `keepworth.registry.method('writer', NAME).make(...)`"),
+    "stage": ("Stages of a search", "`Memory(stages=[NAME])`"),
     "objective": ("Objectives", "`keepworth train RECIPE --set objective=NAME`"),
     "recipe": ("Recipes", "`keepworth train NAME`"),
     "world": (
@@ -49,6 +50,7 @@ be tested with our models or data), or *not measured*. A sentence gives the reas
 def tables() -> Iterator[tuple[Path, str, str]]:
     yield PAGE, "", rendered()
     yield taxonomy.PAGE, "", taxonomy.rendered()
+    yield kit.PAGE, "", kit.rendered()
 
 
 def rendered() -> str:

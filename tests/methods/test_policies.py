@@ -91,18 +91,16 @@ def test_it_learns_which_of_two_actions_pays(name: str) -> None:
     assert np.mean(won[-20:]) > 0.9
 
 
-OF_ITEMS: dict[str, dict[str, Any]] = {"default": {}, "rmm": {"rate": 0.3, "temperature": 0.2, "batch": 1}}
-
-
-def test_a_policy_keeps_cases_or_is_tried_with_items() -> None:
-    assert set(methods("policy")) == {*NAMES, *OF_ITEMS}
+OF_ITEMS = sorted({*methods("policy")} - {*NAMES})
+QUICK: dict[str, dict[str, Any]] = {"rmm": {"rate": 0.3, "temperature": 0.2, "batch": 1}}
+"""Settings under which a policy of items learns within some forty rewards; another learns so with those that it has."""
 
 
 @pytest.mark.parametrize("name", OF_ITEMS)
 def test_it_learns_which_of_two_items_pays(name: str) -> None:
     """The one that is less alike, and a reply cites it where it is shown."""
     won = []
-    with Memory(policy=lambda: policy(name, **OF_ITEMS[name]), encoder=WordEncoder(), seed=1) as memory:
+    with Memory(policy=lambda: policy(name, **QUICK.get(name, {})), encoder=WordEncoder(), seed=1) as memory:
         memory.add("the tower is left of the river")
         good = memory.add("at the tower go right, past the mill")
         for _ in range(60):

@@ -76,5 +76,6 @@ def test_two_updates_and_killed_the_same_weights(name: str, tmp_path: Path, monk
     assert [row["step"] for row in run.metrics()] == [1, 2]
     tables = run.result()["tables"]
     assert tables
-    assert all(table["tier"] in TIERS for table in tables), "a recipe says how near its test questions are to training"
+    # How near rows are to each other, only their author knows; another recipe says how near its test questions are to training.
+    assert find_recipe(name).given is not None or all(table["tier"] in TIERS for table in tables)
     assert same(weights(tmp_path / "straight"), weights(tmp_path / "killed"))

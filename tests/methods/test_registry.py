@@ -73,7 +73,7 @@ def test_a_method_says_what_it_is_in_a_line(kind: str) -> None:
     for name, method in methods(kind).items():  # type: ignore[arg-type]
         assert (method.kind, method.name) == (kind, name)
         assert method.about.splitlines() == [method.about]
-        assert method.label in ("", "analogue", "protocol", "small")
+        assert method.label in ("", "analogue", "protocol", "small", "unmeasured")
         assert callable(method.make)
 
 

@@ -35,8 +35,10 @@ def played(memory: Memory, text: str, action: str, reward: float) -> None:
 
 
 def of_messages(reply: str) -> dict[str, Writer]:
-    """Writers that read messages, with a model that says `reply`."""
+    """Writers that read messages, with a model that says `reply`; those of other packages as they are by name."""
+    ours = ("rules", "statements", "model", "trained", "notes", "distilled", "keeper")
     return {
+        **{name: declared.make() for name, declared in methods("writer").items() if name not in ours},
         "rules": method("writer", "rules").make(),
         "statements": Statements(assistant=True, facts=Facts(lambda messages: [reply])),
         "model": Facts(lambda messages: [reply], lambda facts, known: [[0] * 3 for _ in facts]),

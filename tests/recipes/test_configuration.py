@@ -125,7 +125,7 @@ def test_help_shows_the_fifteen_settings_that_matter_or_all(name: str, capsys: p
     few, every = shown(), shown("--all")
     assert len(few) == 15
     assert {"steps", "learning_rate", "objective"} <= set(few) <= set(every)
-    assert every == list(methods("recipe")[name].make.Config.model_fields)
+    assert every == list(find_recipe(name).Config.model_fields)
 
 
 ENGINE = {"sampling": "overlap", "engine": "http://gpu-host:8000"}

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from keepworth.base.errors import UnknownName, require_known
+from keepworth.base.errors import KeepworthError, UnknownName, called_as, require_known
 from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import say, say_json, say_terms, working
 from keepworth.registry import KINDS, TAGS, broken, evidence, file_of, methods, spelling
@@ -108,9 +108,10 @@ def run(
     from keepworth.worlds.benchmark import read_settings
 
     study = method("study", name).make
-    assert isinstance(study, Study)
+    if not isinstance(study, Study):
+        raise KeepworthError(f"The make of the study {name!r} is {study!r:.60}.", "Write make=Study(run, unit).")
     settings = read_settings(study.settings(), assign or [], f"study {name!r}") if study.run else {}
-    with working(f"running {name}, which may take minutes"):
+    with working(f"running {name}, which may take minutes"), called_as(f"The study {name}"):
         rows = list(study(**settings)())
     print_rows(name, study.unit, rows, as_json)
 

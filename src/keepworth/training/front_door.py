@@ -26,7 +26,7 @@ from traceback import extract_tb
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from keepworth.base.errors import KeepworthError, UnknownName, nearest
+from keepworth.base.errors import KeepworthError, UnknownName, called_as, nearest
 from keepworth.base.interruption import interruptible, postpone
 from keepworth.registry import Method, method, methods
 from keepworth.training.recipe import Origin, Recipe
@@ -364,9 +364,16 @@ def find_recipe(name: str) -> Recipe:
 
 
 def _recipe_of_method(method: Method) -> Recipe:
-    if not isinstance(method.make, Recipe):
-        raise BadRecipe(f"The make of the method {method.name!r} is no Recipe.", "Write make=Recipe(Config, system).")
-    return replace(method.make, about=method.about, origin=Origin(method.name))
+    made = method.make
+    if not isinstance(made, Recipe):
+        with called_as(f"The make of the recipe {method.name!r}"):
+            made = made()
+    if not isinstance(made, Recipe):
+        raise BadRecipe(
+            f"The make of the method {method.name!r} gave {made!r:.60}, which is no Recipe.",
+            "Write make=Recipe(Config, system), or a function that returns one, such as one that calls recipe_of.",
+        )
+    return replace(made, about=method.about, origin=Origin(method.name))
 
 
 def module_of(path: str) -> ModuleType:

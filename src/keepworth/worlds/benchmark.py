@@ -10,6 +10,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import formatannotation
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -112,7 +113,8 @@ def read_settings(parameters: Mapping[str, inspect.Parameter], assignments: Iter
             raise KeepworthError(f"{word!r} sets nothing.", "Write NAME=VALUE, such as distractors=50.")
         if name not in parameters:
             raise UnknownName("setting", name, parameters, of)
-        values[name] = _as(str(parameters[name].annotation), value, name)
+        annotation = parameters[name].annotation
+        values[name] = _as(annotation if isinstance(annotation, str) else formatannotation(annotation), value, name)
     return values
 
 
@@ -127,7 +129,7 @@ def _as(annotation: str, value: str, name: str) -> Any:
                 return kind(value)
             except ValueError:
                 raise KeepworthError(f"{name}={value} is no number.", f"Write {name}=1 or another number.") from None
-    return tuple(value.split(",")) if annotation.startswith("Sequence") else value
+    return tuple(value.split(",")) if annotation.removeprefix("collections.abc.").startswith("Sequence") else value
 
 
 # The entries of a task that are remembered.

@@ -62,7 +62,13 @@ class Preset:
 
 
 def preset_method(
-    title: str, about: str, objective: Objective, source: Citation, claim: str = "", differs: str = ""
+    title: str,
+    about: str,
+    objective: Objective,
+    source: Citation,
+    claim: str = "",
+    differs: str = "",
+    label: str = "",
 ) -> Method:
     """Returns the `METHOD` that a file of `keepworth.methods.objectives` declares. Its name is the objective's, its paper the
     source's.
@@ -77,7 +83,8 @@ def preset_method(
     """
     paper = "; ".join(f"arXiv {number}" for number in source.arxiv.split(", ") if number)
     make = Preset(objective, source)
-    return Method("objective", objective.name, title, about, make, paper, claim, differs or " ".join(source.unverified))
+    unverified = " ".join(source.unverified)
+    return Method("objective", objective.name, title, about, make, paper, claim, differs or unverified, label)
 
 
 def presets() -> dict[str, Objective]:

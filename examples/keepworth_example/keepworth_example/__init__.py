@@ -1,0 +1,1 @@
+"""A method of each kind, one file each: copy the file of the kind that you write."""

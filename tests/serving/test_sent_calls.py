@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from keepworth.memory.scan import scan_of
-from keepworth.memory.store import notes
+from keepworth.memory.store import kept_calls, notes
 from keepworth.serving.access import new_access
 from keepworth.serving.sent_calls import sent_call
 from keepworth.training.logs import tasks_of
-from tests.serving.gate import EPISODE, Gate, until, user
+from tests.serving.gate import EPISODE, Gate, SetClock, says, until, user
 
 Gates = Callable[..., Gate]
 TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}}}
 
 
 def sent_of(gate: Gate, answer: Any) -> Any:
-    return notes.read_sent(gate.store, answer.headers[EPISODE])
+    return kept_calls.read_call(gate.store, answer.headers[EPISODE])
 
 
 def waited_for(gate: Gate, answer: Any) -> Any:
@@ -82,7 +85,7 @@ def test_a_secret_is_redacted_in_what_is_kept_and_a_refused_one_keeps_nothing(ga
     assert "My key is" in text
     assert secret not in text
     content = json.dumps({"messages": [user(secret)]}).encode()
-    assert sent_call(content, b'{"choices": []}', "application/json", scan_of("refuse", "allow").storable) == ""
+    assert sent_call(content, b'{"choices": []}', "application/json", scan_of("refuse", "allow").storable) is None
 
 
 def events(*listed: dict[str, Any]) -> bytes:
@@ -126,8 +129,8 @@ CALLED = {"name": "look_up", "arguments": '{"n": 4}'}
     (events({"choices": [{"delta": {"content": "Let me "}}]}), None),  # it broke off
 ])  # fmt: skip
 def test_streams_are_put_together(stream: bytes, reply: dict[str, Any] | None) -> None:
-    text = sent_call(json.dumps({"messages": [user("a")]}).encode(), stream, "text/event-stream", None)
-    assert (json.loads(text)["response"] if text else None) == reply
+    call = sent_call(json.dumps({"messages": [user("a")]}).encode(), stream, "text/event-stream", None)
+    assert (call and call["response"]) == reply
 
 
 def test_pictures_are_left_out_and_what_is_too_long_is_not_kept(gate: Gate) -> None:
@@ -136,6 +139,87 @@ def test_pictures_are_left_out_and_what_is_too_long_is_not_kept(gate: Gate) -> N
     answer = gate.ask({"role": "user", "content": parts}, user="ana")
     (message,) = waited_for(gate, answer)["request"]["messages"]
     assert message["content"][-1] == {"type": "image_url"}
-    long = gate.ask(user("I live in Rome. " + "a" * notes.LARGEST_SENT), user="bob")
+    long = gate.ask(user("I live in Rome. " + "a" * kept_calls.LARGEST), user="bob")
     gate.ask(user("And now?"), user="bob")
     assert sent_of(gate, long) is None
+
+
+def kept(gate: Gate, kind: str = kept_calls.MESSAGE) -> dict[str, str]:
+    """What is on file of calls, by name."""
+    with gate.store.database.reading() as connection:
+        query = "SELECT name, value FROM facts_of_file WHERE name LIKE ?"
+        return dict(connection.execute(query, (f"{kind}%",)).fetchall())
+
+
+def conversation(turns: int, words: int = 300) -> list[dict[str, Any]]:
+    said = [user(f"Question {n}? {' '.join(f'w{7 * n * k % 997}' for k in range(words))}") for n in range(turns)]
+    return [message for one in said for message in (one, says("Noted."))]
+
+
+def test_each_message_of_a_long_conversation_is_kept_once(gate: Gate) -> None:
+    messages = conversation(20)
+    answers = [
+        gate.ask(*messages[: 2 * n + 1], user="ana", more={"tools": [TOOL], "temperature": 0}) for n in range(20)
+    ]
+    sizes = [len(json.dumps(waited_for(gate, answer))) for answer in answers]
+    for n, answer in enumerate(answers):
+        call = sent_of(gate, answer)
+        assert call["request"] == {"messages": gate.script.sent[n].messages, "tools": [TOOL]}
+        assert call["response"]["choices"][0]["message"]["content"] == "Noted."
+    room = sum(
+        len(name) + len(value)
+        for kind in (kept_calls.MESSAGE, kept_calls.CALL)
+        for name, value in kept(gate, kind).items()
+    )
+    assert room < 0.15 * sum(sizes), "before, 0.46 of it"
+    assert len(kept(gate)) == 21, "the messages of the person, and the tool"
+
+
+def test_a_message_goes_with_the_last_call_that_has_it(gate: Gate) -> None:
+    both = {
+        "role": "system",
+        "content": "You help the customers of a shop, in any language that they speak." + " Be kind." * 9,
+    }
+    mine = user("My name is Ana Example and I was born on the first of May in a town by the sea." + " Yes." * 9)
+    ana, bob = (gate.ask(both, said, user=name) for said, name in ((mine, "ana"), (user("I live in Oslo."), "bob")))
+    waited_for(gate, ana)
+    waited_for(gate, bob)
+    until(lambda: len(gate.memory.get_all()) >= 2)
+    before = kept(gate)
+    gate.memory.erase(user_id="ana")
+    assert sent_of(gate, ana) is None
+    assert sent_of(gate, bob)["request"]["messages"][0] == both
+    assert set(kept(gate)) < set(before)
+    assert len(kept(gate)) == 1, "what both have"
+    assert b"born on the first" not in Path(gate.store.database.path).read_bytes()
+    gate.memory.erase(user_id="bob")
+    assert kept(gate) == {}
+
+
+def test_a_message_is_there_as_long_as_the_newest_call_that_has_it(gates: Gates) -> None:
+    clock = SetClock()
+    gate = gates(clock=clock)
+    messages = conversation(8, words=30)
+    for n in range(8):
+        answer = gate.ask(*messages[: 2 * n + 1], user="ana")
+        call = waited_for(gate, answer)
+        assert call["request"]["messages"] == gate.script.sent[-1].messages
+        end = json.loads(kept(gate, kept_calls.CALL)[kept_calls.CALL + answer.headers[EPISODE]])["until"]
+        texts = [json.loads(value)["until"] for value in kept(gate).values()]
+        assert len(texts) == n + 1
+        assert min(texts) >= end
+        clock.wait(20 * 24 * 3600.0)
+
+
+def test_a_call_that_was_kept_whole_is_read_as_before(gate: Gate) -> None:
+    """As files of earlier versions have it."""
+    answer = gate.ask(user("I live in Oslo."), user="ana")
+    waited_for(gate, answer)
+    call = {"request": {"messages": [user("I live in Oslo.")]}, "response": {"choices": []}}
+    packed = base64.b64encode(zlib.compress(json.dumps(call).encode())).decode()
+    noted = {"until": "2999-01-01T00:00:00", "scope": ["", "ana", "", ""], "items": [], "call": packed}
+    name = kept_calls.CALL + answer.headers[EPISODE]
+    gate.store.database.write(lambda connection: notes.keep(connection, name, json.dumps(noted)))
+    assert sent_of(gate, answer) == call
+    gate.memory.erase(user_id="ana")
+    assert sent_of(gate, answer) is None

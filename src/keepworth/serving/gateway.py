@@ -45,7 +45,7 @@ from keepworth.memory.search.passages import PromptBlock, block, tokens_of
 from keepworth.memory.search.search import Hit, Hits
 from keepworth.memory.sentences import says_something
 from keepworth.memory.speech import clean
-from keepworth.memory.store import notes
+from keepworth.memory.store import kept_calls, notes
 from keepworth.memory.store.store import Store
 from keepworth.memory.writing import load_writer
 from keepworth.serving.access import Access, bounds_in, new_access
@@ -543,7 +543,7 @@ class Gateway:
         call = sent_call(turn.content, copy, kind, None if store.scan is None else store.scan.storable)
         if call:
             items = {id for lines in (memory.block.lines, *memory.block.earlier.values()) for id in lines}
-            notes.keep_sent(store, live.id, call, live.scope, items, since=memory.head)
+            kept_calls.keep_call(store, live.id, call, live.scope, items, since=memory.head)
 
     def _act(self, store: Store, live: LiveEpisode, reply: SpokenReply) -> None:
         """Record a reply as the action of the turn's episode. A later reply, after tools answered, replaces an earlier one."""

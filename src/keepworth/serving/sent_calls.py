@@ -3,7 +3,6 @@ tools and answer, without pictures, sounds and files."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,19 +15,19 @@ _NOT_WORDS = ("image", "input_image", "input_file", "input_audio", "audio", "doc
 _FIELDS = ("messages", "input", "system", "instructions", "tools")
 
 
-def sent_call(content: bytes, copy: bytes, kind: str, redact: Callable[[str], str] | None) -> str:
-    """Return the JSON of a call that was sent as `content` and answered by `copy`, of the content type `kind`; "" where either
-    cannot be read, or where `redact` returns "" for one of its texts, as that must not be stored."""
+def sent_call(content: bytes, copy: bytes, kind: str, redact: Callable[[str], str] | None) -> dict[str, Any] | None:
+    """Return the request and the response of a call that was sent as `content` and answered by `copy`, of the content type
+    `kind`; None where either cannot be read, or where `redact` returns "" for one of its texts, as that must not be stored."""
     try:
         body = from_json(content)
         answer = _join_events(copy, kind) if kind.startswith(EVENTS) else from_json(copy)
     except ValueError:
-        return ""
+        return None
     if not isinstance(body, dict) or not isinstance(answer, dict):
-        return ""
+        return None
     reply = {name: answer[name] for name in ("choices", "content", "output") if name in answer}
     if not reply:
-        return ""
+        return None
     refused: list[str] = []
 
     def clean(value: Any) -> Any:
@@ -47,7 +46,7 @@ def sent_call(content: bytes, copy: bytes, kind: str, redact: Callable[[str], st
         return {name: clean(part) for name, part in value.items()}
 
     sent = {"request": clean({name: body[name] for name in _FIELDS if name in body}), "response": clean(reply)}
-    return "" if refused else json.dumps(sent, ensure_ascii=False, separators=(",", ":"))
+    return None if refused else sent
 
 
 def _join_events(copy: bytes, kind: str) -> dict[str, Any]:

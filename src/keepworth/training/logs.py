@@ -10,7 +10,7 @@ from keepworth.base.errors import KeepworthError
 from keepworth.memory.errors import UnknownItem
 from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
-from keepworth.memory.store import log, notes
+from keepworth.memory.store import kept_calls, log, notes
 from keepworth.records.episode import DecisionKind, Shown
 from keepworth.worlds.chat import add_memories
 from keepworth.worlds.chat_logs import answers_of, rewarded_tasks
@@ -66,7 +66,7 @@ def _remembered(memory: Memory) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _read_sent(memory: Memory, id: str, reward: float, place: str, whose: dict[str, str]) -> dict[str, Any] | None:
     """Returns the last call of an episode as it was sent and answered; None where it is not on file, or cannot be read."""
-    sent = notes.read_sent(memory.store, id)
+    sent = kept_calls.read_call(memory.store, id)
     if sent is None:
         return None
     row = {"request": sent["request"], "response": sent["response"], "reward": reward, "source": "sent", **whose}

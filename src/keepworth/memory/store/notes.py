@@ -7,13 +7,12 @@
 * That an episode was begun with `explore=False` is kept, for a process that continues it.
 * What a gateway inserts into prompts is kept, so that it is sent again unchanged and can be asked for. A block is stored under
   the digest of the conversation up to the message that it precedes. Under an episode are stored its receipt (which items were in
-  the bytes that went upstream, and their lines), the call as it was sent and answered, from which a model can be trained, and,
-  until they are written, the words that its turn began with.
+  the bytes that went upstream, and their lines) and, until they are written, the words that its turn began with. For the calls
+  themselves see `kept_calls`.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,12 +31,9 @@ if TYPE_CHECKING:
 Json = Mapping[str, Any]
 REQUEST_SECONDS = 24 * 3600.0
 BLOCK_SECONDS = 30 * 24 * 3600.0
-SENT_SECONDS = 180 * 24 * 3600.0
 LARGEST_ANSWER = 65_536
 """Most characters of an answer that is kept."""
-LARGEST_SENT = 262_144
-"""Most characters of a call of a model, with its answer, that is kept for training."""
-REQUEST, BLOCK, RECEIPT, TURN, SENT, STEADY = "request ", "block ", "receipt ", "turn ", "sent ", "steady "
+REQUEST, BLOCK, RECEIPT, TURN, STEADY = "request ", "block ", "receipt ", "turn ", "steady "
 """The kinds of notes, which are prefixes of their names."""
 NOTE: ContextVar[Callable[[AnyConnection], None] | None] = ContextVar("NOTE", default=None)
 """What every transaction of this context calls, to write a note as part of it."""
@@ -115,7 +111,7 @@ SWEEP, SWEPT = 16, 32
 """Of so many notes one looks for notes that are over, among so many of its neighbours. As names are random, all are looked at."""
 
 
-def _drop_over(connection: AnyConnection, prefix: str, name: str, time: str) -> None:
+def drop_over(connection: AnyConnection, prefix: str, name: str, time: str) -> None:
     """Now and then, delete notes whose time is over among those that stand beside the note with this name, for a cost that does
     not grow with their number."""
     turn, backwards = divmod(zlib.crc32(name.encode()), 2)
@@ -191,7 +187,7 @@ def keep_answer(store: Store, name: str, digest: str, answer: str) -> None:
 
     def work(connection: AnyConnection) -> None:
         connection.execute("UPDATE facts_of_file SET value = ? WHERE name = ?", (text, REQUEST + name))
-        _drop_over(connection, REQUEST, name, store.clock())
+        drop_over(connection, REQUEST, name, store.clock())
 
     store.database.write(work)
 
@@ -213,7 +209,7 @@ def _forget_part(connection: AnyConnection, kind: str, part: str) -> None:
 def keep_steady(connection: AnyConnection, episode: str, time: str) -> None:
     """Note that the policy tries nothing in an episode, which another process may continue in the next month."""
     keep(connection, STEADY + episode, json.dumps({"until": later(timestamp(time), BLOCK_SECONDS)}))
-    _drop_over(connection, STEADY, episode, time)
+    drop_over(connection, STEADY, episode, time)
 
 
 def explores(connection: AnyConnection, episode: str) -> bool:
@@ -240,8 +236,8 @@ def begin_turn(
             return False
         for name, noted in notes_of_turn.items():
             keep(connection, name, json.dumps(noted, ensure_ascii=False))
-        _drop_over(connection, BLOCK, digest, store.clock())
-        _drop_over(connection, RECEIPT, episode, store.clock())
+        drop_over(connection, BLOCK, digest, store.clock())
+        drop_over(connection, RECEIPT, episode, store.clock())
         return True
 
     return store.database.write(work)
@@ -257,44 +253,6 @@ def keep_block(store: Store, digest: str, block: Json, *, since: int) -> None:
             keep(connection, BLOCK + digest, json.dumps(noted, ensure_ascii=False))
 
     store.database.write(work)
-
-
-def keep_sent(store: Store, episode: str, call: str, scope: Scope, items: Iterable[str], *, since: int) -> None:
-    """Store the last call of an episode as it was sent and answered, compressed, in place of an earlier one. `call` is its JSON,
-    `items` are those that it showed. Does nothing if that is too long, or something was erased after journal entry `since`."""
-    if len(call) > LARGEST_SENT:
-        return
-    until = later(timestamp(store.clock()), SENT_SECONDS)
-    packed = base64.b64encode(zlib.compress(call.encode("utf-8", "surrogatepass"))).decode()
-    text = json.dumps({"until": until, "scope": scope.parts(), "items": sorted(items), "call": packed})
-
-    def work(connection: AnyConnection) -> None:
-        if newest_purge(connection) <= since:
-            keep(connection, SENT + episode, text)
-            _drop_over(connection, SENT, episode, store.clock())
-
-    store.database.write(work)
-
-
-def read_sent(store: Store, episode: str) -> Json | None:
-    """Return the last call of an episode as it was sent and answered, or None if it is not on file."""
-    noted = body(store, SENT, episode)
-    return None if noted is None else json.loads(_unpack(noted))
-
-
-def _unpack(noted: Json) -> str:
-    return zlib.decompress(base64.b64decode(noted["call"])).decode("utf-8", "surrogatepass")
-
-
-def forget_sent(connection: AnyConnection, whose: Scope | None, users: Iterable[str], ids: Iterable[str]) -> None:
-    """Delete the calls that may quote what is erased: those of a scope that is erased as a whole, those of persons who had an
-    erased item, who may have said it in other words, and those that showed one."""
-    persons, erased, names = set(users), set(ids), list[str]()
-    for name, noted in _beginning(connection, SENT):
-        scope = Scope(*noted["scope"])
-        if (whose is not None and whose.contains(scope)) or scope.user in persons or erased & set(noted["items"]):
-            names.append(SENT + name)
-    drop(connection, names)
 
 
 def waiting_turns(store: Store) -> list[tuple[str, Json]]:

@@ -26,7 +26,8 @@ from keepworth.memory.store import blocks, rows
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.decision_log import named
 from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
-from keepworth.memory.store.notes import UNFINISHED, drop, fact, forget_answers, forget_blocks, forget_sent, keep
+from keepworth.memory.store.kept_calls import forget_calls
+from keepworth.memory.store.notes import UNFINISHED, drop, fact, forget_answers, forget_blocks, keep
 from keepworth.memory.store.rows import FORGOTTEN, VECTORS, image
 from keepworth.memory.store.saved_state import forget_saved
 from keepworth.memory.store.transaction import PARTS, Transaction
@@ -161,7 +162,7 @@ def _forget_notes(connection: AnyConnection, gone: _Gone, users: Iterable[str] =
     """Delete what servers noted of requests and prompts, and note that the work outside the tables is still to be done."""
     forget_answers(connection)
     forget_blocks(connection, gone.whose)
-    forget_sent(connection, gone.whose, users, (f"m{n}" for n in gone.numbers))
+    forget_calls(connection, gone.whose, users, (f"m{n}" for n in gone.numbers))
     keep(connection, UNFINISHED, "1")
 
 

@@ -15,6 +15,9 @@ import apsw
 from typer.testing import CliRunner
 
 from keepworth.cli.memory import app
+from keepworth.memory.by_name import policy
+from keepworth.memory.choose.pool import Pool
+from keepworth.memory.choose.slots import Policy, Use
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.connection import select
 from tests.memory.stub_encoder import WordEncoder as WordEncoder
@@ -47,6 +50,24 @@ def play(
         episode.act(action)
         episode.reward(reward, by=people.get("judge"))
     return episode.id
+
+
+def note_uses(name: str, learned: list[Use]) -> Callable[[], Policy]:
+    """Return what makes a policy of this name whose valuer notes what it learns from, since it was made, in `learned`."""
+
+    def make() -> Policy:
+        made = policy(name)
+        learn = made.valuer.learn
+
+        def note(use: Use, pool: Pool) -> None:
+            learned.append(use)
+            learn(use, pool)
+
+        learned.clear()
+        made.valuer.learn = note  # type: ignore[method-assign]
+        return made
+
+    return make
 
 
 def rows(memory: Memory, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

@@ -82,9 +82,8 @@ def test_memq_writes_what_was_shown_as_parents_and_its_controls_do_not() -> None
     alone.learn(use_of(experience, "alpha beta", [1], 1.0), experience.pool)
     assert alone.q.upto(2)[:2] == pytest.approx([0.0, 0.3])
     drawn = of("memq", threshold=0.0, without="true-parents")
-    for number in range(12):
-        met(drawn, f"word{number} thing{number}" if number < 8 else "word1 thing1", "left", 1.0)
-    true_parents = [tuple(use.rows) for use, _ in drawn.uses[8:]]
+    asked = [f"word{number} thing{number}" if number < 8 else "word1 thing1" for number in range(12)]
+    true_parents = [tuple(met(drawn, situation, "left", 1.0).rows) for situation in asked][8:]
     assert [item.metadata["parents"] for item in drawn.pool.items[8:]] != true_parents
 
 

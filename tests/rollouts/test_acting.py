@@ -10,6 +10,7 @@ import pytest
 
 from keepworth.base.errors import KeepworthError
 from keepworth.memory.choose.hashed_words import HashedWords
+from keepworth.memory.choose.slots import Use
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.search import Hits
 from keepworth.records.episode import Episode, Observation, StopReason, episode_from_json, episode_to_json
@@ -20,6 +21,7 @@ from keepworth.worlds.driver import Feedback, run_episode
 from keepworth.worlds.environment import Step
 from keepworth.worlds.scene import StreamTask
 from keepworth.worlds.streams import open_stream
+from tests.memory.helpers import note_uses
 
 
 def following(observation: Observation, shown: Hits) -> str:
@@ -50,12 +52,14 @@ def task() -> StreamTask:
 
 def test_a_memory_around_an_environment_gets_better_and_is_on_file(tmp_path: Path) -> None:
     path = tmp_path / "world.mem"
-    memory = Memory(path, policy="mixture", encoder=HashedWords(), reward_range=(-1.0, 1.0), seed=1)
+    learned: list[Use] = []
+    policy = note_uses("mixture", learned)
+    memory = Memory(path, policy=policy, encoder=HashedWords(), reward_range=(-1.0, 1.0), seed=1)
     episodes = [played(memory, task) for task in open_stream("benign", seed=1, length=90).tasks]
     won = [episode.metric for episode in episodes]
     assert sum(won[60:]) > sum(won[:30]) + 5
     assert not memory.pending()
-    assert [told for _, told in memory.learning.experience.uses] == won
+    assert [use.reward for use in learned] == won
     on_file = memory.episode_record(episodes[-1].id)
     assert [2.0 * won[-1] - 1.0] == [term.value for term in on_file.rewards]
     assert on_file.decisions[0].chosen == tuple(each.item for each in episodes[-1].shown)
@@ -63,13 +67,13 @@ def test_a_memory_around_an_environment_gets_better_and_is_on_file(tmp_path: Pat
     assert len(episodes[-1].exchanges) == 1
     memory.close()
     again = Memory(path, policy="mixture", encoder=HashedWords(), reward_range=(-1.0, 1.0))
-    assert len(again.learning.experience.uses) == 90
+    assert again.learning.experience.learned == 90
 
 
 def test_tasks_of_many_steps_are_one_episode_each(memory: Memory) -> None:
     episodes = [played(memory, task) for task in open_stream("tool-graph", seed=1, length=3).tasks]
     assert memory.learning.experience.time == 3
-    assert len(memory.learning.experience.uses) > 3
+    assert memory.learning.experience.learned > 3
     assert all(len(episode.exchanges) > 1 for episode in episodes)
 
 

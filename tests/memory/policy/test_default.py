@@ -17,11 +17,12 @@ import pytest
 import keepworth
 from keepworth import Memory
 from keepworth.memory.choose.hashed_words import HashedWords
+from keepworth.memory.choose.slots import Use
 from keepworth.memory.errors import InvalidPolicy, InvalidReward
 from keepworth.memory.store import log
 from keepworth.memory.store.maintenance import compact
 from keepworth.methods.policies.default import default
-from tests.memory.helpers import behind_its_back, play
+from tests.memory.helpers import behind_its_back, note_uses, play
 
 HOLD = "to reset the router hold the button for ten seconds"
 PULL = "to reset the router pull the plug for a minute"
@@ -458,7 +459,10 @@ def test_what_was_asked_and_is_erased_teaches_nothing_elsewhere(policy: str, pat
         memory.forget(zebra.id, purge_history=True)
         if policy == "default":
             assert memory.worth(hold.id, TASK).times < 1.0
-        assert all(use.query.observation for use, _ in memory.learning.experience.uses)
+    learned: list[Use] = []
+    with opened(path, policy=note_uses(policy, learned)) as memory:
+        assert memory.learning.experience.learned == len(learned)
+        assert all(use.query.observation for use in learned)
 
 
 def test_a_search_in_the_name_of_an_episode_explores_as_the_episode_does() -> None:
@@ -512,7 +516,7 @@ def test_rewards_outlast_an_encoder_that_fails_for_a_moment(policy: str, path: P
         if policy == "default":
             assert memory.worth(hold.id, SEEN).times == pytest.approx(5.0, rel=1e-3)
         else:
-            assert len(memory.learning.experience.uses) == 5
+            assert memory.learning.experience.learned == 5
 
 
 def test_the_newest_rewards_are_the_same_ones_after_reopening(path: Path) -> None:

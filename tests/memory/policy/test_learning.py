@@ -15,7 +15,7 @@ from keepworth import policy
 from keepworth.memory.choose.exemplars import Capacity
 from keepworth.memory.choose.hashed_words import HashedWords
 from keepworth.memory.choose.pool import Advice
-from keepworth.memory.choose.slots import Finished
+from keepworth.memory.choose.slots import Finished, Use
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import (
     ClosedEpisode,
@@ -28,7 +28,7 @@ from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import log
 from keepworth.methods.policies.default import default
-from tests.memory.helpers import ACTIONS, play
+from tests.memory.helpers import ACTIONS, note_uses, play
 
 ROOT = Path(__file__).parents[3]
 POLICIES = ("exprag", "memrl", "mixture")
@@ -163,7 +163,8 @@ def test_the_reward_of_a_step_comes_before_that_of_its_episode(tmp_path: Path) -
 
 
 def test_step_rewards_credit_single_choices(tmp_path: Path) -> None:
-    memory = opened(tmp_path / "j.mem", "memrl")
+    learned: list[Use] = []
+    memory = opened(tmp_path / "j.mem", note_uses("memrl", learned))
     with memory.episode("repair the pump") as episode:
         episode.search("valve closed", actions=("open", "turn"))
         episode.act("open")
@@ -171,9 +172,10 @@ def test_step_rewards_credit_single_choices(tmp_path: Path) -> None:
         episode.search("valve open", actions=("open", "turn"))
         episode.act("turn")
         episode.reward(0.0)
-    assert [reward for _, reward in memory.learning.experience.uses] == [1.0, 0.0]
+    assert [use.reward for use in learned] == [1.0, 0.0]
     memory.close()
-    assert [reward for _, reward in opened(tmp_path / "j.mem", "memrl").learning.experience.uses] == [1.0, 0.0]
+    assert opened(tmp_path / "j.mem", note_uses("memrl", learned)).learning.experience.learned == 2
+    assert [use.reward for use in learned] == [1.0, 0.0]
 
 
 def test_a_source_can_be_rolled_back_with_what_was_learned_from_it(path: Path) -> None:
@@ -412,7 +414,8 @@ def test_the_worth_of_a_shared_item_tells_nothing_of_rewards_in_the_scope_of_ano
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_choice_that_is_rewarded_by_itself_is_learned_once_and_written_once(policy: str, tmp_path: Path) -> None:
-    memory = opened(tmp_path / "j.mem", policy)
+    learned: list[Use] = []
+    memory = opened(tmp_path / "j.mem", note_uses(policy, learned))
     with memory.episode("a torn shirt arrived") as episode:
         decision = episode.search(actions=ACTIONS).decision
         episode.act("refund")
@@ -424,9 +427,9 @@ def test_a_choice_that_is_rewarded_by_itself_is_learned_once_and_written_once(po
         assert (memory.snapshot(), len(memory)) == (before, 0)
         episode.reward(1.0)
     assert len(memory) == 1
-    assert [reward for _, reward in memory.learning.experience.uses] == [1.0]
+    assert [use.reward for use in learned] == [1.0]
     assert memory.reward(decision, 0.25, by="ana").applied  # another judgement
-    assert [reward for _, reward in memory.learning.experience.uses] == [1.0, 0.25]
+    assert [use.reward for use in learned] == [1.0, 0.25]
     assert len(memory) == 1
     after = state(memory)
     memory.close()
@@ -476,8 +479,12 @@ def test_the_default_policy_with_a_writer_learns_writes_and_comes_back_the_same(
     def known(memory: Memory) -> tuple[object, ...]:
         experience = memory.learning.experience
         worth = [memory.worth(item.id, "a torn shirt arrived") for item in memory.get_all()]
-        uses = [(use.taken, use.reward, use.weight) for use, _ in experience.uses]
-        return worth, uses, experience.time, memory.episode(explore=False).search("a torn shirt arrived", mode="dense")
+        return (
+            worth,
+            experience.learned,
+            experience.time,
+            memory.episode(explore=False).search("a torn shirt arrived", mode="dense"),
+        )
 
     memory = writing(tmp_path / "j.mem")
     told = memory.add("a torn shirt is refunded")

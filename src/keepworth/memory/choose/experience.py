@@ -85,8 +85,8 @@ class Experience:
         self.time = 0
         self.clock = EpisodeClock()
         self._earned, self._count = 1.0, 2.0  # rewards and their number, drawn to the middle while there are few
-        # What was learned from, in order, each choice with its reward.
-        self.uses: list[tuple[Use, float]] = []
+        # Number of choices that were learned from.
+        self.learned = 0
         # Of choices that were rewarded by themselves: the latest reward as it was given, and who gave it.
         self.alone: dict[str, tuple[float, str]] = {}
 
@@ -189,7 +189,7 @@ class Experience:
         places: the probability of being shown that each had, and whether it is."""
         with self._slot("valuer"):
             values = self.policy.valuer.estimate(query, candidates, self.pool)
-        number = len(candidates.rows)
+        number = len(candidates)
         if problem := values_problem(values, number):
             return self._choose_in_order(query, candidates, "valuer", self.policy.valuer, problem)
         with self._slot("selector"):
@@ -228,17 +228,16 @@ class Experience:
 
     def take_first(self, query: Query, candidates: Candidates) -> Use:
         """Choose the first candidates."""
-        number = len(candidates.rows)
+        number = len(candidates)
         order = tuple(range(number))
         choice, nothing = Independent(order, min(query.most, number)), np.zeros(number)
         return Use(query, candidates, Values(nothing, nothing), choice, order[: query.most], "main", logged=1.0)
 
     def present(self, use: Use, similarities: Sequence[float] | None = None) -> Presented:
         """Return what the reader is given. similarities: of the items that are shown, if those of the candidates are none."""
-        items = use.candidates.listed(self.pool)
         if similarities is None:
             similarities = use.candidates.similarities[list(use.slate)].tolist()
-        chosen, presenter = [items[index] for index in use.slate], self.policy.presenter
+        chosen, presenter = use.shown(self.pool), self.policy.presenter
         with self._slot("presenter"):
             presented = presenter(chosen, use.query, similarities)
             problem = presented_problem(presented)
@@ -271,9 +270,23 @@ class Experience:
         own. bank: opens one of the memory, where the operations of a writer are carried out. alone: the reward is for a single
         choice, whose episode goes on: nothing is written, and the reward of the episode does not teach this choice again.
         """
-        finished, share = self._learned(taken, outcome, per_step, by, alone)
-        uses = tuple(use for use in finished.uses if use.taken and not alone)
-        done = replace(finished, uses=uses, pool=self.pool, bank=bank)
+        for index, (use, action) in enumerate(taken):
+            use.taken, use.by, use.reward = action, by, outcome if per_step is None else per_step[index]
+        return self.conclude([use for use, _ in taken], outcome, by=by, bank=bank, alone=alone)
+
+    def conclude(
+        self,
+        uses: Sequence[Use],
+        outcome: float,
+        *,
+        by: str = "",
+        bank: Callable[[], Bank] | None = None,
+        alone: bool = False,
+    ) -> Finished:
+        """Learn from choices that have their actions and rewards, as `finish` does."""
+        finished, share = self._learned(uses, outcome, by, alone)
+        acted = tuple(use for use in finished.uses if use.taken and not alone)
+        done = replace(finished, uses=acted, pool=self.pool, bank=bank)
         for draft in self._written(done) if done.uses else ():
             # Whatever a writer says: what an episode teaches stands on the word of who rewarded it.
             if isinstance(draft, Operation):
@@ -294,50 +307,42 @@ class Experience:
         self.clock.go_on(share)
         self.time += 1
 
-    def remember(
-        self,
-        taken: Sequence[tuple[Use, str]],
-        outcome: float,
-        *,
-        per_step: Sequence[float] | None = None,
-        by: str = "",
-        alone: bool = False,
-    ) -> None:
-        """Learn again from an episode on file. What it wrote and retired is there already."""
-        if alone and taken and all(self.has(use.decision, outcome, by) for use, _ in taken):
+    def remember(self, uses: Sequence[Use], outcome: float, *, by: str = "", alone: bool = False) -> None:
+        """Learn from choices on file, which have their actions and rewards. What they wrote and retired is there already."""
+        if alone and uses and all(self.has(use.decision, outcome, by) for use in uses):
             return
         with self.pool.frozen():
-            for use, _ in taken:
+            for use in uses:
                 if self.policy.rehearse is not None:
                     self.policy.rehearse(use.query, use.candidates, self.pool)
-            _, share = self._learned(taken, outcome, per_step, by, alone)
+            _, share = self._learned(uses, outcome, by, alone)
         self._move_on(share)
 
     def has(self, decision: str, reward: float, by: str) -> bool:
         """Return whether a choice has just this reward of its own."""
         return self.alone.get(decision) == (reward, by)
 
-    def _learned(
-        self, taken: Sequence[tuple[Use, str]], outcome: float, per_step: Sequence[float] | None, by: str, alone: bool
-    ) -> tuple[Finished, float]:
-        rewards = [outcome] * len(taken) if per_step is None else list(per_step)
+    def _learned(self, uses: Sequence[Use], outcome: float, by: str, alone: bool) -> tuple[Finished, float]:
         single = {} if alone else self.alone
-        rewards = [single.get(use.decision, (reward, by))[0] for (use, _), reward in zip(taken, rewards, strict=True)]
         share = self.clock.share(by)
-        for index, (use, action) in enumerate(taken):
-            use.following, use.learned = taken[index + 1][0] if index + 1 < len(taken) else None, self.time
-            use.taken, use.by, use.share = action, by, share
-            use.outcome, use.reward = outcome, rewards[index]
-        for use, _ in taken:
+        for index, use in enumerate(uses):
+            use.following, use.learned = uses[index + 1] if index + 1 < len(uses) else None, self.time
+            use.share, use.outcome = share, outcome
+            use.reward, _ = single.get(use.decision, (use.reward, by))
+        for use in uses:
             if use.decision not in single:
                 self.learn(use)
                 self._earned, self._count = self._earned + share * use.reward, self._count + share
-            if alone:
+            if alone and not self.corrects:
                 self.alone[use.decision] = use.reward, by
             use.good = use.reward >= self.usual
-        uses, good = tuple(use for use, _ in taken), outcome >= self.usual
         number = uses[0].query.episode if uses else self.time
-        return Finished(uses, outcome, self.clock.now, number, good), share
+        return Finished(tuple(uses), outcome, self.clock.now, number, outcome >= self.usual), share
+
+    @property
+    def corrects(self) -> bool:
+        """Return whether the policy replaces by itself what it learned of a decision when that gets another reward."""
+        return self.policy.record is not None and not self.policy.keeps
 
     @property
     def usual(self) -> float:
@@ -364,6 +369,5 @@ class Experience:
     def learn(self, use: Use) -> None:
         with self._slot("valuer"):
             self.policy.valuer.learn(use, self.pool)
-        if self.policy.record is None or self.policy.keeps:
-            self._maintain(use)
-            self.uses.append((use, use.reward))
+        self._maintain(use)
+        self.learned += 1

@@ -37,7 +37,7 @@ from keepworth.memory.choose.named import NEWEST, OLDEST, roles_of
 from keepworth.memory.choose.pool import Advice
 from keepworth.memory.choose.record import NO_RECORD, PolicyRecord
 from keepworth.memory.choose.replay import Replay, details_of, packed_vector, rewarded_choices
-from keepworth.memory.choose.slots import Candidates, Policy, Presented, Query, lines
+from keepworth.memory.choose.slots import Candidates, Policy, Presented, Query, SearchedCandidates, lines
 from keepworth.memory.item import Item, Reach, Scope, on_word_of
 from keepworth.memory.operations import Credit, OperationOutcome
 from keepworth.memory.overlay import Bank, Overlay
@@ -259,7 +259,7 @@ class Learning:
             items, similarities = candidates.listed(experience.pool), candidates.similarities.tolist()
             if not sources.staged:
                 hits = [Hit(item, near, None, near) for item, near in zip(items, similarities, strict=True)]
-                return hits, replace(candidates, items=items)
+                return hits, Candidates(candidates.rows, candidates.similarities, items)
             hits = sources.stage([(item.id, near) for item, near in zip(items, similarities, strict=True)])
         else:
             hits = answer.hits
@@ -269,14 +269,16 @@ class Learning:
         if len({duplicate_words(hit.text) for hit in hits}) < len(hits):
             # Near duplicates stand behind others with a lower score.
             scores = np.minimum.accumulate(scores)
-        if (record := experience.policy.record) is not None:
+        record = experience.policy.record
+        if record is None and self.retrieves:
+            # The items of a pool that follows the file are newer than those that a search has found.
+            rows = [mirror.rows[hit.id] for hit in hits]
+            return hits, Candidates(np.array(rows, dtype=np.intp), _as_cosines(scores))
+        if record is not None:
             hits, scores = self._by_consensus(hits, scores, record)
-            items = [as_pooled(hit.item) if "do" in hit.item.metadata else hit.item for hit in hits]
-            return hits, Candidates(np.arange(len(hits)), scores, items)
-        # The items of a pool that follows the file are newer than those that a search has found.
-        items = [hit.item for hit in hits]
-        rows = [mirror.rows[item.id] for item in items] if self.retrieves else mirror.rows_of(items)
-        return hits, Candidates(np.array(rows, dtype=np.intp), _as_cosines(scores))
+        items = [as_pooled(hit.item) if "do" in hit.item.metadata else hit.item for hit in hits]
+        scores = scores if record is not None else _as_cosines(scores)
+        return hits, SearchedCandidates([item.id for item in items], scores, mirror, items)
 
     def _by_consensus(self, hits: list[Hit], scores: Floats, record: PolicyRecord) -> tuple[list[Hit], Floats]:
         """Return the hits of a search and their scores, best first: what those who share an item agree on is a part of its
@@ -384,13 +386,15 @@ class Learning:
                 experience = self._now()
                 before = self._seq
                 task, person, choices = rewarded_choices(connection, about, value)
-                repeated = about.decision and experience.has(about.decision, self._scaled(value), by)
+                outcome = self._replay.scaled(value)
+                repeated = about.decision and experience.has(about.decision, outcome, by)
                 if choices is None or repeated:
                     return OperationOutcome(False, reason="it has this reward already")
                 credited = tuple((id, one.decision.propensity) for one in choices for id in one.decision.chosen)
                 act = Credit(value, credited, on_word_of(by) if by else source, about.decision)
                 draft = operations.Draft(scope=about.scope)
-                pairs, steps = self._replay.pairs(task, person, choices, value, about.episode, self._scaled)
+                news = News(transaction.seq, about.scope, about.episode, about.decision, value, by, source=act.source)
+                uses = self._replay.uses(news, About(task, person, choices))
                 version = experience.pool.version
                 self._seq = -1  # until all of it is on file
                 banks: list[Bank] = []
@@ -403,16 +407,16 @@ class Learning:
 
                 alone = bool(about.decision)
                 with self._writing_in(about.scope):
-                    experience.finish(pairs, self._scaled(value), per_step=steps, by=by, bank=bank, alone=alone)
+                    experience.conclude(uses, outcome, by=by, bank=bank, alone=alone)
                 self._mine.add(transaction.seq)
-                outcome = transaction.perform(act, draft, now=now, episode=about.episode)
+                credit = transaction.perform(act, draft, now=now, episode=about.episode)
                 named.update(self._mirror.write(transaction, version, now, about.episode, by))
                 for one in banks:
                     transaction.provide(self.store.encode(one.texts()))
                     one.replay(transaction, about.episode)
                 if about.episode and not about.decision:
                     episode_log.completed(transaction, about.episode, now)
-                return OperationOutcome(True, outcome.changed)
+                return OperationOutcome(True, credit.changed)
 
             outcome: OperationOutcome = self.store.change(self.scope, work)
             self._mirror.name(named)
@@ -491,7 +495,7 @@ class Learning:
             gone = log.cancelled(connection)
             news = log.news(connection, scope, gone, 0, record.newest)
             for reward, about in log.with_choices(connection, news, gone):
-                for use in self._replay.uses(reward, about, stale=True):
+                for use in self._replay.uses(reward, about, stale=True, by_record=True):
                     usual.valuer.learn(use, self._experience.pool)
         return record
 
@@ -531,7 +535,7 @@ class Learning:
         self._experience = Experience(policy, encoder, seed=self._seed or 0)
         self._experience.pool.scope = self.scope
         self._mirror = Mirror(self.store, self.scope, self._experience)
-        self._replay = Replay(self._mirror, self.policy)
+        self._replay = Replay(self._mirror, self.policy, self.reward_range)
         self._mine.clear()
         if self.retrieves:
             self._mirror.read()
@@ -555,7 +559,7 @@ class Learning:
             # Draws after a restart go on elsewhere; where the policy searches by itself, once there is another reward.
             index: list[int] = []
             if self.store.database.has_files:
-                index = [len(self._experience.uses)] if self.retrieves else [head, os.getpid()]
+                index = [self._experience.learned] if self.retrieves else [head, os.getpid()]
             if self is not self._whole:
                 index = [*index, zlib.crc32(repr(self.scope).encode())]
             self._generator = np.random.default_rng(None if self._seed is None else [31, self._seed, *index])
@@ -611,26 +615,16 @@ class Learning:
     ) -> None:
         """Learn from a reward on file. For `stale` and `trusts` see `Replay.uses`."""
         experience, record = self._experience, self._experience.policy.record
-        if record is not None and not self.keeps:
-            for use in self._replay.uses(reward, about, stale=stale, trusts=trusts):
-                experience.learn(use)
+        uses = self._replay.uses(reward, about, stale=stale, trusts=trusts)
+        outcome = self._replay.scaled(reward.value)
+        experience.remember(uses, outcome, by=reward.by, alone=bool(reward.decision))
+        if record is not None:
             self._taught.extend([reward.seq] * (len(record.trusts) - len(self._taught)))
-            return
-        pairs, steps = self._replay.pairs(*about, reward.value, reward.episode, self._scaled)
-        alone = bool(reward.decision)
-        experience.remember(pairs, self._scaled(reward.value), per_step=steps, by=reward.by, alone=alone)
 
     # Choices, from a file and to it.
 
     def _packing(self, vector: Vectors, *, whole: bool = False) -> Callable[[], bytes]:
         return partial(packed_vector, vector, self.store.set_id or 0, whole=whole)
-
-    def _scaled(self, reward: float) -> float:
-        """Return a reward on the scale 0 to 1, or as given if the policy knows the range itself."""
-        if self._experience.policy.record is not None:
-            return reward
-        low, high = self.reward_range
-        return float((reward - low) / (high - low))
 
 
 _NO_VECTOR = np.zeros(0, dtype=np.float32)

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from keepworth.memory import operations
 from keepworth.memory.choose.admission import advises, plain_names
 from keepworth.memory.choose.experience import Experience
@@ -23,7 +25,7 @@ from keepworth.memory.search.chunks import spans
 from keepworth.records.episode import Operation, OperationKind
 
 if TYPE_CHECKING:
-    from keepworth.base.arrays import Vectors
+    from keepworth.base.arrays import Rows, Vectors
     from keepworth.memory.store.store import Store
     from keepworth.memory.store.transaction import Transaction
 
@@ -71,11 +73,18 @@ class Mirror:
     def _pooled(self, items: Iterable[Item]) -> Iterator[tuple[Item, Vectors]]:
         """Return items as the pool has them, with their vectors."""
         listed = list(items)
-        vectors = self.store.vectors_for(listed)
-        for item in listed:
-            pooled = self._taken_in(item)
-            filed = vectors.get(item.id) if pooled.key == item.searched_text else None
-            yield pooled, self.experience.encoder.encode([pooled.key])[0] if filed is None else filed[0]
+        yield from zip(map(self._taken_in, listed), self._read_vectors(listed), strict=True)
+
+    def _read_vectors(self, items: Sequence[Item]) -> Iterator[Vectors]:
+        """Yield the vectors of items by their keys in the pool. Those of items that are gone are zero."""
+        vectors, encoder = self.store.vectors_for([item for item in items if item.text]), self.experience.encoder
+        for item in items:
+            key = as_pooled(item).key
+            filed = vectors.get(item.id) if key == item.searched_text else None
+            if not item.text:
+                yield np.zeros(encoder.identity.dimension, dtype=np.float32)
+            else:
+                yield encoder.encode([key])[0] if filed is None else filed[0]
 
     def _taken_in(self, item: Item) -> Item:
         """Return an item as the pool has it."""
@@ -90,7 +99,21 @@ class Mirror:
         metadata = self.metadata.get(item.id)
         return item if metadata is None else replace(item, metadata=metadata)
 
-    def rows_of(self, items: Sequence[Item]) -> list[int]:
+    # Of what a search has found.
+
+    def items_of(self, ids: Sequence[str]) -> list[Item]:
+        """Return the items of these ids. Those that are gone are archived and have no text."""
+        items = self.store.fetch(self.scope, ids)
+        return [items[id] or Item(id, "", status=Status.ARCHIVED, deleted=True) for id in ids]
+
+    def vectors_of(self, items: Sequence[Item]) -> Vectors:
+        """Return the vectors of items, shape (items, dimension)."""
+        vectors = np.zeros((len(items), self.experience.encoder.identity.dimension), dtype=np.float32)
+        for place, vector in enumerate(self._read_vectors(items)):
+            vectors[place] = vector
+        return vectors
+
+    def rows_of(self, items: Sequence[Item]) -> Rows:
         """Return rows for the hits of a search, with the items as they are now."""
         pool, fresh = self.experience.pool, list[Item]()
         for item in items:
@@ -101,7 +124,7 @@ class Mirror:
                 pool.refresh(row, pooled)
         for pooled, vector in self._pooled(fresh):
             self.rows[pooled.id] = pool.restore(pooled, vector)
-        return [self.rows[item.id] for item in items]
+        return np.array([self.rows[item.id] for item in items], dtype=np.intp)
 
     def _linked(self, item: Item) -> Item:
         """Return the item with links as rows of the pool, which are ids in the file."""

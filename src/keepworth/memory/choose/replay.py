@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +13,8 @@ import numpy as np
 from keepworth.memory.choose.ledger import Trial
 from keepworth.memory.choose.mirror import Mirror
 from keepworth.memory.choose.named import NONE
-from keepworth.memory.choose.slots import Candidates, LoggedChoice, Query, Use, Values
+from keepworth.memory.choose.slots import Candidates, LoggedChoice, Query, SearchedCandidates, Use, Values
 from keepworth.memory.errors import ClosedEpisode, UnknownEpisode
-from keepworth.memory.item import Item
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
 from keepworth.memory.store import log
 from keepworth.memory.store.connection import AnyConnection
@@ -23,144 +22,119 @@ from keepworth.memory.store.episode_log import Rewarded
 from keepworth.memory.store.log import About, Choice, News
 
 if TYPE_CHECKING:
-    from keepworth.base.arrays import Floats, Vectors
+    from keepworth.base.arrays import Vectors
 
-_NO_CANDIDATES = Candidates(np.zeros(0, dtype=np.intp), np.zeros(0))
 _NO_VALUES = Values(np.zeros(0), np.zeros(0))
 
 
 class Replay:
-    """Reads logged choices for the experience of a mirror. policy: its choices kept the exact vector of the query."""
+    """Reads logged choices as what a policy learns from, for the experience of a mirror.
 
-    def __init__(self, mirror: Mirror, policy: str) -> None:
-        self.mirror, self.experience, self.policy = mirror, mirror.experience, policy
+    policy: Its choices kept the exact vector of the query. reward_range: Rewards in it are learned from as they are by a record,
+    and on the scale 0 to 1 else."""
 
-    def pairs(
-        self,
-        task: str,
-        person: str,
-        choices: Sequence[Choice],
-        reward: float,
-        episode: str,
-        scaled: Callable[[float], float],
-    ) -> tuple[list[tuple[Use, str]], list[float] | None]:
-        """Return choices with their actions, and rewards if steps have their own. Choices that showed an item that is gone teach
-        nothing; nor do choices without an action where others have one."""
-        if any(choice.action for choice in choices):
-            choices = [choice for choice in choices if choice.action]
-        if self.experience.policy.retriever is None:
-            self.mirror.rows_of(self._unknown(choices))
-        pairs, steps = [], []
-        for choice, earned, weight in credited(choices, reward):
-            use = self.use(task, person, choice, episode)
-            if use is not None:
-                use.weight = weight
-                pairs.append((use, choice.action))
-                steps.append(scaled(earned))
-        return pairs, steps if any(math.isfinite(choice.reward) for choice in choices) else None
+    def __init__(self, mirror: Mirror, policy: str, reward_range: tuple[float, float]) -> None:
+        self.mirror, self.experience, self.policy, self.reward_range = mirror, mirror.experience, policy, reward_range
+
+    def scaled(self, reward: float) -> float:
+        """Return a reward on the scale 0 to 1, or as it is if the policy has a record."""
+        if self.experience.policy.record is not None:
+            return reward
+        low, high = self.reward_range
+        return float((reward - low) / (high - low))
 
     def uses(
-        self, news: News, about: About, *, stale: bool = False, trusts: Sequence[float] | None = None
-    ) -> Iterator[Use]:
-        """Yield what a record of rewards learns from a reward. `stale` ones are too old to encode their question again if the
-        vector is missing; `trusts` say how far the reward counts for each choice, if that was judged before."""
+        self,
+        news: News,
+        about: About,
+        *,
+        stale: bool = False,
+        trusts: Sequence[float] | None = None,
+        by_record: bool | None = None,
+    ) -> list[Use]:
+        """Return what is learned from a reward: its choices, with their actions and what each of them earned.
+
+        A choice whose question was erased teaches nothing. If the policy has no record, nor does one without an action where
+        others have one, and if it goes by the rows of a pool, nor does one that showed an item that is gone.
+
+        Args:
+            stale: Whether it is too old for a record to encode the question again if its vector is missing.
+            trusts: How far the reward counts for each choice, if that was judged before.
+            by_record: Whether a record learns from it; None if the policy's own does if it has one.
+        """
         task, person, choices = about
-        judged, encoder = iter(trusts or ()), self.experience.encoder
+        policy = self.experience.policy
+        by_record = policy.record is not None if by_record is None else by_record
+        if not by_record and any(choice.action for choice in choices):
+            choices = [choice for choice in choices if choice.action]
+        judged, uses = iter(trusts or ()), list[Use]()
         # If a query was repeated, credit only the action after its last occurrence.
         last = {choice.decision.query: choice.decision.id for choice in choices}
         for choice, reward, weight in credited(choices, news.value):
-            named = choice.details.get("named")
-            decision, vector = choice.decision, self.vector(choice)
-            if vector is None:
-                text = self.experience.policy.keyer(*asked_then(task, choice))
-                if not decision.query or not text.strip():
-                    continue
-                # Near nothing, where it is too old to be encoded again: it counts in the ledger alone.
-                vector = np.zeros(encoder.identity.dimension, np.float32) if stale else encoder.encode([text])[0]
-            odds, expected = choice.details.get("odds") or {}, choice.details.get("expected", 0.0)
-            logged = LoggedChoice(
-                tuple(decision.chosen),
-                Trial(decision.id, news.episode, odds, expected, person or news.scope.user),
-                credit=float(last[decision.query] == decision.id) if choice.action and weight < 1.0 else None,
-                instead=choice.details.get("instead", math.nan),
-                roles=None if named is None else named.get(choice.action, [NONE]),
-                source=news.source,
-                home=news.scope.user,
-                stale=stale,
-                trust=next(judged, None),
+            repeated = bool(choice.action) and weight < 1.0
+            credit = float(last[choice.decision.query] == choice.decision.id) if repeated else None
+            query = self._query(task, person, choice, by_record=by_record, stale=stale)
+            slate = None if query is None else self._slate(choice, by_record=by_record)
+            if query is None or slate is None:
+                continue
+            uses.append(
+                Use(
+                    query,
+                    *slate,
+                    choice.details.get("part", "main"),
+                    choice.action,
+                    reward=reward if by_record else self.scaled(reward),
+                    logged=choice.decision.propensity,
+                    by=news.by,
+                    decision=choice.decision.id,
+                    weight=weight,
+                    logged_choice=_logged(news, person, choice, credit, stale=stale, trust=next(judged, None)),
+                )
             )
-            query = Query("", vector, self.experience.time, -1, by=person)
-            yield Use(
-                query,
-                _NO_CANDIDATES,
-                _NO_VALUES,
-                None,
-                (),
-                "main",
-                choice.action,
-                reward=reward,
-                by=news.by,
-                decision=decision.id,
-                weight=weight,
-                logged_choice=logged,
-            )
+        return uses
 
-    def use(self, task: str, person: str, choice: Choice, episode: str) -> Use | None:
-        """Return a logged choice among the items that exist, or None if an item that it showed or its question was erased."""
-        decision, details, rows = choice.decision, choice.details, self.mirror.rows
-        if not decision.query:
-            return None
-        pairs = decision.candidates or tuple((id, 0.0) for id in decision.chosen)
-        ids = [id for id, _ in pairs]
-        slate = details.get("slate")
-        if slate is None or not decision.candidates:
-            slate = [ids.index(id) for id in decision.chosen]
-            details = {name: details[name] for name in ("observation", "actions", "k", "part") if name in details}
+    def _slate(self, choice: Choice, *, by_record: bool) -> tuple[Candidates, Values, None, tuple[int, ...]] | None:
+        """Return the candidates of a choice, what was estimated of them, and the places of those that were shown. None if an item
+        that was shown is in the pool no more."""
+        decision, details = choice.decision, choice.details
+        pairs = dict(decision.candidates)
+        for id in decision.chosen:
+            pairs.setdefault(id, 0.0)
+        ids, scores = list(pairs), np.array(list(pairs.values()))
+        logged = details if decision.candidates and "slate" in details else {}
+        slate = logged.get("slate") or [ids.index(id) for id in decision.chosen]
+        similarities, means, deviations = (
+            np.array(logged.get(name) or missing, dtype=np.float64)
+            for name, missing in (
+                ("similarities", scores),
+                ("means", [0.0] * len(ids)),
+                ("deviations", [0.0] * len(ids)),
+            )
+        )
+        if by_record or self.experience.policy.retriever is None:
+            values = _NO_VALUES if by_record else Values(means, deviations)
+            return SearchedCandidates(ids, similarities, self.mirror), values, None, tuple(slate)
+        rows = self.mirror.rows
         there = [index for index, id in enumerate(ids) if id in rows]
-        moved = {index: position for position, index in enumerate(there)}
+        moved = {index: place for place, index in enumerate(there)}
         if not all(index in moved for index in slate):
             return None
+        candidates = Candidates(np.array([rows[ids[index]] for index in there], dtype=np.intp), similarities[there])
+        return candidates, Values(means[there], deviations[there]), None, tuple([moved[index] for index in slate])
 
-        def column(name: str, missing: Sequence[float]) -> Floats:
-            values = details.get(name) or missing
-            return np.array([values[index] for index in there], dtype=np.float64)
-
-        nothing = [0.0] * len(ids)
-        candidates = Candidates(
-            np.array([rows[ids[index]] for index in there], dtype=np.intp),
-            column("similarities", [score for _, score in pairs]),
-        )
-        return Use(
-            self._query(task, person, choice),
-            candidates,
-            Values(column("means", nothing), column("deviations", nothing)),
-            None,
-            tuple([moved[index] for index in slate]),
-            details.get("part", "main"),
-            logged=decision.propensity,
-            decision=decision.id,
-            logged_choice=self._logged(choice, episode),
-        )
-
-    def _logged(self, choice: Choice, episode: str) -> LoggedChoice | None:
-        """Return what a record of a policy that also writes learns from a choice."""
-        if self.experience.policy.record is None:
-            return None
+    def _query(self, task: str, person: str, choice: Choice, *, by_record: bool, stale: bool) -> Query | None:
+        """Return the question of a choice, or None if it was erased. A record learns from one that is too old to be encoded again
+        near nothing: it counts in the ledger alone."""
         decision, details = choice.decision, choice.details
-        trial = Trial(decision.id, episode or decision.id, details.get("odds") or {}, details.get("expected", 0.0))
-        return LoggedChoice(tuple(decision.chosen), trial, instead=details.get("instead", math.nan))
-
-    def _unknown(self, choices: Sequence[Choice]) -> list[Item]:
-        """Return the candidates of choices that still exist and have no row."""
-        ids = dict.fromkeys(
-            id for choice in choices for id, _ in choice.decision.candidates if id not in self.mirror.rows
-        )
-        items = self.mirror.store.fetch(self.mirror.scope, list(ids)).values()
-        return [item for item in items if item is not None]
-
-    def _query(self, task: str, person: str, choice: Choice) -> Query:
-        decision, details = choice.decision, choice.details
+        exact = not by_record
+        vector = self.vector(choice, exact=exact) if by_record or decision.policy == self.policy else None
         goal, observation = asked_then(task, choice)
+        if vector is None and by_record and not self.experience.policy.keyer(goal, observation).strip():
+            return None
+        if not decision.query and (vector is None or exact):
+            return None
+        if vector is None and stale and by_record:
+            vector = np.zeros(self.experience.encoder.identity.dimension, np.float32)
         time = details.get("time", self.experience.clock.now)
         return self.experience.query(
             goal,
@@ -168,7 +142,7 @@ class Replay:
             tuple(details.get("actions", ())),
             decision.step,
             by=person,
-            vector=self.vector(choice, exact=True) if decision.policy == self.policy else None,
+            vector=vector,
             episode=details.get("of", time),
             time=time,
         )
@@ -183,6 +157,25 @@ class Replay:
         if len(packed) != 2 + width or exact:
             return None
         return of_eight_bits(np.frombuffer(packed, np.int8, offset=2))
+
+
+def _logged(
+    news: News, person: str, choice: Choice, credit: float | None, *, stale: bool, trust: float | None
+) -> LoggedChoice:
+    """Return what is on file about a choice and its reward."""
+    decision, details = choice.decision, choice.details
+    odds, expected, named = details.get("odds") or {}, details.get("expected", 0.0), details.get("named")
+    return LoggedChoice(
+        tuple(decision.chosen),
+        Trial(decision.id, news.episode, odds, expected, person or news.scope.user),
+        credit=credit,
+        instead=details.get("instead", math.nan),
+        roles=None if named is None else named.get(choice.action, [NONE]),
+        source=news.source,
+        home=news.scope.user,
+        stale=stale,
+        trust=trust,
+    )
 
 
 def credited(choices: Sequence[Choice], value: float) -> list[tuple[Choice, float, float]]:

@@ -24,6 +24,7 @@ from keepworth.memory.choose.propensity import Slate
 from keepworth.memory.choose.record import PolicyRecord
 from keepworth.memory.errors import InvalidAdvice, InvalidPolicy, NothingToWrite
 from keepworth.memory.item import Item
+from keepworth.memory.search.passages import tokens_of
 from keepworth.records.episode import Operation
 
 if TYPE_CHECKING:
@@ -57,23 +58,102 @@ class Query:
     most: int = MANY
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """Rows of the pool with their cosines, or with scores of the search, best first. items: the items in these places, for a
-    policy with a record, which needs no pool; then `rows` are their places."""
+class ItemTable(Protocol):
+    """The items of the memory, for candidates that a search has found."""
 
-    rows: Rows
-    similarities: Floats
-    items: Sequence[Item] = ()
+    def items_of(self, ids: Sequence[str]) -> list[Item]:
+        """Return the items of these ids. Those that are gone are archived and have no text."""
+        ...
+
+    def vectors_of(self, items: Sequence[Item]) -> Vectors:
+        """Return the vectors of items, shape (items, dimension)."""
+        ...
+
+    def rows_of(self, items: Sequence[Item]) -> Rows:
+        """Return rows of the pool for items, which get there what rows they do not have yet."""
+        ...
+
+
+class Candidates:
+    """What a policy chooses among, best first: items with their similarities.
+
+    Attributes:
+        similarities: The cosines of the items with the question, or their scores in the search.
+        items: The items; () if only the pool has them.
+    """
+
+    __slots__ = ("_rows", "items", "similarities")
+
+    def __init__(self, rows: Rows, similarities: Floats, items: Sequence[Item] = ()) -> None:
+        self._rows, self.similarities, self.items = rows, similarities, items
+
+    @property
+    def rows(self) -> Rows:
+        """Return their rows in the pool."""
+        return self._rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
     def listed(self, pool: Pool) -> Sequence[Item]:
-        """Return the items, best first."""
+        """Return the items. Each has an id, a text and metadata; `advice` says which actions it advises."""
         return self.items or [pool.items[row] for row in self.rows.tolist()]
+
+    def at(self, places: Sequence[int], pool: Pool) -> list[Item]:
+        """Return the items in these places."""
+        items = self.listed(pool)
+        return [items[place] for place in places]
+
+    def vectors(self, pool: Pool) -> Vectors:
+        """Return the vectors of the items, shape (candidates, dimension)."""
+        vectors: Vectors = pool.vectors[self.rows]
+        return vectors
+
+    def tokens(self, pool: Pool) -> list[int]:
+        """Return for each item a bound on the number of tokens of its text in a prompt."""
+        return [tokens_of(item.text) for item in self.listed(pool)]
 
     def among(self, admits: Callable[[int], bool]) -> Candidates:
         """Return those candidates whose rows `admits` admits."""
         admitted = np.array([index for index, row in enumerate(self.rows.tolist()) if admits(row)], dtype=np.intp)
         return Candidates(self.rows[admitted], self.similarities[admitted])
+
+
+class SearchedCandidates(Candidates):
+    """What the memory's own search has found, now or when a choice was logged.
+
+    They are in no pool, and nothing is read from the file, until a slot asks for it. A policy that goes by the ids of items never
+    does.
+
+    Attributes:
+        ids: Their ids.
+    """
+
+    __slots__ = ("_table", "ids")
+
+    def __init__(self, ids: Sequence[str], similarities: Floats, table: ItemTable, items: Sequence[Item] = ()) -> None:
+        self.ids, self.similarities, self.items, self._table = ids, similarities, items, table
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def rows(self) -> Rows:
+        if not hasattr(self, "_rows"):
+            self._rows = self._table.rows_of(self.items or self._table.items_of(self.ids))
+        return self._rows
+
+    def listed(self, pool: Pool) -> Sequence[Item]:
+        self.items = self.items or self._table.items_of(self.ids)
+        return self.items
+
+    def at(self, places: Sequence[int], pool: Pool) -> list[Item]:
+        if self.items:
+            return super().at(places, pool)
+        return self._table.items_of([self.ids[place] for place in places])
+
+    def vectors(self, pool: Pool) -> Vectors:
+        return self._table.vectors_of(self.listed(pool))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +187,9 @@ class Use:
     decision: str = ""  # its id on file
     weight: float = 1.0  # 1 over how many choices share the reward
     learned: int = 0  # the number of the reward, which the choices that share it have in common
-    logged_choice: LoggedChoice | None = None  # for a policy with a record, which learns from this alone
+    logged_choice: LoggedChoice | None = (
+        None  # what is on file about it; None if it was made in this process and is on no file
+    )
 
     @property
     def rows(self) -> list[int]:
@@ -115,8 +197,13 @@ class Use:
 
     def shown(self, pool: Pool) -> list[Item]:
         """Return the items that were shown, in order."""
-        items = self.candidates.listed(pool)
-        return [items[index] for index in self.slate]
+        return self.candidates.at(self.slate, pool)
+
+    def ids(self, pool: Pool) -> tuple[str, ...]:
+        """Return the ids of the items that were shown, in order."""
+        if self.logged_choice is not None:
+            return self.logged_choice.shown
+        return tuple(item.id for item in self.shown(pool))
 
     def arm(self, pool: Pool) -> int | None:
         """Return the number of what the reward is credited to: the action that was taken, or, if none is known, the item that was
@@ -135,13 +222,13 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class LoggedChoice:
-    """What a record of rewards learns from: the ids that were shown, and what is on file about the choice and its reward.
+    """What is on file about a choice and its reward: the ids that were shown, and how far they are credited.
 
     Attributes:
         credit: How much the reward counts for what was shown; None for the weight.
         instead: The reward that was expected of the search's own order, if another was shown.
         roles: Those of the action; None if no item of the episode names actions.
-        source: Where the reward came from.
+        source: Where the reward came from: the person who gave it, or the program's channel.
         home: The user in whose scope the choice was made.
         stale: Whether it is too old to change the weights of estimates.
         trust: How far it counts, if that was judged before.
@@ -314,7 +401,7 @@ class Policy:
 
     retriever: None for one that chooses among the hits of the memory's own search. rehearse: shows a logged choice again to a
     slot that learns while choosing. record: what the policy can say of rewards besides its order; None for nothing. It is the
-    valuer itself, which then learns by the ids of items, and a selector goes by `candidates.listed(pool)`.
+    valuer itself.
 
     Raises:
         InvalidPolicy: There is no name, or the record is not the valuer.

@@ -17,8 +17,8 @@ class MeanReward:
         return Values(np.array(means), np.zeros(len(means)))
 
     def learn(self, use: Use, pool: Pool) -> None:
-        for item in use.shown(pool):
-            self.rewards.setdefault(item.id, []).append(use.reward)
+        for id in use.ids(pool):
+            self.rewards.setdefault(id, []).append(use.reward)
 
 
 def select(query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:

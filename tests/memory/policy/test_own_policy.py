@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from keepworth.kit import (
     lines,
     whole,
 )
+from keepworth.memory.choose import learning
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.store.checks import check
 from tests.memory.stub_encoder import WordEncoder
@@ -132,6 +134,11 @@ def estimating(estimate: Callable[[int], Any]) -> dict[str, Any]:
     return {"valuer": Fixed(estimate)}
 
 
+def failing(*rest: object, **more: object) -> Any:
+    """Stands for a slot that its author has not tried out."""
+    raise ZeroDivisionError("division by zero")
+
+
 def presenting(presented: object) -> dict[str, Any]:
     return {"presenter": lambda items, query, similarities: presented}
 
@@ -155,6 +162,10 @@ def presenting(presented: object) -> dict[str, Any]:
         (weighing(0.0), "gave the probability 0.0"),
         (weighing(2.0), "gave the probability 2.0"),
         (weighing(None), "gave the probability None"),
+        (estimating(failing), "raised ZeroDivisionError: division by zero"),
+        ({"selector": failing}, "raised ZeroDivisionError: division by zero"),
+        ({"selector": selecting(draw=failing)}, "raised ZeroDivisionError"),
+        ({"presenter": failing}, "raised ZeroDivisionError"),
         (presenting(None), "instead of Presented"),
         (presenting(Presented(3)), "gave the text 3"),  # type: ignore[arg-type]
         (presenting(Presented("", (("refund", float("nan"), 1.0),))), "instead of (action, weight, similarity)"),
@@ -225,8 +236,7 @@ class Sums(PolicyRecord):
 
     def learn(self, use: Use, pool: Pool) -> None:
         self.number += 1
-        assert use.logged_choice is not None
-        for id in use.logged_choice.shown:
+        for id in use.ids(pool):
             self.sums[id] = self.sums.get(id, 0.0) + use.reward - 0.5
 
 
@@ -248,6 +258,143 @@ def test_a_record_of_one_s_own_learns_by_ids(right: str, tmp_path: Path) -> None
             episode.reward(1.0)
     with opened(tmp_path / "a.mem", sums) as memory:
         assert memory.search(ASKED, top_k=1)[0].text == right
+
+
+class Saved(Sums):
+    """What it saves stands for the rewards behind it."""
+
+    replays, learned, answer = False, 0, staticmethod(lambda state: state)
+
+    def learn(self, use: Use, pool: Pool) -> None:
+        super().learn(use, pool)
+        type(self).learned += 1
+
+    def save(self) -> Any:
+        return self.answer([self.number, self.sums])
+
+    def load(self, state: Any) -> None:
+        self.number, self.sums = state
+
+
+def of_record(kind: type[Sums]) -> Callable[[], Policy]:
+    def make() -> Policy:
+        record = kind()
+        return Policy("sums", whole, None, record, select, lines, record=record)
+
+    return make
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "SAVED_EVERY", 4)
+
+
+def test_a_state_that_was_saved_stands_for_the_rewards_behind_it(tmp_path: Path, often: None) -> None:
+    class Mine(Saved):
+        pass
+
+    with opened(tmp_path / "a.mem", of_record(Mine)) as memory:
+        teach(memory, PLUG, 5)
+        before = memory.snapshot()
+        hits = memory.search(ASKED, top_k=2)
+        teach(memory, PLUG, 4)
+        sums = memory.learning.experience.policy.valuer.sums  # type: ignore[union-attr]
+    Mine.learned = 0
+    with opened(tmp_path / "a.mem", of_record(Mine)) as memory:
+        assert memory.learning.experience.policy.valuer.sums == sums  # type: ignore[union-attr]
+        assert Mine.learned == 1, "eight of nine rewards stand behind the saved state"
+        assert memory.reward(hits.decision, 1.0).applied
+        memory.rollback(since=before)
+    Mine.learned = 0
+    with opened(tmp_path / "a.mem", of_record(Mine)) as memory:
+        memory.search(ASKED)
+        assert Mine.learned == 5, "a state with rewards behind it that were rolled back is void"
+
+
+@pytest.mark.parametrize("answer", [failing, lambda state: {1, 2}, lambda state: float("nan")])
+def test_what_cannot_be_saved_is_named_and_learned_anew(
+    answer: Callable[[Any], Any], tmp_path: Path, often: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Mine(Saved):
+        pass
+
+    Mine.answer = staticmethod(answer)
+    with opened(tmp_path / "a.mem", of_record(Mine)) as memory:
+        assert teach(memory, PLUG)[-3:] == [True] * 3
+    assert "cannot be saved" in caplog.text
+    assert "test_own_policy.py" in caplog.text
+    with opened(tmp_path / "a.mem", of_record(Mine)) as memory:
+        assert memory.search(ASKED, top_k=1)[0].text == PLUG
+
+
+def test_a_state_that_cannot_be_loaded_is_learned_anew(
+    tmp_path: Path, often: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    kind = type("Mine", (Saved,), {"load": failing})
+    for _ in range(2):
+        with opened(tmp_path / "a.mem", of_record(kind)) as memory:
+            teach(memory, PLUG, 8)
+            assert memory.learning.experience.learned in (8, 16)
+            assert memory.search(ASKED, top_k=1)[0].text == PLUG
+    assert "cannot load what it saved" in caplog.text
+    assert "test_own_policy.py" in caplog.text
+
+
+@pytest.mark.parametrize("base", [MeanReward, Sums])
+def test_a_reward_at_which_learning_fails_is_kept_and_left_out(
+    base: type[Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = [True]
+
+    class Mine(base):  # type: ignore[misc]
+        def learn(self, use: Use, pool: Pool) -> None:
+            if broken[0]:
+                failing()
+            super().learn(use, pool)
+
+    def make() -> Policy:
+        valuer = Mine()
+        return Policy("mine", whole, None, valuer, select, lines, record=valuer if base is Sums else None)
+
+    with opened(tmp_path / "a.mem", make) as memory:
+        first = memory.search(ASKED, top_k=1)[0].text
+        assert teach(memory, PLUG if first == BUTTON else BUTTON) == [False] * 8
+        assert check(memory.store) == []
+    assert "raised ZeroDivisionError" in caplog.text
+    assert "test_own_policy.py" in caplog.text
+    broken[0] = False
+    with opened(tmp_path / "a.mem", make) as memory:  # mended, it learns from the log
+        assert memory.search(ASKED, top_k=1)[0].text != first
+
+
+@pytest.mark.parametrize("question", ["explain", "details", "advise", "proven"])
+def test_what_a_record_fails_to_answer_is_answered_without_it(
+    question: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kind = type("Mine", (Sums,), {question: failing})
+    with opened(tmp_path / "a.mem", of_record(kind)) as memory:
+        assert teach(memory, PLUG)[-3:] == [True] * 3
+    assert "the record of policy 'sums'" in caplog.text
+    assert "test_own_policy.py" in caplog.text
+
+
+def test_a_selector_over_the_default_policy_has_the_items_and_their_rows(tmp_path: Path) -> None:
+    def longest_first(query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
+        items, near = candidates.listed(pool), candidates.vectors(pool) @ query.vector
+        assert [pool.items[row].id for row in candidates.rows] == [item.id for item in items]
+        assert near.shape == (len(candidates),)
+        assert (near > 0.0).all()
+        lengths = np.array(candidates.tokens(pool), dtype=np.float64)
+        return Mixture("greedy", lengths, np.zeros(len(lengths)), query.most)
+
+    made = replace(keepworth.policy("default"), name="longest", selector=longest_first)
+    with opened(tmp_path / "a.mem", lambda: deepcopy(made)) as memory:
+        memory.add("To reset the router of the house at the lake ask Ana, who has the key.")
+        memory.reward(memory.search(ASKED, top_k=1).decision, 0.0)
+        for _ in range(3):
+            hits = memory.search(ASKED, top_k=1)
+            assert "Ana" in hits[0].text
+            memory.reward(hits.decision, 0.0)
 
 
 def test_a_record_that_is_not_the_valuer_is_refused() -> None:

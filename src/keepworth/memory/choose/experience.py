@@ -10,16 +10,18 @@ No weight changes anywhere: what learns is which items are shown.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from inspect import getsourcefile, getsourcelines, isfunction
-from typing import TYPE_CHECKING
+from traceback import extract_tb
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from keepworth.base.errors import called_as
+from keepworth.base.errors import KeepworthError, called_as
 from keepworth.memory.choose.admission import advice_problem
 from keepworth.memory.choose.answers import (
     candidates_problem,
@@ -31,6 +33,7 @@ from keepworth.memory.choose.answers import (
 )
 from keepworth.memory.choose.pool import Advice, Pool
 from keepworth.memory.choose.propensity import Independent
+from keepworth.memory.choose.record import NO_RECORD, PolicyRecord
 from keepworth.memory.choose.rewards import EpisodeClock
 from keepworth.memory.choose.slots import (
     MANY,
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
     from keepworth.base.arrays import Vectors
     from keepworth.memory.overlay import Bank
 
+T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 
 CACHED = 50_000
@@ -85,6 +89,8 @@ class Experience:
         self.time = 0
         self.clock = EpisodeClock()
         self._earned, self._count = 1.0, 2.0  # rewards and their number, drawn to the middle while there are few
+        # What the encoder raised last, which is no fault of a slot that asked it for a vector.
+        self._unencoded: Exception | None = None
         # Number of choices that were learned from.
         self.learned = 0
         # Of choices that were rewarded by themselves: the latest reward as it was given, and who gave it.
@@ -97,7 +103,11 @@ class Experience:
     def _embedded(self, text: str) -> Vectors:
         vector = self._cache.get(text)
         if vector is None:
-            vector = self.encoder.encode([text])[0]
+            try:
+                vector = self.encoder.encode([text])[0]
+            except Exception as error:
+                self._unencoded = error
+                raise
             if len(self._cache) >= CACHED:
                 self._cache.clear()
             self._cache[text] = vector
@@ -126,9 +136,12 @@ class Experience:
             time: If it is not now.
             most: How many items may be shown.
         """
-        with self._slot("keyer"):
+        try:
             text = self.policy.keyer(goal, observation)
-            self._refuse("keyer", self.policy.keyer, key_problem(text))
+        except Exception:
+            with self._slot("keyer"):
+                raise
+        self._refuse("keyer", self.policy.keyer, key_problem(text))
         if actions:
             self.pool.actions.offer(actions)
         if encoded and encoded != text:
@@ -187,12 +200,15 @@ class Experience:
     ) -> Use:
         """Choose which of the candidates to show. `drawn` are those about which chance decided earlier in the episode, by their
         places: the probability of being shown that each had, and whether it is."""
-        with self._slot("valuer"):
-            values = self.policy.valuer.estimate(query, candidates, self.pool)
         number = len(candidates)
-        if problem := values_problem(values, number):
+        try:
+            values = self.policy.valuer.estimate(query, candidates, self.pool)
+            problem = values_problem(values, number)
+        except Exception as error:
+            problem = self._failure("valuer", error)
+        if problem:
             return self._choose_in_order(query, candidates, "valuer", self.policy.valuer, problem)
-        with self._slot("selector"):
+        try:
             choice = self.policy.selector(query, candidates, values, self.pool).at_most(query.most)
             if not query.learning:
                 choice = choice.certain()
@@ -203,6 +219,8 @@ class Experience:
                 slate = tuple(int(index) for index in slate)
                 propensity = choice.probability(slate)
                 problem = propensity_problem(propensity)
+        except Exception as error:
+            problem = self._failure("selector", error)
         if problem:
             return self._choose_in_order(query, candidates, "selector", self.policy.selector, problem)
         return Use(query, candidates, values, choice, slate, part, logged=min(1.0, float(propensity)))
@@ -215,6 +233,15 @@ class Experience:
     def _warn(self, slot: str, culprit: object, problem: str, instead: str) -> None:
         """Log that a slot gave something that cannot be used, where the slot is, and what is done instead."""
         _LOG.warning("%s %s: %s", self._place_of(slot, culprit), problem, instead)
+
+    def _failure(self, slot: str, error: Exception) -> str:
+        """Return what a slot raised and where, in words that follow its name. A refusal is raised again, and so is what the
+        encoder raised, which may work the next time."""
+        with self._slot(slot):
+            if isinstance(error, KeepworthError) or error is self._unencoded:
+                raise error
+        at = extract_tb(error.__traceback__)[-1]
+        return f"raised {type(error).__name__}: {error} ({at.filename}, line {at.lineno})"
 
     def _refuse(self, slot: str, culprit: object, problem: str) -> None:
         """Raise InvalidPolicy if there is a problem with what a slot gave, without which nothing can be chosen."""
@@ -238,9 +265,11 @@ class Experience:
         if similarities is None:
             similarities = use.candidates.similarities[list(use.slate)].tolist()
         chosen, presenter = use.shown(self.pool), self.policy.presenter
-        with self._slot("presenter"):
+        try:
             presented = presenter(chosen, use.query, similarities)
             problem = presented_problem(presented)
+        except Exception as error:
+            problem = self._failure("presenter", error)
         if problem:
             self._warn("presenter", presenter, problem, "the items are shown as lines")
             return lines(chosen, use.query, similarities)
@@ -312,9 +341,9 @@ class Experience:
         if alone and uses and all(self.has(use.decision, outcome, by) for use in uses):
             return
         with self.pool.frozen():
-            for use in uses:
-                if self.policy.rehearse is not None:
-                    self.policy.rehearse(use.query, use.candidates, self.pool)
+            if (rehearse := self.policy.rehearse) is not None:
+                for use in uses:
+                    rehearse(use.query, use.candidates, self.pool)
             _, share = self._learned(uses, outcome, by, alone)
         self._move_on(share)
 
@@ -359,6 +388,42 @@ class Experience:
             with self._slot("maintainer"):
                 maintain(self.pool, self.policy.valuer, use, self.clock.now)
 
+    def ask(self, question: Callable[[PolicyRecord], T]) -> T:
+        """Return what the policy's record answers, or, if it fails, what a policy without a record does."""
+        record = self.policy.record or NO_RECORD
+        try:
+            return question(record)
+        except Exception as error:
+            problem = self._failure("record", error)
+            self._warn("record", record, problem, "it is not asked this time")
+            return question(NO_RECORD)
+
+    def save(self) -> Any:
+        """Return what the policy's record saves, or None if there is nothing that can be saved."""
+        valuer, problem, state = self.policy.valuer, "", None
+        try:
+            state = (self.policy.record or NO_RECORD).save()
+            json.dumps(state, allow_nan=False)
+        except Exception as error:
+            problem = self._failure("valuer", error)
+        if problem:
+            self._warn(
+                "valuer", valuer, f"cannot be saved: it {problem}", "all rewards are learned from again at opening"
+            )
+        return None if problem else state
+
+    def load(self, state: Any) -> bool:
+        """Restore what the policy's record saved. Return whether it could."""
+        try:
+            (self.policy.record or NO_RECORD).load(state)
+        except Exception as error:
+            problem = self._failure("valuer", error)
+            self._warn(
+                "valuer", self.policy.valuer, f"cannot load what it saved: it {problem}", "all rewards are learned from"
+            )
+            return False
+        return True
+
     def restore(self, item: Item, vector: Vectors) -> int:
         """Add an item that is on file, and return its row."""
         row = self.pool.restore(item, vector)
@@ -367,7 +432,13 @@ class Experience:
         return row
 
     def learn(self, use: Use) -> None:
-        with self._slot("valuer"):
+        try:
             self.policy.valuer.learn(use, self.pool)
+        except Exception as error:
+            problem = self._failure("valuer", error)
+            self._warn(
+                "valuer", self.policy.valuer, problem, "this reward is on file, and is left out of what is learned"
+            )
+            return
         self._maintain(use)
         self.learned += 1

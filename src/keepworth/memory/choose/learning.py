@@ -119,7 +119,10 @@ class Learning:
         policy = self._fresh()
         self.keeps = policy.keeps  # items of its own, so that an episode is closed with its reward
         self.retrieves = policy.retriever is not None  # else it chooses among what the memory's own search finds
-        self._taught = array("q")  # of each choice that the default policy learned from, the number of its reward
+        self._taught = array(
+            "q"
+        )  # of each choice whose reward a record trusts to some degree, the number of that reward
+        self._last = 0  # the number of the last reward that a record learned from
         self._unsaved = 0  # rewards of this process since that was saved
         self._mine: set[int] = set()  # rewards that this process has learned from, and did not follow yet
         self._embedder: Embedder | None = None
@@ -175,7 +178,8 @@ class Learning:
             if record is None or not len(record):
                 return []
             encoded = "" if vector is None else ask.text
-            return record.proven(experience.query(ask.goal, ask.observation, vector=vector, encoded=encoded).vector)
+            query = experience.query(ask.goal, ask.observation, vector=vector, encoded=encoded)
+            return experience.ask(lambda record: record.proven(query.vector))
 
     def choose(self, ask: Ask, top_k: int, sources: CandidateSources, user: str) -> Chosen:
         """Choose at most `top_k` items to show: among those that a search finds, or those that the policy's retriever does.
@@ -196,8 +200,10 @@ class Learning:
             # No rewards yet: the order of the search is shown.
             empty = policy.record is not None and not len(record)
             use = experience.take_first(query, candidates) if empty else experience.choose(query, candidates, again)
-            best = self._as_on_file(record.explain(hits, use), answer)
-            details = record.details(use) if policy.record is not None else details_of(use)
+            best = self._as_on_file(experience.ask(lambda record: record.explain(hits, use)), answer)
+            details = details_of(use)
+            if policy.record is not None:
+                details = experience.ask(lambda record: record.details(use))
             if drawn is not None:
                 drawn.note([hit.id for hit in best], details.get("odds", {}))
             presented = _NOTHING
@@ -205,13 +211,15 @@ class Learning:
                 presented = experience.present(use, [_alike(hits[index]) for index in use.slate])
             if policy.record is not None and (named := self._named_in(ask, query.vector)):
                 details["named"] = named
-            advised, last = record.advise(
-                query.vector,
-                ask.actions,
-                details.get("named"),
-                of_items=presented.advice,
-                most=top_k,
-                person=ask.by or user,
+            advised, last = experience.ask(
+                lambda record: record.advise(
+                    query.vector,
+                    ask.actions,
+                    details.get("named"),
+                    of_items=presented.advice,
+                    most=top_k,
+                    person=ask.by or user,
+                )
             )
             shown = Hits(best, last=last, advice=advised, propensity=use.propensity, policy=self.policy)
             # Hits make the lines of the usual presenter themselves, within a budget, once they are asked for.
@@ -526,32 +534,27 @@ class Learning:
 
     def _build(self, connection: AnyConnection, head: int) -> None:
         """Learn everything from the file again: the items as they are, and the rewards that count."""
-        policy = self._fresh()
         self._embedder = self.store.embedder
-        encoder: Encoder = HashedWords()
-        if self._embedder is not None:
-            # Where the memory searches, it has encoded the query already.
-            encoder = self._embedder.encoder if self.retrieves else self._embedder
-        self._experience = Experience(policy, encoder, seed=self._seed or 0)
-        self._experience.pool.scope = self.scope
+        self._experience, saved = self._start(connection)
         self._mirror = Mirror(self.store, self.scope, self._experience)
         self._replay = Replay(self._mirror, self.policy, self.reward_range)
         self._mine.clear()
         if self.retrieves:
             self._mirror.read()
         gone = log.cancelled(connection)
-        record = None if self.keeps else policy.record
+        record = None if self.keeps else self._experience.policy.record
         there = None if self is self._whole else self._whole._rewards.inside(connection, self.scope)
-        news = log.news(connection, self.scope, gone, 0, None if record is None else record.newest, there)
-        saved = saved_state.saved(connection, self._saved_as(record)) if record is not None else None
-        self._taught = array("q")
+        self._taught, self._last = array("q"), 0
+        if record is not None and saved is not None and not record.replays:
+            self._last, saved = saved.seq, None
+        news = log.news(connection, self.scope, gone, self._last, None if record is None else record.newest, there)
         for reward, about in log.with_choices(connection, news, gone):
             self._mirror.restore(reward.seq)
             stale = len(news) > ENCODED and reward.seq < news[-ENCODED].seq
             trusts = saved.trusts.get(reward.seq) if saved is not None and reward.seq <= saved.seq else None
             self._learn(reward, about, stale=stale, trusts=trusts)
-            if record is not None and saved is not None and reward.seq == saved.seq:
-                record.weigh(saved.likelihood, saved.doubts)
+            if saved is not None and reward.seq == saved.seq:
+                self._experience.load(saved.state)
         self._mirror.restore()
         self._mirror.link(self._mirror.rows.values())
         self._experience.settle()
@@ -564,6 +567,26 @@ class Learning:
                 index = [*index, zlib.crc32(repr(self.scope).encode())]
             self._generator = np.random.default_rng(None if self._seed is None else [31, self._seed, *index])
         self._experience.generator = self._generator
+
+    def _start(self, connection: AnyConnection) -> tuple[Experience, saved_state.Saved | None]:
+        """Return a fresh experience and its saved state, if there is a valid one. A state that stands for rewards is loaded."""
+        encoder: Encoder = HashedWords()
+        if self._embedder is not None:
+            # Where the memory searches, it has encoded the query already.
+            encoder = self._embedder.encoder if self.retrieves else self._embedder
+        experience = self._fresh_experience(encoder)
+        record = experience.policy.record
+        if record is None or self.keeps:
+            return experience, None
+        saved = saved_state.saved(connection, self._saved_as(record))
+        if saved is None or record.replays or experience.load(saved.state):
+            return experience, saved
+        return self._fresh_experience(encoder), None  # what is half loaded is learned anew
+
+    def _fresh_experience(self, encoder: Encoder) -> Experience:
+        experience = Experience(self._fresh(), encoder, seed=self._seed or 0)
+        experience.pool.scope = self.scope
+        return experience
 
     def _follow(self, connection: AnyConnection, since: int) -> None:
         """Take in what other calls and processes wrote since."""
@@ -578,7 +601,9 @@ class Learning:
 
     def _saved_as(self, record: PolicyRecord) -> str:
         """Return the name of the saved state, which holds everything it depends on besides the journal."""
-        return f"{self.scope} {record.version} {'' if self._embedder is None else self._embedder.identity}"
+        return (
+            f"{self.policy} {self.scope} {record.version} {'' if self._embedder is None else self._embedder.identity}"
+        )
 
     def count_reward(self, decision: str, value: float, by: str) -> None:
         """Count a reward of this process for a decision, or for a whole episode (""), and save what was learned where that was
@@ -596,11 +621,13 @@ class Learning:
 
     def _save(self) -> None:
         record = self._experience.policy.record
-        if record is None or not self._taught or self.keeps:
+        if record is None or not self._last or self.keeps:
             return
         name, taught, trusts = self._saved_as(record), self._taught, record.trusts
-        likelihood, doubts = record.weighed()
-        state = saved_state.Saved(int(taught[-1]), likelihood, doubts, {})
+        own = self._experience.save()
+        if own is None:
+            return
+        state = saved_state.Saved(self._last, own, {})
         for number in record.remembered:
             state.trusts.setdefault(taught[number], []).append(trusts[number])
         self.store.database.write(lambda connection: saved_state.save(connection, name, state))
@@ -618,8 +645,9 @@ class Learning:
         uses = self._replay.uses(reward, about, stale=stale, trusts=trusts)
         outcome = self._replay.scaled(reward.value)
         experience.remember(uses, outcome, by=reward.by, alone=bool(reward.decision))
-        if record is not None:
+        if record is not None and uses:
             self._taught.extend([reward.seq] * (len(record.trusts) - len(self._taught)))
+            self._last = reward.seq
 
     # Choices, from a file and to it.
 

@@ -25,9 +25,8 @@ AdvicePieces: TypeAlias = "tuple[tuple[str, float, float], ...]"
 class PolicyRecord:
     """The answers of a policy that knows nothing besides its order. A policy with a record of rewards overrides them.
 
-    A valuer that is also a record learns by `use.logged_choice`, which has the ids of the items that were shown. What it
-    estimated is not logged, a later reward of a decision comes as one more use with the same `use.decision`, and rewards reach it
-    as they were given. It says at least how many rewards count (`__len__`).
+    What a valuer that is also a record estimated is not logged, a later reward of a decision comes as one more use with the same
+    `use.decision`, and rewards reach it as they were given. It says at least how many rewards count (`__len__`).
 
     Attributes:
         bounds: The lowest and the highest possible reward, which the engine sets.
@@ -35,6 +34,7 @@ class PolicyRecord:
         quorum: How many more people must agree than disagree on a shared item before it counts for others; 0 for never.
         keeps_accounts: Whether it answers `worth`, `met`, `units` and `accounts`; else the engine computes them from the log.
         trusts: How far each reward that was taken in counts, in order.
+        replays: Whether the rewards are learned from again beside what `save` returned; False if that stands for them.
     """
 
     bounds: tuple[float, float] = (0.0, 1.0)
@@ -42,6 +42,7 @@ class PolicyRecord:
     quorum: int = 0
     keeps_accounts: bool = False
     trusts: Sequence[float] = ()
+    replays: bool = True
 
     def __len__(self) -> int:
         """Return the number of rewards that count. While it is 0, the order of the search is shown."""
@@ -127,12 +128,13 @@ class PolicyRecord:
         """Return the running numbers of the choices that are remembered, in order."""
         return []
 
-    def weighed(self) -> tuple[list[float], dict[str, float]]:
-        """Return the state that a replay need not compute again: numbers, and how far each rewarder is trusted."""
-        return [], {}
+    def save(self) -> Any:
+        """Return what is worth saving of what was learned, as JSON has it; None for nothing. The engine saves it now and then. It
+        is void once a reward behind it is rolled back or erased."""
+        return None
 
-    def weigh(self, likelihood: Sequence[float], doubts: Mapping[str, float]) -> None:
-        """Restore what `weighed` returned after the same rewards."""
+    def load(self, state: Any) -> None:
+        """Restore what `save` returned after the same rewards."""
 
 
 NO_RECORD = PolicyRecord()

@@ -97,23 +97,22 @@ class Replay:
         """Return the candidates of a choice, what was estimated of them, and the places of those that were shown. None if an item
         that was shown is in the pool no more."""
         decision, details = choice.decision, choice.details
-        pairs = dict(decision.candidates)
+        ids, scores = map(list, zip(*decision.candidates, strict=True)) if decision.candidates else ([], [])
         for id in decision.chosen:
-            pairs.setdefault(id, 0.0)
-        ids, scores = list(pairs), np.array(list(pairs.values()))
+            if id not in ids:  # no candidates are kept of old choices
+                ids.append(id)
+                scores.append(0.0)
         logged = details if decision.candidates and "slate" in details else {}
         slate = logged.get("slate") or [ids.index(id) for id in decision.chosen]
+        if by_record:
+            return SearchedCandidates(ids, scores, self.mirror), _NO_VALUES, None, tuple(slate)
+        nothing = [0.0] * len(ids)
         similarities, means, deviations = (
             np.array(logged.get(name) or missing, dtype=np.float64)
-            for name, missing in (
-                ("similarities", scores),
-                ("means", [0.0] * len(ids)),
-                ("deviations", [0.0] * len(ids)),
-            )
+            for name, missing in (("similarities", scores), ("means", nothing), ("deviations", nothing))
         )
-        if by_record or self.experience.policy.retriever is None:
-            values = _NO_VALUES if by_record else Values(means, deviations)
-            return SearchedCandidates(ids, similarities, self.mirror), values, None, tuple(slate)
+        if self.experience.policy.retriever is None:
+            return SearchedCandidates(ids, similarities, self.mirror), Values(means, deviations), None, tuple(slate)
         rows = self.mirror.rows
         there = [index for index, id in enumerate(ids) if id in rows]
         moved = {index: place for place, index in enumerate(there)}

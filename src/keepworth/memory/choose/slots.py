@@ -129,10 +129,18 @@ class SearchedCandidates(Candidates):
         ids: Their ids.
     """
 
-    __slots__ = ("_table", "ids")
+    __slots__ = ("_scores", "_similarities", "_table", "ids")
 
-    def __init__(self, ids: Sequence[str], similarities: Floats, table: ItemTable, items: Sequence[Item] = ()) -> None:
-        self.ids, self.similarities, self.items, self._table = ids, similarities, items, table
+    def __init__(
+        self, ids: Sequence[str], scores: Sequence[float] | Floats, table: ItemTable, items: Sequence[Item] = ()
+    ) -> None:
+        self.ids, self._scores, self.items, self._table = ids, scores, items, table
+
+    @property
+    def similarities(self) -> Floats:  # type: ignore[override]
+        if not hasattr(self, "_similarities"):
+            self._similarities = np.asarray(self._scores, dtype=np.float64)
+        return self._similarities
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -1,4 +1,4 @@
-"""The learned state of the default policy, saved in the file so that a process that opens it need not replay all rewards."""
+"""The learned state of a policy, saved in the file so that a process that opens it need not learn everything anew."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import zlib
 from array import array
 from dataclasses import dataclass
+from typing import Any
 
 from keepworth.memory.store.connection import AnyConnection, scalar
 from keepworth.memory.store.log import news_since
@@ -16,14 +17,11 @@ from keepworth.memory.store.rows import NAMED
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What was learned up to the reward with entry number `seq`.
-
-    `likelihood` holds the log-likelihoods by which estimates are weighted; `doubts`, for each rewarder, the log-odds of being
-    believed; `trusts`, by a reward's entry number, how far it counts for each choice that it is about."""
+    """What was learned up to the reward with entry number `seq`: `state` is the policy's own, as JSON has it; `trusts`, by a
+    reward's entry number, how far it counts for each choice that it is about."""
 
     seq: int
-    likelihood: list[float]
-    doubts: dict[str, float]
+    state: Any
     trusts: dict[int, list[float]]
 
 
@@ -37,7 +35,7 @@ def save(connection: AnyConnection, name: str, state: Saved) -> None:
     trusts = array("d", [trust for listed in state.trusts.values() for trust in listed])
     numbers = [base64.b64encode(column.tobytes()).decode() for column in (seqs, trusts)]
     chain = scalar(connection, f"SELECT {NAMED} FROM events WHERE seq = ?", (state.seq,))
-    body = [state.seq, chain, state.likelihood, state.doubts, *numbers]
+    body = [state.seq, chain, state.state, *numbers]
     text = json.dumps([zlib.crc32(json.dumps(body).encode()), body])
     keep(connection, _SAVED + name, text)
 
@@ -50,11 +48,11 @@ def saved(connection: AnyConnection, name: str) -> Saved | None:
         return None
     if zlib.crc32(json.dumps(body).encode()) != checksum:
         return None
-    seq, chain, likelihood, doubts, seqs, trusts = body
+    seq, chain, own, seqs, trusts = body
     *_, turned_back = news_since(connection, seq)
     if turned_back or scalar(connection, f"SELECT {NAMED} FROM events WHERE seq = ?", (seq,)) != chain:
         return None
-    state = Saved(seq, likelihood, doubts, {})
+    state = Saved(seq, own, {})
     for number, trust in zip(array("q", base64.b64decode(seqs)), array("d", base64.b64decode(trusts)), strict=True):
         state.trusts.setdefault(number, []).append(trust)
     return state

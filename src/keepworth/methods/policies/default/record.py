@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from sys import intern
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,10 +37,8 @@ class RewardRecord(Advising):
     keeps_accounts = True
 
     def learn(self, use: Use, pool: Pool) -> None:
-        logged = use.logged_choice
-        if logged is None:  # made in this process, and on file nowhere
-            items = use.candidates.listed(pool)
-            logged = LoggedChoice(tuple(items[index].id for index in use.slate), Trial(use.decision))
+        # Without a log it was made in this process.
+        logged = use.logged_choice or LoggedChoice(use.ids(pool), Trial(use.decision))
         self.add(
             use.query.vector,
             use.reward,
@@ -164,14 +162,14 @@ class RewardRecord(Advising):
             for row in self._rows_about(decision)
         )
 
-    def weighed(self) -> tuple[list[float], dict[str, float]]:
+    def save(self) -> dict[str, Any]:
         """Return the log-likelihoods of the estimates and how far each rewarder is trusted, so that a replay need not compute
         them again."""
-        return self._likelihood.tolist(), dict(self._trust.doubts)
+        return {"likelihood": self._likelihood.tolist(), "doubts": dict(self._trust.doubts)}
 
-    def weigh(self, likelihood: Sequence[float], doubts: Mapping[str, float]) -> None:
-        """Restore what `weighed` returned after the same rewards."""
-        self._likelihood, self._trust.doubts = np.array(likelihood), dict(doubts)
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restore what `save` returned after the same rewards."""
+        self._likelihood, self._trust.doubts = np.array(state["likelihood"]), dict(state["doubts"])
         self._weights.clear()
         self._nearest = None
 

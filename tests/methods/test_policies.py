@@ -128,9 +128,22 @@ def test_the_better_of_two_notes_comes_first_after_rewards(name: str, right: str
     assert np.mean(won[-10:]) >= 0.7
 
 
+@pytest.mark.parametrize("name", ["dynamic-cheatsheet", "memp", "rememberer"])
+def test_a_note_beyond_those_that_are_shown_comes_first_if_it_alone_works(name: str) -> None:
+    with Memory(policy=lambda: policy(name), encoder=WordEncoder(), seed=1) as memory:
+        for number in range(8):
+            memory.add("To reset the router hold button " + "and wait " * number + f"number {number}.")
+        won = []
+        for _ in range(30):
+            hits = memory.search("how do I reset the router", top_k=1)
+            won.append(hits[0].text.endswith("number 7."))
+            memory.reward(hits.decision, float(won[-1]))
+    assert won[-10:] == [True] * 10
+
+
 def test_rewards_order_plain_notes_under_most_policies() -> None:
     learning = [name for name, method in methods("policy").items() if not method.notes]
-    assert len(learning) >= 17
+    assert len(learning) >= 20
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -100,6 +100,25 @@ class WithSameEpisode:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class WithNotes:
+    """Retrieves what `retriever` finds, and behind it the most similar notes of people, so that `most` notes compete by value."""
+
+    retriever: Retriever
+    most: int = 12
+
+    def __call__(self, query: Query, pool: Pool) -> Candidates:
+        result, rows = self.retriever(query, pool), eligible(query, pool)
+        notes = rows[(pool.content[rows] < 0) & ~np.isin(rows, result.rows)]
+        room = self.most - int((pool.content[result.rows] < 0).sum())
+        if not len(notes) or room < 1:
+            return result
+        more = top(pool.scan(query.vector, notes), notes, room)
+        return Candidates(
+            np.concatenate([result.rows, more.rows]), np.concatenate([result.similarities, more.similarities])
+        )
+
+
 class Column:
     """Holds one float per row, 0 until set, and grows with the rows."""
 

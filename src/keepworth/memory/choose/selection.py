@@ -28,6 +28,24 @@ class AllRetrieved:
 
 
 @dataclass(frozen=True, slots=True)
+class NotesByValue:
+    """Shows candidates up to `k` in the retriever's order, but notes of people by their values: those above 0 come before all
+    others, and those below 0 last."""
+
+    k: int = 4
+
+    def __post_init__(self) -> None:
+        need("the selection", count={"k": self.k})
+
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
+        n = len(candidates)
+        worth = np.where(pool.content[candidates.rows] < 0, values.means, 0.0)
+        order = np.empty(n)
+        order[np.argsort(-worth, kind="stable")] = -np.arange(n)
+        return Mixture("greedy", order, np.zeros(n), self.k)
+
+
+@dataclass(frozen=True, slots=True)
 class BestValue:
     """Shows the `k` candidates of highest value (Memento's parametric read), or with `temperature` > 0 a softmax (its eq. 5)."""
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from keepworth.memory.choose.case_writers import RawCases
 from keepworth.memory.choose.exemplars import exemplars
 from keepworth.memory.choose.pool import Pool
-from keepworth.memory.choose.ready_slots import MostSimilar
-from keepworth.memory.choose.selection import AllRetrieved
-from keepworth.memory.choose.slots import Policy, Use, Valuer, need, whole
+from keepworth.memory.choose.ready_slots import MostSimilar, WithNotes
+from keepworth.memory.choose.selection import NotesByValue
+from keepworth.memory.choose.slots import Candidates, Policy, Query, Use, Valuer, Values, need, whole
 from keepworth.memory.item import Status
 from keepworth.methods.policies.ace import Deltas
 from keepworth.methods.policies.reme import Counts
@@ -36,6 +38,18 @@ class Curator:
             pool.set_status(row, Status.ARCHIVED)
 
 
+class UsageCount(Counts):
+    """Values a line by its successes minus its failures.
+
+    The released curator counts how often a line was used with success, puts those with a high count first, and drops what turned
+    out wrong. Notes of people are ordered so; they are not dropped.
+    """
+
+    def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
+        shown, won = (column.upto(len(pool))[candidates.rows] for column in (self.shown, self.won))
+        return Values(2.0 * won - shown, np.zeros(len(candidates)))
+
+
 def dynamic_cheatsheet(*, k: int = 4, lines: int = 48, alike: float = 0.8, steps: bool = False) -> Policy:
     """Returns Dynamic Cheatsheet: the `k` most similar lines of a bounded sheet.
 
@@ -44,8 +58,8 @@ def dynamic_cheatsheet(*, k: int = 4, lines: int = 48, alike: float = 0.8, steps
         alike: Cosine from which a success with the same action gets no line of its own.
     """
     writer = Deltas(RawCases(failures=False, steps=steps), alike)
-    selector = AllRetrieved(k)
-    return Policy("dynamic-cheatsheet", whole, MostSimilar(k), Counts(), selector, exemplars, writer, (Curator(lines),))
+    retriever, selector, curator = WithNotes(MostSimilar(k)), NotesByValue(k), Curator(lines)
+    return Policy("dynamic-cheatsheet", whole, retriever, UsageCount(), selector, exemplars, writer, (curator,))
 
 
 METHOD = Method(
@@ -58,10 +72,9 @@ METHOD = Method(
     claim="Game of 24 rises from about 10 % to 99 % with GPT-4o, and AIME more than doubles with Claude 3.5.",
     differs=(
         "A rule with rewards curates the sheet, where the paper's curator is a model without labels, and only "
-        "the k most similar lines are shown."
+        "the k most similar lines are shown. Notes of people are ordered by their counts and are never dropped."
     ),
     label="analogue",
     make=dynamic_cheatsheet,
     on={"lines": 6},
-    notes="It learns by what it writes on its sheet, and ranks by similarity alone.",
 )

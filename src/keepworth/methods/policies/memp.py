@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
 
+from keepworth.base.arrays import Vectors
 from keepworth.memory.choose.case_policies import of_cases, require_part
 from keepworth.memory.choose.case_writers import RawCases, advised, ended, judged
 from keepworth.memory.choose.pool import Advice, Pool, advice
-from keepworth.memory.choose.ready_slots import MostSimilar, Unvalued
-from keepworth.memory.choose.selection import AllRetrieved
-from keepworth.memory.choose.slots import Finished, Policy, Use, Valuer, need
+from keepworth.memory.choose.ready_slots import MostSimilar, Unvalued, WithNotes
+from keepworth.memory.choose.selection import AllRetrieved, NotesByValue
+from keepworth.memory.choose.slots import Candidates, Finished, Policy, Query, Use, Valuer, Values, need
 from keepworth.memory.item import Status
 from keepworth.registry import Method
 
 PARTS = ("adjustment",)
+KEPT = 50
+"""The latest outcomes of a note that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,30 @@ class Adjusted:
         ]
 
 
+class NoteOutcomes:
+    """Values a note of a person by the latest outcome where it was shown in a situation with a cosine of at least `alike`: -1
+    after a failure, else 0. The text of a person is not revised, so that what fails stands behind the others instead."""
+
+    def __init__(self, alike: float) -> None:
+        self.alike = alike
+        self.outcomes: dict[int, deque[tuple[Vectors, bool]]] = {}
+
+    def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
+        failed = [self.failed(row, query.vector) for row in candidates.rows.tolist()]
+        return Values(np.where(failed, -1.0, 0.0), np.zeros(len(candidates)))
+
+    def failed(self, row: int, situation: Vectors) -> bool:
+        """Returns whether the latest showing of a note in a situation like this one failed."""
+        near = (good for where, good in reversed(self.outcomes.get(row, ())) if float(where @ situation) >= self.alike)
+        return not next(near, True)
+
+    def learn(self, use: Use, pool: Pool) -> None:
+        for row in use.rows:
+            if pool.is_note(row):
+                kept = self.outcomes.setdefault(row, deque(maxlen=KEPT))
+                kept.append((use.query.vector, use.reward >= 0.5))
+
+
 def archive_revised(pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
     """Archives the rows that a draft of this episode revises."""
     for new in np.flatnonzero(pool.born[: len(pool)] == time).tolist() if use is None else ():
@@ -73,8 +101,9 @@ def memp(*, k: int = 4, alike: float = 0.0, steps: bool = False, without: str = 
     require_part(without, PARTS)
     cases = RawCases(failures=False, steps=steps)
     writer = cases if without else Adjusted(cases, alike)
-    revising = () if without else (archive_revised,)
-    return of_cases("memp", MostSimilar(k), Unvalued(), AllRetrieved(k), writer, *revising)
+    if without:
+        return of_cases("memp", MostSimilar(k), Unvalued(), AllRetrieved(k), writer)
+    return of_cases("memp", WithNotes(MostSimilar(k)), NoteOutcomes(alike), NotesByValue(k), writer, archive_revised)
 
 
 METHOD = Method(
@@ -87,11 +116,10 @@ METHOD = Method(
     claim="Success on ALFWorld rises from 42.14 % to 77.86 %, and on TravelPlanner from 71.93 % to 79.94 %.",
     differs=(
         "A procedure is a case that a rule revises into the opposite, where the paper's model writes scripts and reflects on "
-        "what failed."
+        "what failed. A note of a person is not revised: after a failure it stands behind others in like situations."
     ),
     label="analogue",
     make=memp,
     parts=PARTS,
     on={"alike": 0.0},
-    notes="It learns by revising what it wrote itself, and ranks by similarity alone.",
 )

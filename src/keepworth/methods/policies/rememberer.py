@@ -8,16 +8,29 @@ from typing import Any
 
 import numpy as np
 
+from keepworth.base.arrays import Vectors
 from keepworth.base.text import as_line
 from keepworth.memory.choose.exemplars import Capacity
 from keepworth.memory.choose.pool import Advice, Pool
-from keepworth.memory.choose.ready_slots import NOTHING, Unvalued, eligible
-from keepworth.memory.choose.selection import AllRetrieved
-from keepworth.memory.choose.slots import Candidates, Finished, Policy, Presented, Query, combined_advice, whole
+from keepworth.memory.choose.ready_slots import NOTHING, WithNotes, eligible
+from keepworth.memory.choose.selection import NotesByValue
+from keepworth.memory.choose.slots import (
+    Candidates,
+    Finished,
+    Policy,
+    Presented,
+    Query,
+    Use,
+    Values,
+    combined_advice,
+    whole,
+)
 from keepworth.memory.item import Item, ItemKind
 from keepworth.registry import Method
 
 MOST_ACTIONS = 20
+RECORDS = 500
+"""The most records of each kind that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +119,35 @@ class ExperienceTable:
         return [_case_of(fresh) for fresh in drafts.values()]
 
 
+class NoteValues:
+    """Q of a note in a situation, where nobody says what was done: the action is then to show the note first.
+
+    Q <- Q + (G - Q) / N, as in the table, with the reward scaled to +1 or -1 as G. A note is worth its Q in the most similar of
+    the `k` nearest situations where it came first, and 0 if it came first in none of them.
+    """
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+        self.records: dict[str, tuple[Vectors, dict[int, tuple[float, int]]]] = {}
+
+    def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
+        nearest = sorted(self.records.values(), key=lambda record: float(record[0] @ query.vector))[-self.k :]
+        values: dict[int, float] = {}
+        for _, notes in nearest:
+            values.update((row, q) for row, (q, _) in notes.items())
+        means = [values.get(row, 0.0) for row in candidates.rows.tolist()]
+        return Values(np.array(means), np.zeros(len(means)))
+
+    def learn(self, use: Use, pool: Pool) -> None:
+        if use.taken or not use.slate or not pool.is_note(use.rows[0]):
+            return
+        _, notes = self.records.setdefault(use.query.text, (use.query.vector, {}))
+        if len(self.records) > RECORDS:
+            del self.records[next(iter(self.records))]
+        q, n = notes.get(use.rows[0], (0.0, 0))
+        notes[use.rows[0]] = q + (2.0 * use.reward - 1.0 - q) / (n + 1), n + 1
+
+
 def _case_of(data: dict[str, Any]) -> Advice:
     text = f"{data['goal']} {data['observation']}".strip()
     do, avoid = _advice_of(data["q"])
@@ -157,9 +199,9 @@ def rememberer(*, k: int = 2, share: float = 0.5, n: int = 0, gamma: float = 1.0
         n: Steps before bootstrapping; 0 sums to the end of the episode.
         steps: Whether single steps have rewards of their own.
     """
-    retriever, selector, presenter = GoalAndObservation(k, share), AllRetrieved(k), encouraged_and_discouraged
-    writer = ExperienceTable(n, gamma, steps)
-    return Policy("rememberer", whole, retriever, Unvalued(), selector, presenter, writer, (Capacity(500),))
+    retriever, selector = WithNotes(GoalAndObservation(k, share)), NotesByValue(k)
+    presenter, writer = encouraged_and_discouraged, ExperienceTable(n, gamma, steps)
+    return Policy("rememberer", whole, retriever, NoteValues(k), selector, presenter, writer, (Capacity(RECORDS),))
 
 
 METHOD = Method(
@@ -172,9 +214,9 @@ METHOD = Method(
     claim="Success is 4 points above the best before on WebShop and 2 on WikiHow.",
     differs=(
         "Similarity is the cosine, where the paper writes a table for each environment, and actions at or "
-        "below min(0, mean) are discouraged, where the code takes values of 0."
+        "below min(0, mean) are discouraged, where the code takes values of 0. Where nobody says what was done, the note that "
+        "came first is the action."
     ),
     make=rememberer,
     on={"k": 4, "share": 0.5, "n": 2, "gamma": 0.95},
-    notes="It learns values of actions, and a record of them needs actions that were taken.",
 )

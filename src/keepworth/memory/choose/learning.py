@@ -624,10 +624,10 @@ class Learning:
         if record is None or not self._last or self.keeps:
             return
         name, taught, trusts = self._saved_as(record), self._taught, record.trusts
-        own = self._experience.save()
-        if own is None:
+        content = self._experience.save()
+        if content is None:
             return
-        state = saved_state.Saved(self._last, own, {})
+        state = saved_state.Saved(self._last, content, {})
         for number in record.remembered:
             state.trusts.setdefault(taught[number], []).append(trusts[number])
         self.store.database.write(lambda connection: saved_state.save(connection, name, state))

@@ -48,11 +48,11 @@ def saved(connection: AnyConnection, name: str) -> Saved | None:
         return None
     if zlib.crc32(json.dumps(body).encode()) != checksum:
         return None
-    seq, chain, own, seqs, trusts = body
+    seq, chain, content, seqs, trusts = body
     *_, turned_back = news_since(connection, seq)
     if turned_back or scalar(connection, f"SELECT {NAMED} FROM events WHERE seq = ?", (seq,)) != chain:
         return None
-    state = Saved(seq, own, {})
+    state = Saved(seq, content, {})
     for number, trust in zip(array("q", base64.b64decode(seqs)), array("d", base64.b64decode(trusts)), strict=True):
         state.trusts.setdefault(number, []).append(trust)
     return state

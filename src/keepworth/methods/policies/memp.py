@@ -80,8 +80,8 @@ class NoteOutcomes:
     def learn(self, use: Use, pool: Pool) -> None:
         for row in use.rows:
             if pool.is_note(row):
-                kept = self.outcomes.setdefault(row, deque(maxlen=KEPT))
-                kept.append((use.query.vector, use.reward >= 0.5))
+                latest = self.outcomes.setdefault(row, deque(maxlen=KEPT))
+                latest.append((use.query.vector, use.reward >= 0.5))
 
 
 def archive_revised(pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:

@@ -14,6 +14,8 @@ from benchmarks.tables import DOCS, ROOT
 from keepworth import kit
 from keepworth.registry import KINDS as KINDS_OF_METHODS
 from keepworth.registry import TAGS
+from keepworth.worlds.streams import KIND_NAMES
+from keepworth.worlds.verifiers import VERIFIERS
 
 PAGE = DOCS / "kit.md"
 EXAMPLE = ROOT / "examples" / "keepworth_example"
@@ -133,6 +135,13 @@ the unit of its numbers. `keepworth methods run NAME --set SETTING=VALUE`. Tests
 }
 """Of each kind a heading, what it has to do, and the file of the example package that shows it."""
 
+WORDS = {
+    "every method": f"Kinds: {', '.join(KINDS_OF_METHODS)}. Tags: {'; '.join(map(', '.join, TAGS.values()))}.",
+    "world": f"Kinds of world: {'; '.join(f'`{name}`, {about}' for name, about in KIND_NAMES.items())}.",
+    "recipe": f"Verifiers of a task: {', '.join(VERIFIERS)}.",
+}
+"""The words that something of a kind may say."""
+
 
 def rendered() -> str:
     about = (kit.__doc__ or "").partition("\n\n")[2].strip()
@@ -140,8 +149,8 @@ def rendered() -> str:
     parts = [TOP.format(about=about, entry_points=f"[project.entry-points{points}".strip())]
     for kind, homes in kit.NAMES.items():
         heading, contract, example = KINDS[kind]
-        if kind == "every method":
-            contract += f"\n\nKinds: {', '.join(KINDS_OF_METHODS)}. Tags: {'; '.join(map(', '.join, TAGS.values()))}."
+        if kind in WORDS:
+            contract += f"\n\n{WORDS[kind]}"
         parts.append(f"## {heading}\n\n{contract}\n")
         if example:
             file = EXAMPLE / "keepworth_example" / f"{example}.py"

@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from keepworth.registry import Method as Method
     from keepworth.training.front_door import recipe_of as recipe_of
     from keepworth.training.hooks import Hooks as Hooks
+    from keepworth.training.objective.batch import Batch as Batch
     from keepworth.training.objective.options import Objective as Objective
     from keepworth.training.objective.parts import Advantage as Advantage
     from keepworth.training.objective.parts import Correction as Correction
@@ -152,6 +153,7 @@ NAMES: dict[str, dict[str, str]] = {
     "objective": {
         "training.objective.presets": "preset_method preset varied Citation",
         "training.objective.options": "Objective",
+        "training.objective.batch": "Batch",
         "training.objective.parts": "part Advantage Weight Ratio Surrogate Correction Selection Overlong",
     },
     "recipe": {

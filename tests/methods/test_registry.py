@@ -150,6 +150,12 @@ def test_dashes_and_underscores_count_as_the_same_in_names(kind: Kind, name: str
     assert keepworth.registry.method(kind, name).name == keepworth.registry.method(kind, name.replace("_", "-")).name
 
 
+def test_a_kind_is_spelt_with_dashes_or_underscores() -> None:
+    listed = [keepworth_methods("--kind", kind).stdout for kind in ("memory-module", "memory_module")]
+    assert "gru" in listed[0]
+    assert listed[0] == listed[1]
+
+
 def test_what_was_measured_has_one_form_and_the_page_says_it() -> None:
     assert page.PAGE.read_text(encoding="utf-8") == page.rendered(), "python -m benchmarks.pages methods"
     assert taxonomy.PAGE.read_text(encoding="utf-8") == taxonomy.rendered(), "python -m benchmarks.pages methods"

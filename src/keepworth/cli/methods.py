@@ -32,7 +32,8 @@ def list_methods(
         return
     if tag:
         require_known("tag", tag, [tag for tags in TAGS.values() for tag in tags])
-    kinds = [name for name in KINDS if name == require_known("kind", kind, KINDS)] if kind else KINDS
+    wanted = kind.replace("-", "_")
+    kinds = [name for name in KINDS if name == require_known("kind", wanted, KINDS)] if kind else KINDS
     for name in kinds:
         tagged = [method for method in methods(name).values() if not tag or tag in method.tags]
         rows = sorted(tagged, key=lambda method: method.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from keepworth.kit import (
 )
 from keepworth.memory.choose import learning
 from keepworth.memory.errors import InvalidPolicy
+from keepworth.memory.search.search import Hit
 from keepworth.memory.store.checks import check
 from tests.memory.stub_encoder import WordEncoder
 
@@ -367,15 +368,29 @@ def test_a_reward_at_which_learning_fails_is_kept_and_left_out(
         assert memory.search(ASKED, top_k=1)[0].text != first
 
 
+@pytest.mark.parametrize("answer", [failing, lambda *rest, **more: None, lambda *rest, **more: ["m99", 3]])
 @pytest.mark.parametrize("question", ["explain", "details", "advise", "proven"])
 def test_what_a_record_fails_to_answer_is_answered_without_it(
-    question: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    question: str, answer: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kind = type("Mine", (Sums,), {question: failing})
-    with opened(tmp_path / "a.mem", of_record(kind)) as memory:
+    class Mine(Sums):
+        pass
+
+    setattr(Mine, question, answer)
+    with opened(tmp_path / "a.mem", of_record(Mine)) as memory:
         assert teach(memory, PLUG)[-3:] == [True] * 3
     assert "the record of policy 'sums'" in caplog.text
     assert "test_own_policy.py" in caplog.text
+
+
+def test_a_record_explains_only_what_is_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Mine(Sums):
+        def explain(self, hits: Sequence[Hit], use: Use) -> list[Hit]:
+            return list(hits)
+
+    with opened(tmp_path / "a.mem", of_record(Mine)) as memory:
+        assert len(memory.search(ASKED, top_k=1)) == 1
+    assert "explained other hits than those that are shown" in caplog.text
 
 
 def test_a_selector_over_the_default_policy_has_the_items_and_their_rows(tmp_path: Path) -> None:
@@ -384,6 +399,7 @@ def test_a_selector_over_the_default_policy_has_the_items_and_their_rows(tmp_pat
         assert [pool.items[row].id for row in candidates.rows] == [item.id for item in items]
         assert near.shape == (len(candidates),)
         assert (near > 0.0).all()
+        assert candidates.actions(query, pool) == [()] * len(candidates)
         lengths = np.array(candidates.tokens(pool), dtype=np.float64)
         return Mixture("greedy", lengths, np.zeros(len(lengths)), query.most)
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from keepworth.memory.choose.slots import Candidates, Presented, Values
+from keepworth.memory.search.search import Hit
 
 
 def key_problem(key: object) -> str:
@@ -78,8 +79,37 @@ def presented_problem(presented: object) -> str:
         return f"gave {presented!r:.60} instead of Presented"
     if not isinstance(presented.text, str):
         return f"gave the text {presented.text!r:.60}"
-    for piece in presented.advice:
+    return _advice_problem(presented.advice)
+
+
+def _advice_problem(pieces: Any) -> str:
+    for piece in pieces:
         action, *numbers = piece
         if not isinstance(action, str) or len(numbers) != 2 or not all(map(math.isfinite, numbers)):
             return f"gave the advice {piece!r:.60} instead of (action, weight, similarity)"
     return ""
+
+
+def proven_problem(ids: object) -> str:
+    """Return what is wrong with the ids of items that rewards speak for."""
+    listed = isinstance(ids, (list, tuple)) and all(isinstance(id, str) for id in ids)
+    return "" if listed else f"gave {ids!r:.60} instead of a list of ids"
+
+
+def explained_problem(hits: object, ids: Sequence[str]) -> str:
+    """Return what is wrong with hits that were explained, of which these are the ids in the order shown."""
+    if not isinstance(hits, list) or not all(isinstance(hit, Hit) for hit in hits):
+        return f"gave {hits!r:.60} instead of a list of hits"
+    return "" if [hit.id for hit in hits] == list(ids) else "explained other hits than those that are shown"
+
+
+def details_problem(details: object) -> str:
+    """Return what is wrong with what is to be logged with a choice."""
+    return "" if isinstance(details, dict) else f"gave the details {details!r:.60} instead of a dictionary"
+
+
+def advised_problem(advised: object) -> str:
+    """Return what is wrong with advice and the lines that say why."""
+    if not isinstance(advised, tuple) or len(advised) != 2 or not isinstance(advised[1], str):
+        return f"gave {advised!r:.60} instead of advice and a text"
+    return _advice_problem(advised[0])

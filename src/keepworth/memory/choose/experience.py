@@ -388,15 +388,19 @@ class Experience:
             with self._slot("maintainer"):
                 maintain(self.pool, self.policy.valuer, use, self.clock.now)
 
-    def ask(self, question: Callable[[PolicyRecord], T]) -> T:
-        """Return what the policy's record answers, or, if it fails, what a policy without a record does."""
+    def ask(self, question: Callable[[PolicyRecord], T], find_problem: Callable[[T], str]) -> T:
+        """Return what the policy's record answers, or, if it fails or its answer has a problem, what a policy without a record
+        does."""
         record = self.policy.record or NO_RECORD
         try:
-            return question(record)
+            answer = question(record)
+            problem = find_problem(answer)
         except Exception as error:
             problem = self._failure("record", error)
-            self._warn("record", record, problem, "it is not asked this time")
-            return question(NO_RECORD)
+        if not problem:
+            return answer
+        self._warn("record", record, problem, "it is not asked this time")
+        return question(NO_RECORD)
 
     def save(self) -> Any:
         """Return what the policy's record saves, or None if there is nothing that can be saved."""

@@ -28,6 +28,7 @@ import numpy as np
 
 from keepworth.memory import operations
 from keepworth.memory.choose.admission import checked_proposal
+from keepworth.memory.choose.answers import advised_problem, details_problem, explained_problem, proven_problem
 from keepworth.memory.choose.consensus import AGREED, Consensus
 from keepworth.memory.choose.experience import Experience
 from keepworth.memory.choose.hashed_words import HashedWords
@@ -179,7 +180,7 @@ class Learning:
                 return []
             encoded = "" if vector is None else ask.text
             query = experience.query(ask.goal, ask.observation, vector=vector, encoded=encoded)
-            return experience.ask(lambda record: record.proven(query.vector))
+            return experience.ask(lambda record: record.proven(query.vector), proven_problem)
 
     def choose(self, ask: Ask, top_k: int, sources: CandidateSources, user: str) -> Chosen:
         """Choose at most `top_k` items to show: among those that a search finds, or those that the policy's retriever does.
@@ -200,10 +201,13 @@ class Learning:
             # No rewards yet: the order of the search is shown.
             empty = policy.record is not None and not len(record)
             use = experience.take_first(query, candidates) if empty else experience.choose(query, candidates, again)
-            best = self._as_on_file(experience.ask(lambda record: record.explain(hits, use)), answer)
-            details = details_of(use)
-            if policy.record is not None:
-                details = experience.ask(lambda record: record.details(use))
+            ids = [hits[index].id for index in use.slate]
+            best = experience.ask(lambda record: record.explain(hits, use), lambda best: explained_problem(best, ids))
+            best = self._as_on_file(best, answer)
+            if policy.record is None:
+                details = details_of(use)
+            else:
+                details = experience.ask(lambda record: record.details(use), details_problem)
             if drawn is not None:
                 drawn.note([hit.id for hit in best], details.get("odds", {}))
             presented = _NOTHING
@@ -219,7 +223,8 @@ class Learning:
                     of_items=presented.advice,
                     most=top_k,
                     person=ask.by or user,
-                )
+                ),
+                advised_problem,
             )
             shown = Hits(best, last=last, advice=advised, propensity=use.propensity, policy=self.policy)
             # Hits make the lines of the usual presenter themselves, within a budget, once they are asked for.

@@ -96,7 +96,7 @@ class Candidates:
         return len(self._rows)
 
     def listed(self, pool: Pool) -> Sequence[Item]:
-        """Return the items. Each has an id, a text and metadata; `advice` says which actions it advises."""
+        """Return the items. Each has an id, a text and metadata."""
         return self.items or [pool.items[row] for row in self.rows.tolist()]
 
     def at(self, places: Sequence[int], pool: Pool) -> list[Item]:
@@ -108,6 +108,10 @@ class Candidates:
         """Return the vectors of the items, shape (candidates, dimension)."""
         vectors: Vectors = pool.vectors[self.rows]
         return vectors
+
+    def actions(self, query: Query, pool: Pool) -> list[tuple[tuple[str, float], ...]]:
+        """Return for each item the actions that it advises in this situation, each with +1 (do it) or -1 (avoid it)."""
+        return [advice(item, query.text) for item in self.listed(pool)]
 
     def tokens(self, pool: Pool) -> list[int]:
         """Return for each item a bound on the number of tokens of its text in a prompt."""

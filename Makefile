@@ -14,7 +14,7 @@
 #   make test-control     memories inside networks beside those of POPGym and memax
 #   make typescript       write the types of the TypeScript client anew
 #   make test-typescript  build the TypeScript client and use it with a server (needs Node.js and npm)
-#   make docs             write the documentation as a site, to build/site
+#   make docs             write the reference of the commands, and the documentation as a site, to build/site
 #   make numbers          write every number of the documentation anew, from the files that the benchmarks left
 #   make lint             the checks that run nothing
 #   make release-check    build what is released, and check what a stranger gets; TAG=v1.2.3 also asks what that release has to fill in
@@ -134,6 +134,7 @@ test-typescript: $(STAMP)
 	@$(BIN)/python -m pytest -m "" tests/serving/test_typescript.py
 
 docs: $(STAMP)
+	@$(BIN)/python -m tests.cli.test_command_page
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "build/site/index.html, or with its search: $(BIN)/python -m http.server --directory build/site"
 

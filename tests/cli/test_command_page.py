@@ -1,30 +1,68 @@
-"""The page on the command line lists the commands that there are, with what their help says."""
+"""The pages on the command line are made of the commands.
+
+`python -m tests.cli.test_command_page` writes them, and so does `make docs`.
+"""
 
 from __future__ import annotations
 
 import re
 import typing
 from pathlib import Path
+from typing import Any
 
 from keepworth.cli.command import first_sentence
 from tests.cli.test_command import commands
 
-PAGE = Path(__file__).parents[2] / "docs" / "command_line.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE, REFERENCE = DOCS / "command_line.md", DOCS / "commands.md"
+HEAD = """# Every command
+
+What each command takes, as its `--help` says it. [The command line](command_line.md) says which one does what, and which options
+all share. This page is made of the commands: `make docs` writes it.
+"""
+
+
+def ends() -> list[tuple[str, Any]]:
+    """The commands that do something, and are no groups of others."""
+    return [(" ".join(words), command) for words, command in commands() if not hasattr(command, "commands")]
 
 
 def table() -> str:
-    """The table as it has to be: `python -m tests.cli.test_command_page` writes it."""
+    """The table of `command_line.md`."""
     rows = ["| `keepworth ...` | what it does |", "| --- | --- |"]
-    for words, command in commands():
-        if not hasattr(command, "commands"):
-            rows.append(f"| `{' '.join(words)}` | {first_sentence(command.help or '')} |")
+    for words, command in ends():
+        anchor = f"keepworth-{words.replace(' ', '-')}"
+        rows.append(f"| [`{words}`](commands.md#{anchor}) | {first_sentence(command.help or '')} |")
     return "\n".join(rows)
 
 
-def test_the_page_lists_the_commands() -> None:
-    found = re.search(r"<!-- commands -->\n(.*?)\n?<!-- /commands -->", PAGE.read_text(encoding="utf-8"), re.S)
-    assert found is not None
-    assert found[1] == table()
+def reference() -> str:
+    """The page `commands.md`."""
+    return "\n".join((HEAD, *(section(words, command) for words, command in ends())))
+
+
+def section(words: str, command: Any) -> str:
+    """A command's usage, documentation, arguments, options and examples."""
+    context = command.make_context(words, [], resilient_parsing=True)
+    usage = " ".join(("keepworth", words, *command.collect_usage_pieces(context)))
+    paragraphs = [" ".join(paragraph.split()) for paragraph in (command.help or "").split("\n\n")]
+    lines = [f"## keepworth {words}", "", f"`{usage}`", "", *(f"{paragraph}\n" for paragraph in paragraphs)]
+    records = [record for option in command.params if (record := option.get_help_record(context)) is not None]
+    if records:
+        lines += ["| takes | meaning |", "| --- | --- |"]
+        for term, meaning in records:
+            cells = (f"`{re.sub(' <.*>$', '', term)}`", meaning.replace("  [", " ["))
+            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+        lines.append("")
+    lines += ["```text", *command.epilog.splitlines(), "```", ""] if command.epilog else []
+    return "\n".join(lines)
+
+
+def test_the_pages_list_the_commands() -> None:
+    listed = re.search(r"<!-- commands -->\n(.*?)\n?<!-- /commands -->", PAGE.read_text(encoding="utf-8"), re.S)
+    assert listed is not None
+    assert listed[1] == table()
+    assert REFERENCE.read_text(encoding="utf-8") == reference()
 
 
 def test_options_that_commands_share_mean_the_same_everywhere() -> None:
@@ -63,3 +101,4 @@ if __name__ == "__main__":
     text = PAGE.read_text(encoding="utf-8")
     new = f"<!-- commands -->\n{table()}\n<!-- /commands -->"
     PAGE.write_text(re.sub(r"<!-- commands -->.*<!-- /commands -->", lambda _: new, text, flags=re.S), encoding="utf-8")
+    REFERENCE.write_text(reference(), encoding="utf-8")

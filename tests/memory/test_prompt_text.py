@@ -10,7 +10,8 @@ import pytest
 
 from keepworth import Client, Memory
 from keepworth.memory.errors import InvalidFilter
-from keepworth.memory.search.passages import TOKENS, tokens_of
+from keepworth.memory.headline import TOKENS
+from keepworth.memory.search.passages import tokens_of
 from keepworth.serving.access import ROLES, new_access
 from keepworth.serving.memory_server import MemoryServer
 from tests.serving.callers import served

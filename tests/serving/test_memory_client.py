@@ -15,6 +15,7 @@ from keepworth.memory.episode import LiveEpisode
 from keepworth.serving import client as client_module
 from keepworth.serving.access import ROLES, Tokens, new_access, tokens_of
 from keepworth.serving.client import RemoteEpisode, ServerProblem
+from keepworth.serving.verbs import VERBS
 from tests.serving.memory_process import TOKEN, MemoryProcess
 
 
@@ -279,6 +280,14 @@ def test_the_verbs_have_the_names_and_the_arguments_of_the_embedded_ones() -> No
             free = any(value.kind is value.VAR_KEYWORD for value in given.values())
             assert set(given) - {"options"} <= set(wanted) | {"options"}, name
             assert free or set(wanted) == set(given), name
+
+
+def test_the_server_takes_every_argument_of_the_embedded_verbs() -> None:
+    hides = {"nobody"}  # the server says itself whose items a caller sees
+    for verb in (verb for verb in VERBS if verb.original is not None):
+        parameters = list(inspect.signature(verb.original).parameters.values())[1:]
+        arguments = {each.name for each in parameters if each.kind is not each.VAR_KEYWORD}
+        assert arguments - hides <= set(verb.takes), verb.name
 
 
 def test_a_server_that_is_not_there_and_a_wrong_token_are_named(

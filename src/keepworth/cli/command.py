@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import typer
@@ -41,6 +42,21 @@ class CommandGroup(TyperGroup):
         for heading, rows in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(rows)
+
+
+def group_in(module: str) -> type[CommandGroup]:
+    """Returns the class of a group whose commands are those of the `app` in a module. It is imported when one of them is needed,
+    so that the help of the program is quick."""
+
+    class Group(CommandGroup):
+        @property
+        def commands(self) -> Any:
+            return vars(typer.main.get_command(import_module(module).app))["commands"]
+
+        @commands.setter
+        def commands(self, _: Any) -> None: ...
+
+    return Group
 
 
 class App(typer.Typer):

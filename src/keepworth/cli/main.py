@@ -11,12 +11,11 @@ import typer
 from keepworth import __version__
 from keepworth.base.interruption import interruptible
 from keepworth.cli import output
-from keepworth.cli.command import App, option
+from keepworth.cli.command import App, group_in, option
 from keepworth.cli.control import app as control_app
 from keepworth.cli.doctor import doctor
 from keepworth.cli.eval_stream import app as evaluate_app
 from keepworth.cli.export import export
-from keepworth.cli.memory import app as memory_app
 from keepworth.cli.methods import app as methods_app
 from keepworth.cli.models import models_app
 from keepworth.cli.output import say
@@ -31,7 +30,11 @@ app = App(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 REMEMBER, LEARN, LOOK, SET_UP = "Remember", "Learn", "Look", "Set up"
-app.add_typer(memory_app, name="memory", rich_help_panel=REMEMBER)
+app.add_typer(
+    App(help="Keep, find, correct and undo what agents remember.", cls=group_in("keepworth.cli.memory")),
+    name="memory",
+    rich_help_panel=REMEMBER,
+)
 app.command(
     rich_help_panel=REMEMBER,
     examples="""

@@ -37,7 +37,8 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.operations import checked_reward
 from keepworth.records.episode import Episode
 from keepworth.serving import wire
-from keepworth.serving.verbs import MOST, VERBS, Verb, add_items, get_receipt
+from keepworth.serving.verb import Verb
+from keepworth.serving.verbs import MOST, VERBS, add_items, get_receipt
 
 Kind = TypeVar("Kind")
 P = ParamSpec("P")
@@ -57,7 +58,7 @@ class ServerProblem(MemoryProblem):
         self.status = status
 
 
-_VERBS = {verb.of: verb for verb in VERBS if verb.of is not None} | {Memory.add_many: add_items}
+_VERBS = {verb.original: verb for verb in VERBS if verb.of} | {Memory.add_many: add_items}
 
 
 def _served(method: Callable[Concatenate[Any, P], Kind]) -> Callable[Concatenate[Any, P], Kind]:
@@ -211,6 +212,11 @@ class Client:
         """Return which items were recalled for a call through the gateway, which of them are in the bytes that went upstream, and
         their `text` there. `id` is the call's episode, which its answer names in the header `X-Keepworth-Episode`."""
         return dict(self._send(get_receipt, {"id": id}))
+
+
+for _verb in VERBS:  # a verb without a line above is there as well; type checkers alone do not know it
+    if _verb.original is not None and "." not in _verb.of and not hasattr(Client, _verb.of):
+        setattr(Client, _verb.of, _served(_verb.original))
 
 
 @check_keywords

@@ -19,18 +19,20 @@ from mcp.server import Server
 from mcp.server.stdio import stdio_server
 from mcp.types import CallToolResult, ListToolsResult, TextContent, ToolAnnotations
 from mcp.types import Tool as DescribedTool
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, create_model
 
 import keepworth
 from keepworth.base.errors import KeepworthError, UnknownName
+from keepworth.memory.headline import TOKENS
 from keepworth.memory.item import Item, Status, with_zone
-from keepworth.memory.search.passages import GAP, TOKENS, block, part_from, tokens_of
+from keepworth.memory.search.passages import GAP, block, part_from, tokens_of
 from keepworth.memory.store.store import Revision
 from keepworth.serving import verbs
 from keepworth.serving.access import Access, bounds_in
 from keepworth.serving.calls import first_mistake
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
-from keepworth.serving.verbs import IN_QUARANTINE, Verb, VerbCaller, masked, verb
+from keepworth.serving.verb import Verb, VerbTool, verb
+from keepworth.serving.verbs import IN_QUARANTINE, VerbCaller, masked
 
 _LOG = logging.getLogger("keepworth.serving")
 LOOKS, ADDS, CHANGES = (
@@ -117,23 +119,45 @@ TOOLS: dict[str, tuple[Verb, DescribedTool]] = {}
 
 def tool(of: Verb, changes: bool = False) -> Callable[[Callable[..., BaseModel]], None]:
     """Return a decorator that adds a tool, which calls a verb. `changes`: it changes items, and does not only add some."""
-    does = CHANGES if changes else LOOKS if of.role == "read" and not of.writes else ADDS
 
     def add(function: Callable[..., BaseModel]) -> None:
-        made = verb("GET /", of.role)(function)
-        answer: type[BaseModel] = get_type_hints(function)["return"]
-        TOOLS[made.name] = (
-            made,
-            DescribedTool(
-                name=made.name,
-                description=" ".join(str(function.__doc__).split()),
-                input_schema=made.model.model_json_schema(),
-                output_schema=answer.model_json_schema(),
-                annotations=does,
-            ),
-        )
+        _add(of, verb("GET /", of.role)(function), str(function.__doc__), get_type_hints(function)["return"], changes)
 
     return add
+
+
+def _add(of: Verb, made: Verb, about: str, answer: type[BaseModel], changes: bool) -> None:
+    TOOLS[made.name] = (
+        made,
+        DescribedTool(
+            name=made.name,
+            description=" ".join(about.split()),
+            input_schema=made.model.model_json_schema(),
+            output_schema=answer.model_json_schema(),
+            annotations=CHANGES if changes else LOOKS if of.role == "read" and not of.writes else ADDS,
+        ),
+    )
+
+
+def add_tool(of: Verb, tool: VerbTool) -> None:
+    """Add the tool of a verb. It answers with the items that the verb returns as notes, and else with how many it changed."""
+    name, *fields = tool.usage.split()
+    origin: dict[str, Any] = {"source": "mcp"} if "source" in of.takes and "source" not in fields else {}
+
+    def answer(host: ToolHost, **values: Any) -> BaseModel:
+        result = of.function(host, **origin, **values)
+        if isinstance(result, Item):
+            return _note(result)
+        if isinstance(result, list):
+            return NotePage(notes=[_note(item, LISTED) for item in result], next="")
+        return Done(changed=result if isinstance(result, int) else len(result.changed))
+
+    answer.__name__ = name
+    definitions: dict[str, Any] = {field: (of.takes[field].annotation, of.takes[field]) for field in fields}
+    model: type[BaseModel] = create_model(name, **definitions)
+    result = get_type_hints(of.function)["return"]
+    shape = MemoryNote if result is Item else NotePage if result == list[Item] else Done
+    _add(of, Verb("GET", "/", of.role, answer, (model,)), tool.about, shape, tool.changes)
 
 
 @tool(verbs.search)
@@ -202,18 +226,6 @@ def update_memory(host: ToolHost, id: str, text: str) -> MemoryNote:
     return _note(verbs.update_item.function(host, id, text))
 
 
-@tool(verbs.supersede_item, changes=True)
-def supersede_memory(host: ToolHost, id: str, text: str, event_time: str = "") -> MemoryNote:
-    """Replace a memory by a new one because the fact changed; the old one stays in the history."""
-    return _note(verbs.supersede_item.function(host, id, text, event_time=event_time, source="mcp"))
-
-
-@tool(verbs.delete_item, changes=True)
-def delete_memory(host: ToolHost, id: str) -> Done:
-    """Hide a memory that is wrong or unwanted."""
-    return Done(changed=verbs.delete_item.function(host, id))
-
-
 @tool(verbs.item_history)
 def memory_history(host: ToolHost, id: str, after: Place = 0, tokens: Tokens = TOKENS) -> NoteHistory:
     """Show what happened to a memory, oldest first. after: `next` of the call before. tokens: how much text to return at most."""
@@ -237,16 +249,15 @@ def start_episode(host: ToolHost, task: str) -> StartedEpisode:
     return StartedEpisode(episode=verbs.begin_episode.function(host, by, task, **host.bounds)["id"])
 
 
-@tool(verbs.reward)
-def report_outcome(host: ToolHost, target: str, value: float) -> Done:
-    """Report how a task came out: 1 for success, 0 for failure. target: the id of an episode, or the decision of a search."""
-    return Done(changed=len(verbs.reward.function(host, target, value, source="mcp").changed))
-
-
 @tool(verbs.rollback, changes=True)
 def rollback_episode(host: ToolHost, episode: str) -> Done:
     """Undo everything that was written and learned in an episode."""
     return Done(changed=len(verbs.rollback.function(host, episode).changed))
+
+
+for _verb in verbs.VERBS:
+    if _verb.tool is not None:
+        add_tool(_verb, _verb.tool)
 
 
 def mcp_server(memories: OpenMemories, access: Access | None = None) -> Server[Any]:

@@ -22,7 +22,8 @@ from keepworth.memory.store.notes import RequestUnderWay, keep_answer, noted_req
 from keepworth.serving.access import Access
 from keepworth.serving.calls import NotServed, ReadyAnswer, RouteAnswers, ServedCall, first_mistake
 from keepworth.serving.open_memories import OpenMemories, OpenMemory, under_way
-from keepworth.serving.verbs import VERBS, Verb, VerbCaller, verb
+from keepworth.serving.verb import Verb, verb
+from keepworth.serving.verbs import VERBS, VerbCaller
 from keepworth.serving.wire import plain
 
 BASE = "/v1/memory"

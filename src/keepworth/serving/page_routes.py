@@ -18,7 +18,8 @@ from keepworth.charts.charts import Panel, Series, as_elements
 from keepworth.memory.store import episode_log, log
 from keepworth.serving.calls import ReadyAnswer, RouteAnswers
 from keepworth.serving.memory_routes import ServedCaller
-from keepworth.serving.verbs import Bounds, Page, verb
+from keepworth.serving.verb import verb
+from keepworth.serving.verbs import Bounds, Page
 
 KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 SECURITY = "; ".join(

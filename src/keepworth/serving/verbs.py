@@ -1,32 +1,47 @@
 """The calls that a served memory answers ("verbs"), each defined once: route, role, typed fields, documentation and function.
 
-The HTTP routes, their OpenAPI description and the clients are made from this table. Here is also decided what a caller sees: only
-admins see the text of items in quarantine, and where no person is named, others see only what was stored without a person.
+The HTTP routes, their OpenAPI description, the clients, the commands of `keepworth memory` and simple tools of MCP are made from
+this table: a new verb is a function here, and a method of `Memory`. Here is also decided what a caller sees: only admins see the
+text of items in quarantine, and where no person is named, others see only what was stored without a person.
+
+The table is made without the memory itself, so that the help of commands is quick.
 """
 
 from __future__ import annotations
 
-import inspect
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
+from pydantic import BaseModel, BeforeValidator, Field
 from pydantic.config import JsonDict
 
 from keepworth.base.errors import KeepworthError
 from keepworth.memory import errors
 from keepworth.memory.automatic import asks, floor_of
-from keepworth.memory.episode import LiveEpisode
-from keepworth.memory.headline import MARK
+from keepworth.memory.headline import MARK, TOKENS
 from keepworth.memory.item import LONGEST_NAME, Item, ItemKind, Provenance, Status
-from keepworth.memory.memory import Memory
-from keepworth.memory.search.passages import TOKENS
-from keepworth.memory.search.search import MODES, Hits
-from keepworth.memory.search.where import Filter, from_text, parsed
-from keepworth.memory.store import episode_log, notes
-from keepworth.records.episode import episode_to_json
+from keepworth.memory.search import MODES
+from keepworth.memory.search.where import Filter, from_text, from_texts, parsed
+from keepworth.serving.verb import (
+    EPISODE,
+    LEARN,
+    OWN_ENCODER,
+    POLICY,
+    READ,
+    UNDO,
+    WRITE,
+    Help,
+    StrictFields,
+    Verb,
+    command,
+    tool,
+    verb,
+)
+
+if TYPE_CHECKING:
+    from keepworth.memory.memory import Memory
+    from keepworth.memory.search.search import Hits
 
 MOST_TOKENS = 1_000_000
 """The largest budget of a text for a prompt."""
@@ -73,90 +88,6 @@ class VerbCaller:
         return {**options, "where": _filter(options.get("where")), **self.nobody(person)}
 
 
-@dataclass(frozen=True, slots=True)
-class Verb:
-    """One call that a served memory answers."""
-
-    method: str  # the HTTP method
-    path: str  # of its route
-    role: str  # that a caller must have
-    function: Callable[..., Any]  # called with the caller, the values in the path, and the fields of the request
-    model: type[BaseModel]  # checks the fields
-    of: Callable[..., Any] | None = None  # the method of `Memory` or `LiveEpisode` with the same arguments
-    key: str = ""  # the name of the result in the answer; "" if the result is the whole answer
-    writes: bool = False  # so that a request may carry an idempotency key
-    pages: bool = False  # whether it lists a page at a time; the answer then has `next`
-    lines: bool = False  # whether the answer is lines of JSON
-
-    @property
-    def name(self) -> str:
-        return self.function.__name__
-
-    @property
-    def summary(self) -> str:
-        return str(self.function.__doc__).splitlines()[0]
-
-    @property
-    def in_body(self) -> bool:
-        """Whether the fields come in the body of the request, and not as parameters of its URL."""
-        return self.method in ("POST", "PATCH")
-
-    @property
-    def in_path(self) -> list[str]:
-        return re.findall(r"{(\w+)}", self.path)
-
-
-class _Fields(BaseModel):
-    """Base of the models of a URL's parameters: unlisted fields are refused, and text is converted to the types of the others."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
-
-
-class _StrictFields(_Fields):
-    """Base of the models of bodies: as `_Fields`, but values must have the right type already."""
-
-    model_config = ConfigDict(strict=True)
-
-
-def verb(
-    route: str,
-    role: str,
-    *fields: type[BaseModel],
-    of: Callable[..., Any] | None = None,
-    key: str = "",
-    schema: JsonDict | None = None,
-    writes: bool = False,
-    pages: bool = False,
-    lines: bool = False,
-) -> Callable[[Callable[..., Any]], Verb]:
-    """Return a decorator that turns a function into a `Verb`, which explains the arguments. The route is "METHOD /path", `fields`
-    are models with the fields that the function takes as `**options`, `schema` is JSON Schema for the fields together, such as
-    that one of two is required."""
-    method, _, path = route.partition(" ")
-
-    def make(function: Callable[..., Any]) -> Verb:
-        hints = get_type_hints(function, include_extras=True)
-        named = [
-            parameter
-            for parameter in list(inspect.signature(function).parameters.values())[1:]
-            if parameter.kind is not parameter.VAR_KEYWORD and f"{{{parameter.name}}}" not in path
-        ]
-        bases = (*fields, _StrictFields if method in ("POST", "PATCH") else _Fields)
-        model: type[BaseModel] = create_model(
-            function.__name__.title().replace("_", ""),
-            __base__=bases,
-            __module__=__name__,
-            __cls_kwargs__={"json_schema_extra": schema} if schema else None,
-            **{
-                field.name: (hints[field.name], ... if field.default is field.empty else field.default)
-                for field in named
-            },
-        )  # type: ignore[call-overload]
-        return Verb(method, path, role, function, model, of, key, writes, pages, lines)
-
-    return make
-
-
 # -- fields -----------------------------------------------------------------------------------------------------------
 
 
@@ -166,12 +97,22 @@ def _whole(value: Any) -> Any:
 
 
 _KINDS: list[Any] = [kind.value for kind in ItemKind]
-_STATUSES: list[Any] = [Statu.value for Statu in Status]
+_STATUSES: list[Any] = [status.value for status in Status]
 # Where `Memory` checks a value itself, with a better message, the limit stands only in the description.
 Name = Annotated[str, Field(max_length=LONGEST_NAME, json_schema_extra={"pattern": r"^[^\u0000-\u001f]*$"})]
 Kind = Annotated[str, Field(json_schema_extra={"enum": _KINDS})]
 StatusName = Annotated[str, Field(json_schema_extra={"enum": _STATUSES})]
 Whole = Annotated[int, BeforeValidator(_whole)]
+ItemId = Annotated[str, Help("An item's id, such as m17.", "ID")]
+EpisodeId = Annotated[str, Help("Its id, as `begin` printed it.", "EPISODE")]
+Source = Annotated[str, Help("Where it came from; one can roll back by it.", default="command line")]
+YES = Help("Do not ask.", "--yes -y", kind=bool)
+WHERE = Help(
+    "Metadata, as NAME=VALUE or as JSON; several have to hold together.",
+    "--where FILTER",
+    kind=list[str] | None,
+    read=lambda texts: parsed(from_texts(texts, place="--where")),
+)
 Time = Annotated[
     str | float,
     Field(
@@ -196,18 +137,18 @@ Entry = Annotated[
 ]
 
 
-class Page(BaseModel):
-    limit: int = Field(100, ge=1, le=MOST)
+class Page(BaseModel, defer_build=True):
+    limit: Annotated[int, Help("At most this many.", "-n N")] = Field(100, ge=1, le=MOST)
     after: str = Field("", description="`next` of the page before.")
 
 
-class Bounds(BaseModel):
+class Bounds(BaseModel, defer_build=True):
     user_id: Name = ""
     agent_id: Name = ""
     session_id: Name = ""
 
 
-class TextOrigin(_StrictFields):
+class TextOrigin(StrictFields):
     """The place that a text comes from: source, session, turn, speaker and date."""
 
     source: str = ""
@@ -218,9 +159,9 @@ class TextOrigin(_StrictFields):
 
 
 class Writing(Bounds):
-    kind: Kind = "fact"
+    kind: Annotated[Kind, Help("fact, episode, case, skill, lesson or core.")] = "fact"
     key: str = ""
-    event_time: Time = ""
+    event_time: Annotated[Time, Help("When it happened (ISO 8601).", "--at TIME")] = ""
     valid_from: Time = ""
     valid_to: Time = ""
     expires_at: Time = ""
@@ -228,23 +169,26 @@ class Writing(Bounds):
     trust: float = 1.0
     status: StatusName = "active"
     metadata: dict[str, Any] | None = None
-    source: str = ""
+    source: Source = ""
     repeat: bool = False
     episode: str = ""
 
 
 class Searching(Bounds):
-    top_k: Whole = Field(10, ge=1, le=MOST)
-    mode: Annotated[str, Field(json_schema_extra={"enum": list(MODES)})] | None = None
+    top_k: Annotated[Whole, Help("How many.", "-k N")] = Field(10, ge=1, le=MOST)
+    mode: Annotated[
+        Annotated[str, Field(json_schema_extra={"enum": list(MODES)})] | None,
+        Help("hybrid, lexical or dense; by default hybrid where there is an encoder."),
+    ] = None
     threshold: float | None = None
     actions: list[str] = Field([], max_length=MOST)
-    explain: bool = False
+    explain: Annotated[bool, Help("Say how each score comes about.")] = False
     kinds: list[Kind] = Field([], max_length=100)
     statuses: list[StatusName] = Field(["active"], max_length=100)
     where: dict[str, Any] | None = None
     since: Time = ""
     until: Time = ""
-    as_of: Time = ""
+    as_of: Annotated[Time, Help("What was held true then (ISO 8601).", "TIME")] = ""
     half_life: float = 0.0
     tokens: Annotated[Whole, Field(ge=1, le=MOST_TOKENS, description="The budget of the answer's text.")] = TOKENS
     automatic: Annotated[
@@ -252,9 +196,10 @@ class Searching(Bounds):
     ] = False
 
 
-class InEpisode(BaseModel):
+class InEpisode(BaseModel, defer_build=True):
     episode: str = ""
     step: Whole = Field(0, ge=0, le=10**9)
+    explore: bool = True
 
 
 def _not_empty(name: str) -> JsonDict:
@@ -298,10 +243,124 @@ def masked(item: Item) -> Item:
     return replace(item, text=IN_QUARANTINE, key="", metadata={}, provenance=Provenance())
 
 
-# -- items ------------------------------------------------------------------------------------------------------------
+# -- find -------------------------------------------------------------------------------------------------------------
 
 
-@verb("POST /items", "write", Writing, of=Memory.add, key="items", schema=_one_of("content", "texts"), writes=True)
+def _no_hits(query: str) -> Hits:
+    from keepworth.memory.search.search import Hits
+
+    return Hits(query=query)
+
+
+def _recalls(caller: VerbCaller, words: str, options: dict[str, Any]) -> bool:
+    """Whether a search is carried out. One that nobody asked for is not, if its words ask for nothing, and else has a floor."""
+    if not options.pop("automatic", False):
+        return True
+    options["floor"] = floor_of(caller.memory) if options.get("threshold") is None else 0.0
+    return asks(words)
+
+
+@verb("POST /search", "read", Searching, InEpisode, of="search")
+@command(
+    "search query --top_k --mode --as_of --where --explain",
+    READ,
+    help="Find what was remembered, best first, in the order that rewards taught. Nothing is logged, and nothing is tried out."
+    "\n\n`keepworth memory episode search` finds as an agent does: rewards reach what was shown.",
+    bounds=True,
+    encoder=True,
+    policy=POLICY,
+    log="off",
+    where=WHERE,
+)
+def search(caller: VerbCaller, query: Annotated[str, Help("What to look for.")], **options: Any) -> Any:
+    """Find the items that fit a query, best first.
+
+    $ keepworth memory search "what to cook" --user ana
+    $ keepworth memory search tofu --top-k 3 --explain
+    $ keepworth memory search tofu --where kind=recipe --json
+    """
+    if not _recalls(caller, query, options):
+        return _no_hits(query)
+    size = _logged(query, *options.get("actions", ()))
+    if options.get("episode"):
+        caller.open.require_room(caller.access, size)
+        caller.open.touch(options["episode"])
+    logs = bool(options.get("episode")) or caller.open.logs(caller.access, size)
+    memory = caller.memory if logs else caller.memory._unlogged()
+    return memory.search(query, **caller.search(options.get("user_id", ""), options))
+
+
+@verb("GET /items", "read", Bounds, Page, of="get_all", key="items", pages=True)
+@command(
+    "list --limit --after --all_states --where",
+    READ,
+    help="List items in order of writing.",
+    bounds=True,
+    after=Help("Go on after this id.", "ID"),
+    where=WHERE,
+)
+def list_items(
+    caller: VerbCaller,
+    kinds: Kinds = "",
+    newest: Annotated[bool, Field(description="The newest first.")] = False,
+    all_states: Annotated[bool, Help("Superseded, deleted and held back items too.", "--all")] = False,
+    where: Annotated[str, Field(max_length=MOST, description="A filter on metadata, as JSON.")] = "",
+    **options: Any,
+) -> list[Item]:
+    """List items in order of writing, or the newest first, a page at a time.
+
+    $ keepworth memory list --user ana
+    $ keepworth memory list --all --limit 20 --after m17
+    $ keepworth memory list --where '{"year": {"$gte": 2020}}' --json
+    """
+    matching = _filter(where or None)
+    if matching is not None:  # whether a filter matches an item in quarantine would reveal its metadata
+        matching = replace(matching, function=lambda item: not caller.withholds(item))
+    options |= caller.nobody(options.get("user_id", ""))
+    listed = [part for part in kinds.split(",") if part]
+    page = caller.memory.get_all(kinds=listed, newest=newest, all_states=all_states, where=matching, **options)
+    return [caller.item(item) for item in page]
+
+
+@verb("GET /items/{id}", "read", of="get")
+@command("show id", READ)
+def get_item(caller: VerbCaller, id: ItemId) -> Item:
+    """Show everything about an item.
+
+    $ keepworth memory show m17
+    """
+    return caller.item(caller.memory.get(id))
+
+
+@verb("GET /items/{id}/history", "read", of="history", key="revisions")
+@command("history id", READ)
+def item_history(caller: VerbCaller, id: ItemId) -> Any:
+    """Show what happened to an item, oldest first.
+
+    $ keepworth memory history m17
+    """
+    revisions = caller.memory.history(id)
+    if revisions and revisions[-1].after is not None and caller.withholds(revisions[-1].after):
+        caller.access.require("admin")  # an earlier wording may hold the secret, too
+    return revisions
+
+
+# -- write ------------------------------------------------------------------------------------------------------------
+
+
+@verb("POST /items", "write", Writing, of="add", key="items", schema=_one_of("content", "texts"), writes=True)
+@command(
+    "add content --kind --event_time --source --infer",
+    WRITE,
+    help="Remember a text as it stands, or what it states.",
+    bounds=True,
+    encoder=True,
+    opens=None,
+    content=Help("What to remember; - reads one text per line.", "TEXT", kind=str),
+    infer=Help(
+        "Keep what TEXT states, and facts by OPENAI_MODEL at OPENAI_BASE_URL if it is set. It may correct items."
+    ),
+)
 def add_items(
     caller: VerbCaller,
     content: Annotated[
@@ -314,7 +373,12 @@ def add_items(
     provenances: Annotated[list[TextOrigin] | None, Field(max_length=MOST)] = None,
     **options: Any,
 ) -> list[Item]:
-    """Remember a text, messages, or several texts."""
+    """Remember a text, messages, or several texts.
+
+    $ keepworth memory add "Ana likes tofu" --user ana
+    $ keepworth memory add "I moved to Bergen" --user ana --infer
+    $ cat facts.txt | keepworth memory add - --source facts.txt
+    """
     if (content is None) == (texts is None):
         raise _wrong("content", "One of content and texts says what to remember.", "Give one of the two.")
     if texts is not None and infer:
@@ -331,162 +395,328 @@ def add_items(
     return [masked(item) if caller.withholds(item) else item for item in listed]
 
 
-@verb("POST /put", "write", Bounds, of=Memory.put, key="item", writes=True)
-def put_item(
-    caller: VerbCaller,
-    name: Annotated[dict[str, Any], Field(description="Metadata that no two current items of the scope share.")],
-    text: Annotated[str | None, Field(description="The text, or null to delete what is under the name.")] = None,
-    key: str = "",
-    metadata: dict[str, Any] | None = None,
-    source: str = "",
-    episode: str = "",
-    **bounds: Any,
-) -> Item | None:
-    """Store a text under a name in place of what is there, or delete that."""
-    options: dict[str, Any] = {"key": key, "metadata": metadata, "source": source, "episode": episode}
-    item = caller.memory.put(text, name=name, **options, **bounds)
-    return None if item is None else caller.item(item)
-
-
-@verb("GET /items", "read", Bounds, Page, of=Memory.get_all, key="items", pages=True)
-def list_items(
-    caller: VerbCaller,
-    kinds: Kinds = "",
-    newest: Annotated[bool, Field(description="The newest first.")] = False,
-    all_states: Annotated[bool, Field(description="Superseded, deleted and held back items too.")] = False,
-    where: Annotated[str, Field(max_length=MOST, description="A filter on metadata, as JSON.")] = "",
-    **options: Any,
-) -> list[Item]:
-    """List items in order of writing, or the newest first, a page at a time."""
-    matching = _filter(where or None)
-    if matching is not None:  # whether a filter matches an item in quarantine would reveal its metadata
-        matching = replace(matching, function=lambda item: not caller.withholds(item))
-    options |= caller.nobody(options.get("user_id", ""))
-    listed = [part for part in kinds.split(",") if part]
-    page = caller.memory.get_all(kinds=listed, newest=newest, all_states=all_states, where=matching, **options)
-    return [caller.item(item) for item in page]
-
-
-@verb("DELETE /items", "write", Bounds, of=Memory.delete_all, key="deleted", writes=True)
-def delete_items(caller: VerbCaller, **bounds: Any) -> int:
-    """Delete every item of a user, an agent or a session."""
-    return caller.memory.delete_all(**bounds)
-
-
-@verb("GET /items/{id}", "read", of=Memory.get)
-def get_item(caller: VerbCaller, id: str) -> Item:
-    """Get an item in its latest state."""
-    return caller.item(caller.memory.get(id))
-
-
-@verb("PATCH /items/{id}", "write", of=Memory.update, writes=True)
+@verb("PATCH /items/{id}", "write", of="update", writes=True)
+@command("update id text --trust --expires_at", WRITE, encoder=True)
 def update_item(
     caller: VerbCaller,
-    id: str,
-    text: str | None = None,
+    id: ItemId,
+    text: Annotated[str | None, Help("What it says from now on.")] = None,
     status: StatusName | None = None,
-    trust: float | None = None,
-    expires_at: Time | None = None,
+    trust: Annotated[float | None, Help("From 0 to 1.", "NUMBER")] = None,
+    expires_at: Annotated[Time | None, Help("When it is hidden (ISO 8601).", "--expires TIME")] = None,
     metadata: dict[str, Any] | None = None,
     repeat: bool = False,
     episode: str = "",
 ) -> Item:
-    """Reword an item, or set its status, trust, expiry or metadata."""
+    """Word an item better: same id, same time. Where the fact changed, use `supersede`.
+
+    $ keepworth memory update m17 "Ana likes smoked tofu"
+    $ keepworth memory update m17 --trust 0.5
+    """
     if (status is not None or metadata is not None) and caller.memory.get(id).status is Status.QUARANTINED:
         caller.access.require("admin")
     changes: dict[str, Any] = {"status": status, "trust": trust, "expires_at": expires_at, "metadata": metadata}
     return caller.item(caller.memory.update(id, text, repeat=repeat, episode=episode, **changes))
 
 
-@verb("DELETE /items/{id}", "write", of=Memory.delete, key="deleted", writes=True)
-def delete_item(caller: VerbCaller, id: str, episode: str = "") -> int:
+@verb("POST /items/{id}/supersede", "write", of="supersede", writes=True)
+@command(
+    "supersede id text --event_time --source",
+    WRITE,
+    help="Say that a fact changed: searches find the new one, and the old one with --as-of.",
+    encoder=True,
+)
+@tool(
+    "supersede_memory id text event_time",
+    "Replace a memory by a new one because the fact changed; the old one stays in the history.",
+    changes=True,
+)
+def supersede_item(
+    caller: VerbCaller,
+    id: ItemId,
+    text: Annotated[str, Help("What is true now.")],
+    event_time: Annotated[Time, Help("Since when (ISO 8601).", "--at TIME")] = "",
+    key: str = "",
+    expires_at: Time = "",
+    metadata: dict[str, Any] | None = None,
+    source: Source = "",
+    episode: str = "",
+) -> Item:
+    """Replace an item by a new one, because the fact changed.
+
+    $ keepworth memory supersede m17 "Ana lives in Bergen" --at 2026-06-01
+    """
+    options: dict[str, Any] = {"event_time": event_time, "expires_at": expires_at, "metadata": metadata}
+    return caller.item(caller.memory.supersede(id, text, key=key, source=source, episode=episode, **options))
+
+
+@verb("POST /put", "write", Bounds, of="put", key="item", writes=True)
+@command(
+    "put name text --source",
+    WRITE,
+    bounds=True,
+    encoder=True,
+    name=Help("Under which there is one text, as `name` in the metadata.", kind=str),
+)
+def put_item(
+    caller: VerbCaller,
+    name: Annotated[dict[str, Any], Field(description="Metadata that no two current items of the scope share.")],
+    text: Annotated[str | None, Help("What is there from now on; without it, what is there goes.")] = None,
+    key: str = "",
+    metadata: dict[str, Any] | None = None,
+    source: Source = "",
+    episode: str = "",
+    **bounds: Any,
+) -> Item | None:
+    """Store a text under a name in place of what is there, or delete that.
+
+    $ keepworth memory put diet "eats no meat" --user ana
+    $ keepworth memory put diet --user ana
+    """
+    options: dict[str, Any] = {"key": key, "metadata": metadata, "source": source, "episode": episode}
+    item = caller.memory.put(text, name=name, **options, **bounds)
+    return None if item is None else caller.item(item)
+
+
+@verb("DELETE /items/{id}", "write", of="delete", key="deleted", writes=True)
+@tool("delete_memory id", "Hide a memory that is wrong or unwanted.", changes=True)
+def delete_item(caller: VerbCaller, id: ItemId, episode: str = "") -> int:
     """Hide an item; it can be brought back by a rollback."""
     caller.memory.delete(id, episode=episode)
     return 1
 
 
-@verb("POST /items/{id}/supersede", "write", of=Memory.supersede, writes=True)
-def supersede_item(
-    caller: VerbCaller,
-    id: str,
-    text: str,
-    event_time: Time = "",
-    key: str = "",
-    expires_at: Time = "",
-    metadata: dict[str, Any] | None = None,
-    source: str = "",
-    episode: str = "",
-) -> Item:
-    """Replace an item by a new one, because the fact changed."""
-    options: dict[str, Any] = {"event_time": event_time, "expires_at": expires_at, "metadata": metadata}
-    return caller.item(caller.memory.supersede(id, text, key=key, source=source, episode=episode, **options))
+@verb("DELETE /items", "write", Bounds, of="delete_all", key="deleted", writes=True)
+def delete_items(caller: VerbCaller, **bounds: Any) -> int:
+    """Delete every item of a user, an agent or a session."""
+    return caller.memory.delete_all(**bounds)
 
 
-@verb("GET /items/{id}/history", "read", of=Memory.history, key="revisions")
-def item_history(caller: VerbCaller, id: str) -> Any:
-    """List everything that happened to an item, oldest first."""
-    revisions = caller.memory.history(id)
-    if revisions and revisions[-1].after is not None and caller.withholds(revisions[-1].after):
-        caller.access.require("admin")  # an earlier wording may hold the secret, too
-    return revisions
-
-
-@verb("GET /items/{id}/worth", "read", of=Memory.worth)
-def item_worth(caller: VerbCaller, id: str, query: str) -> Any:
-    """Estimate from rewards how much showing an item adds."""
-    return caller.memory.worth(id, query)
-
-
-@verb("GET /quarantine", "admin", Page, of=Memory.quarantined, key="items", pages=True)
-def list_quarantined(caller: VerbCaller, **page: Any) -> list[Item]:
-    """List items in quarantine, which no search shows, a page at a time."""
-    return caller.memory.quarantined(**page)
-
-
-@verb("POST /items/{id}/release", "admin", of=Memory.release, writes=True)
-def release_item(caller: VerbCaller, id: str) -> Item:
-    """Let an item out of quarantine."""
-    return caller.memory.release(id)
-
-
-@verb("POST /forget", "write", of=Memory.forget, key="erased", writes=True)
+@verb("POST /forget", "write", of="forget", key="erased", writes=True)
+@command(
+    "forget ids --purge_history --older_than --yes",
+    WRITE,
+    help="Delete items, which `rollback` brings back. With --purge, erase them, which nothing brings back; asks before."
+    "\n\n--older-than takes items of a person, an agent, a session or everybody: for a retention rule that cron runs.",
+    bounds=True,
+    within=True,
+    opens=None,
+    ids=Help("Items to forget.", "ID", kind=list[str] | None),
+    older_than=Help("In place of ids: what was written more days ago than this.", "DAYS", kind=float | None),
+    yes=YES,
+)
 def forget_items(
-    caller: VerbCaller, ids: Annotated[list[str], Field(min_length=1, max_length=MOST)], purge_history: bool = False
+    caller: VerbCaller,
+    ids: Annotated[list[str], Field(min_length=1, max_length=MOST)],
+    purge_history: Annotated[bool, Help("Erase for good: journal, indexes and vectors too.", "--purge")] = False,
 ) -> Any:
-    """Delete items, or erase them for good (role admin)."""
+    """Delete items, or erase them for good (role admin).
+
+    $ keepworth memory forget m17 m18
+    $ keepworth memory forget --older-than 90 --user ana --purge --yes
+    """
     if purge_history:
         caller.access.require("admin")
     return caller.memory.forget(*ids, purge_history=purge_history)
 
 
-# -- searches and outcomes --------------------------------------------------------------------------------------------
+@verb(
+    "POST /erase",
+    "admin",
+    Bounds,
+    of="erase",
+    schema={"anyOf": [_not_empty(name) for name in Bounds.model_fields]},
+    writes=True,
+)
+@command("erase --yes", WRITE, bounds=True, opens=None, yes=YES)
+def erase(caller: VerbCaller, **bounds: Any) -> Any:
+    """Erase a person, an agent or a session: all that was written, asked and learned there. Nothing brings it back.
+
+    $ keepworth memory erase --user ana
+    """
+    return caller.memory.erase(**bounds)
 
 
-def _recalls(caller: VerbCaller, words: str, options: dict[str, Any]) -> bool:
-    """Whether a search is carried out. One that nobody asked for is not, if its words ask for nothing, and else has a floor."""
-    if not options.pop("automatic", False):
-        return True
-    options["floor"] = floor_of(caller.memory) if options.get("threshold") is None else 0.0
-    return asks(words)
+@verb("GET /quarantine", "admin", Page, of="quarantined", key="items", pages=True)
+def list_quarantined(caller: VerbCaller, **page: Any) -> list[Item]:
+    """List items in quarantine, which no search shows, a page at a time."""
+    return caller.memory.quarantined(**page)
 
 
-@verb("POST /search", "read", Searching, InEpisode, of=Memory.search)
-def search(caller: VerbCaller, query: str, **options: Any) -> Any:
-    """Find the items that fit a query, best first."""
-    if not _recalls(caller, query, options):
-        return Hits(query=query)
-    size = _logged(query, *options.get("actions", ()))
-    if options.get("episode"):
-        caller.open.require_room(caller.access, size)
-        caller.open.touch(options["episode"])
-    logs = bool(options.get("episode")) or caller.open.logs(caller.access, size)
-    memory = caller.memory if logs else caller.memory._unlogged()
-    return memory.search(query, **caller.search(options.get("user_id", ""), options))
+@verb("POST /items/{id}/release", "admin", of="release", writes=True)
+def release_item(caller: VerbCaller, id: ItemId) -> Item:
+    """Let an item out of quarantine."""
+    return caller.memory.release(id)
 
 
-@verb("POST /episodes", "read", Bounds, of=Memory.episode, writes=True)
-def begin_episode(caller: VerbCaller, by: str = "", task: str = "", explore: bool = True, **bounds: Any) -> Any:
-    """Begin an episode: one attempt at a task."""
+@verb("GET /export", "admin", Bounds, lines=True)
+def export(caller: VerbCaller, user_id: Name = "", **bounds: Any) -> Iterator[dict[str, Any]]:
+    """Export all items and episodes of a user, an agent or a session, as lines of JSON."""
+    from keepworth.records.episode import episode_to_json
+
+    bounds["user_id"] = user_id or caller.access.user_id  # leaves out what other users share with the caller
+    memory, after = caller.memory, ""
+    while page := memory.get_all(limit=MOST, after=after, all_states=True, **bounds):
+        yield from ({"item": item} for item in page)
+        after = page[-1].id
+    after = ""
+    while ids := memory.episodes(limit=MOST, after=after, **bounds):
+        yield from ({"episode": episode_to_json(memory.episode_record(id))} for id in ids)
+        after = ids[-1]
+
+
+# -- undo -------------------------------------------------------------------------------------------------------------
+
+
+@verb("POST /snapshots", "admin", of="snapshot", key="snapshot")
+@command("snapshot", UNDO, help="Print the name of the present state, for `diff` and `rollback --since`.")
+def snapshot(caller: VerbCaller) -> str:
+    """Name the present state, for a later diff or rollback.
+
+    $ keepworth memory snapshot
+    """
+    return caller.memory.snapshot()
+
+
+@verb("GET /diff", "admin", of="diff", key="differences")
+@command("diff one other", UNDO)
+def diff(
+    caller: VerbCaller,
+    one: Annotated[str, Help("A state by name, such as s12: see `snapshot`.", "SNAPSHOT")],
+    other: Annotated[str, Help("The later one; now if not given.", "SNAPSHOT")] = "",
+) -> Any:
+    """List the items that differ between two states, or between one and now.
+
+    $ keepworth memory diff s12
+    $ keepworth memory diff s12 s20 --json
+    """
+    return caller.memory.diff(one, other)
+
+
+@verb(
+    "POST /rollbacks",
+    "admin",
+    of="rollback",
+    schema=_one_of("target", "source", "since", "rewarder", "entry"),
+    writes=True,
+)
+@command("rollback target --source --since --rewarder --entry", UNDO, opens=OWN_ENCODER)
+def rollback(
+    caller: VerbCaller,
+    target: Annotated[str, Help("An episode's or a rollback's id.", "EPISODE|ROLLBACK")] = "",
+    source: Annotated[str, Help("Undo everything from this source.")] = "",
+    since: Annotated[str, Help("Undo everything since this state (see `snapshot`).", "SNAPSHOT")] = "",
+    rewarder: Annotated[str, Help("Undo everything that follows from the rewards of this person.", "NAME")] = "",
+    entry: Annotated[Entry, Help("Undo one change, by its number in `history`.", "N")] = 0,
+) -> Any:
+    """Undo an episode, a source, one change, a person's rewards, or everything since a state. Can be undone itself.
+
+    $ keepworth memory rollback e4f0c1
+    $ keepworth memory rollback --source facts.txt
+    $ keepworth memory rollback --since s12
+    """
+    return caller.memory.rollback(target, source=source, since=since, rewarder=rewarder, entry=entry)
+
+
+# -- rewards ----------------------------------------------------------------------------------------------------------
+
+
+@verb("POST /rewards", "reward", of="reward", writes=True)
+@command("reward target value --by --source", LEARN, encoder=True, policy=POLICY)
+@tool(
+    "report_outcome target value",
+    "Report how a task came out: 1 for success, 0 for failure. target: the id of an episode, or the decision of a search.",
+)
+def reward(
+    caller: VerbCaller,
+    target: Annotated[str, Help("The id of an episode, or of one search in it.", "EPISODE|DECISION")],
+    value: Annotated[float, Help("How good it was, as a number.")],
+    by: Annotated[str | None, Help("Who gives the reward; if not given, who the episode names.", "NAME")] = None,
+    source: Annotated[str, Help("The channel that it came through.", default="command line")] = "user",
+) -> Any:
+    """Reward an episode, at once or days later: the policy learns what was worth showing.
+
+    $ keepworth memory reward e4f0c1 1
+    $ keepworth memory reward e4f0c1 0.5
+    $ keepworth memory reward d12 0 --by ana
+    """
+    return caller.memory.reward(target, value, by=caller.access.person(by), source=source)
+
+
+@verb("GET /pending", "read", of="pending", key="episodes")
+@command("pending", LEARN, bounds=True, within=True)
+def pending(caller: VerbCaller) -> list[str]:
+    """List the episodes in which something was done and that have no reward yet, oldest first.
+
+    $ keepworth memory pending --json
+    """
+    return caller.memory.pending(**caller.nobody())
+
+
+@verb("GET /items/{id}/worth", "read", of="worth")
+@command("worth id query", LEARN, encoder=True, policy=POLICY)
+def item_worth(caller: VerbCaller, id: ItemId, query: Annotated[str, Help("What is asked.")]) -> Any:
+    """Estimate from rewards what showing one item adds for a question.
+
+    $ keepworth memory worth m17 "how to refund"
+    """
+    return caller.memory.worth(id, query)
+
+
+@verb("GET /ledger", "read", of="ledger")
+@command(
+    "ledger --items --source --everything",
+    LEARN,
+    bounds=True,
+    within=True,
+    policy=POLICY,
+    items=Help("One item, such as m17.", "--item ID"),
+)
+def ledger(
+    caller: VerbCaller,
+    items: Ids = "",
+    source: Annotated[str, Help("All items from there.")] = "",
+    everything: Annotated[bool, Help("Items that are gone or were never shown with a reward, too.", "--all")] = False,
+) -> Any:
+    """Say what showing each item added, and what finding out has cost: the policy leaves items out by chance.
+
+    You may look at the interval after every reward: it holds the effect in 19 of 20 memories, whenever you look.
+
+    $ keepworth memory ledger
+    $ keepworth memory ledger --source manual --all
+    """
+    memory, nobody = caller.memory, caller.nobody()
+    ids = [part for part in items.split(",") if part] or None
+    if ids is None and (nobody or not caller.access.whole):  # the ledger is of the whole tenant
+        listed = memory.store.items(memory.scope, current=not everything)
+        ids = [item.id for item in listed if not (nobody and item.scope.user)]
+    return memory.ledger(items=ids, source=source, everything=everything)
+
+
+# -- episodes ---------------------------------------------------------------------------------------------------------
+
+
+@verb("POST /episodes", "read", Bounds, of="episode", writes=True)
+@command(
+    "begin task --by",
+    EPISODE,
+    help="Begin an episode, and print its id.",
+    bounds=True,
+    opens="default",
+    policy=POLICY,
+    make=True,
+)
+def begin_episode(
+    caller: VerbCaller,
+    by: Annotated[str, Help("Who will judge it, where its rewards do not say.", "NAME")] = "",
+    task: Annotated[str, Help("What is attempted, in words.")] = "",
+    explore: bool = True,
+    **bounds: Any,
+) -> Any:
+    """Begin an episode: one attempt at a task.
+
+    $ keepworth memory episode begin "answer a refund request" --user ana
+    """
     if "write" not in caller.access.roles:
         task = task[:LONGEST_OF_READERS]
     caller.open.require_room(caller.access, _logged(task, by, *bounds.values()))
@@ -495,15 +725,87 @@ def begin_episode(caller: VerbCaller, by: str = "", task: str = "", explore: boo
     return {"id": live.id, "task": live.task, "number": live.number, "scope": live.scope}
 
 
-@verb("GET /episodes", "read", Bounds, Page, of=Memory.episodes, key="episodes", pages=True)
+@verb("POST /episodes/{id}/search", "read", Searching, of="episode.search")
+@command("search id query --top_k", EPISODE, encoder=True, policy=POLICY)
+def episode_search(
+    caller: VerbCaller,
+    id: EpisodeId,
+    query: Annotated[str, Help("What is looked for; the task if not given.")] = "",
+    **options: Any,
+) -> Any:
+    """Find as an agent does: the policy chooses, and a reward of the episode reaches what was shown.
+
+    $ keepworth memory episode search e4f0c1 "how to refund" --top-k 3
+    """
+    caller.open.require_room(caller.access, _logged(query, *options.get("actions", ())))
+    live = caller.open.episode(id)
+    if not _recalls(caller, query or live.task, options):
+        return _no_hits(query)
+    return live.search(query, **caller.search(options.get("user_id", "") or live.scope.user, options))
+
+
+@verb("POST /episodes/{id}/act", "read", of="episode.act", writes=True)
+@command("act id action", EPISODE, opens="default", policy=POLICY)
+def episode_act(caller: VerbCaller, id: EpisodeId, action: Annotated[str, Help("What was done.")]) -> None:
+    """Note what was done after the last searches.
+
+    $ keepworth memory episode act e4f0c1 "sent form B"
+    """
+    caller.open.require_room(caller.access, _logged(action))
+    caller.open.episode(id).act(action)
+
+
+@verb("POST /episodes/{id}/step_reward", "reward", of="episode.step_reward", writes=True)
+def episode_step_reward(caller: VerbCaller, id: EpisodeId, value: float) -> None:
+    """Reward the last act alone."""
+    caller.open.episode(id).step_reward(value)
+
+
+@verb("POST /episodes/{id}/reward", "reward", of="episode.reward", writes=True)
+def episode_reward(caller: VerbCaller, id: EpisodeId, value: float, by: str | None = None, source: str = "user") -> Any:
+    """Reward an episode, which credits every item that it showed."""
+    return caller.open.episode(id).reward(value, by=caller.access.person(by), source=source)
+
+
+@verb("POST /episodes/{id}/end", "read", of="episode.end", writes=True)
+@command("end id --outcome", EPISODE, opens="default", policy=POLICY)
+def episode_end(
+    caller: VerbCaller, id: EpisodeId, outcome: Annotated[str, Help("How it ended.", "TEXT", default="completed")] = ""
+) -> None:
+    """Note that an episode is over. Rewards may still come.
+
+    $ keepworth memory episode end e4f0c1
+    """
+    caller.open.require_room(caller.access, _logged(outcome))
+    caller.open.episode(id).end(outcome)
+
+
+@verb("GET /episodes", "read", Bounds, Page, of="episodes", key="episodes", pages=True)
+@command(
+    "list --limit --after",
+    EPISODE,
+    help="List episodes, oldest first: the id, the reward, the task.",
+    bounds=True,
+    after=Help("Go on after this one.", "EPISODE"),
+)
 def list_episodes(caller: VerbCaller, **options: Any) -> list[str]:
-    """List ids of episodes, oldest first, a page at a time."""
+    """List ids of episodes, oldest first, a page at a time.
+
+    $ keepworth memory episode list --user ana --limit 20
+    """
     return caller.memory.episodes(**options, **caller.nobody(options.get("user_id", "")))
 
 
-@verb("GET /episodes/{id}", "read", of=Memory.episode_record)
-def get_episode(caller: VerbCaller, id: str) -> Any:
-    """Get the record of an episode."""
+@verb("GET /episodes/{id}", "read", of="episode_record")
+@command("show id", EPISODE)
+def get_episode(caller: VerbCaller, id: EpisodeId) -> Any:
+    """Show an episode: the task, what was shown, written and done, and its rewards.
+
+    $ keepworth memory episode show e4f0c1
+    """
+    from keepworth.memory.store import episode_log
+    from keepworth.records.episode import episode_to_json
+
     memory = caller.memory
     record = memory.episode_record(id)
     if "admin" not in caller.access.roles:  # items that it wrote or was shown may be in quarantine
@@ -522,8 +824,10 @@ def get_episode(caller: VerbCaller, id: str) -> Any:
 
 
 @verb("GET /episodes/{id}/receipt", "read")
-def get_receipt(caller: VerbCaller, id: str) -> Any:
+def get_receipt(caller: VerbCaller, id: EpisodeId) -> Any:
     """List the items that were recalled for a call through the gateway, those that went upstream, and the text of these."""
+    from keepworth.memory.store import notes
+
     receipt = notes.body(caller.memory.store, notes.RECEIPT, caller.open.episode(id).id)
     if receipt is None:
         raise errors.UnknownEpisode(
@@ -534,127 +838,6 @@ def get_receipt(caller: VerbCaller, id: str) -> Any:
     shown = (f"- {IN_QUARANTINE}" if caller.withholds_id(id) else line for id, line in lines.items())
     text = "\n".join([MARK, *shown]) if lines else ""
     return {name: value for name, value in receipt.items() if name != "lines"} | {"text": text}
-
-
-@verb("POST /episodes/{id}/search", "read", Searching, of=LiveEpisode.search)
-def episode_search(caller: VerbCaller, id: str, query: str = "", **options: Any) -> Any:
-    """Search as part of an episode."""
-    caller.open.require_room(caller.access, _logged(query, *options.get("actions", ())))
-    live = caller.open.episode(id)
-    if not _recalls(caller, query or live.task, options):
-        return Hits(query=query)
-    return live.search(query, **caller.search(options.get("user_id", "") or live.scope.user, options))
-
-
-@verb("POST /episodes/{id}/act", "read", of=LiveEpisode.act, writes=True)
-def episode_act(caller: VerbCaller, id: str, action: str) -> None:
-    """Record what was done after the last searches."""
-    caller.open.require_room(caller.access, _logged(action))
-    caller.open.episode(id).act(action)
-
-
-@verb("POST /episodes/{id}/step_reward", "reward", of=LiveEpisode.step_reward, writes=True)
-def episode_step_reward(caller: VerbCaller, id: str, value: float) -> None:
-    """Reward the last act alone."""
-    caller.open.episode(id).step_reward(value)
-
-
-@verb("POST /episodes/{id}/reward", "reward", of=LiveEpisode.reward, writes=True)
-def episode_reward(caller: VerbCaller, id: str, value: float, by: str | None = None, source: str = "user") -> Any:
-    """Reward an episode, which credits every item that it showed."""
-    return caller.open.episode(id).reward(value, by=caller.access.person(by), source=source)
-
-
-@verb("POST /episodes/{id}/end", "read", of=LiveEpisode.end, writes=True)
-def episode_end(caller: VerbCaller, id: str, outcome: str = "") -> None:
-    """Record that an episode is over."""
-    caller.open.require_room(caller.access, _logged(outcome))
-    caller.open.episode(id).end(outcome)
-
-
-@verb("POST /rewards", "reward", of=Memory.reward, writes=True)
-def reward(
-    caller: VerbCaller,
-    target: Annotated[str, Field(description="An episode's id, or the `decision` of a search.")],
-    value: float,
-    by: str | None = None,
-    source: str = "user",
-) -> Any:
-    """Reward an episode, or one search, at once or days later."""
-    return caller.memory.reward(target, value, by=caller.access.person(by), source=source)
-
-
-@verb("GET /pending", "read", of=Memory.pending, key="episodes")
-def pending(caller: VerbCaller) -> list[str]:
-    """List episodes in which something was done and that have no reward."""
-    return caller.memory.pending(**caller.nobody())
-
-
-@verb("GET /ledger", "read", of=Memory.ledger)
-def ledger(caller: VerbCaller, items: Ids = "", source: str = "", everything: bool = False) -> Any:
-    """Estimate what showing each item added, from episodes in which chance decided whether it was shown."""
-    memory, nobody = caller.memory, caller.nobody()
-    ids = [part for part in items.split(",") if part] or None
-    if ids is None and (nobody or not caller.access.whole):  # the ledger is of the whole tenant
-        listed = memory.store.items(memory.scope, current=not everything)
-        ids = [item.id for item in listed if not (nobody and item.scope.user)]
-    return memory.ledger(items=ids, source=source, everything=everything)
-
-
-# -- undo, and what belongs to a person -------------------------------------------------------------------------------
-
-
-@verb("POST /snapshots", "admin", of=Memory.snapshot, key="snapshot")
-def snapshot(caller: VerbCaller) -> str:
-    """Name the present state, for a later diff or rollback."""
-    return caller.memory.snapshot()
-
-
-@verb("GET /diff", "admin", of=Memory.diff, key="differences")
-def diff(caller: VerbCaller, one: str, other: str = "") -> Any:
-    """List the items that differ between two snapshots."""
-    return caller.memory.diff(one, other)
-
-
-@verb(
-    "POST /rollbacks",
-    "admin",
-    of=Memory.rollback,
-    schema=_one_of("target", "source", "since", "rewarder", "entry"),
-    writes=True,
-)
-def rollback(
-    caller: VerbCaller, target: str = "", source: str = "", since: str = "", rewarder: str = "", entry: Entry = 0
-) -> Any:
-    """Undo an episode, a source, a person's rewards, one change, or all since a snapshot."""
-    return caller.memory.rollback(target, source=source, since=since, rewarder=rewarder, entry=entry)
-
-
-@verb("GET /export", "admin", Bounds, lines=True)
-def export(caller: VerbCaller, user_id: Name = "", **bounds: Any) -> Iterator[dict[str, Any]]:
-    """Export all items and episodes of a user, an agent or a session, as lines of JSON."""
-    bounds["user_id"] = user_id or caller.access.user_id  # leaves out what other users share with the caller
-    memory, after = caller.memory, ""
-    while page := memory.get_all(limit=MOST, after=after, all_states=True, **bounds):
-        yield from ({"item": item} for item in page)
-        after = page[-1].id
-    after = ""
-    while ids := memory.episodes(limit=MOST, after=after, **bounds):
-        yield from ({"episode": episode_to_json(memory.episode_record(id))} for id in ids)
-        after = ids[-1]
-
-
-@verb(
-    "POST /erase",
-    "admin",
-    Bounds,
-    of=Memory.erase,
-    schema={"anyOf": [_not_empty(name) for name in Bounds.model_fields]},
-    writes=True,
-)
-def erase(caller: VerbCaller, **bounds: Any) -> Any:
-    """Erase a user, an agent or a session for good."""
-    return caller.memory.erase(**bounds)
 
 
 VERBS = tuple(value for value in list(globals().values()) if isinstance(value, Verb))

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from keepworth.base.errors import KeepworthError
+from keepworth.memory.headline import TOKENS
 from keepworth.memory.memory import Memory
-from keepworth.memory.search.passages import TOKENS
 from keepworth.memory.search.search import Hits
 from keepworth.worlds.own import last_said
 

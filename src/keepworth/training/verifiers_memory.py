@@ -20,8 +20,8 @@ from keepworth.base.needs import needs_verifiers
 import verifiers.v1 as vf
 
 from keepworth.memory.episode import LiveEpisode
+from keepworth.memory.headline import TOKENS
 from keepworth.memory.memory import Memory
-from keepworth.memory.search.passages import TOKENS
 from keepworth.training.trl import shown
 
 

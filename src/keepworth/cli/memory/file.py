@@ -17,8 +17,6 @@ from keepworth.base.errors import require_known
 from keepworth.base.text import one_line, terminal
 from keepworth.cli.command import App, argument, option
 from keepworth.cli.memory.group import (
-    FILE,
-    OWN_ENCODER,
     Agent,
     Line,
     Lines,
@@ -36,6 +34,7 @@ from keepworth.cli.memory.group import (
 from keepworth.cli.output import Personal, Secrets, confirm, say, say_json, stopping, working
 from keepworth.memory.errors import InvalidText, MemoryProblem
 from keepworth.memory.place import MemoryPlace, file_of
+from keepworth.serving.verb import FILE, OWN_ENCODER
 
 if TYPE_CHECKING:
     from keepworth.adapters.formats import FoundRecord

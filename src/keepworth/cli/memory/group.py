@@ -1,23 +1,30 @@
-"""The group `keepworth memory` and the parts that its commands share. Each is a function of the open memory that yields its
-output."""
+"""The group `keepworth memory`, with the commands that are made of the verbs of memory, and the parts that all commands share."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+from annotated_types import Ge
+from pydantic_core import PydanticUndefined
+from typer.models import ArgumentInfo
 
 from keepworth.base.text import one_line
 from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import say, say_json
 from keepworth.memory.errors import EncoderMismatch, InvalidText, MemoryProblem, NotAMemoryFile
 from keepworth.memory.place import MemoryPlace, place_of
+from keepworth.serving.verb import EPISODE, LEARN, OWN_ENCODER, Help, Verb, VerbCommand
+from keepworth.serving.verbs import VERBS, VerbCaller
 
 if TYPE_CHECKING:
     from keepworth.memory.item import Item
@@ -25,14 +32,9 @@ if TYPE_CHECKING:
     from keepworth.records.model import EncoderIdentity
 
 app = App(help="Keep, find, correct and undo what agents remember.")
-READ, WRITE, LEARN, UNDO, FILE = "Find", "Write", "Learn from rewards", "Undo", "The file"
-"""The headings under which its help lists the verbs."""
+episode_app = App(help="Record an attempt at a task, so that its reward reaches what was shown and written in it.")
+app.add_typer(episode_app, name="episode", rich_help_panel=LEARN)
 DEFAULT = MemoryPlace("keepworth.mem")
-OWN_ENCODER = "own"
-"""In place of an encoder's name: the one that made the vectors on file, or none. For commands that rarely need it."""
-POLICY = "default"
-"""The policy of a memory whose file names none, as in `Memory`."""
-
 # -- arguments and options --------------------------------------------------------------------------------------------
 
 
@@ -58,19 +60,10 @@ Encoder = Annotated[
 ]
 Json = Annotated[bool, option("--json", "Print a line of JSON per result.")]
 Yes = Annotated[bool, option("--yes -y", "Do not ask.")]
-Where = Annotated[
-    list[str] | None, option("--where FILTER", "Metadata, as NAME=VALUE or as JSON; several have to hold together.")
-]
-Id = Annotated[str, argument("ID", "An item's id, such as m17.")]
-TopK = Annotated[int, option("--top-k -k N", "How many.", min=1)]
-Limit = Annotated[int, option("--limit -n N", "At most this many.", min=1)]
-Source = Annotated[str, option("", "Where it came from; one can roll back by it.")]
-Snapshot = Annotated[str, argument("SNAPSHOT", "A state by name, such as s12: see `snapshot`.")]
-
 _BOUNDS = {"user": User, "agent": Agent, "session": Session}
 
 
-# -- commands ---------------------------------------------------------------------------------------------------------
+# -- what a command prints --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,71 +82,6 @@ class NoteLine(str):
 Lines = Iterator[Line | NoteLine]
 
 
-def command(
-    place: str | App,
-    name: str | None = None,
-    *,
-    examples: str,
-    opens: str | None = "none",
-    encoder: bool = False,
-    bounds: bool = False,
-    within: bool = False,
-    context_settings: dict[str, Any] | None = None,
-    **settings: Any,
-) -> Callable[[Callable[..., Lines]], Callable[..., Lines]]:
-    """Makes a command of a function that yields its output.
-
-    The function receives those that it names of `memory` (open), `file`, `encoder`, `bounds` (user_id, agent_id and session_id)
-    and `as_json`. Its other parameters are arguments and options.
-
-    Args:
-        place: A heading of the group's help, or a group in it.
-        opens: The encoder with which the memory is opened, see `opened`; None where the function opens it.
-        encoder: Whether an option names the encoder.
-        bounds: Whether options name a user, an agent and a session.
-        within: Whether the memory is opened within these bounds.
-        settings: How the memory is opened, see `opened`.
-    """
-
-    def make(function: Callable[..., Lines]) -> Callable[..., Lines]:
-        signature = inspect.signature(function).parameters
-
-        def run(**values: Any) -> None:
-            here, as_json = values.pop("file"), values.pop("as_json")
-            named = {f"{bound}_id": values.pop(bound) for bound in _BOUNDS if bounds}
-            chosen = values.pop("encoder", opens)
-            shared = {"file": here, "as_json": as_json, "encoder": chosen, "bounds": named}
-            values |= {name: value for name, value in shared.items() if name in signature}
-            if opens is None:
-                print_lines(function(**values), as_json)
-                return
-            with opened(here, chosen, **settings, **(named if within else {})) as memory:
-                print_lines(function(memory, **values), as_json)
-
-        def parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-            return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-        scope = getattr(function, "__globals__", {})
-        # Annotations are read one by one: those of what is shared are known to type checkers alone.
-        parameters = [
-            parameter(option.name, eval(option.annotation, scope), option.default)
-            for option in signature.values()
-            if option.name not in ("memory", "file", "as_json", "encoder", "bounds")
-        ]
-        parameters.append(parameter("file", File, DEFAULT))
-        parameters += [parameter(bound, kind, "") for bound, kind in _BOUNDS.items() if bounds]
-        parameters += [parameter("encoder", Encoder, "default")] if encoder else []
-        parameters.append(parameter("as_json", Json, False))
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        run.__name__, run.__doc__ = function.__name__, function.__doc__
-        group, panel = (app, place) if isinstance(place, str) else (place, None)
-        group.command(name, rich_help_panel=panel, examples=examples, context_settings=context_settings)(run)
-        return function
-
-    return make
-
-
 def print_lines(lines: Lines, as_json: bool) -> None:
     for line in lines:
         if isinstance(line, NoteLine):
@@ -167,6 +95,213 @@ def print_lines(lines: Lines, as_json: bool) -> None:
             from keepworth.base.text import terminal
 
             terminal().print(line.text)
+
+
+# -- commands of the file ---------------------------------------------------------------------------------------------
+
+
+def command(
+    place: str | App,
+    name: str | None = None,
+    *,
+    examples: str,
+    opens: str | None = "none",
+    encoder: bool = False,
+    bounds: bool = False,
+) -> Callable[[Callable[..., Lines]], Callable[..., Lines]]:
+    """Makes a command of a function that yields its output.
+
+    The function receives those that it names of `memory` (open), `file`, `encoder`, `bounds` (user_id, agent_id and session_id)
+    and `as_json`. Its other parameters are arguments and options.
+
+    Args:
+        place: A heading of the group's help, or a group in it.
+        opens: The encoder with which the memory is opened, see `opened`; None where the function opens it.
+        encoder: Whether an option names the encoder.
+        bounds: Whether options name a user, an agent and a session.
+    """
+
+    def make(function: Callable[..., Lines]) -> Callable[..., Lines]:
+        signature = inspect.signature(function).parameters
+
+        def run(file: MemoryPlace, as_json: bool, chosen: str, bounds: dict[str, str], values: dict[str, Any]) -> None:
+            shared = {"file": file, "as_json": as_json, "encoder": chosen, "bounds": bounds}
+            values |= {name: value for name, value in shared.items() if name in signature}
+            if opens is None:
+                print_lines(function(**values), as_json)
+                return
+            with opened(file, chosen) as memory:
+                print_lines(function(memory, **values), as_json)
+
+        scope = getattr(function, "__globals__", {})
+        # Annotations are read one by one: those of what is shared are known to type checkers alone.
+        parameters = [
+            _parameter(option.name, eval(option.annotation, scope), option.default)
+            for option in signature.values()
+            if option.name not in ("memory", "file", "as_json", "encoder", "bounds")
+        ]
+        shell = VerbCommand(name or function.__name__, "", bounds=bounds, encoder=encoder, opens=opens)
+        group, shell = (app, replace(shell, heading=place)) if isinstance(place, str) else (place, shell)
+        _add(group, shell, str(function.__doc__), examples, run, parameters)
+        return function
+
+    return make
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _add(
+    group: App,
+    shell: VerbCommand,
+    help: str,
+    examples: str,
+    run: Callable[[MemoryPlace, bool, str, dict[str, str], dict[str, Any]], None],
+    parameters: list[inspect.Parameter],
+) -> None:
+    """Adds a command to a group, with the options that commands share. `run` receives the place of the memory, whether JSON is
+    printed, the encoder, the bounds, and the values of `parameters`."""
+
+    def typed(**values: Any) -> None:
+        file, as_json = values.pop("file"), values.pop("as_json")
+        bounds = {f"{bound}_id": values.pop(bound) for bound in _BOUNDS if shell.bounds}
+        run(file, as_json, values.pop("encoder", shell.opens), bounds, values)
+
+    kinds = [get_args(parameter.annotation) for parameter in parameters]
+    # A negative number looks like an option.
+    numbers = any(isinstance(made, ArgumentInfo) and kind in (int, float) for kind, made in kinds)
+    parameters.append(_parameter("file", File, DEFAULT))
+    parameters += [_parameter(bound, kind, "") for bound, kind in _BOUNDS.items() if shell.bounds]
+    parameters += [_parameter("encoder", Encoder, "default")] if shell.encoder else []
+    parameters.append(_parameter("as_json", Json, False))
+    typed.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    typed.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    typed.__doc__ = help
+    settings = {"ignore_unknown_options": True} if numbers else None
+    panel = shell.heading or None
+    group.command(shell.name, rich_help_panel=panel, examples=examples, context_settings=settings)(typed)
+
+
+# -- commands of the verbs --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Call:
+    """A verb as it was typed. Called with fields in addition to those, it carries the verb out and returns its result.
+
+    Attributes:
+        values: What was typed, or the default, by the names of the fields.
+        bounds: `user_id`, `agent_id` and `session_id`, if the command has them.
+        memory: The memory, once it is open.
+    """
+
+    verb: Verb
+    shell: VerbCommand
+    file: MemoryPlace
+    as_json: bool
+    encoder: str
+    bounds: dict[str, str]
+    values: dict[str, Any]
+    memory: Memory = field(init=False)
+
+    @contextmanager
+    def opened(self, **options: Any) -> Iterator[None]:
+        """Opens the memory. `options` are those of `opened`, besides the command's."""
+        bounds: dict[str, Any] = self.bounds if self.shell.within else {}
+        settings = {"make": self.shell.make, "policy": self.shell.policy, "log": self.shell.log, **options}
+        with opened(self.file, self.encoder, **settings, **bounds) as self.memory:
+            yield
+
+    def narrowed(self, *names: str) -> bool:
+        """Whether the bounds, or options with these names, leave items out."""
+        return any(self.bounds.values()) or any(self.values[name] for name in names)
+
+    def __call__(self, **more: Any) -> Any:
+        from keepworth.serving.access import Access
+        from keepworth.serving.open_memories import OpenMemory
+
+        options: dict[str, Any] = {} if self.shell.within else dict(self.bounds)
+        for name, info in self.verb.takes.items():
+            if name in self.values and self.values[name] not in (info.default, None):
+                read = _help_of(self.verb, self.shell, name).read
+                options[name] = self.values[name] if read is None else read(self.values[name])
+        caller = VerbCaller(self.memory, Access("command line"), OpenMemory(self.memory))
+        return self.verb.function(caller, **{**options, **more})
+
+
+PRINTERS: dict[str, Callable[[Call], Lines]] = {}
+"""By the names of verbs, the functions that carry out a call and yield what is printed."""
+
+
+def prints(verb: Verb) -> Callable[[Callable[[Call], Lines]], Callable[[Call], Lines]]:
+    """Returns a decorator for the printer of a verb. A verb without one prints its result, a line for each entry of a list."""
+
+    def add(function: Callable[[Call], Lines]) -> Callable[[Call], Lines]:
+        PRINTERS[verb.name] = function
+        return function
+
+    return add
+
+
+def _print_result(call: Call) -> Lines:
+    result = call()
+    for entry in result if isinstance(result, list) else [result]:
+        record = plain(entry)
+        yield item_line(entry) if "text" in record else Line(record, one_line(json.dumps(record, ensure_ascii=False)))
+
+
+def add_verb(verb: Verb, shell: VerbCommand) -> None:
+    """Adds the command of a verb."""
+
+    def run(file: MemoryPlace, as_json: bool, encoder: str, bounds: dict[str, str], values: dict[str, Any]) -> None:
+        call = Call(verb, shell, file, as_json, encoder, bounds, values)
+        printer = PRINTERS.get(verb.name, _print_result)
+        with nullcontext() if shell.opens is None else call.opened():
+            print_lines(printer(call), as_json)
+
+    parameters = [_parameter_of(verb, shell, name, is_option) for name, is_option in shell.fields.items()]
+    if shell.heading == EPISODE:
+        _add(episode_app, replace(shell, heading=""), verb.help, "\n".join(verb.examples), run, parameters)
+    else:
+        _add(app, shell, verb.help, "\n".join(verb.examples), run, parameters)
+
+
+def _parameter_of(verb: Verb, shell: VerbCommand, name: str, is_option: bool) -> inspect.Parameter:
+    help, info = _help_of(verb, shell, name), verb.takes.get(name)
+    if help.kind is None and info is not None:
+        kinds = get_args(info.annotation) or (info.annotation,)
+        kind: Any = next((kind for kind in (bool, int, float) if kind in kinds and str not in kinds), str)
+        default = info.get_default()
+        kind = kind | None if default is None else kind
+    else:
+        kind = help.kind
+        default = False if kind is bool else None if NoneType in get_args(kind) else PydanticUndefined
+    least = [bound.ge for bound in (info.metadata if info else ()) if isinstance(bound, Ge)]
+    settings = {"min": least[0]} if least else {}
+    if is_option:
+        dashed = "" if "--" in help.spelling else f"--{name.replace('_', '-')} "
+        made = option(f"{dashed}{help.spelling}".strip(), help.text, **settings)
+    else:
+        made = argument(help.spelling, help.text, **settings)
+    default = default if help.default is None else help.default
+    return _parameter(name, Annotated[kind, made], inspect.Parameter.empty if default is PydanticUndefined else default)
+
+
+def _help_of(verb: Verb, shell: VerbCommand, name: str) -> Help:
+    """Returns what a field means on the command line."""
+    if (help := shell.more.get(name)) is not None:
+        return help
+    field = verb.takes[name]
+    return next((help for help in field.metadata if isinstance(help, Help)), Help(field.description or ""))
+
+
+for _verb in VERBS:
+    if _verb.shell is not None:
+        add_verb(_verb, _verb.shell)
+
+
+# -- opening a memory -------------------------------------------------------------------------------------------------
 
 
 @contextmanager

@@ -1,69 +1,39 @@
-"""`keepworth memory reward` and `episode`, and estimates from rewards: `pending`, `worth` and `ledger`."""
+"""What the commands `keepworth memory reward`, `pending`, `worth`, `ledger` and `episode` print."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from keepworth.base.errors import UnknownName
 from keepworth.base.text import entry, one_line
-from keepworth.cli.command import App, argument, option
-from keepworth.cli.memory.group import LEARN, POLICY, Id, Limit, Line, Lines, NoteLine, TopK, again, app, command
+from keepworth.cli.memory.group import Call, Line, Lines, NoteLine, again, prints
 from keepworth.cli.memory.items import hit_line
 from keepworth.cli.output import say_text, width
-from keepworth.memory.place import MemoryPlace
+from keepworth.serving import verbs
 
 if TYPE_CHECKING:
     from keepworth.memory.choose.ledger import Account, Balance
     from keepworth.memory.memory import Memory
     from keepworth.memory.search.search import Worth
 
-episode_app = App(help="Record an attempt at a task, so that its reward reaches what was shown and written in it.")
-app.add_typer(episode_app, name="episode", rich_help_panel=LEARN)
-EpisodeId = Annotated[str, argument("EPISODE", "Its id, as `begin` printed it.")]
 # An agent opens the memory with the policy that chooses and learns, and so do these commands.
 
 
-@command(
-    episode_app,
-    examples='keepworth memory episode begin "answer a refund request" --user ana',
-    bounds=True,
-    opens="default",
-    make=True,
-    policy=POLICY,
-)
-def begin(
-    memory: Memory,
-    file: MemoryPlace,
-    bounds: dict[str, Any],
-    task: Annotated[str, argument("TASK", "What is attempted, in words.")] = "",
-    by: Annotated[str, option("--by NAME", "Who will judge it, where its rewards do not say.")] = "",
-) -> Lines:
-    """Begin an episode, and print its id."""
-    live = memory.episode(task, by=by, **bounds)
-    yield Line({"episode": live.id, "task": live.task}, live.id)
+@prints(verbs.begin_episode)
+def _begin(call: Call) -> Lines:
+    live = call()
+    yield Line({"episode": live["id"], "task": live["task"]}, live["id"])
     yield NoteLine(
-        f"Next: {again(file, 'episode', 'search', live.id)}\nAt the end: {again(file, 'reward', live.id, '1')}"
+        f"Next: {again(call.file, 'episode', 'search', live['id'])}\nAt the end: {again(call.file, 'reward', live['id'], '1')}"
     )
 
 
-@command(
-    episode_app,
-    "search",
-    examples='keepworth memory episode search e4f0c1 "how to refund" --top-k 3',
-    encoder=True,
-    policy=POLICY,
-)
-def search_in(
-    memory: Memory,
-    episode: EpisodeId,
-    query: Annotated[str, argument("QUERY", "What is looked for; the task if not given.")] = "",
-    top_k: TopK = 10,
-) -> Lines:
-    """Find as an agent does: the policy chooses, and a reward of the episode reaches what was shown."""
-    hits = memory.reopen(episode).search(query, top_k=top_k)
+@prints(verbs.episode_search)
+def _search(call: Call) -> Lines:
+    hits = call()
     yield from map(hit_line, hits)
     if hits:
         yield NoteLine(f"The decision is {hits.decision}, for a reward of its own.")
@@ -71,32 +41,24 @@ def search_in(
         yield NoteLine("Nothing found, or nothing that the policy would show.")
 
 
-@command(episode_app, examples='keepworth memory episode act e4f0c1 "sent form B"', opens="default", policy=POLICY)
-def act(memory: Memory, episode: EpisodeId, action: Annotated[str, argument("", "What was done.")]) -> Lines:
-    """Note what was done after the last searches."""
-    memory.reopen(episode).act(action)
-    yield Line({"episode": episode, "action": action}, f"{episode}: noted.")
+@prints(verbs.episode_act)
+def _act(call: Call) -> Lines:
+    call()
+    id = call.values["id"]
+    yield Line({"episode": id, "action": call.values["action"]}, f"{id}: noted.")
 
 
-@command(episode_app, examples="keepworth memory episode end e4f0c1", opens="default", policy=POLICY)
-def end(
-    memory: Memory, episode: EpisodeId, outcome: Annotated[str, option("--outcome TEXT", "How it ended.")] = "completed"
-) -> Lines:
-    """Note that an episode is over. Rewards may still come."""
-    memory.reopen(episode).end(outcome or "completed")
-    yield Line({"episode": episode, "outcome": outcome or "completed"}, f"{episode}: over.")
+@prints(verbs.episode_end)
+def _end(call: Call) -> Lines:
+    id, outcome = call.values["id"], call.values["outcome"] or "completed"
+    call(outcome=outcome)
+    yield Line({"episode": id, "outcome": outcome}, f"{id}: over.")
 
 
-@command(episode_app, "list", examples="keepworth memory episode list --user ana --limit 20", bounds=True)
-def list_episodes(
-    memory: Memory,
-    bounds: dict[str, Any],
-    limit: Limit = 100,
-    after: Annotated[str, option("EPISODE", "Go on after this one.")] = "",
-) -> Lines:
-    """List episodes, oldest first: the id, the reward, the task."""
-    ids = memory.episodes(limit=limit, after=after, **bounds)
-    yield from _episodes(memory, ids)
+@prints(verbs.list_episodes)
+def _list(call: Call) -> Lines:
+    ids = call()
+    yield from _episodes(call.memory, ids)
     if not ids:
         yield NoteLine("There is no episode: `keepworth memory episode begin TASK` begins one.")
 
@@ -105,41 +67,23 @@ def _episodes(memory: Memory, ids: list[str]) -> Lines:
     for id in ids:
         record = memory.episode_record(id)
         reward = record.reward if record.rewards else None
-        shown = [view.item for view in record.shown]
+        views = [view.item for view in record.shown]
         text = f"{id}  {'no reward' if reward is None else f'{reward:9.3f}'}  {one_line(record.task)}"
-        yield Line({"episode": id, "task": record.task, "reward": reward, "shown": shown}, text)
+        yield Line({"episode": id, "task": record.task, "reward": reward, "shown": views}, text)
 
 
-@command(episode_app, "show", examples="keepworth memory episode show e4f0c1")
-def show_episode(memory: Memory, episode: EpisodeId) -> Lines:
-    """Show an episode: the task, what was shown, written and done, and its rewards."""
+@prints(verbs.get_episode)
+def _show(call: Call) -> Lines:
     from keepworth.cli.episode_panel import episode_panel
-    from keepworth.records.episode import episode_to_json
 
-    record = memory.episode_record(episode)
-    yield Line(episode_to_json(record), episode_panel(record, [record.task]))
+    record = call.memory.episode_record(call.values["id"])
+    yield Line(call(), episode_panel(record, [record.task]))
 
 
-@command(
-    LEARN,
-    examples="""
-    keepworth memory reward e4f0c1 1
-    keepworth memory reward e4f0c1 0.5
-    keepworth memory reward d12 0 --by ana
-    """,
-    encoder=True,
-    policy=POLICY,
-    context_settings={"ignore_unknown_options": True},  # a negative number looks like one
-)
-def reward(
-    memory: Memory,
-    target: Annotated[str, argument("EPISODE|DECISION", "The id of an episode, or of one search in it.")],
-    value: Annotated[float, argument("", "How good it was, as a number.")],
-    by: Annotated[str | None, option("--by NAME", "Who gives the reward; if not given, who the episode names.")] = None,
-    source: Annotated[str, option("--source", "The channel that it came through.")] = "command line",
-) -> Lines:
-    """Reward an episode, at once or days later: the policy learns what was worth showing."""
-    done = memory.reward(target, value, by=by, source=source)
+@prints(verbs.reward)
+def _reward(call: Call) -> Lines:
+    done = call()
+    target, value = call.values["target"], call.values["value"]
     count = len(done.changed)
     items = "1 item that was shown" if count == 1 else f"{count} items that were shown"
     text = f"reward {value:g}, for {items}." if done.applied else f"nothing changed, as {done.reason}."
@@ -147,23 +91,21 @@ def reward(
     yield Line(record, f"{target}: {text}")
 
 
-@command(LEARN, examples="keepworth memory pending --json", bounds=True, within=True)
-def pending(memory: Memory) -> Lines:
-    """List the episodes in which something was done and that have no reward yet, oldest first."""
-    ids = memory.pending()
-    yield from _episodes(memory, ids)
+@prints(verbs.pending)
+def _pending(call: Call) -> Lines:
+    ids = call()
+    yield from _episodes(call.memory, ids)
     if not ids:
         yield NoteLine("No episode waits for a reward.")
 
 
-@command(LEARN, examples='keepworth memory worth m17 "how to refund"', encoder=True, policy=POLICY)
-def worth(memory: Memory, id: Id, query: Annotated[str, argument("", "What is asked.")]) -> Lines:
-    """Estimate from rewards what showing one item adds for a question."""
-    judged = memory.worth(id, query)
-    overall = None if judged.overall is None else _plain(judged.overall)
-    record = {**asdict(judged), "overall": overall, "effect": judged.effect, "interval": judged.interval}
-    lines = (f"  {line}" for line in _worth_lines(judged))
-    yield Line(record, "\n".join((f"{id}  {one_line(memory.get(id).text):.100}", *lines)))
+@prints(verbs.item_worth)
+def _worth(call: Call) -> Lines:
+    worth, id = call(), call.values["id"]
+    overall = None if worth.overall is None else _plain(worth.overall)
+    record = {**asdict(worth), "overall": overall, "effect": worth.effect, "interval": worth.interval}
+    lines = (f"  {line}" for line in _worth_lines(worth))
+    yield Line(record, "\n".join((f"{id}  {one_line(call.memory.get(id).text):.100}", *lines)))
 
 
 def _worth_lines(worth: Worth) -> Iterator[str]:
@@ -180,31 +122,14 @@ def _worth_lines(worth: Worth) -> Iterator[str]:
     yield f"everywhere: effect {worth.overall.effect:+.2f} ({bounds}) in {worth.tested} episodes: {worth.overall.verdict}"
 
 
-@command(
-    LEARN,
-    examples="""
-    keepworth memory ledger
-    keepworth memory ledger --source manual --all
-    """,
-    bounds=True,
-    within=True,
-    policy=POLICY,
-)
-def ledger(
-    memory: Memory,
-    as_json: bool,
-    item: Annotated[str, option("--item ID", "One item, such as m17.")] = "",
-    source: Annotated[str, option("--source", "All items from there.")] = "",
-    everything: Annotated[bool, option("--all", "Items that are gone or were never shown with a reward, too.")] = False,
-) -> Lines:
-    """Say what showing each item added, and what finding out has cost: the policy leaves items out by chance.
-
-    You may look at the interval after every reward: it holds the effect in 19 of 20 memories, whenever you look."""
-    if source and source not in (sources := {item.provenance.source for item in memory.store.items(memory.scope)}):
+@prints(verbs.ledger)
+def _ledger(call: Call) -> Lines:
+    store, scope, source = call.memory.store, call.memory.scope, call.values["source"]
+    if source and source not in (sources := {item.provenance.source for item in store.items(scope)}):
         # What memory learned itself has a source for each episode, and those are not listed.
         raise UnknownName("source", source, [name for name in sources if name and not name.startswith("own:")])
-    statement = memory.ledger(items=[item] if item else None, source=source, everything=everything)
-    items = memory.store.fetch(memory.scope, [account.item for account in statement.accounts])
+    statement = call()
+    items = store.fetch(scope, [account.item for account in statement.accounts])
     texts = {id: "(gone)" if one is None else one_line(one.text) for id, one in items.items()}
     wide = width() >= 100
     if statement.accounts:
@@ -212,7 +137,7 @@ def ledger(
     for account in statement.accounts:
         text = texts[account.item]
         yield Line({**_plain(account), "text": text}, _account_lines(account, text, wide))
-    if as_json:
+    if call.as_json:
         yield Line(_plain(statement))
     elif statement.accounts:
         for note in _worth_notes(statement):

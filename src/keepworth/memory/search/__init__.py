@@ -1,0 +1,2 @@
+MODES = ("hybrid", "lexical", "dense")
+"""The ways to search; "hybrid" joins the other two."""

@@ -16,14 +16,12 @@ from typing import Protocol
 from unicodedata import combining, normalize
 
 from keepworth.base.text import as_line
-from keepworth.memory.headline import without_headline
+from keepworth.memory.headline import TOKENS, without_headline
 from keepworth.memory.item import Item
 from keepworth.memory.search.chunks import PIECE, pieces
 from keepworth.memory.search.question import read
 from keepworth.memory.search.terms import telling, words
 
-TOKENS = 1500
-"""The usual budget of a block, in tokens as `tokens_of` counts them."""
 LEAST = 360
 """The bytes that each long note gets, best first, before what is left is shared out: some two or three sentences."""
 FEWEST = 120

@@ -15,12 +15,14 @@ from keepworth.base.errors import called_as
 from keepworth.base.notebook import paragraph, table
 from keepworth.base.text import entry
 from keepworth.memory.errors import InvalidFilter, InvalidText, MemoryProblem, unknown_option
+from keepworth.memory.headline import TOKENS
 from keepworth.memory.item import Item, ItemKind, Status, Timestamp, checked_label, compact_json, member, timestamp
+from keepworth.memory.search import MODES
 from keepworth.memory.search.background import USUAL, Background
 from keepworth.memory.search.chunks import SHORT, spans
 from keepworth.memory.search.index import K1, CorpusStatistics, Embedder, term_scores
 from keepworth.memory.search.newer import newer_first
-from keepworth.memory.search.passages import TOKENS, PromptBlock, block, block_of_lines, nearest_piece
+from keepworth.memory.search.passages import PromptBlock, block, block_of_lines, nearest_piece
 from keepworth.memory.search.question import ReadQuestion, read
 from keepworth.memory.search.stages import NamedStage, StageRequest
 from keepworth.memory.search.terms import QueryTerms, asked_terms
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from keepworth.memory.choose.ledger import Account
 
 
-MODES = ("hybrid", "lexical", "dense")
 Reranker = Callable[[str, Sequence[str]], Sequence[float]]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from keepworth import policy
+from keepworth.memory.choose import experience
 from keepworth.memory.choose.exemplars import Capacity
 from keepworth.memory.choose.hashed_words import HashedWords
 from keepworth.memory.choose.pool import Advice
@@ -434,6 +435,25 @@ def test_a_choice_that_is_rewarded_by_itself_is_learned_once_and_written_once(po
     after = state(memory)
     memory.close()
     assert state(opened(tmp_path / "j.mem", policy)) == after
+
+
+def test_choices_that_were_rewarded_by_themselves_are_kept_up_to_a_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experience, "ALONE", 2)
+    with opened(tmp_path / "j.mem", "memrl") as memory:
+        memory.add("a torn shirt is refunded")
+        episode = memory.episode("a torn shirt arrived")
+        decisions = [episode.search().decision for _ in range(4)]
+        for decision in decisions:
+            memory.reward(decision, 1.0)
+        assert not memory.reward(decisions[3], 1.0).applied
+        assert list(memory.learning.experience.alone) == decisions[2:]
+        assert memory.learning.experience.learned == 4
+        episode.reward(0.0)
+        assert memory.learning.experience.learned == 6, "those that are kept are not learned from again"
+    with opened(tmp_path / "j.mem", "memrl") as memory:
+        assert memory.learning.experience.learned == 6
 
 
 def test_an_episode_is_over_with_its_reward_whoever_gave_it_and_open_again_without_it(tmp_path: Path) -> None:

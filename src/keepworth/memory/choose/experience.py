@@ -61,6 +61,9 @@ _LOG = logging.getLogger(__name__)
 
 CACHED = 50_000
 """Number of texts whose vectors are cached."""
+ALONE = 100_000
+"""Number of choices, the latest, of which it is kept that they were rewarded by themselves: these are not learned from again with
+the reward of their episode."""
 
 
 def _file_of(slot: object) -> str:
@@ -313,8 +316,10 @@ class Experience:
         alone: bool = False,
     ) -> Finished:
         """Learn from choices that have their actions and rewards, as `finish` does."""
-        finished, share = self._learned(uses, outcome, by, alone)
-        acted = tuple(use for use in finished.uses if use.taken and not alone)
+        share = self._learn_all(uses, outcome, by, alone)
+        number = uses[0].query.episode if uses else self.time
+        finished = Finished(tuple(uses), outcome, self.clock.now, number, outcome >= self.usual)
+        acted = tuple(use for use in uses if use.taken and not alone)
         done = replace(finished, uses=acted, pool=self.pool, bank=bank)
         for draft in self._written(done) if done.uses else ():
             # Whatever a writer says: what an episode teaches stands on the word of who rewarded it.
@@ -344,29 +349,33 @@ class Experience:
             if (rehearse := self.policy.rehearse) is not None:
                 for use in uses:
                     rehearse(use.query, use.candidates, self.pool)
-            _, share = self._learned(uses, outcome, by, alone)
+            share = self._learn_all(uses, outcome, by, alone)
         self._move_on(share)
 
     def has(self, decision: str, reward: float, by: str) -> bool:
         """Return whether a choice has just this reward of its own."""
         return self.alone.get(decision) == (reward, by)
 
-    def _learned(self, uses: Sequence[Use], outcome: float, by: str, alone: bool) -> tuple[Finished, float]:
+    def _learn_all(self, uses: Sequence[Use], outcome: float, by: str, alone: bool) -> float:
+        """Learn from choices, and return how much the episode counts."""
         single = {} if alone else self.alone
         share = self.clock.share(by)
         for index, use in enumerate(uses):
             use.following, use.learned = uses[index + 1] if index + 1 < len(uses) else None, self.time
             use.share, use.outcome = share, outcome
-            use.reward, _ = single.get(use.decision, (use.reward, by))
+            if use.decision in single:
+                use.reward, _ = single[use.decision]
         for use in uses:
             if use.decision not in single:
                 self.learn(use)
                 self._earned, self._count = self._earned + share * use.reward, self._count + share
             if alone and not self.corrects:
+                self.alone.pop(use.decision, None)  # to the end
                 self.alone[use.decision] = use.reward, by
+                if len(self.alone) > ALONE:
+                    del self.alone[next(iter(self.alone))]
             use.good = use.reward >= self.usual
-        number = uses[0].query.episode if uses else self.time
-        return Finished(tuple(uses), outcome, self.clock.now, number, outcome >= self.usual), share
+        return share
 
     @property
     def corrects(self) -> bool:

@@ -97,16 +97,18 @@ class Replay:
         """Return the candidates of a choice, what was estimated of them, and the places of those that were shown. None if an item
         that was shown is in the pool no more."""
         decision, details = choice.decision, choice.details
-        ids, scores = map(list, zip(*decision.candidates, strict=True)) if decision.candidates else ([], [])
-        for id in decision.chosen:
-            if id not in ids:  # no candidates are kept of old choices
-                ids.append(id)
-                scores.append(0.0)
-        logged = details if decision.candidates and "slate" in details else {}
-        slate = logged.get("slate") or [ids.index(id) for id in decision.chosen]
+        # No candidates are kept of old choices.
+        pairs = decision.candidates or [(id, 0.0) for id in decision.chosen]
+        ids, scores = zip(*pairs, strict=True) if pairs else ((), ())
+        try:
+            slate = [ids.index(id) for id in decision.chosen]
+        except ValueError:  # of a log from elsewhere
+            ids, scores = decision.chosen, (0.0,) * len(decision.chosen)
+            slate = list(range(len(ids)))
         if by_record:
             return SearchedCandidates(ids, scores, self.mirror), _NO_VALUES, None, tuple(slate)
-        nothing = [0.0] * len(ids)
+        logged = details if decision.candidates and "slate" in details else {}
+        slate, nothing = logged.get("slate", slate), [0.0] * len(ids)
         similarities, means, deviations = (
             np.array(logged.get(name) or missing, dtype=np.float64)
             for name, missing in (("similarities", scores), ("means", nothing), ("deviations", nothing))

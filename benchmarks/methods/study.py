@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.methods.write import ABSENT, worded, write
 from benchmarks.record import arguments
 from benchmarks.tables import read
-from keepworth.evaluation.finished_runs import finished_run
+from keepworth.evaluation.finished_runs import open_finished_run
 from keepworth.evaluation.study import Rows, Study, rows_of
 from keepworth.registry import methods
 
@@ -214,7 +214,7 @@ def main() -> None:
         rows = study(**plan.settings)() if not plan.asked else []
     for names in plan.asked if not options.rows else ():
         arms = {row["arm"] for row in rows}
-        asked = study.ask([finished_run(of, "runs") for of in names], **plan.settings)
+        asked = study.ask([open_finished_run(of, "runs") for of in names], **plan.settings)
         rows += [row for row in asked if row["arm"] not in arms]
     clusters = max(row["clusters"] for row in rows)
     numbers = {"n": max(row["n"] for row in rows), "seeds": clusters, "unit": study.unit}

@@ -29,7 +29,7 @@ from keepworth.methods.recipes import openclaw_rl as openclaw
 from keepworth.records.episode import Episode, Group
 from keepworth.training.learner import Learner
 from keepworth.training.replica import Replica
-from keepworth.training.run import prepared
+from keepworth.training.run import prepare_learner
 from keepworth.training.run_folder import RunFolder
 from keepworth.training.system import System
 from keepworth.training.watch.progress import Progress
@@ -80,7 +80,7 @@ def run(name: str, seed: int, updates: int) -> dict[str, Any]:
         RunFolder.create(
             Path(folder) / "run", {"recipe": "openclaw_rl", **config.model_dump(mode="json")}
         ) as folder_of,
-        prepared(config, config.default_objective, "policy", folder_of, Progress()) as (model, learner),
+        prepare_learner(config, config.default_objective, "policy", folder_of, Progress()) as (model, learner),
         ThreadPoolExecutor(1) as beside,
     ):
         traffic = Traffic(config, system, Replica(model, learner.master_weights.named))

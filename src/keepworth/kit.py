@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from keepworth.training.objective.presets import Citation as Citation
     from keepworth.training.objective.presets import preset as preset
     from keepworth.training.objective.presets import preset_method as preset_method
-    from keepworth.training.objective.presets import varied as varied
+    from keepworth.training.objective.presets import vary_objective as vary_objective
     from keepworth.training.recipe import Recipe as Recipe
     from keepworth.training.recipe import recipe_method as recipe_method
     from keepworth.training.settings import Settings as Settings
@@ -151,7 +151,7 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "benchmark": {"worlds.benchmark": "Benchmark", "records.episode": "Session Turn"},
     "objective": {
-        "training.objective.presets": "preset_method preset varied Citation",
+        "training.objective.presets": "preset_method preset vary_objective Citation",
         "training.objective.options": "Objective",
         "training.objective.batch": "Batch",
         "training.objective.parts": "part Advantage Weight Ratio Surrogate Correction Selection Overlong",

@@ -17,7 +17,7 @@ from keepworth.records.episode import Observation, Shown, ToolDescription
 from keepworth.records.model import FinishReason, Sample, Tokens, VersionSpan
 from keepworth.worlds.agent import Action
 from keepworth.worlds.chat import Chat, call_in, format_of, read_action, schema_of, without_thoughts
-from keepworth.worlds.driver import ended_at
+from keepworth.worlds.driver import end_at
 
 TURN = "<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
 ASKS = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -93,7 +93,7 @@ class Scripted:
         ids = ids_of(self.said.pop(0))
         cut = options["stop_ids"].isdisjoint(ids[-1:])
         finish = FinishReason.LENGTH if cut else FinishReason.STOP
-        return ended_at(Sample(ids, (0.0,) * len(ids), finish, (VersionSpan(0, 0, len(ids)),)), stop, self.decode)
+        return end_at(Sample(ids, (0.0,) * len(ids), finish, (VersionSpan(0, 0, len(ids)),)), stop, self.decode)
 
     def remembers(self, memory: str) -> None: ...
 
@@ -162,11 +162,11 @@ def test_a_stop_text_ends_the_answer_with_the_token_that_completes_it() -> None:
     assert not action.cut
     ids = ids_of("abEND!!")
     sample = Sample(ids, tuple(map(float, range(len(ids)))), FinishReason.LENGTH, (VersionSpan(3, 0, 4),))
-    ended = ended_at(sample, ["END"], model.decode)
+    ended = end_at(sample, ["END"], model.decode)
     assert model.decode(ended.ids) == "abEND"
     assert ended.logprobs == sample.logprobs[: len(ended.ids)]
     assert ended.spans[-1].end == len(ended.ids)
-    assert ended_at(sample, ["never"], model.decode) is sample
+    assert end_at(sample, ["never"], model.decode) is sample
 
 
 def test_a_model_without_a_template_is_given_bare_texts_or_refused() -> None:

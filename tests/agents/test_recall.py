@@ -29,9 +29,9 @@ def texts(recalled: recall.Recalled) -> list[str]:
 
 
 def test_given_shows_the_evidence_among_others_in_order_of_time() -> None:
-    shown = texts(recall.given(3, seed=0)(TASKS[0]))
+    shown = texts(recall.recall_evidence(3, seed=0)(TASKS[0]))
     assert shown == ["The weather was mild in week 1.", "I put item 1 in the attic.", "I watched film number 1 alone."]
-    assert texts(recall.given(1, seed=0)(TASKS[0])) == ["I put item 1 in the attic."]
+    assert texts(recall.recall_evidence(1, seed=0)(TASKS[0])) == ["I put item 1 in the attic."]
 
 
 def test_nothing_and_the_evidence_alone() -> None:
@@ -40,20 +40,20 @@ def test_nothing_and_the_evidence_alone() -> None:
 
 
 def test_another_shows_a_stranger_and_never_shared_evidence() -> None:
-    own = recall.given(3, seed=0)
+    own = recall.recall_evidence(3, seed=0)
     assert texts(recall.another(own, TASKS)(TASKS[0])) == texts(own(TASKS[1]))
     with pytest.raises(KeepworthError, match=r"all . share its evidence"):
         recall.another(own, [TASKS[0], TASKS[0]])
 
 
 def test_a_task_has_one_snapshot_and_different_memories_have_different_ones() -> None:
-    one, two = recall.given(3, seed=0), recall.given(1, seed=0)
-    assert one(TASKS[0]).snapshot == one(TASKS[0]).snapshot == recall.given(3, seed=0)(TASKS[0]).snapshot
+    one, two = recall.recall_evidence(3, seed=0), recall.recall_evidence(1, seed=0)
+    assert one(TASKS[0]).snapshot == one(TASKS[0]).snapshot == recall.recall_evidence(3, seed=0)(TASKS[0]).snapshot
     assert len({one(TASKS[0]).snapshot, two(TASKS[0]).snapshot, one(TASKS[1]).snapshot}) == 3
 
 
 def test_retrieval_finds_the_evidence_and_logs_the_choice() -> None:
-    found = recall.retrieved(2, encoder("hashing"))(TASKS[0])
+    found = recall.recall_by_search(2, encoder("hashing"))(TASKS[0])
     assert "I put item 1 in the attic." in texts(found)
     (decision,) = found.decisions
     assert set(decision.chosen) == {item.item for item in found.shown}
@@ -61,7 +61,7 @@ def test_retrieval_finds_the_evidence_and_logs_the_choice() -> None:
 
 
 def test_dates_and_names_are_written_as_people_say_them() -> None:
-    dated = texts(recall.given(3, seed=0, dates=True)(TASKS[0]))
+    dated = texts(recall.recall_evidence(3, seed=0, dates=True)(TASKS[0]))
     assert dated[1] == "2 May 2024: I put item 1 in the attic."
     other = Task("t/3", "made up", "?", ("x",), "token_f1", sessions=(Session("s", "", (Turn("Ana", "x y", 0),)),))
-    assert texts(recall.given(1, seed=0, dates=True)(other)) == ["Ana: x y"]
+    assert texts(recall.recall_evidence(1, seed=0, dates=True)(other)) == ["Ana: x y"]

@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from benchmarks.control.table import main as make_table
 from keepworth.cli.main import main
-from keepworth.control.published import POPGYM, published
+from keepworth.control.published import POPGYM, find_published
 from keepworth.control.run import CHECKPOINT, CURVE
 from keepworth.control.table import MEMORIES, TableCell, summarise
 from keepworth.registry import methods
@@ -126,8 +126,8 @@ def test_ranks_are_over_worlds_that_all_memories_share() -> None:
 
 
 def test_published_numbers_are_of_worlds_by_their_ids() -> None:
-    assert published("popgym-RepeatPreviousMedium-v0") == (-0.315, 0.789, "LMU")
-    assert published("CartPole-v1") is None
+    assert find_published("popgym-RepeatPreviousMedium-v0") == (-0.315, 0.789, "LMU")
+    assert find_published("CartPole-v1") is None
     assert all(gru <= best for gru, best, _ in POPGYM.values())
 
 
@@ -173,7 +173,7 @@ def test_a_mask_of_actions_and_what_is_no_reward_are_refused_by_the_worlds_numbe
 def test_a_run_says_how_long_it_takes_and_what_was_published_in_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("keepworth.control.published.published", lambda world: POPGYM["RepeatPreviousMedium"])
+    monkeypatch.setattr("keepworth.control.published.find_published", lambda world: POPGYM["RepeatPreviousMedium"])
     assert main([*QUICK, "--memory", "gru", "--folder", str(tmp_path / "run")]) == 0
     out = capsys.readouterr().out
     assert "64 of 256 steps" in out

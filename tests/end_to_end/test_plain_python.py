@@ -12,7 +12,7 @@ import pytest
 from keepworth.methods.recipes import strings
 from keepworth.records.model import SamplingParams
 from keepworth.training.export import export
-from keepworth.training.trained import trained_by
+from keepworth.training.trained import find_trained
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.tiny_runs import STRINGS, run_of
 
@@ -26,7 +26,7 @@ def test_transformers_and_peft_answer_as_the_run_does(tmp_path: Path) -> None:
     run = run_of(strings, write_tiny_checkpoint(tmp_path / "base"), tmp_path / "run", **moving)
     export(run, tmp_path / "merged")
     export(run, tmp_path / "adapter", merged=False)
-    model = trained_by(run).loaded()
+    model = find_trained(run).loaded()
     prompts = [stored.episode.segments[0].context for stored in run.episodes(step=2, arm="dev-policy")][:10]
     drawn = model.sample(prompts, SamplingParams(8, temperature=0.0))
     cases = [{"prompt": prompt, "answer": sample.ids} for prompt, (sample,) in zip(prompts, drawn, strict=True)]

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.records.episode import RewardScope, RewardTerm, checked_terms, finite_number, metric
+from keepworth.records.episode import RewardScope, RewardTerm, check_terms, finite_number, metric
 
 
 @pytest.mark.parametrize("value", [
@@ -59,7 +59,7 @@ def test_any_value_is_a_finite_float_or_a_value_error(value: Any) -> None:
 
 
 def test_terms_come_out_as_plain_floats_and_their_sum_is_finite() -> None:
-    (term,) = checked_terms([RewardTerm("r", np.float32(0.5), torch.tensor(2.0))])  # type: ignore[arg-type]
+    (term,) = check_terms([RewardTerm("r", np.float32(0.5), torch.tensor(2.0))])  # type: ignore[arg-type]
     assert (type(term.value), type(term.weight), term.value * term.weight) == (float, float, 1.0)
     for bad, says in (
         ([RewardTerm("r", math.nan)], "the reward 'r', which is nan"),
@@ -68,7 +68,7 @@ def test_terms_come_out_as_plain_floats_and_their_sum_is_finite() -> None:
         ([0.5], "a float, not a RewardTerm"),
     ):
         with pytest.raises(ValueError, match=says):
-            checked_terms(bad)  # type: ignore[arg-type]
+            check_terms(bad)  # type: ignore[arg-type]
 
 
 def test_the_metric_leaves_shaping_out() -> None:

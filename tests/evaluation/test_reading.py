@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from keepworth.base.chat import ChatModel
 from keepworth.base.model_errors import EngineError
 from keepworth.cli.main import app
-from keepworth.evaluation.reading import ChatReader, KeptAnswers, chosen_option
+from keepworth.evaluation.reading import ChatReader, KeptAnswers, choose_option
 from tests.cli.test_eval_run import lines, saved
 from tests.models.test_chat import says
 from tests.serving.scripted import scripted
@@ -43,7 +43,7 @@ CITIES = ["York", "Leeds", "New York", "2019"]
     ],
 )
 def test_an_option_is_named_by_its_number_or_its_text(said: str, place: int | None) -> None:
-    assert chosen_option(said, CITIES) == place
+    assert choose_option(said, CITIES) == place
 
 
 def test_answers_that_name_no_option_are_counted() -> None:

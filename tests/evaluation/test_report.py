@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.charts.charts import embedded, nice_ticks
+from keepworth.charts.charts import embed_json, nice_ticks
 from keepworth.training.run_folder import RunFolder
 from keepworth.training.watch.report import write_report
 from tests.evaluation.sample_run import sample_run
@@ -120,7 +120,7 @@ def test_a_run_with_nothing_in_it_has_a_page(tmp_path: Path) -> None:
 
 @given(st.text())
 def test_embedded_json_cannot_end_its_script(text: str) -> None:
-    packed = embedded({"text": text + "</script><!--"})
+    packed = embed_json({"text": text + "</script><!--"})
     assert "<" not in packed
     assert json.loads(packed)["text"] == text + "</script><!--"
 

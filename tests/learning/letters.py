@@ -15,14 +15,14 @@ from keepworth.training.collect.groups import EpisodeContext
 from keepworth.training.collect.pipeline import Pipeline
 from keepworth.training.learner import Learner
 from keepworth.training.objective.parts import GroupStd, Outcome
-from keepworth.training.objective.presets import preset, varied
+from keepworth.training.objective.presets import preset, vary_objective
 from keepworth.training.run_folder import RunFolder
 from keepworth.training.trainer import Schedule, train
 from keepworth.training.watch.progress import Progress
 from tests.episode_of import call_of, episode_of
 from tests.learning.turns import learner_of
 
-OBJECTIVE = varied(preset("areal"), advantage=Outcome("group", GroupStd()))
+OBJECTIVE = vary_objective(preset("areal"), advantage=Outcome("group", GroupStd()))
 
 
 def low(ids: tuple[int, ...]) -> float:

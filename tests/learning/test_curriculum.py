@@ -126,7 +126,7 @@ def test_a_pass_holds_each_item_once(count: int, size: int, seed: int) -> None:
 @given(st.lists(st.sampled_from("aab"), min_size=1, max_size=12), st.integers(1, 6), st.integers(0, 9))
 def test_kinds_are_equal_within_one_and_items_within_a_kind_too(kinds: list[str], size: int, seed: int) -> None:
     items = list(enumerate(kinds))
-    drawn = [curriculum.drawn_task(items, lambda item: item[1], seed, position) for position in range(11 * size)]
+    drawn = [curriculum.draw_task(items, lambda item: item[1], seed, position) for position in range(11 * size)]
     per_kind = Counter(kind for _, kind in drawn)
     assert set(per_kind) == set(kinds) or len(drawn) < len(set(kinds))
     counts = [per_kind[kind] for kind in set(kinds)]
@@ -135,12 +135,12 @@ def test_kinds_are_equal_within_one_and_items_within_a_kind_too(kinds: list[str]
         each = Counter(index for index, of in drawn if of == kind)
         own = [each[index] for index, of in items if of == kind]
         assert max(own) - min(own) <= 1
-    again = [curriculum.drawn_task(items, lambda item: item[1], seed, position) for position in range(11 * size)]
+    again = [curriculum.draw_task(items, lambda item: item[1], seed, position) for position in range(11 * size)]
     assert again == drawn
 
 
 def test_nothing_to_order_is_said() -> None:
     with pytest.raises(KeepworthError, match="nothing to train on"):
-        curriculum.drawn_task([], str, 0, 0)
+        curriculum.draw_task([], str, 0, 0)
     with pytest.raises(KeepworthError, match="nothing to train on"):
         curriculum.batch([], 2, 0, 0)

@@ -25,7 +25,7 @@ from keepworth.training.hooks import Hooks
 from keepworth.training.learner import Learner
 from keepworth.training.mixture import Falling, Imitation, MixedLoss, OtherLoss, Preference
 from keepworth.training.objective.parts import Mixed, ObjectiveError
-from keepworth.training.objective.presets import preset, varied
+from keepworth.training.objective.presets import preset, vary_objective
 from keepworth.training.rows import Texts
 from keepworth.training.watch.progress import Progress
 from keepworth.worlds.agent import Completer
@@ -316,7 +316,7 @@ def test_a_mixture_is_the_weighted_sum_of_its_losses() -> None:
     policy, mixed, imitation = gradients
     for one, both, other in zip(policy, mixed, imitation, strict=True):
         assert torch.allclose(0.75 * one + 0.25 * other, both, atol=1e-6)
-    rejecting = learner_of(varied(preset("reinforce"), group_filter=Mixed()), hidden=16, mixture=mixture)
+    rejecting = learner_of(vary_objective(preset("reinforce"), group_filter=Mixed()), hidden=16, mixture=mixture)
     assert rejecting.update([replace(sampled, episodes=sampled.episodes[:1]), shown])["gradient_norm"] > 0
 
 

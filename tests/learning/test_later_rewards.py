@@ -12,7 +12,7 @@ import pytest
 
 from keepworth.base.errors import KeepworthError, UnknownName
 from keepworth.records import Episode, Group, RewardTerm, Task
-from keepworth.training.collect.later_rewards import LaterReward, Service, Services, rewarded
+from keepworth.training.collect.later_rewards import LaterReward, Service, Services, add_later_rewards
 from tests.episode_of import episode_of
 
 TASK = Task("t", "", "What?", (), "none")
@@ -33,7 +33,7 @@ def giving(values: Sequence[float | None]) -> Any:
 
 def rewards_of(later: LaterReward | Sequence[LaterReward], *rewards: tuple[RewardTerm, ...]) -> list[float]:
     chosen = [later] if isinstance(later, LaterReward) else later
-    made = asyncio.run(rewarded(TASK, group_of(*rewards), chosen, NO_SERVICES))
+    made = asyncio.run(add_later_rewards(TASK, group_of(*rewards), chosen, NO_SERVICES))
     return [episode.reward for episode in made.episodes]
 
 
@@ -72,7 +72,7 @@ def test_a_gate_lets_the_terms_before_it_count_from_its_threshold_on() -> None:
 
 def test_a_gate_is_written_down_and_hides_nothing() -> None:
     gate = LaterReward("safe", giving([0.0]), combine="gate")
-    made = asyncio.run(rewarded(TASK, group_of((RewardTerm("right", 1.0),)), [gate], NO_SERVICES))
+    made = asyncio.run(add_later_rewards(TASK, group_of((RewardTerm("right", 1.0),)), [gate], NO_SERVICES))
     assert made.episodes[0].rewards == (RewardTerm("right", 1.0, 0.0), RewardTerm("safe", 0.0, 0.0))
 
 
@@ -104,7 +104,7 @@ def test_a_score_sees_the_group_and_the_version_of_its_service_stands_beside_the
 
     services = judged_by(Judge())
     later = LaterReward("length", score, service="judge", shaping=True)
-    made = asyncio.run(rewarded(TASK, group_of((), ()), [later], services))
+    made = asyncio.run(add_later_rewards(TASK, group_of((), ()), [later], services))
     assert {episode.rewards for episode in made.episodes} == {(RewardTerm("length", 8.0, scorer="v1", shaping=True),)}
 
 

@@ -21,7 +21,7 @@ from keepworth.training.learner import Learner, Optimisation, rate_at
 from keepworth.training.master_weights import Diverged, MasterWeights
 from keepworth.training.objective.options import Objective, ObjectiveError
 from keepworth.training.objective.parts import EntropyBonus, Mixed, Sequence
-from keepworth.training.objective.presets import preset, presets, varied
+from keepworth.training.objective.presets import preset, presets, vary_objective
 from keepworth.training.rows import rows_of
 from keepworth.training.settings import GROUP_RELATIVE
 from tests.episode_of import call_of, episode_of
@@ -58,7 +58,7 @@ def test_groups_without_a_difference_change_nothing_but_are_counted() -> None:
 
 def test_filters_and_batches_go_by_the_score_before_shaping() -> None:
     """DAPO's filter drops a group whose members all did the task: a term for length or format must not hide that."""
-    learner = learner_of(varied(GROUP_RELATIVE, name="filtered", group_filter=Mixed()), precision="fp64")
+    learner = learner_of(vary_objective(GROUP_RELATIVE, name="filtered", group_filter=Mixed()), precision="fp64")
     shaped = []
     for i, each in enumerate(groups_of(learner.model)):
         episodes = [
@@ -134,7 +134,7 @@ def test_mixed_temperatures_are_refused() -> None:
 def test_the_proximal_policy_of_a_single_step_needs_no_pass_of_its_own(monkeypatch) -> None:
     def weights_and_metrics(unpacked: bool) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
         monkeypatch.setattr(Learner, "_reads_proximal_first", lambda self: unpacked)
-        objective = varied(presets()["grpo"], kl=None, correction=Truncate(2.0))
+        objective = vary_objective(presets()["grpo"], kl=None, correction=Truncate(2.0))
         learner = learner_of(objective, precision="fp64", learning_rate=1e-2)
         measured = learner.update(groups_of(learner.model))
         return weights(learner), {name: value for name, value in measured.items() if "seconds" not in name}

@@ -11,7 +11,7 @@ import torch
 from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.models.attention import Tree, tree
 from keepworth.models.inprocess import DTYPES, InProcessModel, Precision
-from keepworth.training.recomputed import layers_of, recomputed_pass, recomputed_share
+from keepworth.training.recomputed import estimate_recomputed_share, layers_of, recomputed_pass
 from tests.learning.turns import same
 from tests.models.test_families import BY_CONFIG, loaded
 from tests.models.tiny import tiny_model
@@ -73,4 +73,4 @@ def test_a_family_with_windows_is_recomputed_alike(tmp_path: Path) -> None:
     batch = tree([tuple(range(3, 20))], [[(4, 5, 6, 7), (8, 9)]])
     plain, again = gradients(model, named, again=False, batch=batch), gradients(model, named, again=True, batch=batch)
     assert same(plain, again)
-    assert 0 < recomputed_share(model.network) < 1
+    assert 0 < estimate_recomputed_share(model.network) < 1

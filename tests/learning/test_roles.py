@@ -9,13 +9,13 @@ import pytest
 from keepworth.records import Episode, FinishReason, Group, RewardTerm, Segment, VersionSpan
 from keepworth.training.objective.advantage import advantages
 from keepworth.training.objective.parts import Outcome
-from keepworth.training.objective.presets import preset, varied
+from keepworth.training.objective.presets import preset, vary_objective
 from keepworth.training.rows import BadEpisode, Rows, rows_of
 from tests.episode_of import episode_of
 from tests.learning.turns import learner_of, same, weights
 
 ROLES = ("manager", "answerer")
-CENTERED = varied(preset("areal"), advantage=Outcome("group"))
+CENTERED = vary_objective(preset("areal"), advantage=Outcome("group"))
 """A row's advantage is its reward minus the mean of its group."""
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from keepworth.records import Episode, FinishReason, RewardTerm, Sample, SamplingParams, StopReason, Task, VersionSpan
-from keepworth.records.episode import failed_episode
+from keepworth.records.episode import make_failed_episode
 from keepworth.training.collect import groups
 from keepworth.training.collect.groups import CallFailed, CallTimedOut, EpisodeContext, OpenGroup
 from keepworth.training.collect.partial_sample import PartialSample
@@ -232,7 +232,7 @@ def test_a_group_is_judged_at_once_without_those_who_are_done() -> None:
         late = [asyncio.ensure_future(members[i].with_group("judge", judge, "x" * i)) for i in (2, 1)]
         await asyncio.sleep(0.01)
         assert among.waiting == 2
-        among.end(0, failed_episode(TASK, "3/0", StopReason.TIMEOUT, "it hung"))
+        among.end(0, make_failed_episode(TASK, "3/0", StopReason.TIMEOUT, "it hung"))
         return [await each for each in late]
 
     assert asyncio.run(group()) == [2, 1]

@@ -16,7 +16,7 @@ from keepworth.training.objective.options import Objective
 from keepworth.training.objective.presets import presets
 from keepworth.training.passes import PassRoom, micro_batches, work
 from keepworth.training.rows import Texts, rows_of
-from keepworth.training.shares import Shares, divided
+from keepworth.training.shares import Shares, divide
 from tests.learning.in_threads import in_threads
 from tests.learning.turns import ROLE, VALUES, WHOLE, learner_of, objective_of, same, sampled_groups, weights
 from tests.models.tiny import tiny_model
@@ -147,9 +147,9 @@ LOADS = st.lists(st.floats(0, 1e6), max_size=40)
 
 @given(LOADS, st.integers(1, 9))
 def test_shares_are_a_partition_balanced_and_the_same_every_time(loads: list[float], count: int) -> None:
-    shares = divided(loads, count)
+    shares = divide(loads, count)
     assert sorted(index for share in shares for index in share) == list(range(len(loads)))
-    assert shares == divided(list(loads), count) == [Shares(rank, count).pick(loads) for rank in range(count)]
+    assert shares == divide(list(loads), count) == [Shares(rank, count).pick(loads) for rank in range(count)]
     assert all(share == sorted(share) for share in shares)
     totals = [sum(loads[index] for index in share) for share in shares]
     for share, total in zip(shares, totals, strict=True):

@@ -15,7 +15,7 @@ import pytest
 
 from keepworth.records.episode import Task
 from keepworth.registry import methods
-from keepworth.worlds.benchmark import Benchmark, benchmarks, digest, named, refuse_leaks, sharing, sizes
+from keepworth.worlds.benchmark import Benchmark, benchmarks, digest, find_benchmark, refuse_leaks, sharing, sizes
 from keepworth.worlds.data_files import MissingData
 from keepworth.worlds.splits import SPLITS
 from keepworth.worlds.verifiers import verify
@@ -173,7 +173,7 @@ def real() -> Path:
 
 @pytest.mark.parametrize("name", [*COUNTS, *TOTALS])
 def test_counts_of_the_real_files(name: str, real: Path) -> None:
-    sides = sides_of(named(name), real)
+    sides = sides_of(find_benchmark(name), real)
     if name != "locomo":
         checked(sides)
         oracle_and_chance([task for tasks in sides.values() for task in tasks])

@@ -16,7 +16,7 @@ from keepworth.training.objective.advantage import advantages, select
 from keepworth.training.objective.options import Objective
 from keepworth.training.objective.parts import Correction, Positive, Surrogate, part
 from keepworth.training.objective.policy_loss import Gap, denominators, loss
-from keepworth.training.objective.presets import preset, varied
+from keepworth.training.objective.presets import preset, vary_objective
 from tests.learning.objective.toys import Toy, runnable, toy
 
 STOPPED = ("cispo",)
@@ -74,10 +74,13 @@ def test_a_new_part_is_one_class_that_is_written_checked_and_acts(monkeypatch: p
             return None, gap.batch.version_lag <= self.lag
 
     plain = preset("grpo", surrogate="Plain", kl=None)
-    powered, dropping = varied(plain, surrogate="Powered(0.5)"), varied(plain, correction="OldLeftOut(0)")
+    powered, dropping = (
+        vary_objective(plain, surrogate="Powered(0.5)"),
+        vary_objective(plain, correction="OldLeftOut(0)"),
+    )
     assert Objective(**powered.model_dump()) == powered
     with pytest.raises(ValueError, match="Powered: power"):
-        varied(plain, surrogate="Powered(-1)")
+        vary_objective(plain, surrogate="Powered(-1)")
     assert "version_lag" in inputs(dropping)
     updates = []
     for objective in (plain, powered, dropping):

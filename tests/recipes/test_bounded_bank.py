@@ -21,7 +21,7 @@ from keepworth.methods.recipes.fine_mem import with_lines, with_shares
 from keepworth.records import Decision, DecisionKind, Episode, FinishReason, RewardTerm, Segment, StopReason
 from keepworth.records.episode import MemoryEvent, Operation, OperationKind, ParseStatus, Shown
 from keepworth.training.run_folder import RunFolder
-from keepworth.training.trained import kept_weights
+from keepworth.training.trained import find_weights
 from keepworth.training.watch.tables import tables_of
 from tests.recipes.writer_runs import LOCAL, TINY, echoing, run_of
 
@@ -58,7 +58,7 @@ def test_a_recipe_runs_whole_with_its_controls(runs: Runs, echo: None, recipe: M
     assert [row["step"] for row in run.evals() if row["split"] == "dev" and row["metric"] == "f1"] == [0, 2]
     assert {row["reader"] for row in run.evals()} == {"echo@1"}
     assert any(row.get("gradient_norm", 0) > 0 for row in run.metrics()), "nothing was trained"
-    assert kept_weights(run, "writer").is_dir()
+    assert find_weights(run, "writer").is_dir()
     turns = {mem_alpha: {2}, agemem: {4}}
     assert {len(stored.episode.segments) for stored in run.episodes(arm="train")} <= turns.get(recipe, {1, 4, 6})
 

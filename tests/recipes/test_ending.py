@@ -137,7 +137,7 @@ def test_a_run_goes_on_with_the_threads_and_the_type_of_number_it_began_with(che
         patched.setattr(training, "faster_type", lambda: measured.append("fp32") or "fp32")
         for _ in range(2):
             with RunFolder.create(tmp_path / "run", {"recipe": "memory_r1"}) as run:
-                settled = training.settled_model(memory_r1.Config(model=model), run, Progress())
+                settled = training.settle_model(memory_r1.Config(model=model), run, Progress())
                 assert settled.precision == run.environment["precision"] == "fp32"
     assert asked == [0, 2]  # the usual number, then what it began with
     assert measured == ["fp32"]  # once

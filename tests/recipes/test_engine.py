@@ -15,7 +15,7 @@ from keepworth.base.errors import KeepworthError, UnknownName
 from keepworth.base.model_errors import EngineError, EngineRefused, EngineUnreachable, MissingCapability
 from keepworth.methods.recipes import arithmetic, memory_r1, overwrite_reading, strings
 from keepworth.models.inprocess import InProcessModel
-from keepworth.training.collect.curriculum import CANDIDATES, SPAN, batch, draw_seed, drawn_task
+from keepworth.training.collect.curriculum import CANDIDATES, SPAN, batch, draw_seed, draw_task
 from keepworth.training.configuration import as_toml, resolve
 from keepworth.training.run_folder import RunFolder
 from keepworth.training.settings import KEY
@@ -162,12 +162,12 @@ def test_a_positions_own_task_is_the_one_it_always_had_and_others_are_others() -
     def kind_of(item: int) -> str:
         return "rare" if item < 2 else "common"
 
-    own = [drawn_task(items, None, 3, position) for position in range(32, 40)]
+    own = [draw_task(items, None, 3, position) for position in range(32, 40)]
     assert own == batch(items, 8, 4, 3)
-    others = [drawn_task(items, None, 3, 4 * SPAN + position) for position in range(32, 40)]
+    others = [draw_task(items, None, 3, 4 * SPAN + position) for position in range(32, 40)]
     assert others != own
-    assert others == [drawn_task(items, None, 3, 4 * SPAN + position) for position in range(32, 40)]
-    even = [drawn_task(items, kind_of, 3, position) for position in range(32, 40)]
+    assert others == [draw_task(items, None, 3, 4 * SPAN + position) for position in range(32, 40)]
+    even = [draw_task(items, kind_of, 3, position) for position in range(32, 40)]
     assert sum(item < 2 for item in even) == 4
     assert draw_seed(3, 4, 32) == 3 * 1_000_003 + 4
     retried = [8 * step + CANDIDATES * retry * SPAN for step in range(50) for retry in range(9)]

@@ -19,9 +19,9 @@ from keepworth.methods.recipes import strings
 from keepworth.models.adapter import save_network
 from keepworth.records.model import SamplingParams
 from keepworth.training import export as exporting
-from keepworth.training.export import export, stored_dtype
+from keepworth.training.export import export, find_dtype
 from keepworth.training.run_folder import DiskTrouble, RunFolder
-from keepworth.training.trained import trained_by
+from keepworth.training.trained import find_trained
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.tiny_runs import STRINGS, run_of
 
@@ -69,7 +69,7 @@ def answered(network: Any) -> list[int]:
 
 def said(run: RunFolder) -> list[int]:
     """What the trained model of the run answers, adapter unmerged."""
-    model = trained_by(run).loaded("fp32")
+    model = find_trained(run).loaded("fp32")
     return list(model.sample([PROMPT], SamplingParams(8, temperature=0.0))[0][0].ids)
 
 
@@ -93,7 +93,7 @@ def test_the_type_is_kept_if_no_answer_changes(run: RunFolder, tmp_path: Path, m
     monkeypatch.setattr(exporting, "_first_segments", lambda *_: [])
     monkeypatch.setattr(exporting, "_TEXTS", ("A",))
     done = export(run, tmp_path / "out")
-    assert done.dtype == stored_dtype(tmp_path / "out") == "bfloat16"
+    assert done.dtype == find_dtype(tmp_path / "out") == "bfloat16"
     written = json.loads((tmp_path / "out" / "export.json").read_text())
     assert written["agreement"]["mean_gap"] == done.agreement.mean_gap
     assert str(done.agreement) in (tmp_path / "out" / "README.md").read_text()
@@ -117,7 +117,7 @@ def coarser(network: Any, folder: Path) -> None:
 def test_nothing_is_rounded_at_an_answers_cost(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporting, "save_network", coarser)
     done = export(run, tmp_path / "out")
-    assert done.dtype == stored_dtype(tmp_path / "out") == "float32"
+    assert done.dtype == find_dtype(tmp_path / "out") == "float32"
     assert done.agreement.identical == done.agreement.prompts
 
 

@@ -24,7 +24,7 @@ from keepworth.records import Episode, RewardTerm, StopReason, Task
 from keepworth.records.episode import Observation, Session, Turn
 from keepworth.registry import GROUP
 from keepworth.training import front_door, user_tasks
-from keepworth.training.front_door import BadRecipe, find_recipe, named_object
+from keepworth.training.front_door import BadRecipe, find_recipe, load_object
 from keepworth.training.logs import tasks_of
 from keepworth.training.run_folder import RunConflict, RunFolder
 from keepworth.training.watch.progress import Progress
@@ -32,7 +32,7 @@ from keepworth.training.watch.tables import tables_of
 from keepworth.worlds.data_files import WrongFormat
 from keepworth.worlds.environment import Step
 from keepworth.worlds.own import own_tasks
-from keepworth.worlds.recall import retrieved
+from keepworth.worlds.recall import recall_by_search
 from keepworth.worlds.splits import SPLITS
 from tests.recipes import tiny_runs
 from tests.recipes.tiny_runs import Notes
@@ -330,9 +330,9 @@ def test_the_command_line_takes_a_file_of_tasks_and_a_function(chat_checkpoint: 
 def test_a_name_that_a_file_lacks_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def score(answer, row): ...\n")
     with pytest.raises(ValueError, match="Did you mean 'score'"):
-        named_object(f"{tmp_path / 'mine.py'}:scor", "--reward")
+        load_object(f"{tmp_path / 'mine.py'}:scor", "--reward")
     with pytest.raises(BadRecipe, match=r"Write FILE.py:NAME"):
-        named_object("mine.py", "--reward")
+        load_object("mine.py", "--reward")
     sys.path.remove(str(tmp_path))
 
 
@@ -490,5 +490,5 @@ def test_what_is_found_in_one_session_is_shown_in_the_order_in_which_it_was_said
     texts = [f"I met my friend {n} near a bag of {n + 13} green apples." for n in range(14)]
     session = Session("s", "", tuple(Turn("user", text, index) for index, text in enumerate(texts)))
     task = Task("t", "test", "I met my friend near a bag of apples", ("x",), "token_f1", sessions=(session,))
-    shown = retrieved(14, None, mode="lexical")(task).shown
+    shown = recall_by_search(14, None, mode="lexical")(task).shown
     assert [each.text for each in shown] == texts  # m10 comes after m9

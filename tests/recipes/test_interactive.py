@@ -23,7 +23,7 @@ from keepworth.training.objective.presets import presets
 from keepworth.training.passes import BudgetTooSmall
 from keepworth.training.run_folder import RunFolder
 from keepworth.training.settings import objective_of
-from keepworth.training.trained import kept_weights
+from keepworth.training.trained import find_weights
 from keepworth.training.watch.progress import Progress
 from keepworth.training.watch.tables import tables_of
 from keepworth.worlds.driver import Play
@@ -166,7 +166,7 @@ def test_objectives_that_need_more(run_answered: RunAnswered, checkpoint: Path, 
     run = run_answered(**settings)
     row = list(run.metrics())[-1]
     assert row["trained_rows"] > 0
-    assert kept_weights(run, "policy").is_dir()
+    assert find_weights(run, "policy").is_dir()
     if settings["objective"] == "ppo":
         assert "value_loss" in row
     if settings["objective"] == "kdrl":
@@ -227,7 +227,7 @@ def test_the_supervised_arm_imitates_as_many_right_answers_as_are_sampled(
     assert last.strip() == shown[0].expected[0] if recipe is overwrite_reading else same_words(last, shown[0].expected)
     losses = [row["loss"] for row in run.metrics()]
     assert losses[1] < losses[0]
-    assert kept_weights(run, shown[0].role).is_dir()
+    assert find_weights(run, shown[0].role).is_dir()
 
 
 def test_intervals_of_strings_are_over_compositions(checkpoint: Path, tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_an_option_of_an_objective_that_cannot_take_effect_is_refused_by_name(te
 def test_measurements_on_dev_reach_a_reset(run_answered: RunAnswered, monkeypatch: pytest.MonkeyPatch) -> None:
     """ProRL's reference moves where validation has stopped improving; a random model's never begins to."""
     seen: list[tuple[float | None, bool]] = []
-    advanced = options.advanced
+    advanced = options.advance
 
     def watched(controls: Any, objective: Any, **measured: Any) -> Any:
         following = advanced(controls, objective, **measured)

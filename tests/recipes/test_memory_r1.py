@@ -22,7 +22,7 @@ from keepworth.methods.recipes._memory_r1.measures import always
 from keepworth.training import run as training
 from keepworth.training.learner import Learner
 from keepworth.training.run_folder import RunFolder
-from keepworth.training.trained import kept_weights
+from keepworth.training.trained import find_weights
 from keepworth.training.watch.progress import Progress
 from keepworth.training.watch.tables import tables_of
 from keepworth.worlds.data_sets.longmemeval import longmemeval
@@ -65,7 +65,7 @@ def test_the_answerer_half_runs_whole(checkpoint: Path, tmp_path: Path, settings
     arms = ["no_memory_untrained", "no_memory", "wrong_memory", "untrained", "trained", "oracle_untrained", "oracle"]
     assert [row.arm for row in table.rows] == arms
     assert [row["step"] for row in run.metrics()] == [1, 2]
-    assert (kept_weights(run, "answerer") / "adapter_config.json").exists()
+    assert (find_weights(run, "answerer") / "adapter_config.json").exists()
 
 
 def test_the_manager_half_runs_whole_and_reads_with_a_trained_answerer(checkpoint: Path, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_the_demo_says_how_long_it_usually_takes_and_is_the_answerers_training(
     assert re.search(r"About \d min on [12] idle cores", capsys.readouterr().out)
     run = RunFolder.open(tmp_path / "demo-quick")
     assert {row["split"] for row in run.evals()} == {"test"}, "the curve is of test questions"
-    assert kept_weights(run, "answerer").is_dir()
+    assert find_weights(run, "answerer").is_dir()
     steps = [memory_r1.Config(**made).steps for made in (commands.DEMO, commands.DEMO_QUICK)]
     assert steps == [45, 2], "the README's table was measured after 45 steps"
 
@@ -151,8 +151,8 @@ def run_of(path: Path, config: dict[str, Any], weights: bytes = b"") -> RunFolde
     """A run folder as an answerer's training leaves it, as far as a reader's place is concerned."""
     with RunFolder.create(path, config) as run:
         if weights:
-            kept_weights(run, "answerer").mkdir(parents=True)
-            (kept_weights(run, "answerer") / "weights.safetensors").write_bytes(weights)
+            find_weights(run, "answerer").mkdir(parents=True)
+            (find_weights(run, "answerer") / "weights.safetensors").write_bytes(weights)
     return run
 
 
@@ -219,7 +219,7 @@ def test_banks_are_measured_on_the_split_that_is_asked_for(checkpoint: Path, tmp
 def test_what_is_not_there_is_said_before_a_model_is_loaded(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, object]
 ) -> None:
-    monkeypatch.setattr(training, "prepared", lambda *_: pytest.fail("a model was loaded first"))
+    monkeypatch.setattr(training, "prepare_learner", lambda *_: pytest.fail("a model was loaded first"))
     config = memory_r1.Config(**{"model": str(checkpoint), **settings})  # type: ignore[arg-type]
     run = run_of(tmp_path / "run", {})
     with pytest.raises((UnknownModel, UnknownName)):

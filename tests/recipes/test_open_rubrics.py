@@ -17,7 +17,7 @@ from keepworth.methods.recipes import strings
 from keepworth.methods.recipes._strings import worked_out
 from keepworth.models.inprocess import InProcessModel
 from keepworth.records import Episode, Group, RewardTerm, Task
-from keepworth.training.collect.later_rewards import Service, Services, rewarded
+from keepworth.training.collect.later_rewards import Service, Services, add_later_rewards
 from keepworth.training.run_folder import RunFolder
 from keepworth.training.system import Pair
 from keepworth.training.watch.progress import Progress
@@ -84,7 +84,7 @@ def test_a_group_has_the_rubric_behind_the_gate_and_its_metric_is_whether_it_was
     hooks = rubrics.system(rubrics.Config()).hooks
     group = Group(TASK.key, "", tuple(episodes(RIGHT, HALF, STRANGE)))
     services = Services(hooks.services)
-    made = asyncio.run(rewarded(TASK, group, hooks.later, services)).episodes
+    made = asyncio.run(add_later_rewards(TASK, group, hooks.later, services)).episodes
     assert [episode.reward for episode in made] == pytest.approx([(1 + 6 / 7) / 2, (1 - 6 / 7) / 2, 0.0])
     assert [episode.metric for episode in made] == [1.0, 1.0, 1.0], "as the recipe's environment said"
     assert [term.scorer for term in made[0].rewards if term.name == "rubric"] == ["programs/1"]

@@ -17,7 +17,7 @@ from keepworth.methods.recipes import trained as trained
 from keepworth.models.inprocess import InProcessModel
 from keepworth.serving.memory_server import MemoryServer
 from keepworth.training.run_folder import RunFolder
-from keepworth.training.trained import trained_by
+from keepworth.training.trained import find_trained
 from keepworth.training.watch.progress import Progress
 from tests.recipes.tiny_runs import STRINGS, run_of
 
@@ -134,7 +134,7 @@ def test_what_manages_no_memory_is_refused_by_name(answering: RunFolder, tmp_pat
 
 
 def test_weights_with_the_adapter_in_them_say_what_the_adapter_says(answering: RunFolder) -> None:
-    found = trained_by(answering)
+    found = find_trained(answering)
     prompts, branches = [tuple(range(20, 44))], [[(30, 31, 32)]]
     (beside,), (inside,) = found.loaded().score(prompts, branches), found.merged().score(prompts, branches)
     assert inside[0] == pytest.approx(beside[0], abs=1e-4)

@@ -10,7 +10,7 @@ import pytest
 
 from keepworth.base.errors import KeepworthError
 from keepworth.cli.main import main
-from keepworth.training.front_door import made_of, record_of, train
+from keepworth.training.front_door import make_recipe, record_of, train
 from keepworth.training.recipe import Origin
 from keepworth.training.run_folder import RunFolder
 from tests.learning.loop_cluster import LoopCluster
@@ -46,7 +46,7 @@ def in_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run_of(origin: Origin, checkpoint: Path, path: Path, **settings: Any) -> tuple[RunFolder, list[str]]:
-    recipe, progress = made_of(origin), Notes()
+    recipe, progress = make_recipe(origin), Notes()
     base = getattr(recipe, "settings", {})
     config = recipe.Config(model=str(checkpoint), **{**base, **TINY, **settings})
     with RunFolder.create(path, record_of(recipe, config, "own")) as run:

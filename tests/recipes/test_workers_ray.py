@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from keepworth.training.recipe import Origin
 from keepworth.training.run_folder import RunFolder
-from keepworth.training.trained import kept_weights
+from keepworth.training.trained import find_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.pages import lines_that_run_in
 from tests.recipes.test_workers import OWN, rows, run_of
@@ -111,7 +111,7 @@ def test_a_run_on_several_nodes_is_that_of_one_process(
     if killed != "nobody":  # what the dead one drew is drawn again, and counted again
         differ = {name for name in differ if name != "drawn_tokens" and not name.startswith("decode/")}
     assert differ == set()
-    one, other = (load_file(kept_weights(each, "policy") / "adapter_model.safetensors") for each in (expected, run))
+    one, other = (load_file(find_weights(each, "policy") / "adapter_model.safetensors") for each in (expected, run))
     assert all((one[name] == other[name]).all() for name in one)
     died = [note for note in notes if "rollout worker" in note and "died" in note]
     assert len(died) == (0 if killed == "nobody" else 1)

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from keepworth.training.front_door import find_recipe
 from keepworth.training.run_folder import RunFolder
-from keepworth.training.trained import kept_weights
+from keepworth.training.trained import find_weights
 from keepworth.training.watch.progress import Progress
 
 TINY: dict[str, Any] = {
@@ -63,7 +63,7 @@ def trained(recipe: ModuleType, config: Any, path: Path, progress: Progress | No
 
 def weights_of(run: RunFolder, role: str = "policy") -> dict[str, torch.Tensor]:
     """What a run has finished training."""
-    (file,) = kept_weights(run, role).glob("*.safetensors")
+    (file,) = find_weights(run, role).glob("*.safetensors")
     found: dict[str, torch.Tensor] = load_file(file)
     return found
 

@@ -39,7 +39,7 @@ def answered(
 
 def test_a_group_shares_its_prompt_and_its_snapshot_and_keeps_the_sampled_ids() -> None:
     model = tiny_model()
-    show = recall.given(2, seed=0)
+    show = recall.recall_evidence(2, seed=0)
     calls: list[tuple[list[Tokens], SamplingParams]] = []
     sample = model.sample
 
@@ -68,7 +68,7 @@ def test_a_group_shares_its_prompt_and_its_snapshot_and_keeps_the_sampled_ids() 
 
 def test_the_reward_depends_on_the_answer_key() -> None:
     model = tiny_model()
-    shown = [demonstration(model, task, recall.given(1, seed=0), 16, identity="d") for task in TASKS]
+    shown = [demonstration(model, task, recall.recall_evidence(1, seed=0), 16, identity="d") for task in TASKS]
     assert [episode.reward for episode in shown] == [1.0, 1.0, 1.0]
     assert model.decode(shown[0].segments[0].ids) == " thing 0\n"
     assert shown[0].segments[0].finish is FinishReason.STOP
@@ -77,10 +77,10 @@ def test_the_reward_depends_on_the_answer_key() -> None:
 def test_memories_that_do_not_fit_are_said_to_be_left_out() -> None:
     model = tiny_model()
     long = task_of("t/long", "What?", ("x",), [f"{i} " + "word " * 30 for i in range(5)])
-    (group,) = answered(model, [long], recall.given(5, seed=0), PARAMS, style=Style.DIRECT)
+    (group,) = answered(model, [long], recall.recall_evidence(5, seed=0), PARAMS, style=Style.DIRECT)
     for episode in group.episodes:
         assert 0 < len(episode.shown) < 5
-        everything = recall.given(5, seed=0)(long).shown
+        everything = recall.recall_evidence(5, seed=0)(long).shown
         best = sorted(everything, key=lambda item: item.score)[-len(episode.shown) :]
         assert episode.shown == tuple(item for item in everything if item in best)
         assert episode.errors == (f"{5 - len(episode.shown)} memories did not fit the model's window",)

@@ -13,7 +13,7 @@ from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._memory_r1.operation_tasks import operation_tasks
 from keepworth.methods.recipes._memory_r1.steps import ManagerStep, judged, manage, operation_step, retrieved
 from keepworth.models.inprocess import InProcessModel
-from keepworth.records.episode import Episode, OperationKind, ParseStatus, Task, combined
+from keepworth.records.episode import Episode, OperationKind, ParseStatus, Task, combine_terms
 from keepworth.worlds.answerer import ModelReader
 from keepworth.worlds.driver import RolloutContext, together
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
@@ -21,7 +21,7 @@ from tests.rollouts.scripted_model import ScriptedModel
 
 
 def _value(step: ManagerStep, text: str) -> float:
-    return combined(judged(step, text).terms)
+    return combine_terms(judged(step, text).terms)
 
 
 def test_operation_reward_of_constant_policies_and_of_the_oracle() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from keepworth.worlds.chat_logs import rewarded_tasks
+from keepworth.worlds.chat_logs import make_rewarded_tasks
 from keepworth.worlds.data_files import WrongFormat, rows_of
 from keepworth.worlds.own import OwnTasks
 from keepworth.worlds.splits import SPLITS
@@ -24,7 +24,7 @@ OTHERS = [talk(number, number % 2) for number in range(8)]
 
 
 def read(*rows: dict[str, Any]) -> OwnTasks:
-    return rewarded_tasks(((f"log, line {number}", row) for number, row in enumerate(rows, start=1)), "log")
+    return make_rewarded_tasks(((f"log, line {number}", row) for number, row in enumerate(rows, start=1)), "log")
 
 
 def pairs(tasks: OwnTasks) -> list[tuple[list[str], str]]:

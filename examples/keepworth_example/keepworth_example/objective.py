@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keepworth.kit import Citation, Surrogate, part, preset, preset_method, varied
+from keepworth.kit import Citation, Surrogate, part, preset, preset_method, vary_objective
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,7 +23,7 @@ class Bent(Surrogate):
 METHOD = preset_method(
     "Bent GRPO",
     "Bends the probability ratio of a token smoothly instead of clipping it",
-    varied(preset("grpo"), name="bent_grpo", surrogate=Bent(0.3)),
+    vary_objective(preset("grpo"), name="bent_grpo", surrogate=Bent(0.3)),
     Citation("This package's example", "", "text"),
     label="unmeasured",
 )

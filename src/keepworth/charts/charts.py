@@ -116,7 +116,7 @@ def chart(panel: Panel) -> str:
         f'<figure class="chart{" wide" if panel.wide else ""}"><figcaption><b>{escape(panel.title)}</b>'
         f"<small>{escape(panel.unit)}</small></figcaption>"
         f'<div class="legend">{legend}</div>{named}'
-        f'<script type="application/json">{embedded(data)}</script></figure>'
+        f'<script type="application/json">{embed_json(data)}</script></figure>'
     )
 
 
@@ -237,7 +237,7 @@ def whisker(
     return "".join([*parts, "</svg>"])
 
 
-def embedded(data: object) -> str:
+def embed_json(data: object) -> str:
     """Returns JSON that is safe inside a script element: without `<`, and with numbers that are not finite as texts."""
     return json.dumps(finite(data), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 

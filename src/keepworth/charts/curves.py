@@ -49,7 +49,7 @@ METRIC_NAMES = {
 
 def panels(metrics: Sequence[Row], evals: Sequence[Row]) -> list[Panel]:
     """Returns the panels by role, in the order of training: held-out metrics first, then the training curves that exist. Some may
-    hold a single point: see `drawn`."""
+    hold a single point: see `filter_drawable`."""
     held_out = _held_out(evals)
     training = [
         panel for role in dict.fromkeys(row.get("role") for row in metrics) for panel in _training(metrics, role)
@@ -58,7 +58,7 @@ def panels(metrics: Sequence[Row], evals: Sequence[Row]) -> list[Panel]:
     return [panel for role in roles for panel in [*held_out, *training] if panel.role == role]
 
 
-def drawn(panels: Iterable[Panel]) -> list[Panel]:
+def filter_drawable(panels: Iterable[Panel]) -> list[Panel]:
     """Returns the panels with a curve, which needs two points. What was measured once is in the tables."""
     return [panel for panel in panels if len({step for series in panel.series for step in series.steps}) > 1]
 
@@ -71,7 +71,7 @@ def arm_name(arm: str, others: Iterable[str] = ()) -> str:
         return arm
     if arm in ARM_NAMES:
         return ARM_NAMES[arm]
-    shown = trained_twin(arm)
+    shown = name_after_training(arm)
     words = shown.replace("_", " ")
     if shown != arm:
         return f"untrained, {words}"
@@ -116,13 +116,13 @@ def _curves(rows: Sequence[Row]) -> dict[str, list[Row]]:
     for row in rows:
         by_arm.setdefault(str(row["arm"]), []).append(row)
     for before in [arm for arm in by_arm if arm.endswith("untrained")]:
-        after = trained_twin(before)
+        after = name_after_training(before)
         if after in by_arm and not {r["step"] for r in by_arm[before]} & {r["step"] for r in by_arm[after]}:
             by_arm[after] = sorted([*by_arm.pop(before), *by_arm[after]], key=lambda row: int(row["step"]))
     return by_arm
 
 
-def trained_twin(arm: str) -> str:
+def name_after_training(arm: str) -> str:
     """Returns the same arm after training: `no_memory` for `no_memory_untrained`, `trained` for `untrained`."""
     return "trained" if arm == "untrained" else arm.removesuffix("_untrained")
 

@@ -40,7 +40,7 @@ def train(
     require("control", "keepworth control train", "torch", "gymnasium")
     import torch
 
-    from keepworth.control.published import in_words, published
+    from keepworth.control.published import find_published, in_words
     from keepworth.control.run import run as train_in
     from keepworth.training.watch.progress import duration, sparkline
 
@@ -48,7 +48,7 @@ def train(
     folder = folder or Path("runs") / "control" / f"{world.replace('/', '-')}-{memory}-{seed}"
     torch.set_num_threads(threads)
     rows: list[dict[str, Any]] = []
-    reference = published(world)
+    reference = find_published(world)
     if not as_json:
         say(f"{memory} in {world}, seed {seed}")
     with stopping(f"The same command goes on from the last checkpoint in {folder}; one is written every 15 s."):

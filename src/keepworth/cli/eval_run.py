@@ -212,7 +212,7 @@ def diagnose_runs(context: typer.Context, named: list[str], assign: list[str]) -
     of diagnostics. Raises KeepworthError where an option or a setting has no effect, and where no diagnostic gives a table."""
     from inspect import signature
 
-    from keepworth.evaluation.finished_runs import finished_run
+    from keepworth.evaluation.finished_runs import open_finished_run
     from keepworth.evaluation.study import diagnostics
     from keepworth.worlds.benchmark import read_settings
 
@@ -223,12 +223,12 @@ def diagnose_runs(context: typer.Context, named: list[str], assign: list[str]) -
             raise KeepworthError(f"{parameter.opts[0]} changes nothing with --diagnose.", "Leave it out.")
     declared, as_json = diagnostics(), context.params["as_json"]
     studies = {name: declared[name] for name in named[1:] if name in declared} or declared
-    _, _, *files = signature(finished_run).parameters.items()
+    _, _, *files = signature(open_finished_run).parameters.items()
     possible = {key: value for study in studies.values() for key, value in study.asking().items()}
     settings = read_settings({**dict(files), **possible}, assign, f"diagnostics {', '.join(studies)}")
     opening = {key: settings.pop(key) for key, _ in files if key in settings}
     names = [named[0], *(name for name in named[1:] if name not in declared)]
-    runs = [finished_run(name, str(context.params["runs"]), **opening) for name in names]
+    runs = [open_finished_run(name, str(context.params["runs"]), **opening) for name in names]
     refused = []
     for name, study in studies.items():
         try:
@@ -265,7 +265,7 @@ def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> 
     require("llm", "a reader in this process")
     from keepworth.base.model_files import sha256_of
     from keepworth.training.run_folder import find_run
-    from keepworth.training.trained import trained_by
+    from keepworth.training.trained import find_trained
     from keepworth.worlds.answerer import ModelReader, Style
 
     named = name.removeprefix("run:")
@@ -275,7 +275,7 @@ def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> 
         if named == "demo":
             error.fix = "`keepworth demo` makes it, in some minutes."
         raise
-    trained = trained_by(run, "answerer")
+    trained = find_trained(run, "answerer")
     sums = "-".join(sha256_of(file)[:8] for file in sorted(trained.weights.glob("*.safetensors")))
     return ModelReader(
         trained.loaded("bf16"), weights=f"{run.name}-{sums}", style=Style(run.config.get("style", "direct"))

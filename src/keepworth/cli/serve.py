@@ -269,10 +269,10 @@ def _answering(model: str, run: str, role: str, runs: Path) -> InProcessModel:
     from keepworth.models.inprocess import InProcessModel
     from keepworth.models.threads import settle_threads
     from keepworth.training.run_folder import find_run
-    from keepworth.training.trained import trained_by
+    from keepworth.training.trained import find_trained
 
     if run:
-        loaded = trained_by(find_run(run, runs), role).merged("bf16")
+        loaded = find_trained(find_run(run, runs), role).merged("bf16")
     else:
         loaded = InProcessModel.load(path_of(model, kind=ModelKind.LANGUAGE), name=model, precision="bf16")
     settle_threads(loaded)

@@ -142,9 +142,9 @@ def print_tables(run: RunFolder, console: Console) -> None:
 
 def print_curves(run: RunFolder, console: Console) -> None:
     """Prints every curve as a line of blocks, from first to last value."""
-    from keepworth.charts.curves import drawn, panels
+    from keepworth.charts.curves import filter_drawable, panels
 
-    for panel in drawn(panels(run.metrics(), run.evals())):
+    for panel in filter_drawable(panels(run.metrics(), run.evals())):
         _print_panel(panel, console)
 
 

@@ -17,7 +17,7 @@ from keepworth.cli.command import Command, argument, option
 from keepworth.cli.export import uses_of
 from keepworth.cli.output import Runs, say
 from keepworth.memory.place import file_of
-from keepworth.training.front_door import TASKS, carry_out, describe_stop, made_of, record_of, run_name
+from keepworth.training.front_door import TASKS, carry_out, describe_stop, make_recipe, record_of, run_name
 from keepworth.training.recipe import Origin, Recipe
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def demo(
     require("train", "keepworth demo")
     from keepworth.models.threads import available_cores
 
-    recipe = made_of(Origin("memory_r1"))
+    recipe = make_recipe(Origin("memory_r1"))
     settings = DEMO_QUICK if quick else DEMO
     config = recipe.Config(**settings)
     path = runs / run_name(name or ("demo-quick" if quick else "demo"))
@@ -141,7 +141,7 @@ class TrainCommand(Command):
             return
         from keepworth.training.configuration import describe_settings
 
-        recipe, every = made_of(Origin(name)), bool(given.get("every"))
+        recipe, every = make_recipe(Origin(name)), bool(given.get("every"))
         rest = "" if every else "; --all shows the others"
         with formatter.section(f"Settings of {name} (--set NAME=VALUE{rest})"):
             formatter.write_dl(describe_settings(recipe.Config, recipe.settings, every))
@@ -162,7 +162,7 @@ def _asked_for(
                 "Nothing was said to train on.",
                 "Name a recipe (`keepworth methods --kind recipe`), a file of Python, --tasks FILE.jsonl, or --source FILE.",
             )
-        return made_of(Origin(recipe))
+        return make_recipe(Origin(recipe))
     if recipe:  # beside --tasks or --source: what else belongs to no recipe was refused above
         option = "--source" if tasks is None else "--tasks"
         raise KeepworthError(f"There are a recipe ({recipe}) and {option}.", "Leave one of them out.")
@@ -173,7 +173,7 @@ def _asked_for(
         environment=environment,
         memory=None if memory is None else str(memory),
     )
-    return made_of(origin)
+    return make_recipe(origin)
 
 
 def _carry_out(

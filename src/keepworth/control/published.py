@@ -36,12 +36,12 @@ POPGYM: dict[str, tuple[float, float, str]] = {
 
 
 def in_words(reference: tuple[float, float, str]) -> str:
-    """Returns a sentence about what `published` returned."""
+    """Returns a sentence about what `find_published` returned."""
     gru, best, memory = reference
     others = "the best of 13" if memory == "GRU" else f"the best of 13 {best:.2f} ({memory})"
     return f"Published after 15 million steps of PPO (transcribed, not checked): GRU {gru:.2f}, {others}."
 
 
-def published(world: str) -> tuple[float, float, str] | None:
+def find_published(world: str) -> tuple[float, float, str] | None:
     """Returns GRU's number, the best one and the memory that has it, for a Gymnasium id; None where they are not known."""
     return POPGYM.get(world.removeprefix("popgym-").rpartition("-v")[0])

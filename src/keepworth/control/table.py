@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from keepworth.control.published import published
+from keepworth.control.published import find_published
 
 TASKS = (
     *("RepeatPreviousEasy", "RepeatPreviousMedium", "RepeatFirstEasy", "RepeatFirstMedium", "AutoencodeEasy"),
@@ -102,6 +102,6 @@ def summarise(cells: list[TableCell]) -> dict[str, Any]:
         "ranked_worlds": whole,
         "mean_rank": {memory: round(mean(ranks[memory]), 2) for memory in memories if ranks[memory]},
         "published": {
-            world: {"gru": of[0], "best": of[1], "whose": of[2]} for world in worlds if (of := published(world))
+            world: {"gru": of[0], "best": of[1], "whose": of[2]} for world in worlds if (of := find_published(world))
         },
     }

@@ -51,15 +51,15 @@ class FinishedRun:
 
     def weights(self) -> InProcessModel:
         """Loads the trained model."""
-        from keepworth.training.trained import trained_by
+        from keepworth.training.trained import find_trained
 
-        return trained_by(self.folder).loaded()
+        return find_trained(self.folder).loaded()
 
     def before(self) -> InProcessModel:
         """Loads the model before training."""
-        from keepworth.training.trained import trained_by
+        from keepworth.training.trained import find_trained
 
-        return trained_by(self.folder).untrained()
+        return find_trained(self.folder).untrained()
 
     @property
     def asked(self) -> frozenset[str]:
@@ -88,7 +88,7 @@ class FinishedRun:
         return frozenset(self.unit(task.key) for task in self.train) if self.unit else frozenset()
 
 
-def finished_run(name: str, runs: str, *, recipe: str = "", tasks: str = "", reward: str = "") -> FinishedRun:
+def open_finished_run(name: str, runs: str, *, recipe: str = "", tasks: str = "", reward: str = "") -> FinishedRun:
     """Returns a run by its name or folder, with the questions of its recipe.
 
     Args:
@@ -101,18 +101,18 @@ def finished_run(name: str, runs: str, *, recipe: str = "", tasks: str = "", rew
     Raises:
         KeepworthError: It is not finished, it is of other tasks, or its recipe's questions cannot be asked alone.
     """
-    from keepworth.training.front_door import TASKS, made_of
+    from keepworth.training.front_door import TASKS, make_recipe
     from keepworth.training.recipe import Origin
     from keepworth.training.run_folder import find_run
-    from keepworth.training.trained import trained_by
+    from keepworth.training.trained import find_trained
 
     folder = find_run(name, Path(runs))
-    trained_by(folder)
+    find_trained(folder)
     record, called = folder.config, str(folder.config.get("recipe", ""))
     if called == TASKS and not tasks:
         raise KeepworthError(f"{folder.path} is a run of tasks of your own.", "Name their file: --set tasks=FILE.jsonl")
     rewards = tuple(filter(None, reward.split(",")))
-    made = made_of(Origin(tasks=tasks, reward=rewards) if called == TASKS else Origin(recipe or called))
+    made = make_recipe(Origin(tasks=tasks, reward=rewards) if called == TASKS else Origin(recipe or called))
     config: Any = made.Config.model_validate({key: record[key] for key in record if key in made.Config.model_fields})
     if differ := [key for key, value in made.record(config).items() if value != record.get(key)]:
         raise KeepworthError(f"{folder.path} was begun with other {', '.join(differ)}.", "Name what it was begun with.")

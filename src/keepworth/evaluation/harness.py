@@ -28,8 +28,8 @@ from keepworth.evaluation.system import (
     Rewards,
     SystemFailed,
     evidence_of,
+    list_stored,
     oracle,
-    written,
 )
 from keepworth.records.episode import Shown, Task
 from keepworth.training.run_folder import write_json
@@ -176,7 +176,7 @@ class Measurement:
 
     def _group(self, open_: Sequence[Task], about: Sequence[Task], done: Mapping[str, float | None]) -> None:
         plan, began = self.plan, time.perf_counter()
-        entries = written(about, plan.words)
+        entries = list_stored(about, plan.words)
         trouble = ""
         try:
             self.system.begin(plan.seed)
@@ -235,7 +235,7 @@ class Measurement:
             if plan.setting == "oracle":
                 answered = oracle(evidence)
             else:
-                answered = self.system.ask(AskedQuestion(task.input, MOST, task.asked_at, tuple(offered(task))))
+                answered = self.system.ask(AskedQuestion(task.input, MOST, task.asked_at, tuple(shuffle_options(task))))
             row.seconds, row.calls = time.perf_counter() - began, answered.calls
             holds_gold = self.system.holds(gold) if gold and plan.setting != "oracle" else None
         except SystemFailed as error:
@@ -316,9 +316,9 @@ class Measurement:
             for (row, _, _), answer in zip(open_, reader.answers([(t.input, m) for _, t, m in open_]), strict=True):
                 row.answer = answer
         if among:
-            picks = reader.choices([(t.input, m, offered(t)) for _, t, m in among])
+            picks = reader.choices([(t.input, m, shuffle_options(t)) for _, t, m in among])
             for (row, task, _), pick in zip(among, picks, strict=True):
-                row.answer = "" if pick < 0 else offered(task)[pick]
+                row.answer = "" if pick < 0 else shuffle_options(task)[pick]
 
     def _score(self, row: Row, task: Task, answer: str) -> None:
         if row.error != DOES_NOT_FIT and (self.reader is not None or answer or row.error):
@@ -338,7 +338,7 @@ def score_answer(task: Task, answer: str) -> dict[str, float]:
     return {"score": score, "f1": f1, "em": em, "bleu1": bleu1(answer, task.answers)}
 
 
-def offered(task: Task) -> list[str]:
+def shuffle_options(task: Task) -> list[str]:
     """Returns the options in a random order that is the same for every system."""
     return sorted(task.options, key=lambda option: draw_order("options", task.key, option))
 

@@ -87,7 +87,7 @@ class ChatReader:
         for question, memories, options in queries:
             listed = "\n".join(f"{number}. {as_line(option)}" for number, option in enumerate(options, start=1))
             reply = self._ask(f"{_prompt(question, memories)}\n\n{CHOICE.format(options=listed)}")
-            pick = chosen_option(reply, options)
+            pick = choose_option(reply, options)
             self.unnamed += pick is None
             picked.append(-1 if pick is None else pick)
         return picked
@@ -102,7 +102,7 @@ class ChatReader:
         return self._known[prompt]
 
 
-def chosen_option(answer: str, options: Sequence[str]) -> int | None:
+def choose_option(answer: str, options: Sequence[str]) -> int | None:
     """Returns the index of the option that an answer names; None where it names none, or several.
 
     It may name the option by its number alone or at the start ("2", "2. Leeds"), as "option 2", by its text, or by the only

@@ -19,7 +19,15 @@ from keepworth.evaluation.system import LIVE, Maker, NeverAnswered
 from keepworth.records.episode import Task
 from keepworth.registry import methods
 from keepworth.training.run_folder import versions
-from keepworth.worlds.benchmark import Benchmark, cluster_of, digest, named, read_settings, refuse_leaks, scoring
+from keepworth.worlds.benchmark import (
+    Benchmark,
+    cluster_of,
+    digest,
+    find_benchmark,
+    read_settings,
+    refuse_leaks,
+    scoring,
+)
 from keepworth.worlds.data_files import VARIABLE
 from keepworth.worlds.json_lines import json_lines
 from keepworth.worlds.splits import SPLITS, draw_order
@@ -142,7 +150,7 @@ def open_questions(
     elif name in methods("world"):
         raise KeepworthError(f"{name} is a stream of tasks.", f"keepworth eval stream --streams {name}")
     else:
-        benchmark = named(name)
+        benchmark = find_benchmark(name)
         if meant and benchmark.shipped:
             raise KeepworthError(f"--data has no effect on {name}, which comes with the package.", "Leave it out.")
         dials = read_settings(benchmark.settings(), assign, f"benchmark {benchmark.name!r}")

@@ -108,7 +108,7 @@ def arms_of(measured: Iterable[Mapping[str, float]]) -> dict[str, list[float]]:
     return arms
 
 
-def named(rows: Iterable[Mapping[str, Any]], before: str = "", after: str = "") -> Rows:
+def wrap_names(rows: Iterable[Mapping[str, Any]], before: str = "", after: str = "") -> Rows:
     """Returns the rows with a text around the names of their arms.
 
     Args:

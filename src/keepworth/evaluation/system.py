@@ -15,7 +15,7 @@ from keepworth.base.errors import KeepworthError
 from keepworth.records.episode import Shown, Task
 from keepworth.worlds.benchmark import haystack, place
 from keepworth.worlds.entries import MemoryEntry
-from keepworth.worlds.recall import spoken
+from keepworth.worlds.recall import format_entry
 
 if TYPE_CHECKING:
     from keepworth.records.model import Encoder
@@ -156,7 +156,7 @@ class Dense(Listing):
 
 def as_remembered(entry: MemoryEntry) -> str:
     """Returns the text of an entry as every system stores it: `8 May 2023, Caroline: I went ...`."""
-    return spoken(entry, dates=True)
+    return format_entry(entry, dates=True)
 
 
 # Failures.
@@ -219,7 +219,7 @@ LIVE = frozenset({"live", "shuffled"})
 NEUTRAL = 0.5
 
 
-def written(tasks: Sequence[Task], words: int) -> list[MemoryEntry]:
+def list_stored(tasks: Sequence[Task], words: int) -> list[MemoryEntry]:
     """Returns the entries that a system stores before the tasks of one haystack are asked, without their marks of evidence."""
     return [replace(entry, evidence=False) for entry in haystack(tasks[0], words)]
 

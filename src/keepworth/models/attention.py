@@ -48,7 +48,7 @@ def round_up(length: int, multiple: int) -> int:
     return -(-length // multiple) * multiple
 
 
-def padded(prompt: int, branches: int, multiple: int = 16) -> tuple[int, int]:
+def pad_lengths(prompt: int, branches: int, multiple: int = 16) -> tuple[int, int]:
     """Returns the columns that a tree has for its prompts and for its branches. They are multiples, so that matrix shapes repeat:
     libraries build a kernel per shape.
 
@@ -67,7 +67,7 @@ def tree(prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], multip
     Args:
         prompts: The ids of each prompt.
         branches: For each prompt, the ids of its branches. An empty branch takes no column.
-        multiple: Lengths are `padded` to a multiple of it.
+        multiple: Lengths are padded to a multiple of it.
     """
     if len(prompts) != len(branches):
         raise ValueError(f"{len(prompts)} prompts but {len(branches)} lists of branches")
@@ -76,7 +76,7 @@ def tree(prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], multip
             raise ValueError(f"prompt {index} is empty: the first token of its branches would have no predictor")
     rows = len(prompts)
     longest = max(map(len, prompts)), max(sum(map(len, answers)) for answers in branches)
-    prompt_width, branch_width = padded(*longest, multiple)
+    prompt_width, branch_width = pad_lengths(*longest, multiple)
     width = prompt_width + branch_width
     ids = torch.zeros((rows, width), dtype=torch.long)
     positions = torch.zeros((rows, width), dtype=torch.long)

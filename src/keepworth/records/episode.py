@@ -207,7 +207,7 @@ class RewardTerm:
     role: str = ""
 
 
-def combined(terms: tuple[RewardTerm, ...]) -> float:
+def combine_terms(terms: tuple[RewardTerm, ...]) -> float:
     """Returns the reward of an episode: the weighted sum of its terms."""
     return sum(term.value * term.weight for term in terms)
 
@@ -226,14 +226,14 @@ def metric(terms: tuple[RewardTerm, ...]) -> float:
     trained = [term.value * term.weight for term in unshaped if term.weight]
     if trained:
         return sum(trained)
-    return sum(term.value for term in unshaped) if unshaped else combined(terms)
+    return sum(term.value for term in unshaped) if unshaped else combine_terms(terms)
 
 
 LARGEST_REWARD = 1e12
 """The largest reward, times its weight. Means and squares of larger ones are no numbers any more, in the precision of a GPU."""
 
 
-def checked_terms(terms: Iterable[RewardTerm]) -> tuple[RewardTerm, ...]:
+def check_terms(terms: Iterable[RewardTerm]) -> tuple[RewardTerm, ...]:
     """Returns the terms of one episode with values and weights as Python floats, whatever scalars user code gave. Raises
     ValueError, naming the term, where one is not a finite number, or is larger than `LARGEST_REWARD`."""
     whole = []
@@ -400,11 +400,11 @@ class Episode:
 
     @property
     def reward(self) -> float:
-        return combined(self.rewards)
+        return combine_terms(self.rewards)
 
     def reward_of(self, role: str) -> float:
         """Returns the weighted sum of the terms that reward this role: its own, and those of all roles."""
-        return combined(tuple(term for term in self.rewards if term.role in ("", role)))
+        return combine_terms(tuple(term for term in self.rewards if term.role in ("", role)))
 
     @property
     def metric(self) -> float:
@@ -457,7 +457,7 @@ def episode_from_json(record: Mapping[str, Any]) -> Episode:
     return episode
 
 
-def failed_episode(task: Task, id: str, stop: StopReason, why: str) -> Episode:
+def make_failed_episode(task: Task, id: str, stop: StopReason, why: str) -> Episode:
     """Makes an episode without segments.
 
     Args:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from keepworth.records.episode import OperationKind, ParseStatus
 
 
-def written(kind: OperationKind, target: int | None = None) -> str:
+def format_operation(kind: OperationKind, target: int | None = None) -> str:
     """Returns the canonical line of an operation: `ADD`, `UPDATE 1`, `DELETE 0`, `NOOP`."""
     return kind.value if target is None else f"{kind.value} {target}"
 
@@ -55,11 +55,11 @@ def read_operation(text: str, shown: int | None = None) -> tuple[OperationKind, 
         target = numbers.pop()
         if shown is not None and target >= shown:
             return OperationKind.NOOP, None, ParseStatus.INVALID
-    status = ParseStatus.OK if line == written(kind, target) else ParseStatus.REPAIRED
+    status = ParseStatus.OK if line == format_operation(kind, target) else ParseStatus.REPAIRED
     return kind, target, status
 
 
 def operation(answer: str, answers: Sequence[str]) -> float:
     """Returns 1.0 where `answer` asks for one of `answers`, however it is spelled; 0.0 otherwise, or where it is invalid."""
     kind, target, status = read_operation(answer)
-    return float(status is not ParseStatus.INVALID and written(kind, target) in answers)
+    return float(status is not ParseStatus.INVALID and format_operation(kind, target) in answers)

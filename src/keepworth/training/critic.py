@@ -27,14 +27,14 @@ from keepworth.training.master_weights import MasterWeights, Norm
 from keepworth.training.objective.advantage import value_targets
 from keepworth.training.objective.batch import Batch, Steps, turn_ends
 from keepworth.training.objective.options import Objective
-from keepworth.training.objective.parts import Advised, Amount, Count, Gae, ObjectiveError, checked
+from keepworth.training.objective.parts import Advised, Amount, Count, Gae, ObjectiveError, check_fields
 from keepworth.training.objective.policy_loss import (
     Denominators,
     denominators,
+    mask_valued_tokens,
     unit_of,
     unit_sum,
     value_loss,
-    valued_tokens,
 )
 from keepworth.training.passes import MicroBatch, Passes, layout
 from keepworth.training.rows import Rows
@@ -43,7 +43,7 @@ from keepworth.training.shares import Shares
 CRITIC_ADAPTER = "critic"
 
 
-@checked(ObjectiveError)
+@check_fields(ObjectiveError)
 class CriticSettings:
     """Settings of a critic.
 
@@ -283,7 +283,7 @@ class Critic:
         for name, value in self._averages.items():
             value.lerp_(self._wide_weights()[name], self.advantage.target_rate)
         here = sorted(row for part in parts for row in part.rows)
-        drawn = valued_tokens(rows.batch, self.advantage)[here] > 0
+        drawn = mask_valued_tokens(rows.batch, self.advantage)[here] > 0
         values, targets = (advised[0].action_values, actions[0]) if actions else (advised[0].values, states[0])
         assert values is not None
         explained = explained_variance(values[here][drawn], targets[here][drawn])

@@ -30,7 +30,7 @@ from keepworth.models.inprocess import InProcessModel
 from keepworth.records.episode import Segment
 from keepworth.records.model import FinishReason, SamplingParams, Tokens
 from keepworth.training.run_folder import TRAIN, RunFolder, episode_files, read_json, replacing_folder, write_json
-from keepworth.training.trained import Trained, trained_by
+from keepworth.training.trained import Trained, find_trained
 from keepworth.training.watch.tables import tables_of
 
 EXPORT_RECORD = "export.json"
@@ -91,7 +91,7 @@ def export(run: RunFolder | Path | str, folder: Path | str, *, merged: bool = Tr
     """
     run = run if isinstance(run, RunFolder) else RunFolder.open(run)
     folder = Path(folder)
-    trained = trained_by(run, role)
+    trained = find_trained(run, role)
     if not merged and not trained.is_adapter:
         raise KeepworthError(
             f"{run.path} trained all weights of {trained.role}: there is no adapter.", "Leave --adapter out."
@@ -109,7 +109,7 @@ def export(run: RunFolder | Path | str, folder: Path | str, *, merged: bool = Tr
                 f"The folder, as transformers loads it, differs from the run by {agreement.mean_gap:.3f} nats a token on "
                 f"the run's own questions, more than {TOLERANCE}."
             )
-        stored = stored_dtype(made)
+        stored = find_dtype(made)
         record = {
             **origin,
             "step": trained.step,
@@ -127,7 +127,7 @@ def export(run: RunFolder | Path | str, folder: Path | str, *, merged: bool = Tr
     return done
 
 
-def stored_dtype(folder: Path) -> str:
+def find_dtype(folder: Path) -> str:
     """Returns the type of number that most of a checkpoint's tensors are stored as."""
     from safetensors import safe_open
 
@@ -188,7 +188,7 @@ def _require_free(folder: Path, run: RunFolder, origin: Mapping[str, str]) -> No
 
 def _write_merged(trained: Trained, folder: Path, answers: GreedyAnswers) -> Agreement:
     """Writes the sum in the base's type of number, or in float32 where that type changes answers."""
-    stored = stored_dtype(trained.base)
+    stored = find_dtype(trained.base)
     for dtype in dict.fromkeys((stored, "float32")):
         network = merge_network(trained.loaded("fp32")).to(getattr(torch, dtype))
         for written in folder.glob("*.safetensors*"):  # in another type

@@ -284,7 +284,7 @@ def track_of(track: str | Track) -> Track | None:
         if track not in TRACKERS:
             raise UnknownName("tracker", track, TRACKERS, where="--track; a function of yours is FILE.py:NAME")
         return Tracker(track)
-    function: Track | None = named_object(track, "--track") if track and isinstance(track, str) else track or None
+    function: Track | None = load_object(track, "--track") if track and isinstance(track, str) else track or None
     return function
 
 
@@ -335,7 +335,7 @@ def carry_out(run: RunFolder, work: Callable[[Progress], None], progress: Progre
 # Recipes by name: those that are shipped, those of other packages, and files.
 
 
-def made_of(origin: Origin) -> Recipe:
+def make_recipe(origin: Origin) -> Recipe:
     """Makes the recipe that `origin` names, or that its tasks and other parts define. Raises UnknownName, BadRecipe,
     KeepworthError."""
     from keepworth.worlds.verifiers import VERIFIERS
@@ -345,8 +345,8 @@ def made_of(origin: Origin) -> Recipe:
     for name in origin.reward:
         if ":" not in name and name not in VERIFIERS:
             raise UnknownName("verifier", name, VERIFIERS, where="--reward; a function of yours is FILE.py:NAME")
-    functions = [name if name in VERIFIERS else named_object(name, "--reward") for name in origin.reward]
-    environment = None if origin.environment is None else named_object(origin.environment, "--environment")
+    functions = [name if name in VERIFIERS else load_object(name, "--reward") for name in origin.reward]
+    environment = None if origin.environment is None else load_object(origin.environment, "--environment")
     source = None if origin.source is None else Path(origin.source)
     made = recipe_of(
         origin.tasks, source=source, reward=functions or None, environment=environment, memory=origin.memory
@@ -406,7 +406,7 @@ def module_of(path: str) -> ModuleType:
     return module
 
 
-def named_object(reference: str, what: str) -> Any:
+def load_object(reference: str, what: str) -> Any:
     """Returns the object that `FILE.py:NAME` or `package.module:NAME` names. Raises BadRecipe, UnknownName."""
     module_name, colon, name = reference.rpartition(":")
     if not colon or not module_name or not name:
@@ -484,7 +484,7 @@ def make_worker(origin: Mapping[str, Any], config: Mapping[str, Any], run: str, 
     from keepworth.training.collect.workers import Rollouts
     from keepworth.training.run_folder import RunFolder
 
-    recipe = made_of(Origin(**origin))
+    recipe = make_recipe(Origin(**origin))
     settings: Any = recipe.Config.model_validate(config)
     if recipe.given is not None and record:
         here = json.loads(json.dumps(recipe.given.record(settings)))

@@ -48,15 +48,15 @@ class Hooks:
         """Returns a function that applies `regroup`, then `later`. The run's `folder` stores the services' answers."""
         if not self.later:
             return self.regroup
-        from keepworth.training.collect.later_rewards import Services, rewarded
+        from keepworth.training.collect.later_rewards import Services, add_later_rewards
 
         services = Services(self.services, folder / "services.jsonl")
 
         async def both(task: Task, group: Group, again: Again) -> Group | Sequence[Group] | None:
             made = group if self.regroup is None else await self.regroup(task, group, again)
             if made is None or isinstance(made, Group):
-                return None if made is None else await rewarded(task, made, self.later, services)
-            return [await rewarded(task, made_group, self.later, services) for made_group in made]
+                return None if made is None else await add_later_rewards(task, made, self.later, services)
+            return [await add_later_rewards(task, made_group, self.later, services) for made_group in made]
 
         return both
 

@@ -25,8 +25,8 @@ from keepworth.training.mixture import Imitation, MixedLoss, OtherLoss, other_lo
 from keepworth.training.objective.advantage import advantages, rejection, select
 from keepworth.training.objective.batch import Batch
 from keepworth.training.objective.inputs import require_clip, require_inputs, require_off_policy
-from keepworth.training.objective.options import Controls, Objective, advanced, initial
-from keepworth.training.objective.parts import Advised, Amount, Count, KlReward, ObjectiveError, checked
+from keepworth.training.objective.options import Controls, Objective, advance, initial
+from keepworth.training.objective.parts import Advised, Amount, Count, KlReward, ObjectiveError, check_fields
 from keepworth.training.objective.policy_loss import (
     Denominators,
     denominators,
@@ -39,7 +39,7 @@ from keepworth.training.objective.policy_loss import (
     unit_sum,
 )
 from keepworth.training.passes import Checkpointing, MicroBatch, Passes, PassRoom, row_scores
-from keepworth.training.recomputed import recomputed_share
+from keepworth.training.recomputed import estimate_recomputed_share
 from keepworth.training.reference import reference_for, require_same_tokens, teacher_scores
 from keepworth.training.rows import Rows, Texts, require_credit, require_roles, rows_of
 from keepworth.training.shares import Shares
@@ -47,7 +47,7 @@ from keepworth.training.shares import Shares
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
-@checked(ObjectiveError)
+@check_fields(ObjectiveError)
 class Optimisation:
     """Settings of AdamW, of its learning rate's schedule, and of the passes of an update. Raises ObjectiveError for a bad number.
 
@@ -170,7 +170,7 @@ class Learner:
         self.controls = initial(objective)
         self.steps = 0
         self._validation: float | None = None
-        recomputed = recomputed_share(model.network)
+        recomputed = estimate_recomputed_share(model.network)
         room = PassRoom(optimisation.token_budget, optimisation.checkpointing, recomputed)
         self.passes = Passes(model, room, self.shares)
 
@@ -393,7 +393,7 @@ class Learner:
         gated, reset = self.objective.negatives is not None, self.objective.reset is not None
         if (gated and "entropy" not in measured) or (reset and "reference_kl" not in measured):
             return
-        self.controls = advanced(
+        self.controls = advance(
             self.controls,
             self.objective,
             entropy=measured.get("entropy"),

@@ -13,7 +13,7 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.store import kept_calls, log, notes
 from keepworth.records.episode import DecisionKind, Shown
 from keepworth.worlds.chat import add_memories
-from keepworth.worlds.chat_logs import answers_of, rewarded_tasks
+from keepworth.worlds.chat_logs import answers_of, make_rewarded_tasks
 from keepworth.worlds.data_files import WrongFormat, rows_of
 from keepworth.worlds.own import OwnTasks
 
@@ -22,7 +22,7 @@ def tasks_of(source: Any) -> OwnTasks:
     """Returns the rewarded answers of a file of conversations, a memory's file or an open memory, as tasks. Raises WrongFormat,
     MemoryProblem, KeepworthError."""
     if isinstance(source, Memory):
-        return rewarded_tasks(_remembered(source), Path(source.path).name.split(".")[0] or "memory")
+        return make_rewarded_tasks(_remembered(source), Path(source.path).name.split(".")[0] or "memory")
     if not isinstance(source, str | Path):
         raise KeepworthError(f"source is {source!r:.60}.", "Give the path of a file of conversations, or a memory.")
     path = Path(source).expanduser()
@@ -31,7 +31,7 @@ def tasks_of(source: Any) -> OwnTasks:
             if file.read(15) == b"SQLite format 3":
                 with Memory(path, read_only=True, log="off") as memory:
                     return tasks_of(memory)
-    return rewarded_tasks(rows_of(path), path.name.split(".")[0])
+    return make_rewarded_tasks(rows_of(path), path.name.split(".")[0])
 
 
 def _remembered(memory: Memory) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -19,14 +19,14 @@ from pydantic import Field
 
 from keepworth.models.attention import tree
 from keepworth.records.episode import Episode, Group, Segment
-from keepworth.training.objective.parts import Amount, Count, ObjectiveError, Positive, checked
+from keepworth.training.objective.parts import Amount, Count, ObjectiveError, Positive, check_fields
 from keepworth.training.passes import Passes
 from keepworth.training.rows import Texts
 
 TokenWeight = Literal["one", "probability", "unsure"]
 
 
-@checked(ObjectiveError)
+@check_fields(ObjectiveError)
 class Falling:
     """A weight that rises linearly to `peak` over `warmup` updates, then falls to `valley` along half a cosine over `decay`."""
 
@@ -51,7 +51,7 @@ def weight_at(weight: Weight, step: int) -> float:
     return weight.at(step) if isinstance(weight, Falling) else weight
 
 
-@checked(ObjectiveError)
+@check_fields(ObjectiveError)
 class Imitation:
     """Cross-entropy of the drawn tokens of a source's episodes, averaged over them.
 
@@ -73,7 +73,7 @@ class Imitation:
         return -(weights[self.tokens] * lp).sum() / total
 
 
-@checked(ObjectiveError)
+@check_fields(ObjectiveError)
 class Preference:
     """-log sigmoid(beta ((lp+ - ref+) - (lp- - ref-))), averaged over pairs: the best and the worst episode of each group. A
     group whose rewards are all equal has no pair. The reference is the policy that drew the episodes."""

@@ -15,7 +15,7 @@ from keepworth.base.needs import needs_train
 import torch
 
 from keepworth.base.errors import KeepworthError
-from keepworth.models.attention import Tree, padded, round_up, tree
+from keepworth.models.attention import Tree, pad_lengths, round_up, tree
 from keepworth.models.inprocess import InProcessModel
 from keepworth.training.recomputed import recomputed_pass
 from keepworth.training.rows import Rows, Texts
@@ -54,13 +54,13 @@ class PassRoom:
             branches: The most tokens that all answers of one prompt have together.
             recompute: Whether the pass is computed again on the way back, so that it holds less.
         """
-        tokens = prompts * sum(padded(prompt, branches))
+        tokens = prompts * sum(pad_lengths(prompt, branches))
         return (tokens * self.recomputed if recompute else tokens) <= self.token_budget
 
     def refusal(self, prompt: int, answer: int) -> BudgetTooSmall:
         """Makes the error for an answer and a prompt of these lengths, which do not fit."""
         recompute = self.checkpointing != "off"
-        tokens = sum(padded(prompt, answer))
+        tokens = sum(pad_lengths(prompt, answer))
         needed = round_up(math.ceil(tokens * self.recomputed if recompute else tokens), 256)
         how = ", even if its layers are computed again on the way back" if recompute else ""
         fix = f"Set token_budget to {needed} or more, or make answers shorter."
@@ -173,7 +173,7 @@ def _widths(texts: Texts, rows: Sequence[int]) -> tuple[int, int, int]:
     """Returns how many prompts there are, and the padded widths of the longest prompt and of the longest answers to one."""
     shared = texts.by_context(rows)
     longest = max(sum(map(len, branches)) for branches in texts.branches(shared))
-    return len(shared), *padded(max(map(len, shared)), longest)
+    return len(shared), *pad_lengths(max(map(len, shared)), longest)
 
 
 def _halves(texts: Texts, part: MicroBatch, room: PassRoom) -> list[MicroBatch]:
@@ -200,7 +200,7 @@ class _Part:
 def _parts(prompt: int, lengths: Mapping[int, int], room: PassRoom) -> list[_Part]:
     """Divides the rows of one prompt into the plain or recomputed passes that cost least time. `prompt` is the length of the
     prompt, `lengths` those of the answers, by row."""
-    whole = padded(prompt, sum(lengths.values()))
+    whole = pad_lengths(prompt, sum(lengths.values()))
     if room.checkpointing != "on" and room.fits(1, *whole, False):
         return [_Part(tuple(lengths), *whole, False)]
     ways: list[list[_Part]] = []
@@ -228,7 +228,7 @@ def _packed(prompt: int, lengths: Mapping[int, int], room: PassRoom, recompute: 
                 break
         else:
             bins.append([row])
-    widths = [padded(prompt, sum(lengths[row] for row in rows)) for rows in bins]
+    widths = [pad_lengths(prompt, sum(lengths[row] for row in rows)) for rows in bins]
     return [
         _Part(tuple(row for row in lengths if row in rows), *width, recompute)
         for rows, width in zip(bins, widths, strict=True)

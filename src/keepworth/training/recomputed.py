@@ -75,7 +75,7 @@ def _large_tensors_apart() -> Iterator[None]:
         allocate(_MMAP_THRESHOLD, _USUAL)
 
 
-def recomputed_share(network: torch.nn.Module) -> float:
+def estimate_recomputed_share(network: torch.nn.Module) -> float:
     """Returns the share of a plain pass's activations that a recomputed pass holds. These are one layer's while it is recomputed,
     and the input of each layer, which is at most a twentieth of what a layer keeps (a twenty-fifth in SmolLM2-135M)."""
     layers = len(layers_of(network))

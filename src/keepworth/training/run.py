@@ -28,7 +28,7 @@ from keepworth.training.learner import Learner, Optimisation
 from keepworth.training.objective.inputs import idle_clip
 from keepworth.training.objective.options import Objective
 from keepworth.training.objective.parts import EntropyBonus
-from keepworth.training.objective.presets import varied
+from keepworth.training.objective.presets import vary_objective
 from keepworth.training.passes import PassRoom
 from keepworth.training.placement import WorkerPart
 from keepworth.training.run_folder import RunFolder, is_run
@@ -42,7 +42,7 @@ from keepworth.training.settings import (
     sets_entropy,
 )
 from keepworth.training.shares import Shares
-from keepworth.training.trained import trained_by
+from keepworth.training.trained import find_trained
 from keepworth.training.trainer import train as train_steps
 from keepworth.training.watch.progress import Progress
 from keepworth.worlds.driver import RolloutContext
@@ -104,7 +104,7 @@ def train_role(
 
     objective = objective_of(settings)
     if objective.needs_length_budget and objective.length_budget is None:
-        objective = varied(objective, length_budget=length_budget)
+        objective = vary_objective(objective, length_budget=length_budget)
     require_objective(objective, settings, settings.holds)
     with called_as("Hooks"):
         hooks.require(settings, objective)
@@ -114,7 +114,7 @@ def train_role(
     with (
         engines_of(settings, run, progress) as engines,
         workers_of(settings, origin, run, progress) as workers,
-        prepared(settings, objective, role, run, progress, hooks) as (model, learner),
+        prepare_learner(settings, objective, role, run, progress, hooks) as (model, learner),
     ):
         model.watch = progress.done
         episodes = make(model)
@@ -141,7 +141,7 @@ def train_role(
     return idle_clip(objective, settings.passes, settings.minibatches)
 
 
-def loaded_model(config: TrainingSettings, progress: Progress, precision: str = "") -> InProcessModel:
+def load_model(config: TrainingSettings, progress: Progress, precision: str = "") -> InProcessModel:
     """Loads the configured model, which is fetched on first use.
 
     Args:
@@ -159,7 +159,7 @@ def loaded_model(config: TrainingSettings, progress: Progress, precision: str = 
     return InProcessModel.load(folder, name=config.model, precision=chosen)
 
 
-def settled_model(config: TrainingSettings, run: RunFolder, progress: Progress) -> InProcessModel:
+def settle_model(config: TrainingSettings, run: RunFolder, progress: Progress) -> InProcessModel:
     """Loads the configured model and sets torch's threads: as configured, as the run began, or all cores. Both are recorded, so
     that a run that is continued computes as it began.
 
@@ -169,14 +169,14 @@ def settled_model(config: TrainingSettings, run: RunFolder, progress: Progress) 
         progress: It is told what happens.
     """
     then = run.environment
-    model = loaded_model(config, progress, str(then.get("precision", "")))
+    model = load_model(config, progress, str(then.get("precision", "")))
     threads = settle_threads(model, config.threads or int(then.get("threads", 0)))
     run.record_environment(threads=threads, precision=model.precision, model=config.model)
     return model
 
 
 @contextmanager
-def prepared(
+def prepare_learner(
     config: TrainingSettings,
     objective: Objective,
     role: str,
@@ -185,7 +185,7 @@ def prepared(
     hooks: Hooks = NO_HOOKS,
 ) -> Iterator[tuple[InProcessModel, Learner]]:
     """Yields a model with its trainable part, and its learner, which leads further learners where there are several. The further
-    learners, and their part of the cluster, end with the block. For threads and precision see `settled_model`.
+    learners, and their part of the cluster, end with the block. For threads and precision see `settle_model`.
 
     Args:
         config: The settings.
@@ -195,12 +195,12 @@ def prepared(
         progress: It is told what happens.
         hooks: The recipe's functions inside an update; none by default.
     """
-    model = settled_model(config, run, progress)
+    model = settle_model(config, run, progress)
     named = trainable(model, config)
     if config.train_embeddings and is_tied(model):
         progress.note(f"The head of {config.model} is its embeddings (they are tied): one is trained with the other.")
     if config.entropy and not sets_entropy(config):
-        objective = varied(objective, entropy=EntropyBonus(config.entropy))
+        objective = vary_objective(objective, entropy=EntropyBonus(config.entropy))
     if idle := idle_clip(objective, config.passes, config.minibatches):
         progress.note(f"{idle}.")
     shared = _learner_settings(config, objective, role, hooks)
@@ -255,7 +255,7 @@ def follower(settings: Mapping[str, Any], precision: str, shares: Shares, **made
         made: What all learners are made with: further arguments of `Learner`.
     """
     config = TrainingSettings.model_construct(**settings)
-    model = loaded_model(config, Progress(), precision)
+    model = load_model(config, Progress(), precision)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the first learner has raised them
         return Learner(model, trainable(model, config), **made, shares=shares)
@@ -289,9 +289,9 @@ def teacher_of(config: TrainingSettings, run: RunFolder, role: str, progress: Pr
     folder = next((path for path in (Path(config.teacher), sibling) if is_run(path)), None)
     precision = cast(Precision, run.environment["precision"])  # this run's model is loaded before its teacher
     if folder is None:
-        return loaded_model(config.model_copy(update={"model": config.teacher}), progress, precision)
+        return load_model(config.model_copy(update={"model": config.teacher}), progress, precision)
     progress.phase(f"loading {config.teacher}")
-    return trained_by(RunFolder.open(folder), role).loaded(precision)
+    return find_trained(RunFolder.open(folder), role).loaded(precision)
 
 
 def require_room(config: TrainingSettings, row_budget: int) -> None:

@@ -18,7 +18,7 @@ from keepworth.training.objective.inputs import (
 )
 from keepworth.training.objective.options import Objective
 from keepworth.training.objective.parts import Gae, Plain, Token
-from keepworth.training.objective.presets import preset, varied
+from keepworth.training.objective.presets import preset, vary_objective
 
 if TYPE_CHECKING:
     from keepworth.training.trainer import Schedule
@@ -40,7 +40,7 @@ LABEL = r"^$|^[A-Za-z0-9_./-]+=[A-Za-z0-9_.-]+$"
 KEY = "KEEPWORTH_ENGINE_KEY"
 """The environment variable that holds an engine's key: configurations are written to disk, and keys are not."""
 
-GROUP_RELATIVE = varied(preset("tis"), name="group_relative", ratio=Token("current"), surrogate=Plain())
+GROUP_RELATIVE = vary_objective(preset("tis"), name="group_relative", ratio=Token("current"), surrogate=Plain())
 """The default objective: rewards relative to the group, averaged over tokens; one update a batch. On policy the ratio is 1.
 A truncated weight corrects differences between the sampler's arithmetic and the learner's."""
 
@@ -211,7 +211,7 @@ def objective_of(settings: TrainingSettings) -> Objective:
     changes = {key: _option(key, value) for key, value in options.items() if key != "preset"}
     if settings.critic_level != "token" and isinstance(chosen.advantage, Gae) and "advantage" not in changes:
         changes["advantage"] = replace(chosen.advantage, level=settings.critic_level)
-    return varied(chosen, **changes) if changes else chosen
+    return vary_objective(chosen, **changes) if changes else chosen
 
 
 def sets_entropy(settings: TrainingSettings) -> bool:

@@ -32,7 +32,7 @@ class Shares:
 
     def pick(self, loads: Sequence[float]) -> list[int]:
         """Returns the indices, in order, of the parts that this learner runs, given the parts' loads."""
-        return divided(loads, self.count)[self.rank]
+        return divide(loads, self.count)[self.rank]
 
     def joined(self, *parts: Tensor) -> tuple[Tensor, ...]:
         """Returns the sums of these tensors over all learners. They are exact where each number is computed by one learner and is
@@ -69,7 +69,7 @@ class Shares:
         return first
 
 
-def divided(loads: Sequence[float], count: int) -> list[list[int]]:
+def divide(loads: Sequence[float], count: int) -> list[list[int]]:
     """Divides the indices of the loads into `count` sorted shares: the largest load first, to the share with the least."""
     shares: list[list[int]] = [[] for _ in range(count)]
     totals = [0.0] * count

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from keepworth.base.errors import KeepworthError, require_known
 from keepworth.records.episode import UNSOUND, is_silent
-from keepworth.training.collect.curriculum import drawn_task
+from keepworth.training.collect.curriculum import draw_task
 from keepworth.training.hooks import NO_HOOKS, Hooks
 from keepworth.training.settings import Settings, is_supervised
 
@@ -150,7 +150,7 @@ class System:
         from keepworth.worlds.driver import playing
 
         async def demonstrate(task: Task, context: RolloutContext) -> Episode:
-            return demonstrated(self, cast("InProcessModel", model), task, context.id)
+            return make_demonstration(self, cast("InProcessModel", model), task, context.id)
 
         if is_supervised(settings):
             return demonstrate
@@ -184,7 +184,7 @@ class Playing:
         self.rollout = self.system.rollout(self.settings, self.model)
 
     def task(self, group: int) -> Task:
-        return drawn_task(self.system.train, None, self.settings.seed, group)
+        return draw_task(self.system.train, None, self.settings.seed, group)
 
     def begin(self, learner: Learner) -> None:
         """Measures and imitates before the first step, where the recipe asks for that."""
@@ -265,7 +265,7 @@ class Playing:
         )
 
 
-def demonstrated(system: System, model: InProcessModel, task: Task, identity: str) -> Episode:
+def make_demonstration(system: System, model: InProcessModel, task: Task, identity: str) -> Episode:
     """Makes an episode of supervised training, with a task's right calls instead of samples.
 
     Args:

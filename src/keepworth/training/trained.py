@@ -59,12 +59,12 @@ class Trained:
         return model
 
 
-def kept_weights(run: RunFolder, role: str) -> Path:
+def find_weights(run: RunFolder, role: str) -> Path:
     """Returns the folder of a role's finished weights, which outlive the checkpoints."""
     return run.path / "weights" / role
 
 
-def trained_by(run: RunFolder, role: str = "") -> Trained:
+def find_trained(run: RunFolder, role: str = "") -> Trained:
     """Finds the finished weights of a run; `role` says which, where it trained several. Raises KeepworthError."""
     roles = run.finished_roles()
     if not roles:
@@ -75,7 +75,7 @@ def trained_by(run: RunFolder, role: str = "") -> Trained:
         raise KeepworthError(f"{run.path} trained {' and '.join(roles)}.", f"Say which: --role {roles[0]}.")
     if role and role not in roles:
         raise UnknownName("trained role", role, roles, where=str(run.path))
-    weights = kept_weights(run, role or roles[0])
+    weights = find_weights(run, role or roles[0])
     ended = read_json(weights / "step.json", f"Delete {weights}: it is trained again.")
     precision = cast(Precision, run.environment.get("precision", "bf16"))
     return Trained(role or roles[0], weights, model_of(run), int(ended.get("step") or 0), precision)

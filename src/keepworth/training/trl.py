@@ -39,7 +39,9 @@ def recall_for(
         if "prompt" in columns:  # a row may be asked for one of its other columns
             prompts = columns["prompt"]
             recalled = [memory.search(last_said({"prompt": prompt}), top_k=top_k, tokens=tokens) for prompt in prompts]
-            columns["prompt"] = [_with(prompt, shown(hits)) for prompt, hits in zip(prompts, recalled, strict=True)]
+            columns["prompt"] = [
+                _with(prompt, format_hits(hits)) for prompt, hits in zip(prompts, recalled, strict=True)
+            ]
             columns[DECISION] = [hits.decision for hits in recalled]
         return columns
 
@@ -66,7 +68,7 @@ def reward_memory(score: Callable[..., Any], memory: Memory) -> Callable[..., An
     return rewarded
 
 
-def shown(hits: Hits) -> str:
+def format_hits(hits: Hits) -> str:
     """Return hits as the text that is added to the end of a prompt, within the budget of the search; "" for none."""
     return f"\n\nMemory:\n{hits.text}" if hits.text else ""
 

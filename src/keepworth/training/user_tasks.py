@@ -173,9 +173,9 @@ def recall_of(config: Config, given: Given) -> Recall | None:
     if not given.remembers:
         return None
     from keepworth.encoders.local import encoder
-    from keepworth.worlds.recall import retrieved
+    from keepworth.worlds.recall import recall_by_search
 
-    return retrieved(config.recall, encoder("minilm"))
+    return recall_by_search(config.recall, encoder("minilm"))
 
 
 def system(config: Config, given: Given) -> System:

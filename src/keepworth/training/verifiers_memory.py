@@ -22,7 +22,7 @@ import verifiers.v1 as vf
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.headline import TOKENS
 from keepworth.memory.memory import Memory
-from keepworth.training.trl import shown
+from keepworth.training.trl import format_hits
 
 
 def add_memory(environment: type[vf.Env], memory: Memory, *, top_k: int = 3, tokens: int = TOKENS) -> type[vf.Env]:
@@ -44,7 +44,9 @@ def add_memory(environment: type[vf.Env], memory: Memory, *, top_k: int = 3, tok
             if asked.strip():
                 live = memory.episode(asked)
                 opened.set(live)
-                task = task.with_data(prompt=_with(task.data.prompt, shown(live.search(top_k=top_k, tokens=tokens))))
+                task = task.with_data(
+                    prompt=_with(task.data.prompt, format_hits(live.search(top_k=top_k, tokens=tokens)))
+                )
             await super().run(task, agents)
 
         async def finalize(self, task: Any, episode: Any) -> None:

@@ -241,7 +241,7 @@ def benchmarks() -> dict[str, Benchmark]:
     return {name: cast(Benchmark, declared.make) for name, declared in methods("benchmark").items()}
 
 
-def named(name: str) -> Benchmark:
+def find_benchmark(name: str) -> Benchmark:
     """Returns the benchmark of that name. Raises UnknownName; WrongFormat where it is a file."""
     if Path(name).is_file() or Path(name).suffix in (".json", ".csv", ".parquet", ".gz"):
         raise WrongFormat(

@@ -22,7 +22,7 @@ from keepworth.models.chat_format import NoChatTemplate
 from keepworth.records.episode import Observation, Shown, ToolDescription
 from keepworth.records.model import ChatTemplate, FinishReason, Message, Reads, Tokens
 from keepworth.worlds.agent import Action, Caller
-from keepworth.worlds.chat_logs import written_call
+from keepworth.worlds.chat_logs import write_call
 
 Thinking = Literal["keep", "strip"]
 Format = Literal["auto", "chat", "plain"]
@@ -226,7 +226,7 @@ def _write_calls(message: Message, chat: ChatTemplate) -> Message:
     if message.get("tool_calls") and not getattr(chat, "takes_calls", False):
         functions = [call["function"] for call in message["tool_calls"]]
         rest = {key: value for key, value in message.items() if key != "tool_calls"}
-        return {**rest, "content": written_call(message["content"], functions)}
+        return {**rest, "content": write_call(message["content"], functions)}
     if message["role"] == "tool" and not chat.takes_results:
         return {"role": "user", "content": f"{message.get('name') or 'Tool'}: {message['content']}"}
     return message

@@ -59,7 +59,7 @@ OFTEN, SHARE = 10, 0.05
 it would tie almost all sessions to one split."""
 
 
-def rewarded_tasks(rows: Iterable[tuple[str, Mapping[str, Any]]], name: str) -> OwnTasks:
+def make_rewarded_tasks(rows: Iterable[tuple[str, Mapping[str, Any]]], name: str) -> OwnTasks:
     """Makes a task of each answer with more reward than the average, with the conversation before it as the prompt.
 
     Splits share no session, no user (where there are several) and no question. `rows` are conversations, each with its place in
@@ -107,7 +107,7 @@ def answers_of(row: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
     names = {call["id"]: call["name"] for message in messages for call in message["calls"] if call["id"]}
     tools = _tools(row)
     for n, message in enumerate(messages):
-        reward, answer = message["reward"], written_call(message["content"], message["calls"])
+        reward, answer = message["reward"], write_call(message["content"], message["calls"])
         before = [_prompt_message(one, names) for one in messages[:n] if one["content"] or one["calls"]]
         if reward is None or not answer or message["role"] != "assistant":
             continue
@@ -138,7 +138,7 @@ def _spread_rewards(messages: Sequence[dict[str, Any]], whole: float | None) -> 
             later = message["reward"] if message["reward"] is not None else later
 
 
-def written_call(text: str, calls: Sequence[Mapping[str, Any]]) -> str:
+def write_call(text: str, calls: Sequence[Mapping[str, Any]]) -> str:
     """Returns an answer with its calls of tools, as models of the Hermes, Qwen and SmolLM families write them."""
     lines = [json.dumps({"name": call["name"], "arguments": call["arguments"]}, ensure_ascii=False) for call in calls]
     return "\n".join(filter(None, [text, *(f"<tool_call>\n{line}\n</tool_call>" for line in lines)]))

@@ -40,9 +40,9 @@ from keepworth.records.episode import (
     Shown,
     StopReason,
     Task,
-    checked_terms,
-    failed_episode,
+    check_terms,
     finite_number,
+    make_failed_episode,
 )
 from keepworth.records.model import ChatTemplate, FinishReason, Model, Sample, SamplingParams, Tokens
 from keepworth.worlds.agent import Action, Agent, Caller
@@ -221,13 +221,13 @@ class Measuring:
 
     async def shared(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         if name not in self._shared:
-            self._shared[name] = asyncio.ensure_future(made(function, *arguments))
+            self._shared[name] = asyncio.ensure_future(await_result(function, *arguments))
         return await self._shared[name]
 
     async def call(
         self, function: Callable[..., Any], *arguments: Any, seconds: float | None = None, name: str = ""
     ) -> Any:
-        return await made(function, *arguments)  # without a limit of time
+        return await await_result(function, *arguments)  # without a limit of time
 
     async def with_group(
         self, name: str, function: Callable[[Sequence[Any]], Sequence[Any]], item: Any, seconds: float | None = None
@@ -236,7 +236,7 @@ class Measuring:
         return result
 
 
-async def made(function: Callable[..., Any], *arguments: Any) -> Any:
+async def await_result(function: Callable[..., Any], *arguments: Any) -> Any:
     """Returns the result of a function, and awaits it where it is awaitable."""
     result = function(*arguments)
     return await result if inspect.isawaitable(result) else result
@@ -419,7 +419,7 @@ def playing(model: Model, how: Play, *, temperature: float = 1.0, limits: Limits
         except Exception as error:
             why = f"the environment could not be made: {type(error).__name__}: {error}"
             return replace(
-                failed_episode(task, context.id, StopReason.ENVIRONMENT_ERROR, why), memory_snapshot=snapshot
+                make_failed_episode(task, context.id, StopReason.ENVIRONMENT_ERROR, why), memory_snapshot=snapshot
             )
         varied = context.variation
         if varied is None and how.vary is not None and context.member is not None:
@@ -573,7 +573,7 @@ class _Call:
         params = SamplingParams(max_tokens, temperature=self.temperature, stop_ids=frozenset(stop_ids))
         sample = await self._context.sample(prompt, params)
         if stop:
-            sample = ended_at(sample, stop, self.decode)
+            sample = end_at(sample, stop, self.decode)
         self.seconds += time.perf_counter() - begun
         if varied is not None:
             self.samples.append(sample)
@@ -605,7 +605,7 @@ def _begun_with(begins: Tokens, sample: Sample) -> Sample:
     return Sample((*begins, *sample.ids), (*((0.0,) * len(begins)), *sample.logprobs), sample.finish, shifted)
 
 
-def ended_at(sample: Sample, stop: Sequence[str], decode: Callable[[Sequence[int]], str]) -> Sample:
+def end_at(sample: Sample, stop: Sequence[str], decode: Callable[[Sequence[int]], str]) -> Sample:
     """Returns the sample up to the token that completes the first of some texts. A draw does not depend on later ones, so the
     result is the same as if sampling had checked after every token.
 
@@ -733,7 +733,7 @@ class _Game:
 
     def _earn(self, terms: Sequence[RewardTerm], where: str) -> None:
         try:
-            self.rewards = checked_terms((*self.rewards, *terms))
+            self.rewards = check_terms((*self.rewards, *terms))
         except ValueError as error:
             raise _Failed(f"{self._named(where)} gave {error}") from None
 

@@ -93,7 +93,7 @@ async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwa
     return await asyncio.wrap_future(outcome)
 
 
-async def called(function: Callable[..., Any], *arguments: Any) -> Any:
+async def call_function(function: Callable[..., Any], *arguments: Any) -> Any:
     """Calls a user's function. An asynchronous one, or an object with an asynchronous `__call__`, is awaited; another runs in a
     thread, and its result is awaited where it is awaitable."""
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):

@@ -112,7 +112,9 @@ def _tasks(line: Mapping[str, Any], id: str, side: str, source: str, where: str)
         if verifier not in VERIFIERS:
             raise WrongFormat(f"{at}: there is no verifier {verifier!r}.", f"Write one of {', '.join(VERIFIERS)}.")
         evidence = {places[mark] for mark in marks}
-        haystack = tuple(marked(session, {turn for id, turn in evidence if id == session.id}) for session in sessions)
+        haystack = tuple(
+            mark_evidence(session, {turn for id, turn in evidence if id == session.id}) for session in sessions
+        )
         key = f"{source}/{id}/{_of(question, 'id', (str, int), at, number)}"
         if key in (task.key for task in tasks):
             raise WrongFormat(f"{at}: {key} comes twice.", "Give each question of a line an id of its own.")
@@ -171,7 +173,7 @@ def sessions_of(row: Mapping[str, Any], id: str, where: str) -> tuple[list[Sessi
     return [Session(name, dates[name], tuple(turns_of_session)) for name, turns_of_session in turns.items()], places
 
 
-def marked(session: Session, evidence: Collection[int] = ()) -> Session:
+def mark_evidence(session: Session, evidence: Collection[int] = ()) -> Session:
     """Returns the session with the turns of these numbers marked as evidence. It is the same object where nothing changes, so
     that tasks share it in memory, as they share unchanged turns."""
     turns = tuple(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from keepworth.records.episode import Observation, RewardTerm, StopReason, Task
-from keepworth.worlds.environment import Step, called
+from keepworth.worlds.environment import Step, call_function
 from keepworth.worlds.own import messages_of
 from keepworth.worlds.verifiers import verify
 
@@ -31,7 +31,7 @@ class Question:
         if self._score is None:
             terms: tuple[RewardTerm, ...] = (RewardTerm(self._task.verifier, verify(self._task, answer)),)
         else:
-            score = await called(self._score, self._task, answer)
+            score = await call_function(self._score, self._task, answer)
             terms = score if isinstance(score, tuple) else (RewardTerm("score", score),)
         stop = StopReason.COMPLETED if answer else StopReason.PARSE_ERROR
         return Step(rewards=terms, stop=stop, answer=answer)

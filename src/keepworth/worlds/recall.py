@@ -31,7 +31,7 @@ def nothing(task: Task) -> Recalled:
     return Recalled((), "empty")
 
 
-def given(count: int, seed: int, words: int = 60, dates: bool = False) -> Recall:
+def recall_evidence(count: int, seed: int, words: int = 60, dates: bool = False) -> Recall:
     """Recalls the evidence plus distractors, in order of time, to measure how well memories are *used*, not found.
 
     Args:
@@ -75,7 +75,7 @@ def strangers(tasks: Sequence[Task]) -> dict[str, Task]:
     return other
 
 
-def retrieved(
+def recall_by_search(
     count: int, encoder: Encoder | None, mode: str = "hybrid", words: int = 60, dates: bool = False
 ) -> Recall:
     """Retrieves some of the haystack's windows, which are all in a bank, and shows them in order of time.
@@ -101,7 +101,7 @@ def retrieved(
             present = everybody(task)
             for entry in entries(task, words, {"user"} if "user" in present else present):
                 source = Provenance("conversation", entry.session, entry.turn, entry.speaker, entry.date)
-                banks[ids].add(spoken(entry, dates), provenance=source, event_time=entry.date)
+                banks[ids].add(format_entry(entry, dates), provenance=source, event_time=entry.date)
         bank = banks[ids]
         hits = bank.search(task.input, count, mode=mode)
         shown = sorted(hits, key=lambda hit: _said_at(hit.item))
@@ -127,7 +127,7 @@ def _said_at(item: Item) -> tuple[str, str, int, int, str]:
     return (source.date, source.session, source.turn, len(item.id), item.id)
 
 
-def spoken(entry: MemoryEntry, dates: bool) -> str:
+def format_entry(entry: MemoryEntry, dates: bool) -> str:
     """Returns the text of an entry as it is stored: `8 May 2023, Caroline: I went ...`. The user's own turns have no name."""
     year, month, day = entry.date[:10].split("-") if dates and entry.date else ("", "", "")
     parts = [f"{int(day)} {_MONTHS[int(month) - 1]} {year}"] if day else []
@@ -156,6 +156,10 @@ def _remember(recall: Recall) -> Recall:
 
 def _recall(chosen: Sequence[MemoryEntry], how: str, dates: bool) -> Recalled:
     ordered = sorted(chosen, key=lambda entry: (entry.date, entry.session, entry.turn, entry.window))
-    digest = hashlib.sha256("\n".join((how, *(spoken(entry, dates) for entry in ordered))).encode()).hexdigest()[:16]
-    shown = tuple(Shown(f"{entry.session}/{entry.turn}.{entry.window}", 1.0, spoken(entry, dates)) for entry in ordered)
+    digest = hashlib.sha256("\n".join((how, *(format_entry(entry, dates) for entry in ordered))).encode()).hexdigest()[
+        :16
+    ]
+    shown = tuple(
+        Shown(f"{entry.session}/{entry.turn}.{entry.window}", 1.0, format_entry(entry, dates)) for entry in ordered
+    )
     return Recalled(shown, f"{how}-{digest}")

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from keepworth.records.episode import Observation, RewardTerm, StopReason, Task, ToolDescription
-from keepworth.worlds.environment import Step, called
+from keepworth.worlds.environment import Step, call_function
 from keepworth.worlds.verifiers import verify
 
 ANSWER = "answer"
@@ -136,7 +136,9 @@ class ToolUse:
     async def _used(self, chosen: Tool, argument: str) -> tuple[str, tuple[str, ...]]:
         name = chosen.description.name
         try:
-            text = await asyncio.wait_for(called(chosen.run, argument_of(chosen.description, argument)), self._seconds)
+            text = await asyncio.wait_for(
+                call_function(chosen.run, argument_of(chosen.description, argument)), self._seconds
+            )
         except TimeoutError:
             return "Error: it took too long.", (f"tool {name!r} took more than {self._seconds:g} s",)
         except Exception as error:

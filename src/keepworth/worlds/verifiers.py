@@ -79,7 +79,7 @@ def expression(prediction: str, golds: Sequence[str]) -> float:
     The line is an expression of numbers, + - * / and brackets, up to an `=` if there is one. A number alone is an expression too.
     Never raises on a prediction."""
     lines = prediction.strip().splitlines()
-    value = computed(lines[0].split("=")[0]) if lines else None
+    value = evaluate_expression(lines[0].split("=")[0]) if lines else None
     return float(value is not None and any(value == _gold(gold) for gold in golds))
 
 
@@ -106,7 +106,7 @@ def number_in(text: str) -> Fraction | None:
     return values.pop() if len(values) == 1 else None
 
 
-def computed(text: str) -> Fraction | None:
+def evaluate_expression(text: str) -> Fraction | None:
     """Returns the exact value of an arithmetic expression, or None: no names, no powers, nothing that could run for long."""
     cleaned = re.sub(r"(?<=\d),(?=\d{3}\b)|[$€£%]", "", text).replace("×", "*").replace("÷", "/").replace("−", "-")
     if not cleaned.strip() or len(cleaned) > _LONGEST:
@@ -118,7 +118,7 @@ def computed(text: str) -> Fraction | None:
     return value if len(str(value.numerator)) + len(str(value.denominator)) <= _LONGEST else None
 
 
-def shown(value: Fraction) -> str:
+def format_number(value: Fraction) -> str:
     """Formats a number as people write it: `3`, `2.5`, `1/3`."""
     if value.denominator == 1:
         return str(value.numerator)

@@ -19,13 +19,13 @@ from keepworth.methods.objectives.duration import Duration
 from keepworth.methods.objectives.reinforce_pp import reward_to_go
 from keepworth.methods.objectives.t_spmo import tree
 from keepworth.methods.recipes._bank.rerolls import sampled_sessions
-from keepworth.training.objective.advantage import CreditTable, advantages, scaled, value_targets
+from keepworth.training.objective.advantage import CreditTable, advantages, scale_advantage, value_targets
 from keepworth.training.objective.batch import Batch, Steps, episode_table
-from keepworth.training.objective.formulas import centered, gae, whitened
+from keepworth.training.objective.formulas import center, gae, whiten
 from keepworth.training.objective.options import Objective, ObjectiveError
 from keepworth.training.objective.parts import BatchStd, Gae, GroupStd, KlReward, Outcome
 from keepworth.training.objective.policy_loss import denominators, loss, value_loss
-from keepworth.training.objective.presets import preset, varied
+from keepworth.training.objective.presets import preset, vary_objective
 from keepworth.training.objective.turns import StepIndex, StepState, step_returns
 from tests.learning.objective.toys import bandit_batch, toy
 
@@ -79,13 +79,15 @@ def test_a_group_of_one_is_refused() -> None:
 
 def test_scales_agree_with_one_group_and_a_lonely_task_falls_back_to_the_batch() -> None:
     rewards, group = tensor(1.0, 0.0, 0.5, 0.2), torch.zeros(4, dtype=torch.long)
-    base = centered(rewards, group, "group")
-    by_group, by_batch, by_task = (scaled(base, rewards, group, s, group) for s in (GroupStd(), BatchStd(), TaskStd()))
+    base = center(rewards, group, "group")
+    by_group, by_batch, by_task = (
+        scale_advantage(base, rewards, group, s, group) for s in (GroupStd(), BatchStd(), TaskStd())
+    )
     torch.testing.assert_close(by_group, by_batch)
     torch.testing.assert_close(by_group, by_task)
     torch.testing.assert_close(by_batch.std(), torch.tensor(1.0, dtype=torch.float64), atol=1e-5, rtol=0)
     task = torch.tensor([0, 0, 0, 1])
-    mixed = scaled(base, rewards, group, TaskStd(), task)
+    mixed = scale_advantage(base, rewards, group, TaskStd(), task)
     torch.testing.assert_close(mixed[3], by_batch[3])
     torch.testing.assert_close(mixed[0], base[0] / (rewards[:3].std() + 1e-6))
 
@@ -101,9 +103,9 @@ def test_an_episode_of_many_rows_counts_once() -> None:
 def test_optimal_baseline() -> None:
     rewards = tensor(1.0, 0.0, 0.3)
     group, equal = torch.zeros(3, dtype=torch.long), torch.full((3,), 2.5, dtype=torch.float64)
-    torch.testing.assert_close(centered(rewards, group, "group", equal), centered(rewards, group, "group"))
+    torch.testing.assert_close(center(rewards, group, "group", equal), center(rewards, group, "group"))
     weight = tensor(1.0, 4.0, 0.5)
-    baseline = (rewards - centered(rewards, group, "group", weight))[0]
+    baseline = (rewards - center(rewards, group, "group", weight))[0]
 
     def spread(b: torch.Tensor) -> float:
         return float((weight * (rewards - b) ** 2).sum())
@@ -114,13 +116,13 @@ def test_optimal_baseline() -> None:
 def test_whitening_ignores_padding() -> None:
     batch = toy().batch
     values = torch.randn(batch.shape, dtype=torch.float64)
-    white = whitened(values, batch.mask, 0.0)
+    white = whiten(values, batch.mask, 0.0)
     drawn = white[batch.mask > 0]
     assert abs(float(drawn.mean())) < 1e-12
     assert abs(float(drawn.var(correction=0)) - 1) < 1e-12
     assert not white[batch.mask == 0].any()
     wider = torch.nn.functional.pad(values, (0, 3)), torch.nn.functional.pad(batch.mask, (0, 3))
-    torch.testing.assert_close(whitened(*wider, 0.0)[:, : batch.shape[1]], white)
+    torch.testing.assert_close(whiten(*wider, 0.0)[:, : batch.shape[1]], white)
 
 
 def test_overlong_penalty() -> None:
@@ -132,13 +134,13 @@ def test_overlong_penalty() -> None:
 
 def test_kl_in_the_reward_is_subtracted_from_the_episode() -> None:
     reference = matrix([0.5], [0.0])
-    objective = varied(preset("rloo"), kl=KlReward(0.2))
+    objective = vary_objective(preset("rloo"), kl=KlReward(0.2))
     got = advantages(bandit_batch([1.0, 0.0], lp_reference=reference), objective)[:, 0]
     # lp - lp_reference is -0.5 and 0, so the first reward becomes 1 + 0.1.
     torch.testing.assert_close(got, tensor(1.1, -1.1))
 
 
-PPO = varied(preset("ppo"), kl=None, advantage=Gae(0.95))
+PPO = vary_objective(preset("ppo"), kl=None, advantage=Gae(0.95))
 
 
 def rows(masks: list[list[float]], rewards: list[float], episode: list[int] | None = None, **fields: Any) -> Batch:
@@ -160,7 +162,7 @@ def test_gae_by_hand_with_a_bootstrap() -> None:
 @settings(deadline=None)
 @given(st.floats(0.1, 1.0), st.floats(0.0, 1.0), st.integers(0, 4), st.integers(1, 3))
 def test_observation_tokens_do_not_touch_advantages(discount: float, trace: float, place: int, width: int) -> None:
-    objective = varied(PPO, advantage=Gae(trace, discount))
+    objective = vary_objective(PPO, advantage=Gae(trace, discount))
     values = matrix([0.1, 0.5, -0.3, 0.2])
     plain = rows([[1, 1, 1, 1]], [1.0], values=values)
     at = min(place, 4)
@@ -179,7 +181,7 @@ def test_observation_tokens_do_not_touch_advantages(discount: float, trace: floa
 def test_value_targets_are_advantages_plus_values_before_whitening() -> None:
     batch: Any = toy().batch
     whitening = preset("ppo", kl=None)
-    raw = advantages(batch, varied(whitening, advantage=Gae(0.95)))
+    raw = advantages(batch, vary_objective(whitening, advantage=Gae(0.95)))
     torch.testing.assert_close(value_targets(batch, whitening), torch.where(batch.mask > 0, raw + batch.values, 0.0))
 
 
@@ -306,7 +308,7 @@ def spread(first: float, second: float, third: float) -> torch.Tensor:
 
 def test_targets_have_a_trace_of_their_own() -> None:
     """Trace 0 for the policy: deltas alone. Trace 1 for the targets: discounted returns."""
-    objective = varied(BARE, advantage=Gae(0.0, 0.5, level="turn", target_decay=1.0))
+    objective = vary_objective(BARE, advantage=Gae(0.0, 0.5, level="turn", target_decay=1.0))
     torch.testing.assert_close(advantages(episode(), objective), spread(-0.2, -0.3, 0.7))
     torch.testing.assert_close(value_targets(episode(), objective), spread(0.1 + 0.25 * 0.9, 0.45, 0.9))
     with pytest.raises(ObjectiveError, match=r"target_decay = 0\.9 is trace_decay: leave it out"):
@@ -315,14 +317,14 @@ def test_targets_have_a_trace_of_their_own() -> None:
 
 def test_a_turn_counts_once_in_the_critics_loss() -> None:
     """Errors 1, 2 and 3 of the turns, in a mean over 6 tokens."""
-    batch, objective = episode(), varied(BARE, advantage=Gae(0.5, level="turn"))
+    batch, objective = episode(), vary_objective(BARE, advantage=Gae(0.5, level="turn"))
     got = value_loss(spread(1, 2, 3), spread(0, 0, 0), batch, objective, denominators(batch, objective))
     assert float(got) == pytest.approx(0.5 * 0.5 * (1 + 4 + 9) / 6)
 
 
 def test_gae_over_turns_equals_a_loop_over_episodes() -> None:
     batch: Any = toy().batch
-    objective = varied(BARE, advantage=Gae(0.8, 0.9, level="turn", target_decay=0.3))
+    objective = vary_objective(BARE, advantage=Gae(0.8, 0.9, level="turn", target_decay=0.3))
     got, targets = advantages(batch, objective), value_targets(batch, objective)
     for number in set(batch.episode.tolist()):
         turns = [s for s in range(len(batch.steps.episode)) if batch.steps.episode[s] == number]
@@ -341,7 +343,7 @@ def test_gae_over_turns_equals_a_loop_over_episodes() -> None:
 
 def test_what_archer_compares_and_teaches_by_hand() -> None:
     """Q of a turn is read at its last token, V at its first."""
-    objective = varied(preset("archer"), advantage=Utterance(0.5))
+    objective = vary_objective(preset("archer"), advantage=Utterance(0.5))
     torch.testing.assert_close(advantages(episode(), objective), spread(0.3, -0.1, -0.1))
     actions = value_targets(episode(), objective, of="actions")
     torch.testing.assert_close(actions, spread(0.1 + 0.5 * 0.4, 0.5 * 0.2, 0.9))
@@ -360,7 +362,7 @@ def test_weights_of_durations_by_hand() -> None:
 
 def test_durations_multiply_the_advantage_and_equal_ones_change_not_a_bit() -> None:
     batch = episode(tensor(1, 3, 8))
-    plain, weighed = (varied(BARE, advantage=Gae(0.9), weight=weight) for weight in (None, Duration(100)))
+    plain, weighed = (vary_objective(BARE, advantage=Gae(0.9), weight=weight) for weight in (None, Duration(100)))
     torch.testing.assert_close(advantages(batch, weighed), advantages(batch, plain) * spread(0.25, 0.75, 2.0))
     assert torch.equal(value_targets(batch, weighed), value_targets(batch, plain))
     for seconds in (0.0, 0.1, 7.3):
@@ -371,14 +373,14 @@ def test_durations_multiply_the_advantage_and_equal_ones_change_not_a_bit() -> N
 def test_a_weight_that_cannot_act_is_refused() -> None:
     with pytest.raises(ValueError, match=r"weight=Duration.* has no effect with a surrogate that is a regression"):
         Objective(**{**preset("a_star_po").model_dump(), "weight": "Duration"})
-    assert varied(preset("grpo"), weight="Duration(90)").weight == Duration(90)
+    assert vary_objective(preset("grpo"), weight="Duration(90)").weight == Duration(90)
 
 
 def test_local_and_global_branches_are_compared_and_averaged_apart() -> None:
     """Two rollouts of the task, three re-rolls of one session; each branch is a mean over its own rows."""
     rewards, group = [1.0, 0.0, 0.9, 0.1, 0.5], [0, 0, 1, 1, 1]
     branch = torch.tensor([0, 0, 1, 1, 1])
-    objective = varied(preset("memory_r2"), kl=None, advantage=Outcome("group"), local_weight=2.0, entropy=None)
+    objective = vary_objective(preset("memory_r2"), kl=None, advantage=Outcome("group"), local_weight=2.0, entropy=None)
     batch = bandit_batch(rewards, group, branch=branch)
     estimate = advantages(batch, objective)[:, 0]
     torch.testing.assert_close(estimate, tensor(0.5, -0.5, 0.4, -0.4, 0.0))

@@ -12,10 +12,10 @@ from keepworth.methods.objectives.kdrl import Anneal, Teacher
 from keepworth.methods.objectives.vcpo import EssControl
 from keepworth.training.objective.advantage import advantages, rejection, select
 from keepworth.training.objective.batch import Batch
-from keepworth.training.objective.options import Controls, Objective, advanced, initial
+from keepworth.training.objective.options import Controls, Objective, advance, initial
 from keepworth.training.objective.parts import EntropyBonus, KlLoss, Reset
 from keepworth.training.objective.policy_loss import denominators, loss
-from keepworth.training.objective.presets import preset, varied
+from keepworth.training.objective.presets import preset, vary_objective
 from tests.learning.objective.toys import bandit_batch
 
 AEPO = preset("aepo")
@@ -36,7 +36,7 @@ def gradient(objective: Objective, estimate: Tensor, batch: Batch) -> tuple[Tens
 def test_the_entropy_gate_has_hysteresis() -> None:
     controls, states = initial(AEPO), []
     for entropy in (0.1, 0.2, 0.3, 0.2, 0.1):
-        controls = advanced(controls, AEPO, entropy=entropy)
+        controls = advance(controls, AEPO, entropy=entropy)
         states.append(controls.positives_only)
     assert states == [False, False, True, True, False]
 
@@ -60,7 +60,7 @@ def test_a_closed_gate_keeps_successes_alone() -> None:
 
 
 def test_an_entropy_bonus_flattens_the_policy() -> None:
-    objective = varied(preset("reinforce"), entropy=EntropyBonus(1.0))
+    objective = vary_objective(preset("reinforce"), entropy=EntropyBonus(1.0))
     batch = bandit_batch([0.5, 0.5])
     logits = torch.tensor([2.0, 0.0], dtype=torch.float64, requires_grad=True)
     table = torch.log_softmax(logits, 0)
@@ -73,15 +73,15 @@ def test_an_entropy_bonus_flattens_the_policy() -> None:
 
 def test_the_reference_is_reset_by_kl_or_by_patience() -> None:
     objective = preset("prorl", kl=KlLoss("k2", 1e-4, Reset(kl=0.5, patience=2)))
-    controls = advanced(initial(objective), objective, kl=0.6)
+    controls = advance(initial(objective), objective, kl=0.6)
     assert controls.reset
-    controls = advanced(controls, objective, kl=0.1, validation=0.4)
+    controls = advance(controls, objective, kl=0.1, validation=0.4)
     assert (controls.reset, controls.waited, controls.best) == (False, 0, 0.4)
-    controls = advanced(controls, objective, kl=0.1, validation=0.3)
+    controls = advance(controls, objective, kl=0.1, validation=0.3)
     assert (controls.reset, controls.waited) == (False, 1)
-    controls = advanced(controls, objective, kl=0.1)
+    controls = advance(controls, objective, kl=0.1)
     assert (controls.reset, controls.waited) == (False, 1)
-    controls = advanced(controls, objective, kl=0.1, validation=0.4)
+    controls = advance(controls, objective, kl=0.1, validation=0.4)
     assert (controls.reset, controls.waited) == (True, 0)
 
 
@@ -92,7 +92,7 @@ def test_the_teacher_fades() -> None:
     assert values == pytest.approx([5e-3, 4e-3, 3e-3, 2e-3, 1e-3, 1e-3, 1e-3])
     controls = initial(objective)
     assert controls.teacher_coefficient == 5e-3
-    assert advanced(controls, objective).teacher_coefficient == pytest.approx(4e-3)
+    assert advance(controls, objective).teacher_coefficient == pytest.approx(4e-3)
     assert Teacher(5e-3, "wrong").coefficient_at(50) == 5e-3
 
 

@@ -13,7 +13,7 @@ from keepworth.training.learner import Optimisation
 from keepworth.training.objective.inputs import episode_inputs, idle_clip, require_episodes, require_off_policy
 from keepworth.training.objective.options import Objective, ObjectiveError
 from keepworth.training.objective.parts import Clip, Plain, Token
-from keepworth.training.objective.presets import preset, presets, varied
+from keepworth.training.objective.presets import preset, presets, vary_objective
 from keepworth.training.settings import GROUP_RELATIVE
 from tests.learning.test_learner import groups_of
 from tests.learning.turns import learner_of
@@ -42,7 +42,7 @@ def test_more_passes_need_a_ratio_and_stale_tokens_a_correction(name: str) -> No
 def test_the_recipes_own_objectives_take_both() -> None:
     for objective in (GROUP_RELATIVE, MULTI_CONVERSATION):
         require_off_policy(objective, 4, max_staleness=2)
-    require_off_policy(varied(preset("grpo"), kl=None, ratio=Token("behaviour")), 4, max_staleness=2)
+    require_off_policy(vary_objective(preset("grpo"), kl=None, ratio=Token("behaviour")), 4, max_staleness=2)
 
 
 def test_minibatches_are_steps_of_an_update_too() -> None:
@@ -60,9 +60,9 @@ def test_minibatches_are_steps_of_an_update_too() -> None:
 def test_a_clip_acts_from_the_second_pass_on_and_before_that_it_is_said(name: str) -> None:
     """Weights with and without the clip: equal with one pass, whatever policy the sampler was."""
     objective = preset(name)
-    objective = varied(objective, kl=None) if objective.needs_reference else objective
-    objective = varied(objective, length_budget=8) if objective.needs_length_budget else objective
-    bare = varied(objective, name="bare", surrogate=Plain())
+    objective = vary_objective(objective, kl=None) if objective.needs_reference else objective
+    objective = vary_objective(objective, length_budget=8) if objective.needs_length_budget else objective
+    bare = vary_objective(objective, name="bare", surrogate=Plain())
     behind = groups_of(tiny_model(seed=3, precision="fp64"))  # another policy sampled these
 
     def weights(of: Objective, passes: int, minibatches: int = 1) -> torch.Tensor:
@@ -92,13 +92,15 @@ def test_every_preset_with_a_clip_is_warned_of_and_no_other() -> None:
 def test_a_clip_of_one_s_own_that_cannot_act_is_an_error() -> None:
     for objective in (
         preset("grpo", surrogate=Clip(0.2, 0.28)),
-        varied(preset("areal"), name="mine"),
+        vary_objective(preset("areal"), name="mine"),
         preset("memory_r2", surrogate=DualClip(0.2, 0.2, 2.0)),
     ):
         with pytest.raises(ObjectiveError, match=r"changes nothing with passes = 1 and.*Set passes = 2 or more"):
             learner_of(objective)
         learner_of(objective, passes=2)
-    learner_of(varied(preset("grpo"), kl=None, name="mine", ratio=Token("behaviour")))  # against the sampler it acts
+    learner_of(
+        vary_objective(preset("grpo"), kl=None, name="mine", ratio=Token("behaviour"))
+    )  # against the sampler it acts
 
 
 def test_what_episodes_must_hold_is_named() -> None:

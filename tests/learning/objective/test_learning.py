@@ -14,7 +14,7 @@ from keepworth.methods.objectives.a_star_po import soft_value
 from keepworth.methods.objectives.spurious import Spurious
 from keepworth.training.objective.advantage import advantages, select
 from keepworth.training.objective.batch import Batch, Steps
-from keepworth.training.objective.options import Objective, advanced, initial
+from keepworth.training.objective.options import Objective, advance, initial
 from keepworth.training.objective.policy_loss import denominators, effective_sample_size, loss
 from keepworth.training.objective.presets import preset, presets
 from tests.learning.objective.toys import bandit_batch, runnable
@@ -84,7 +84,7 @@ def train(objective: Objective, bandit: Bandit, steps: int, learning_rate: float
         scale = 1.0 if objective.step_control is None else objective.step_control.scale(size)
         optimiser.param_groups[0]["lr"] = learning_rate * scale
         optimiser.step()
-        controls = advanced(controls, objective, entropy=metrics["entropy"], kl=metrics["reference_kl"])
+        controls = advance(controls, objective, entropy=metrics["entropy"], kl=metrics["reference_kl"])
 
 
 @pytest.mark.parametrize("name", sorted(set(presets()) - {"spurious"}))

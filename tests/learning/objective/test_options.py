@@ -20,7 +20,7 @@ from keepworth.training.objective.inputs import inputs, require_inputs
 from keepworth.training.objective.options import Objective, ObjectiveError
 from keepworth.training.objective.parts import PARTS, Clip, KlLoss, KlReward, Plain, read, signature
 from keepworth.training.objective.policy_loss import denominators, loss
-from keepworth.training.objective.presets import preset, presets, source_of, varied
+from keepworth.training.objective.presets import preset, presets, source_of, vary_objective
 from tests.learning.objective.toys import runnable, toy
 
 GRPO = preset("grpo", kl=None)
@@ -74,7 +74,7 @@ GRPO = preset("grpo", kl=None)
 ])  # fmt: skip
 def test_combinations_that_cannot_take_effect(changes: dict[str, object], complaint: str) -> None:
     with pytest.raises(ObjectiveError, match=complaint):
-        varied(GRPO, **changes)
+        vary_objective(GRPO, **changes)
 
 
 @pytest.mark.parametrize(("text", "complaint"), [

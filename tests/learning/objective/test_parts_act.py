@@ -11,10 +11,10 @@ import torch
 from keepworth.methods.objectives.a_star_po import soft_value
 from keepworth.methods.recipes import openclaw_rl
 from keepworth.training.objective.advantage import advantages, rejection, select, value_targets
-from keepworth.training.objective.options import Controls, Objective, ObjectiveError, advanced, initial
+from keepworth.training.objective.options import Controls, Objective, ObjectiveError, advance, initial
 from keepworth.training.objective.parts import PARTS
 from keepworth.training.objective.policy_loss import denominators, loss, value_loss
-from keepworth.training.objective.presets import preset, varied
+from keepworth.training.objective.presets import preset, vary_objective
 from tests.learning.objective.toys import runnable, toy
 
 GRPO = preset("grpo", kl=None)
@@ -29,7 +29,7 @@ OF_GRPO: dict[str, tuple[str, ...]] = {
     "teacher": ("Teacher(0.1, wrong, Anneal(0.01, 4))",),
 }  # fmt: skip
 OBJECTIVES = (
-    *(varied(GRPO, **{axis: part}) for axis, parts in OF_GRPO.items() for part in parts),
+    *(vary_objective(GRPO, **{axis: part}) for axis, parts in OF_GRPO.items() for part in parts),
     *map(preset, ("vcpo", "spurious", "a_star_po", "aepo", "dapo")),
     preset("ppo", advantage="Gae(0.9, 0.9, Whitened, value_clip=0.1, bootstrap=True)"),
     preset("ppo", advantage="Gae(0.9, 0.9, value_clip=0.1, level=turn, target_decay=0.5)"),
@@ -73,7 +73,7 @@ def variants(objective: Objective) -> Iterator[tuple[str, Objective]]:
         value = getattr(objective, axis)
         for name, other in changed(value) if type(value) in PARTS.values() else ():
             try:
-                yield name, varied(objective, **{axis: other})
+                yield name, vary_objective(objective, **{axis: other})
             except ObjectiveError:
                 continue  # another rule speaks
 
@@ -99,7 +99,7 @@ def outcome(objective: Objective) -> list[torch.Tensor]:
         found.append(value_targets(batch, objective))
     controls, steered = initial(objective), []
     for measured in (0.1, 0.2, 0.5, 0.9, 0.22, 0.12, 0.7, 0.3, *[0.0] * 12):
-        controls = advanced(controls, objective, entropy=measured, kl=measured / 4, validation=-measured)
+        controls = advance(controls, objective, entropy=measured, kl=measured / 4, validation=-measured)
         steered += [controls.positives_only, controls.reset, controls.teacher_coefficient]
     scores = {1: [1.0, 0.0], 2: [0.5, 0.5], 3: [0.5, 0.7], 4: [0.1, 0.6], 5: [1.0]}
     control = objective.step_control

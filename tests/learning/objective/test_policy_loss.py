@@ -23,7 +23,7 @@ from keepworth.training.objective.batch import Batch
 from keepworth.training.objective.options import Objective
 from keepworth.training.objective.parts import Gae, OverlongMask, Whitened
 from keepworth.training.objective.policy_loss import denominators, k2, k3, loss, value_loss
-from keepworth.training.objective.presets import preset, varied
+from keepworth.training.objective.presets import preset, vary_objective
 from tests.learning.objective.toys import bandit_batch, toy
 
 GRPO = preset("grpo", kl=None)
@@ -80,7 +80,7 @@ def test_on_policy_every_surrogate_is_reinforce() -> None:
         {"surrogate": Cispo(1.0, 5.0)},
         {"ratio": parts.Sequence()},
     ):
-        objective = varied(GRPO, aggregation_unit="row", **changes)
+        objective = vary_objective(GRPO, aggregation_unit="row", **changes)
         lp, _ = world.forward()
         value, metrics = loss(objective, lp, None, advantage, world.batch, denominators(world.batch, objective))
         (grad,) = torch.autograd.grad(value, world.logits)
@@ -108,7 +108,7 @@ def test_sequence_ratio() -> None:
 def _correction(chosen: object, log_rho: list[list[float]]) -> tuple[Tensor, Tensor]:
     gap = doubles(log_rho)
     batch = bandit_batch([0.0] * len(gap), mask=torch.ones_like(gap), lp_behaviour=0 * gap, lp_proximal=0 * gap)
-    weight, keep = policy_loss.correction(varied(GRPO, correction=chosen), gap.requires_grad_(True), batch)
+    weight, keep = policy_loss.correction(vary_objective(GRPO, correction=chosen), gap.requires_grad_(True), batch)
     assert not weight.requires_grad
     assert not keep.requires_grad
     return weight, keep
@@ -169,7 +169,7 @@ def test_the_denominator_counts_what_was_drawn_or_what_was_kept() -> None:
     values = []
     for denominator in ("original", "kept"):
         masked = parts.Mask(0.5, 2.0)
-        objective = varied(GRPO, aggregation="token-mean", correction=masked, denominator=denominator)
+        objective = vary_objective(GRPO, aggregation="token-mean", correction=masked, denominator=denominator)
         lp = torch.zeros(4, 1, dtype=torch.float64, requires_grad=True)
         value, metrics = loss(objective, lp, None, advantage, batch, denominators(batch, objective))
         values.append(float(value.detach()))
@@ -215,10 +215,10 @@ def test_selection_is_reproducible_and_reaches_the_loss() -> None:
 def test_truncated_answers_are_left_out() -> None:
     batch: Any = toy().batch
     estimate = advantages(batch, GRPO)
-    masked: Any = select(batch, varied(GRPO, overlong=OverlongMask()), estimate).keep
+    masked: Any = select(batch, vary_objective(GRPO, overlong=OverlongMask()), estimate).keep
     assert torch.equal(masked, batch.mask * ~batch.truncated[:, None])
     with pytest.raises(ValueError, match=r"Batch\.truncated"):
-        select(replace(batch, truncated=None), varied(GRPO, overlong=OverlongMask()), estimate)
+        select(replace(batch, truncated=None), vary_objective(GRPO, overlong=OverlongMask()), estimate)
 
 
 def test_tree_nodes_count_once_each() -> None:
@@ -316,7 +316,7 @@ def test_value_loss_by_hand() -> None:
     (grad,) = torch.autograd.grad(got, values)
     assert grad[1] == 0.0
     assert float(grad[2]) == pytest.approx(0.5 * 0.4 / 3)
-    free = value_loss(values, targets, batch, varied(PPO, advantage=Gae(0.95, scale=Whitened())), shared)
+    free = value_loss(values, targets, batch, vary_objective(PPO, advantage=Gae(0.95, scale=Whitened())), shared)
     assert float(free.detach()) == pytest.approx(0.5 * 0.5 * (0.81 + 0.25 + 0.16) / 3)
     with pytest.raises(ValueError, match=r"Batch\.values"):
         value_loss(values, targets, replace(batch, values=None), PPO, shared)
@@ -324,7 +324,7 @@ def test_value_loss_by_hand() -> None:
 
 def test_value_loss_ignores_what_was_not_drawn_and_adds_up() -> None:
     batch: Any = toy().batch
-    objective = varied(PPO, advantage=Gae(0.95, scale=Whitened()))
+    objective = vary_objective(PPO, advantage=Gae(0.95, scale=Whitened()))
     targets, shared = torch.randn(batch.shape).double(), denominators(batch, objective)
     whole = value_loss(batch.values, targets, batch, objective, shared)
     first, second = (

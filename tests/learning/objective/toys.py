@@ -10,7 +10,7 @@ from torch import Tensor
 
 from keepworth.training.objective.batch import Batch, Steps
 from keepworth.training.objective.options import Objective
-from keepworth.training.objective.presets import varied
+from keepworth.training.objective.presets import vary_objective
 
 
 def bandit_batch(rewards: list[float], group: list[int] | None = None, **changes: Any) -> Batch:
@@ -111,4 +111,4 @@ def toy(seed: int = 0, groups: int = 3, size: int = 4, columns: int = 7, symbols
 
 def runnable(objective: Objective, budget: int = 12) -> Objective:
     """The objective with the one number a preset leaves to the run."""
-    return varied(objective, length_budget=budget) if objective.needs_length_budget else objective
+    return vary_objective(objective, length_budget=budget) if objective.needs_length_budget else objective

@@ -25,7 +25,7 @@ from keepworth.methods.benchmarks.time_ranges import time_ranges
 from keepworth.methods.benchmarks.timebench import QUESTIONS, timebench, timebench_choices
 from keepworth.methods.benchmarks.word_problems import gsm8k, math500, svamp
 from keepworth.records.episode import Task
-from keepworth.worlds.benchmark import named, refuse_leaks
+from keepworth.worlds.benchmark import find_benchmark, refuse_leaks
 from keepworth.worlds.data_files import MissingData, WrongFormat
 from keepworth.worlds.data_sets.arithmetic import arithmetic
 from keepworth.worlds.entries import entries
@@ -55,12 +55,12 @@ def test_a_file_in_the_place_of_a_name_is_refused(tmp_path: Path) -> None:
     fixtures.longmemeval_file(tmp_path)
     path = tmp_path / "longmemeval" / "longmemeval_s_cleaned.json"
     with pytest.raises(WrongFormat, match="Questions of your own"):
-        named(str(path))
+        find_benchmark(str(path))
     assert longmemeval_file("train", data=path)
     with pytest.raises(WrongFormat, match=r"NAME\.jsonl"):
-        named("nowhere.json")
+        find_benchmark("nowhere.json")
     with pytest.raises(UnknownName, match="Did you mean 'hotpotqa'"):
-        named("hotpot-qa")
+        find_benchmark("hotpot-qa")
 
 
 # Each family.

@@ -12,8 +12,8 @@ from keepworth.registry import Method
 from keepworth.worlds.benchmark import Benchmark
 from keepworth.worlds.data_files import WrongFormat, text_of
 from keepworth.worlds.data_sets.files import PathName, find_data
-from keepworth.worlds.data_sets.passages import mixed, name_of, passage, with_evidence
-from keepworth.worlds.json_lines import marked
+from keepworth.worlds.data_sets.passages import mix_options, name_of, passage, with_evidence
+from keepworth.worlds.json_lines import mark_evidence
 from keepworth.worlds.splits import draw_order, side
 
 
@@ -51,7 +51,8 @@ def banking77(
     plain = [passage(name_of("banking77", text), [f'"{text}" has {label[intent]}.']) for text, intent in drawn]
     own_marks = {
         intent: tuple(
-            marked(session, {0}) if name == intent else session for session, (_, name) in zip(plain, drawn, strict=True)
+            mark_evidence(session, {0}) if name == intent else session
+            for session, (_, name) in zip(plain, drawn, strict=True)
         )
         for intent in intents
     }
@@ -65,7 +66,7 @@ def banking77(
                 verifier="exact_match",
                 sessions=own_marks[intent],
                 tags={"type": intent, "cluster": intent, "split": split},
-                options=mixed(text, label.values()),
+                options=mix_options(text, label.values()),
             )
         )
         for text, intent in dict.fromkeys(queries["test"])

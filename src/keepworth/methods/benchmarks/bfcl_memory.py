@@ -18,7 +18,7 @@ from keepworth.worlds.benchmark import Benchmark
 from keepworth.worlds.data_files import WrongFormat
 from keepworth.worlds.data_sets.files import PathName, find_data, read_records
 from keepworth.worlds.data_sets.passages import name_of, passage
-from keepworth.worlds.json_lines import marked
+from keepworth.worlds.json_lines import mark_evidence
 
 SCENARIOS: Mapping[str, tuple[str, ...]] = {
     "train": ("customer",),
@@ -65,7 +65,7 @@ def _sessions(talks: Sequence[Mapping[str, Any]]) -> list[Session]:
 
 def _task(record: Mapping[str, Any], key: Mapping[str, Any], sessions: Sequence[Session], split: str) -> Task:
     turns = _evidence(str(key["source"]), sessions)
-    haystack = tuple(marked(session, {index for id, index in turns if id == session.id}) for session in sessions)
+    haystack = tuple(mark_evidence(session, {index for id, index in turns if id == session.id}) for session in sessions)
     cited = {id for id, _ in turns}
     evidence = tuple(session.id for session in haystack if session.id in cited)
     return Task(

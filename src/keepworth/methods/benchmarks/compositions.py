@@ -11,7 +11,7 @@ from keepworth.registry import Method
 from keepworth.worlds.benchmark import Benchmark
 from keepworth.worlds.data_sets.passages import name_of, passage, with_evidence
 from keepworth.worlds.data_sets.people import ATTRIBUTES, names_of, values_of
-from keepworth.worlds.json_lines import marked
+from keepworth.worlds.json_lines import mark_evidence
 from keepworth.worlds.splits import draw_order
 
 _BOOKS = {"train": 6, "dev": 3, "test": 10}
@@ -68,7 +68,7 @@ def _composed(split: str, number: int, hops: int, count: int, questions: int, se
             called = _LINKS[linked[at][1]][1].format(a=called)
             at = linked[at][0]
         chain.append((at, key))
-        haystack = tuple(marked(session, {0}) if fact in chain else session for fact, session in book.items())
+        haystack = tuple(mark_evidence(session, {0}) if fact in chain else session for fact, session in book.items())
         compositions.append(
             with_evidence(
                 Task(

@@ -14,7 +14,7 @@ from keepworth.registry import Method
 from keepworth.worlds.benchmark import Benchmark
 from keepworth.worlds.data_sets.passages import name_of, passage, with_evidence
 from keepworth.worlds.data_sets.people import names_of
-from keepworth.worlds.json_lines import marked
+from keepworth.worlds.json_lines import mark_evidence
 from keepworth.worlds.splits import draw_order, side
 
 
@@ -103,7 +103,9 @@ def _book(split: str, number: int, chapters: int, each: int, seed: int) -> list[
     def ask(kind: str, question: str, answer: str, verifier: str, about: Sequence[Event]) -> Task:
         """Returns a question about some of the events, whose chapters are the evidence."""
         chapters_about = {chapter[event] for event in about}
-        haystack = tuple(marked(session, {0}) if at in chapters_about else session for at, session in enumerate(book))
+        haystack = tuple(
+            mark_evidence(session, {0}) if at in chapters_about else session for at, session in enumerate(book)
+        )
         return with_evidence(
             Task(
                 key=f"event-book/{book_id}/{name_of(question)}",

@@ -21,7 +21,7 @@ from keepworth.registry import Method
 from keepworth.worlds.benchmark import Benchmark
 from keepworth.worlds.data_files import MissingData, WrongFormat
 from keepworth.worlds.data_sets.files import find_data, read_records
-from keepworth.worlds.json_lines import marked
+from keepworth.worlds.json_lines import mark_evidence
 from keepworth.worlds.splits import SPLITS
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
@@ -130,7 +130,9 @@ def _task(
             answers = (_REMARK.sub("", str(correction["correct_answer"])),)
     marks = [f"D{int(a)}:{int(b)}" for citation in cited for a, b in _EVIDENCE.findall(citation)]
     evidence = {places[mark] for mark in marks if mark in places}
-    haystack = tuple(marked(session, {turn for name, turn in evidence if name == session.id}) for session in sessions)
+    haystack = tuple(
+        mark_evidence(session, {turn for name, turn in evidence if name == session.id}) for session in sessions
+    )
     unresolved = [mark for mark in marks if mark not in places] + [mark for mark in cited if not _EVIDENCE.search(mark)]
     return Task(
         key=f"locomo/{identifier}",

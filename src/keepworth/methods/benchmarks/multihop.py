@@ -17,7 +17,7 @@ from keepworth.registry import Method
 from keepworth.worlds.benchmark import Benchmark
 from keepworth.worlds.data_sets.files import PathName, find_data, read_records
 from keepworth.worlds.data_sets.passages import name_of, passage, with_evidence
-from keepworth.worlds.data_sets.passages import pooled as over_one_haystack
+from keepworth.worlds.data_sets.passages import pool_haystacks as over_one_haystack
 from keepworth.worlds.splits import SPLITS, draw_order
 
 FIELDS = ("id", "question", "answer", "supporting_facts", "context")

@@ -13,7 +13,7 @@ from keepworth.worlds.benchmark import Benchmark
 from keepworth.worlds.data_sets.longmemeval import TEXTS, chats
 from keepworth.worlds.data_sets.passages import with_evidence
 from keepworth.worlds.data_sets.people import names_of
-from keepworth.worlds.json_lines import marked
+from keepworth.worlds.json_lines import mark_evidence
 
 _THINGS = (
     *("archive", "boathouse", "greenhouse", "observatory", "workshop"),
@@ -63,7 +63,7 @@ def _needles(split: str, number: int, count: int, depths: int, seed: int) -> lis
     ]
     tasks = []
     for step, ((person, thing, code), at) in enumerate(zip(facts, where, strict=True)):
-        haystack = tuple(marked(session, {at[1]}) if session.id == at[0] else session for session in talk)
+        haystack = tuple(mark_evidence(session, {at[1]}) if session.id == at[0] else session for session in talk)
         depth = step / max(1, depths - 1) if depths > 1 else 0.5
         tasks.append(
             with_evidence(

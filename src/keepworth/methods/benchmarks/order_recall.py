@@ -14,8 +14,8 @@ from keepworth.records.episode import Task
 from keepworth.registry import Method
 from keepworth.worlds.benchmark import Benchmark
 from keepworth.worlds.data_sets.longmemeval import TEXTS, chats
-from keepworth.worlds.data_sets.passages import mixed, with_evidence
-from keepworth.worlds.json_lines import marked
+from keepworth.worlds.data_sets.passages import mix_options, with_evidence
+from keepworth.worlds.json_lines import mark_evidence
 
 _DISTANCES = (1, 2, 4, 8, 16, 32)
 _WORDS = (8, 40)
@@ -59,7 +59,7 @@ def _orders(split: str, number: int, count: int, distances: Sequence[int], seed:
         pair = (draw.choice(usable[first]), draw.choice(usable[first + distance]))
         marks = {(turns[index][0], turns[index][1].index) for index in (first, first + distance)}
         key = f"order-recall/{split}/{seed}/{number}/{distance}"
-        one, other = options = mixed(key, pair)
+        one, other = options = mix_options(key, pair)
         tasks.append(
             with_evidence(
                 Task(
@@ -68,7 +68,7 @@ def _orders(split: str, number: int, count: int, distances: Sequence[int], seed:
                     input=f'Which of these came first in what you were told? "{one}" Or: "{other}"',
                     answers=(pair[0],),
                     verifier="exact_match",
-                    sessions=tuple(marked(s, {index for id, index in marks if id == s.id}) for s in talk),
+                    sessions=tuple(mark_evidence(s, {index for id, index in marks if id == s.id}) for s in talk),
                     tags={"type": f"distance {distance:02}", "split": split, "cluster": f"{split}/{number}"},
                     options=options,
                 )

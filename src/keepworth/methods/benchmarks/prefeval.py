@@ -19,7 +19,7 @@ from keepworth.worlds.benchmark import Benchmark
 from keepworth.worlds.data_sets.competing import competes
 from keepworth.worlds.data_sets.files import PathName, assign_sides, find_data, read_records
 from keepworth.worlds.data_sets.longmemeval import sessions_of
-from keepworth.worlds.data_sets.passages import mixed, name_of, passage, with_evidence
+from keepworth.worlds.data_sets.passages import mix_options, name_of, passage, with_evidence
 from keepworth.worlds.splits import draw_order
 
 _FIRST = "2023-01-01T09:00"
@@ -68,7 +68,7 @@ def _task(id: str, record: Mapping[str, Any], split: str, pool: Sequence[Session
             asked_at=_ASKED,
             sessions=(first, *sorted(others, key=lambda session: (session.date, session.id))),
             tags={"type": str(record["topic"]), "cluster": str(record["topic"]), "split": split},
-            options=mixed(id, options),
+            options=mix_options(id, options),
         )
     )
 

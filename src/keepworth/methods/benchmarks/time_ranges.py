@@ -10,7 +10,7 @@ from keepworth.records.episode import Task
 from keepworth.registry import Method
 from keepworth.worlds.benchmark import Benchmark
 from keepworth.worlds.data_sets.files import PathName, assign_sides, find_data, read_records
-from keepworth.worlds.data_sets.passages import name_of, remembered, solved
+from keepworth.worlds.data_sets.passages import draw_solved, name_of, serves_as_memory
 
 _ANNOTATED = "2025-07"
 """An end in this month is the time at which the annotator's program ran, not what a question says."""
@@ -45,11 +45,13 @@ def time_ranges(
         if all(_known_time(end) for end in known_ends) and known_ends[0] <= known_ends[1]:
             answer_of.setdefault(" ".join(str(record["question"]).split()), (known_ends[0][:16], known_ends[1][:16]))
     side_of = assign_sides({text: {normalise(text)} for text in answer_of})
-    solved_texts = [text for text in answer_of if side_of[text] == "train" and remembered(text)]
-    test_texts = [text for text in answer_of if side_of[text] == split and (split != "train" or not remembered(text))]
+    solved_texts = [text for text in answer_of if side_of[text] == "train" and serves_as_memory(text)]
+    test_texts = [
+        text for text in answer_of if side_of[text] == split and (split != "train" or not serves_as_memory(text))
+    ]
     if not test_texts:
         raise KeepworthError(f"{path} holds no question with a known start and end.", "Name the whole file.")
-    haystack = solved(
+    haystack = draw_solved(
         "time-ranges", [f"{text}? It asks about {'/'.join(answer_of[text])}" for text in solved_texts], memories, seed
     )
     return [

@@ -14,8 +14,8 @@ from keepworth.records.episode import Task
 from keepworth.registry import Method
 from keepworth.worlds.benchmark import Benchmark
 from keepworth.worlds.data_sets.files import PathName, assign_sides, find_data, read_records
-from keepworth.worlds.data_sets.passages import mixed, name_of, passage, with_evidence
-from keepworth.worlds.data_sets.passages import pooled as over_one_haystack
+from keepworth.worlds.data_sets.passages import mix_options, name_of, passage, with_evidence
+from keepworth.worlds.data_sets.passages import pool_haystacks as over_one_haystack
 from keepworth.worlds.entries import windows_of
 
 QUESTIONS = (
@@ -158,7 +158,7 @@ def _choice(id: str, name: str, line: Mapping[str, Any], split: str) -> Task | N
             verifier="exact_match",
             sessions=(passage(name_of("timebench", id), texts, marked=marked),),
             tags={"type": name, "split": split},
-            options=mixed(id, options),
+            options=mix_options(id, options),
         )
     )
 

@@ -16,7 +16,7 @@ from keepworth.worlds.benchmark import Benchmark
 from keepworth.worlds.data_files import WrongFormat
 from keepworth.worlds.data_sets.arithmetic import arithmetic
 from keepworth.worlds.data_sets.files import PathName, assign_sides, find_data, read_records
-from keepworth.worlds.data_sets.passages import remembered, solved
+from keepworth.worlds.data_sets.passages import draw_solved, serves_as_memory
 
 
 def gsm8k(split: str, *, data: PathName | None = None, memories: int = 500, seed: int = 0) -> list[Task]:
@@ -41,7 +41,7 @@ def gsm8k(split: str, *, data: PathName | None = None, memories: int = 500, seed
     missing = next((task.input for task in solved_tasks if task.input not in worked), None)
     if missing is not None:
         raise WrongFormat(f"{path} has no solution of the problem {missing:.60}...", "Get the whole file train.jsonl.")
-    haystack = solved("gsm8k", [f"{task.input}\n{worked[task.input]}" for task in solved_tasks], memories, seed)
+    haystack = draw_solved("gsm8k", [f"{task.input}\n{worked[task.input]}" for task in solved_tasks], memories, seed)
     return [_over(task, haystack) for task in tasks]
 
 
@@ -49,7 +49,7 @@ def svamp(split: str, *, memories: int = 300, seed: int = 0) -> list[Task]:
     """Returns SVAMP (Patel et al., NAACL 2021; MIT), as `gsm8k`; a memory is a problem with the equation that solves it."""
     tasks, solved_tasks = _halves("svamp", split)
     texts = [f"{task.input}\n{task.tags['equation']} = {task.answers[0]}" for task in solved_tasks]
-    haystack = solved("svamp", texts, memories, seed)
+    haystack = draw_solved("svamp", texts, memories, seed)
     return [_over(task, haystack) for task in tasks]
 
 
@@ -67,9 +67,9 @@ def math500(split: str, *, data: PathName | None = None, memories: int = 150, se
         for record in read_records(path, "MATH-500", ("problem", "solution", "answer", "unique_id"))
     }
     side_of = assign_sides({id: {normalise(str(row["problem"]))} for id, row in rows.items()})
-    solved_ids = [id for id in rows if side_of[id] == "train" and remembered(id)]
-    ids = [id for id in rows if side_of[id] == split and (split != "train" or not remembered(id))]
-    haystack = solved(
+    solved_ids = [id for id in rows if side_of[id] == "train" and serves_as_memory(id)]
+    ids = [id for id in rows if side_of[id] == split and (split != "train" or not serves_as_memory(id))]
+    haystack = draw_solved(
         "math500", [f"{rows[id]['problem']}\n{rows[id]['solution']}" for id in solved_ids], memories, seed
     )
     return [
@@ -87,9 +87,9 @@ def math500(split: str, *, data: PathName | None = None, memories: int = 150, se
 
 
 def _halves(source: str, split: str) -> tuple[list[Task], list[Task]]:
-    solved_tasks = [task for task in arithmetic(source, "train") if remembered(task.input)]
+    solved_tasks = [task for task in arithmetic(source, "train") if serves_as_memory(task.input)]
     tasks = arithmetic(source, split)
-    return [task for task in tasks if split != "train" or not remembered(task.input)], solved_tasks
+    return [task for task in tasks if split != "train" or not serves_as_memory(task.input)], solved_tasks
 
 
 def _worked(text: str) -> str:

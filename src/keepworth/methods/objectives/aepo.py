@@ -76,7 +76,7 @@ METHOD = preset_method(
             "The gate has the hysteresis of the text, where a released snippet filters between the thresholds.",
         ),
         "Masked episodes leave the denominator too, or the step would shrink when the gate closes.",
-        "Batch.task_type; the batch entropy handed to `advanced` once per update",
+        "Batch.task_type; the batch entropy handed to `advance` once per update",
     ),
     claim="It gains 9.9 points over its base on long-context suites.",
 )

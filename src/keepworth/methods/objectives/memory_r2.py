@@ -17,7 +17,7 @@ from keepworth.training.objective.parts import (
     Sequence,
     Share,
     Surrogate,
-    clipped,
+    clip_surrogate,
     outside,
     part,
 )
@@ -40,7 +40,7 @@ class DualClip(Surrogate):
 
         Source: Mastering Complex Control in MOBA Games with Deep Reinforcement Learning, arXiv 1912.09729; bound 3 there.
         """
-        bounded = clipped(log_ratio, advantage, self.low, self.high)
+        bounded = clip_surrogate(log_ratio, advantage, self.low, self.high)
         return bounded.maximum(self.bound * advantage).where(advantage < 0, bounded)
 
     def cut(self, ratio: Tensor, advantage: Tensor) -> dict[str, Tensor]:

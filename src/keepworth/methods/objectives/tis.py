@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keepworth.training.objective.options import Objective
-from keepworth.training.objective.parts import Ceiling, Clip, Correction, GroupStd, Outcome, Token, part, truncated
+from keepworth.training.objective.parts import Ceiling, Clip, Correction, GroupStd, Outcome, Token, part, truncate_ratio
 from keepworth.training.objective.presets import Citation, preset_method
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class Truncate(Correction):
     high: Ceiling
 
     def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
-        return truncated(gap.log_rho, self.high), None
+        return truncate_ratio(gap.log_rho, self.high), None
 
 
 METHOD = preset_method(

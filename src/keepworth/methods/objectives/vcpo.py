@@ -18,7 +18,7 @@ from keepworth.training.objective.parts import (
     StepControl,
     Unit,
     part,
-    truncated,
+    truncate_ratio,
 )
 from keepworth.training.objective.presets import Citation, preset_method
 
@@ -84,7 +84,7 @@ class SequenceTruncate(Correction):
     unit: Unit = "row"
 
     def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
-        return truncated(gap.total(self.unit), self.high), None
+        return truncate_ratio(gap.total(self.unit), self.high), None
 
 
 @part

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from keepworth.records.episode import Observation, RewardTerm, Session, StopReason, Task, Turn
-from keepworth.worlds.data_sets.people import ATTRIBUTES, Attribute, checked_split, names_of, values_of
+from keepworth.worlds.data_sets.people import ATTRIBUTES, Attribute, check_split, names_of, values_of
 from keepworth.worlds.environment import Step
 from keepworth.worlds.verifiers import verifier
 
@@ -44,7 +44,7 @@ def people_reading(split: str, count: int, seed: int = 0, *, sections: int = 3, 
     No name of one split occurs in another. answers: one value, a word. tags: type (the attribute), split, changed. Raises
     UnknownName for a split.
     """
-    checked_split(split)
+    check_split(split)
     return [_task(split, index, seed, sections, sentences) for index in range(count)]
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from keepworth.base.errors import KeepworthError
 from keepworth.base.model_files import ModelKind, path_of, sha256_of
 from keepworth.models.adapter import load_trained
-from keepworth.training.run import loaded_model
+from keepworth.training.run import load_model
 from keepworth.training.run_folder import RunFolder
 from keepworth.training.settings import TrainingSettings
-from keepworth.training.trained import kept_weights
+from keepworth.training.trained import find_weights
 from keepworth.training.watch.progress import Progress
 from keepworth.worlds.answerer import ModelReader, Style
 
@@ -30,7 +30,7 @@ class FoundReader:
     ) -> ModelReader:
         """Loads the reader, frozen, in the precision that the run was measured in."""
         precision = run.environment.get("precision", config.precision)
-        frozen = loaded_model(config.model_copy(update={"model": self.model, "precision": precision}), progress)
+        frozen = load_model(config.model_copy(update={"model": self.model, "precision": precision}), progress)
         if self.weights is not None:
             load_trained(frozen, self.weights)
         return ModelReader(frozen, max_tokens=max_tokens, style=Style(style), weights=self.identity)
@@ -47,7 +47,7 @@ def found_reader(named: str | None, model: str, style: str, run: RunFolder) -> F
     at = Path(named)
     folder = RunFolder.open(at if (at / "config.json").is_file() else run.path.parent / at)
     settings = folder.config
-    weights = kept_weights(folder, "answerer")
+    weights = find_weights(folder, "answerer")
     if not weights.is_dir():
         raise KeepworthError(
             f"The reader {named} cannot be read with: {weights} does not exist.",

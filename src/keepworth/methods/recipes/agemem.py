@@ -34,7 +34,7 @@ from keepworth.methods.recipes._bank.staged import MESSAGE, STORE, StagedWriting
 from keepworth.records.episode import RewardTerm
 from keepworth.training.objective.options import Objective
 from keepworth.training.objective.parts import GroupStd, KlLoss, Outcome
-from keepworth.training.objective.presets import varied
+from keepworth.training.objective.presets import vary_objective
 from keepworth.training.recipe import Recipe, recipe_method
 from keepworth.training.settings import GROUP_RELATIVE, Count
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 PROMPT_ID = "agemem/1"
 OVERFLOW, NO_ANSWER = -0.5, -1.0
 
-AGEMEM = varied(
+AGEMEM = vary_objective(
     GROUP_RELATIVE,
     name="agemem",
     advantage=Outcome("group", GroupStd()),

@@ -62,12 +62,12 @@ class Config(Settings):
 
 def calculate(expression: str) -> str:
     """Returns the value of an arithmetic expression."""
-    from keepworth.worlds.verifiers import computed, shown
+    from keepworth.worlds.verifiers import evaluate_expression, format_number
 
-    value = computed(expression)
+    value = evaluate_expression(expression)
     if value is None:
         raise ValueError(f"{expression!r} is not arithmetic of + - * / and brackets")
-    return shown(value)
+    return format_number(value)
 
 
 def head(answer: str, remembered: bool = False) -> str:

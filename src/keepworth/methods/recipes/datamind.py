@@ -75,14 +75,14 @@ class Demonstrations(Source):
 
 def system(config: Config) -> System:
     from keepworth.training.mixture import Falling, Imitation, MixedLoss
-    from keepworth.training.system import demonstrated
+    from keepworth.training.system import make_demonstration
 
     plain = strings.system(config)
     mu = Falling(config.mu_peak, config.mu_valley, decay=config.mu_decay or config.steps)
 
     def right_answers(model: InProcessModel) -> list[Group]:
         tasks = plain.train
-        return [Group(task.key, "", (demonstrated(plain, model, task, f"right/{task.key}"),)) for task in tasks]
+        return [Group(task.key, "", (make_demonstration(plain, model, task, f"right/{task.key}"),)) for task in tasks]
 
     return replace(
         plain,

@@ -21,7 +21,7 @@ from keepworth.methods.recipes import strings
 from keepworth.training.hooks import Hooks
 from keepworth.training.objective.options import Objective
 from keepworth.training.objective.parts import Advantage, part
-from keepworth.training.objective.presets import varied
+from keepworth.training.objective.presets import vary_objective
 from keepworth.training.recipe import Recipe, recipe_method
 from keepworth.training.settings import GROUP_RELATIVE, Count, Idle, Refill, is_supervised
 
@@ -53,7 +53,7 @@ class TurnReward(Advantage):
         return batch.steps.reward[step.clamp(min=0)] * (step >= 0)
 
 
-OBJECTIVE = varied(GROUP_RELATIVE, name="deepsearch", advantage=TurnReward())
+OBJECTIVE = vary_objective(GROUP_RELATIVE, name="deepsearch", advantage=TurnReward())
 """One update per batch, as in the paper, so that there is nothing to clip."""
 
 

@@ -28,7 +28,7 @@ from keepworth.methods.recipes._bank.parted import ChunkedWriting, ChunkTurn, Pa
 from keepworth.records.episode import RewardScope, RewardTerm
 from keepworth.training.objective.options import Objective
 from keepworth.training.objective.parts import GroupStd
-from keepworth.training.objective.presets import varied
+from keepworth.training.objective.presets import vary_objective
 from keepworth.training.objective.turns import StepIndex, StepState
 from keepworth.training.recipe import Recipe, recipe_method
 from keepworth.training.settings import GROUP_RELATIVE, Count, Idle, Share, objective_of
@@ -46,7 +46,7 @@ PROMPT_ID = "mem_alpha/1"
 CALL_TOKENS = 5
 """Most tokens of a response about one fact, such as `-E0 S2`."""
 
-MEM_ALPHA = varied(
+MEM_ALPHA = vary_objective(
     GROUP_RELATIVE,
     name="mem_alpha",
     advantage=StepState(episode_weight=0.0, step_weight=1.0, discount=0.0, scale=GroupStd()),

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from keepworth.training.objective.options import Objective
 from keepworth.training.objective.parts import Outcome
-from keepworth.training.objective.presets import varied
+from keepworth.training.objective.presets import vary_objective
 from keepworth.training.recipe import Recipe, recipe_method
 from keepworth.training.settings import GROUP_RELATIVE, Count, Pairs, Rate, WarmStarted
 from keepworth.training.system import Measured, Pair, System
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from keepworth.records import Task
     from keepworth.worlds.agent import Agent
 
-MULTI_CONVERSATION = varied(GROUP_RELATIVE, name="multi_conversation", advantage=Outcome("group"))
+MULTI_CONVERSATION = vary_objective(GROUP_RELATIVE, name="multi_conversation", advantage=Outcome("group"))
 
 
 class Config(WarmStarted):

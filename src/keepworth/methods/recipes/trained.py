@@ -37,7 +37,7 @@ def trained(*, folder: str | Path, facts: Writer | None = None) -> Manager:
 
     require("train", f"The writer {folder}")
     from keepworth.training.run_folder import RunFolder
-    from keepworth.training.trained import trained_by
+    from keepworth.training.trained import find_trained
 
     path = Path(folder).expanduser()
     run = RunFolder.open(path)
@@ -48,7 +48,7 @@ def trained(*, folder: str | Path, facts: Writer | None = None) -> Manager:
             "Name a run that trained a manager (keepworth train memory_r1 --role manager). To let this one answer: "
             f"keepworth serve {path}.",
         )
-    manager = trained_by(run, ROLE if roles else "")
+    manager = find_trained(run, ROLE if roles else "")
     changed = max(file.stat().st_mtime_ns for file in manager.weights.glob("*.safetensors"))
     return Manager(_choose_by(manager, changed), facts or Facts(updates=False))
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from keepworth.base.arrays import Floats
-from keepworth.evaluation.study import Rows, differences, named, rows_of
+from keepworth.evaluation.study import Rows, differences, rows_of, wrap_names
 
 RESAMPLES = 2000
 
@@ -73,7 +73,7 @@ def compare_passes(right: Mapping[str, Sequence[int]], n: int, clusters: Sequenc
     rows: Rows = []
     for k in shown_ks(n):
         at = {name: curve[:, k - 1].tolist() for name, curve in curves.items()}
-        rows += named(rows_of(at, clusters) + differences(at, [(first, second)], clusters), after=f", pass@{k}")
+        rows += wrap_names(rows_of(at, clusters) + differences(at, [(first, second)], clusters), after=f", pass@{k}")
     solved = {name: np.array(counts) > 0 for name, counts in right.items()}
     for one, other in ((first, second), (second, first)):
         alone = (solved[one] & ~solved[other]).astype(float).tolist()

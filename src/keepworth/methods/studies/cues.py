@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from keepworth.base.errors import require_known
-from keepworth.evaluation.study import Rows, Study, arms_of, differences, named, rows_of
+from keepworth.evaluation.study import Rows, Study, arms_of, differences, rows_of, wrap_names
 from keepworth.methods.studies._kitchens import (
     MOST,
     Goal,
@@ -129,7 +129,7 @@ def run(
         else:
             served = list(islice(find_customers(side), customers))
             homes = [(customer.name, at, customer) for at, customer in enumerate([served[-1], *served])]
-            rows += named(measure_all(homes, tool_steps, rollouts), "tools: ")
+            rows += wrap_names(measure_all(homes, tool_steps, rollouts), "tools: ")
     return rows
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keepworth.base.errors import KeepworthError
-from keepworth.evaluation.study import Rows, Study, differences, named, rows_of
+from keepworth.evaluation.study import Rows, Study, differences, rows_of, wrap_names
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def diagnose(
     for name, domain in domains.items():
         arms = {who: shares[who, name] for who in (BASE, *names)}
         gaps = differences(arms, [(who, BASE) for who in names], domain.clusters)
-        rows += named(rows_of(arms, domain.clusters) + gaps, after=f" on {name}")
+        rows += wrap_names(rows_of(arms, domain.clusters) + gaps, after=f" on {name}")
         for run in runs:
             gains, clusters = transfer[run.asked == domain.run.asked]
             gains.extend(np.subtract(arms[run.name], arms[BASE]).tolist())

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keepworth.base.errors import KeepworthError
-from keepworth.evaluation.study import Rows, Study, differences, named, need_clusters, rows_of
+from keepworth.evaluation.study import Rows, Study, differences, need_clusters, rows_of, wrap_names
 from keepworth.registry import Method
 from keepworth.worlds.own import messages_of
 from keepworth.worlds.splits import draw_order
@@ -137,7 +137,7 @@ def run(
         right = {way: score_answers(reader, tested, level, path) for path, way in WAYS.items()}
         paths = say(reader, [leaf.question(level, True) for leaf in tested])
         whole = [float(names == leaf.path[: level + 1]) for names, leaf in zip(paths, tested, strict=True)]
-        rows += named(compare_ways(right, whole, clusters), f"{name}: ")
+        rows += wrap_names(compare_ways(right, whole, clusters), f"{name}: ")
     for (path, arm), level in product(WAYS.items(), (0, len(LEVELS) - 1)):
         by_chance = {f"{LEVELS[level]} of leaves never met: {arm}": score_answers(reader, strangers, level, path)}
         rows += rows_of(by_chance, [leaf.path[0] for leaf in strangers])
@@ -154,7 +154,7 @@ def run(
         shares = [float(np.mean([score_answers(reader, [leaf], 2, path)[0] for path in WAYS])) for leaf in practice]
         rows += rows_of({f"realm of practised families, {arm}": shares}, [leaf.path[0] for leaf in practice])
     for name, arms in after.items():
-        rows += named(differences(arms, product(TEACHERS[:1], TEACHERS[1:]), clusters), f"{name}, ")
+        rows += wrap_names(differences(arms, product(TEACHERS[:1], TEACHERS[1:]), clusters), f"{name}, ")
     return rows
 
 
@@ -219,7 +219,7 @@ def diagnose(runs: Sequence[FinishedRun], *, samples: int = 4, questions: int = 
     rows: Rows = []
     for run in runs:
         before = f"{run.name}: " if len(runs) > 1 else ""
-        rows += named(walk(run, samples, questions, seed), before)
+        rows += wrap_names(walk(run, samples, questions, seed), before)
     return rows
 
 
@@ -253,7 +253,7 @@ def walk(run: FinishedRun, samples: int, questions: int, seed: int) -> Rows:
             right[way] = [float(np.mean([names[-1] == path[-1] for names in of])) for of, path in pairs]
             whole = [float(np.mean([names == path for names in of])) for of, path in pairs]
         edges = "1 edge" if length == 1 else f"{length} edges"
-        rows += named(compare_ways(right, whole, clusters_of(run, sets)), f"{edges}: ")
+        rows += wrap_names(compare_ways(right, whole, clusters_of(run, sets)), f"{edges}: ")
     return rows
 
 

@@ -31,7 +31,7 @@ import numpy as np
 
 from keepworth.base.arrays import Floats
 from keepworth.base.errors import require_known
-from keepworth.evaluation.study import Rows, Study, differences, named, rows_of
+from keepworth.evaluation.study import Rows, Study, differences, rows_of, wrap_names
 from keepworth.methods.studies._markets import (
     DAY,
     GAMMA,
@@ -183,7 +183,7 @@ def run(
             arms = {arm: np.mean([trial[arm] for trial in trials], axis=0).tolist() for arm in trials[0]}
         pairs = [("with memory", other) for other in list(arms)[1:]]
         of_prices = rows_of(arms, names, within=None) + differences(arms, pairs, names, within=None)
-        rows += named(of_prices, "" if name == "made" else "hourly: ")
+        rows += wrap_names(of_prices, "" if name == "made" else "hourly: ")
     return rows
 
 

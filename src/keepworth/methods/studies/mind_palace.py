@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from keepworth.base.arrays import Floats
-from keepworth.evaluation.study import Rows, Study, named, rows_of
+from keepworth.evaluation.study import Rows, Study, rows_of, wrap_names
 from keepworth.methods.studies._logistic import fit
 from keepworth.methods.studies._slates import lexical_scores
 from keepworth.registry import Method, part
@@ -225,7 +225,7 @@ def run(
         for other in ("all read as many", "stop where the meaning falls"):
             gains = np.subtract(stopped["value of information"], stopped[other]).tolist()
             of_budget += rows_of({f"stopping by value, minus {other}": gains}, clusters, within=None)
-        rows += named(of_budget, after=f" (budget {budget:g})")
+        rows += wrap_names(of_budget, after=f" (budget {budget:g})")
     return rows
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from keepworth.base.errors import KeepworthError
-from keepworth.evaluation.study import Rows, Study, named
+from keepworth.evaluation.study import Rows, Study, wrap_names
 from keepworth.methods.studies._passes import compare_passes
 from keepworth.registry import Method
 
@@ -55,7 +55,7 @@ def diagnose(
     right_counts = count_right(first, models, tiers, samples, right, seed)
     rows: Rows = []
     for tier, sets in tiers.items():
-        rows += named(compare_passes(right_counts[tier], samples, clusters_of(first, sets)), after=f", {tier}")
+        rows += wrap_names(compare_passes(right_counts[tier], samples, clusters_of(first, sets)), after=f", {tier}")
     return rows
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keepworth.base.errors import KeepworthError
-from keepworth.evaluation.study import Rows, Study, named, rows_of
+from keepworth.evaluation.study import Rows, Study, rows_of, wrap_names
 from keepworth.methods.studies._readers import complete, imitate, learning_reader
 from keepworth.registry import Method, part
 
@@ -203,12 +203,12 @@ def _measure(
         never = [values["recall of never met", many, delay] for many in groups]
         arms = {"recall, never met": list(map(fmean, zip(*never, strict=True)))}
         arms |= {f"{name}, {many} times": values[name, many, delay] for many in groups for name in ASKED[:2]}
-        rows += named(rows_of(arms, clusters), after=f", after {delay}")
+        rows += wrap_names(rows_of(arms, clusters), after=f", after {delay}")
     for one, other in pairwise(delays):
         for many in groups:
             fall = np.subtract(values["recall", many, one], values["recall", many, other]).tolist()
             rows += rows_of({f"recall, {many} times, after {one} minus after {other}": fall}, clusters, (-1.0, 1.0))
-    return named(rows, f"{arm}: ")
+    return wrap_names(rows, f"{arm}: ")
 
 
 METHOD = Method(

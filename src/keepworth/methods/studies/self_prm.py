@@ -19,7 +19,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from keepworth.base.errors import KeepworthError
-from keepworth.evaluation.study import Rows, Study, differences, named, need_clusters, rows_of
+from keepworth.evaluation.study import Rows, Study, differences, need_clusters, rows_of, wrap_names
 from keepworth.registry import Method
 from keepworth.worlds.splits import draw_order
 
@@ -52,7 +52,7 @@ def diagnose(
     rows: Rows = []
     for run in runs:
         before = f"{run.name}: " if len(runs) > 1 else ""
-        rows += named(choose_answers(run, samples, questions, right, seed), before)
+        rows += wrap_names(choose_answers(run, samples, questions, right, seed), before)
     return rows
 
 

@@ -52,7 +52,7 @@ def run(
     """
     from keepworth.methods.benchmarks.order_recall import order_recall
     from keepworth.worlds.benchmark import cluster_of, haystack
-    from keepworth.worlds.recall import retrieved
+    from keepworth.worlds.recall import recall_by_search
 
     asked = order_recall("test", sessions=1, distances=distances.split(","), seed=seed)
     chosen = list(dict.fromkeys(map(cluster_of, asked)))[:texts]
@@ -65,7 +65,7 @@ def run(
         raise KeepworthError(
             "weights behind an endpoint are not trained here.", "Leave passes out, or name a model's folder."
         )
-    search = retrieved(items, part("encoder")(encoder), words=words)
+    search = recall_by_search(items, part("encoder")(encoder), words=words)
     texts_found = [[hit.text for hit in search(task).shown] for task in tasks]
     whole = [[entry.text for entry in haystack(task, words)] for task in tasks]
     answerer = open_reader(reader, model)

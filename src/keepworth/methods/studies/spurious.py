@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from keepworth.base.errors import KeepworthError
-from keepworth.evaluation.study import Rows, Study, differences, named, rows_of
+from keepworth.evaluation.study import Rows, Study, differences, rows_of, wrap_names
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def diagnose(
         clusters = clusters_of(mine, sets)
         shares = {name: [count / samples for count in counts] for name, counts in right_counts[tier].items()}
         pairs = [(mine.name, coins.name), (mine.name, BASE), (coins.name, BASE)]
-        rows += named(rows_of(shares, clusters) + differences(shares, pairs, clusters), after=f", {tier}")
+        rows += wrap_names(rows_of(shares, clusters) + differences(shares, pairs, clusters), after=f", {tier}")
     return rows
 
 

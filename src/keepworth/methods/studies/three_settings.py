@@ -72,9 +72,9 @@ def run(
     """
     from keepworth.evaluation.harness import score_answer
     from keepworth.evaluation.reading import open_reader
-    from keepworth.worlds.benchmark import cluster_of, named
+    from keepworth.worlds.benchmark import cluster_of, find_benchmark
     from keepworth.worlds.entries import candidates
-    from keepworth.worlds.recall import retrieved, strangers
+    from keepworth.worlds.recall import recall_by_search, strangers
     from keepworth.worlds.splits import draw_order
 
     places = [float(word) if word.replace(".", "", 1).isdigit() else -1.0 for word in positions.split(",")]
@@ -82,7 +82,7 @@ def run(
         raise KeepworthError(f"positions={positions}: each once, from 0 to 1.", "Write positions=0,0.5,1")
     if items < 2 or questions < 3:
         raise KeepworthError(f"items={items}, questions={questions}: at least 2 and 3.", "Write items=5, say.")
-    made = named(benchmark)
+    made = find_benchmark(benchmark)
     dials = {
         name: value for name, value in (("distractors", distractors), ("extractive", True)) if name in made.settings()
     }
@@ -99,7 +99,7 @@ def run(
     among = {task.key: candidates(task, items, seed, words) for task in chosen}
     gold = {key: [entry.text for entry in shown if entry.evidence] for key, shown in among.items()}
     stranger = strangers(chosen)
-    search = retrieved(items, part("encoder")(encoder), words=words)
+    search = recall_by_search(items, part("encoder")(encoder), words=words)
     shown: dict[str, list[list[str]]] = {
         "parametric": [[] for _ in chosen],
         **{

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from keepworth.base.errors import KeepworthError
-from keepworth.evaluation.study import Rows, Study, differences, named, rows_of
+from keepworth.evaluation.study import Rows, Study, differences, rows_of, wrap_names
 from keepworth.models.threads import threads_set
 from keepworth.registry import Method
 
@@ -181,7 +181,7 @@ def run(*, worlds: str = "t-maze", written: int = 200, neural: int = 4000, seeds
         clusters = [str(seed) for seed in range(seeds)]
         at_last = {arm: scores[f"{arm}, at last"] for arm in ("default", "mixture", "gru")}
         gaps = differences(at_last, [("default", "gru"), ("mixture", "gru")], clusters)
-        rows += named(rows_of(scores, clusters) + named(gaps, after=", at last"), f"{world}: ")
+        rows += wrap_names(rows_of(scores, clusters) + wrap_names(gaps, after=", at last"), f"{world}: ")
     return rows
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from keepworth.training.collect.curriculum import AdmissionError
-from keepworth.training.objective.parts import Count, checked
+from keepworth.training.objective.parts import Count, check_fields
 
 # How far the sampler may run ahead of the learner: which groups may be started, and which are trained next.
 #
@@ -22,7 +22,7 @@ from keepworth.training.objective.parts import Count, checked
 # it; `Staleness.choose` makes the next update wait for groups so that none does.
 
 
-@checked(AdmissionError)
+@check_fields(AdmissionError)
 class Staleness:
     """How far the sampler may run ahead of the learner. Raises AdmissionError.
 
@@ -83,7 +83,7 @@ class Staleness:
         return chosen
 
 
-@checked(AdmissionError)
+@check_fields(AdmissionError)
 class Asynchrony:
     """How sampler and learner share the machine.
 

@@ -89,7 +89,7 @@ def batch(items: Sequence[T], size: int, step: int, seed: int | str) -> list[T]:
     return [_drawn(items, position, f"{seed}") for position in range(step * size, (step + 1) * size)]
 
 
-def drawn_task(items: Sequence[T], kind_of: Callable[[T], str] | None, seed: int, group: int) -> T:
+def draw_task(items: Sequence[T], kind_of: Callable[[T], str] | None, seed: int, group: int) -> T:
     """Returns the task of a group. Candidate 0 of a position follows the order of `batch`; later candidates follow an order with
     another seed.
 

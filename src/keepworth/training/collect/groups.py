@@ -23,17 +23,17 @@ from keepworth.records.episode import (
     RewardTerm,
     StopReason,
     Task,
-    checked_terms,
+    check_terms,
     episode_from_json,
     episode_to_json,
-    failed_episode,
     finite_number,
+    make_failed_episode,
 )
 from keepworth.records.model import Sample, SamplingParams, Tokens
 from keepworth.training.collect.curriculum import draw_seed, position_of
 from keepworth.training.collect.partial_sample import PartialSample
-from keepworth.worlds.driver import OutOfTime, Variation, made, within
-from keepworth.worlds.environment import called
+from keepworth.worlds.driver import OutOfTime, Variation, await_result, within
+from keepworth.worlds.environment import call_function
 
 if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
@@ -115,7 +115,7 @@ class EpisodeContext:
         limit = self._settings.call_seconds if seconds is None else seconds
         what = f"{name or getattr(function, '__name__', type(function).__name__)} of episode {self.id}"
         try:
-            return await within(called(function, *arguments), limit)
+            return await within(call_function(function, *arguments), limit)
         except OutOfTime as error:
             raise CallTimedOut(f"{what} did not answer in {limit:g} s.") from error
         except (CallFailed, ContextOverflow):
@@ -191,13 +191,13 @@ async def run_rollout(rollout: TrainedRollout, task: Task, context: EpisodeConte
         episode = await within(rollout(task, context), seconds)
         return _check(episode, task, context.id)
     except OutOfTime:
-        return failed_episode(task, context.id, StopReason.TIMEOUT, f"{context.id} took longer than {seconds:g} s")
+        return make_failed_episode(task, context.id, StopReason.TIMEOUT, f"{context.id} took longer than {seconds:g} s")
     except ContextOverflow as error:
-        return failed_episode(task, context.id, StopReason.CONTEXT_OVERFLOW, str(error))
+        return make_failed_episode(task, context.id, StopReason.CONTEXT_OVERFLOW, str(error))
     except CallFailed as error:
-        return failed_episode(task, context.id, error.stop, str(error))
+        return make_failed_episode(task, context.id, error.stop, str(error))
     except (Exception, SystemExit) as error:
-        return failed_episode(task, context.id, StopReason.ENVIRONMENT_ERROR, f"{type(error).__name__}: {error}")
+        return make_failed_episode(task, context.id, StopReason.ENVIRONMENT_ERROR, f"{type(error).__name__}: {error}")
 
 
 async def run_member(
@@ -276,7 +276,7 @@ def _check(episode: object, task: Task, id: str) -> Episode:
     if not episode.segments and not episode.errors:
         raise CallFailed(f"The rollout of episode {id} returned an episode without a model call.")
     try:
-        return replace(episode, rewards=checked_terms(episode.rewards))
+        return replace(episode, rewards=check_terms(episode.rewards))
     except ValueError as error:
         raise CallFailed(f"The rollout of episode {id} gave {error}.") from None
 
@@ -319,7 +319,7 @@ class OpenGroup:
             arguments: The arguments that it gets, from the member that comes first.
         """
         if name not in self._shared:
-            self._shared[name] = asyncio.ensure_future(made(function, *arguments))
+            self._shared[name] = asyncio.ensure_future(await_result(function, *arguments))
         future = self._shared[name]
         try:
             return await asyncio.shield(future)
@@ -414,14 +414,14 @@ class FinishedGroup:
     groups: tuple[Group, ...]
 
 
-def finished_to_json(finished: FinishedGroup) -> dict[str, Any]:
-    """Converts a group to a record that `finished_from_json` reads."""
+def group_to_json(finished: FinishedGroup) -> dict[str, Any]:
+    """Converts a group to a record that `group_from_json` reads."""
     groups = [[episode_to_json(episode) for episode in group.episodes] for group in finished.groups]
     return {"group": finished.index, "born": finished.born, "groups": groups}
 
 
-def finished_from_json(record: Mapping[str, Any]) -> FinishedGroup:
-    """Reads a record of `finished_to_json`."""
+def group_from_json(record: Mapping[str, Any]) -> FinishedGroup:
+    """Reads a record of `group_to_json`."""
     groups = (
         Group(episodes[0].task, episodes[0].memory_snapshot, episodes)
         for episodes in (tuple(map(episode_from_json, rows)) for rows in record["groups"])

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from keepworth.base.errors import KeepworthError, called_as, require_known
 from keepworth.base.line_file import append_lines, read_lines
-from keepworth.records.episode import Episode, Group, RewardTerm, Task, checked_terms
-from keepworth.worlds.environment import called
+from keepworth.records.episode import Episode, Group, RewardTerm, Task, check_terms
+from keepworth.worlds.environment import call_function
 
 Answerer = Callable[[Sequence[str]], Sequence[Any] | Awaitable[Sequence[Any]]]
 
@@ -56,7 +56,7 @@ class Services:
             new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
             if new:
                 with called_as(f"The service {name!r}"):
-                    answers = list(await called(self._services[name].answer, list(new.values())))
+                    answers = list(await call_function(self._services[name].answer, list(new.values())))
                 if len(answers) != len(new):
                     raise KeepworthError(
                         f"The service {name!r} gave {len(answers)} answers to {len(new)} texts.", "Let it answer each."
@@ -103,7 +103,7 @@ class LaterReward:
             )
 
 
-async def rewarded(task: Task, group: Group, later: Sequence[LaterReward], services: Services) -> Group:
+async def add_later_rewards(task: Task, group: Group, later: Sequence[LaterReward], services: Services) -> Group:
     """Returns the group with the later terms added to each episode, in order. Raises KeepworthError where a score returns
     another number of values than there are episodes, or no finite number.
 
@@ -141,6 +141,6 @@ def _combined(reward: LaterReward, episode: Episode, value: float, scorer: str) 
         reached = sum(term.value for term in terms if term.name == reward.given)
         weight = reward.weight if reached >= reward.threshold else 0.0
     try:
-        return checked_terms((*terms, RewardTerm(reward.name, value, weight, scorer=scorer, shaping=reward.shaping)))
+        return check_terms((*terms, RewardTerm(reward.name, value, weight, scorer=scorer, shaping=reward.shaping)))
     except ValueError as error:
         raise KeepworthError(f"Episode {episode.id} got {error}.", "Let the score give finite numbers.") from None

@@ -40,8 +40,8 @@ from keepworth.training.collect.groups import (
     OpenGroup,
     Regroup,
     TrainedRollout,
-    finished_from_json,
-    finished_to_json,
+    group_from_json,
+    group_to_json,
     has_failed,
     reason_of,
     run_member,
@@ -319,7 +319,7 @@ class Pipeline:
             # The whole step is drawn again: how many calls are drawn at once changes the last digits of what is drawn.
             return {**self._border, "finished": [], "open": [], **sources}
         waiting = sorted((*self._waiting.values(), *self._taken), key=lambda finished: finished.index)
-        finished = [finished_to_json(group) for group in waiting]
+        finished = [group_to_json(group) for group in waiting]
         return {**self._position(), "finished": finished, "open": sorted(self._open), **sources}
 
     def _load(self, checkpoint: Checkpoint) -> None:
@@ -328,7 +328,7 @@ class Pipeline:
         self._group_order.load(state)
         self._sources.load(state.get("sources", {}))
         for record in state["finished"]:
-            finished = finished_from_json(record)
+            finished = group_from_json(record)
             self._waiting[finished.index] = finished
         for index in state["open"]:
             self._begin_group(index, self._episodes.task(index))

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from keepworth.base.errors import KeepworthError
-from keepworth.records.episode import Episode, StopReason, Task, episode_from_json, episode_to_json, failed_episode
+from keepworth.records.episode import Episode, StopReason, Task, episode_from_json, episode_to_json, make_failed_episode
 from keepworth.records.model import Sample
 from keepworth.training.collect.groups import (
     CallFailed,
@@ -288,7 +288,7 @@ class RolloutWorkers:
         why = f"{DEATHS} workers died at group {group.index}; the last: {died}"
         for member in set(range(group.size)) - set(group.done):
             stop = StopReason.ENVIRONMENT_ERROR
-            group.end(member, failed_episode(group.task, f"{group.index}/{member}", stop, why))
+            group.end(member, make_failed_episode(group.task, f"{group.index}/{member}", stop, why))
 
     async def _keep(self, number: int) -> None:
         while True:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from keepworth.training.objective.batch import Batch, EpisodeTable, Steps, episode_table, turn_ends
-from keepworth.training.objective.formulas import centered, whitened
+from keepworth.training.objective.formulas import center, whiten
 from keepworth.training.objective.options import Controls, Objective
 from keepworth.training.objective.parts import Advised, KlReward, OverlongMask, Scale, Whitened
 
@@ -72,7 +72,7 @@ def lines_of(steps: Steps, table: EpisodeTable) -> Tensor:
     return torch.searchsorted(table.ids, steps.episode)
 
 
-def scaled(
+def scale_advantage(
     advantage: Tensor, rewards: Tensor, group: Tensor, scale: Scale | None, task: Tensor | None = None
 ) -> Tensor:
     """Returns advantage / (std + epsilon), all [E]. The std is the sample std (ddof 1) of the raw rewards in the clusters of the
@@ -179,13 +179,13 @@ class CreditTable:
 
         Args:
             reward: [E] The rewards of the episodes.
-            baseline: The mean that is subtracted, as for `centered`; None subtracts nothing.
+            baseline: The mean that is subtracted, as for `center`; None subtracts nothing.
             scale: What is divided by; None divides by nothing.
             weight: [E] The weight of each episode in its group's mean; None weighs them equally.
         """
         batch, table = self.batch, self.table
         task = None if batch.task_type is None else table.first(batch.task_type)
-        return scaled(centered(reward, table.group, baseline, weight), reward, table.group, scale, task)
+        return scale_advantage(center(reward, table.group, baseline, weight), reward, table.group, scale, task)
 
 
 def credit_of(batch: Batch, objective: Objective) -> CreditTable:
@@ -207,7 +207,7 @@ def advantages(batch: Batch, objective: Objective) -> Tensor:
     per_token = torch.where(batch.mask > 0, objective.advantage.tokens(credit_of(batch, objective)), 0.0)
     scale = objective.advantage.scale
     if isinstance(scale, Whitened):
-        per_token = whitened(per_token, batch.mask, scale.epsilon)
+        per_token = whiten(per_token, batch.mask, scale.epsilon)
     if objective.weight is not None:
         per_token = per_token * objective.weight.weigh(batch)
     return per_token.to(batch.lp_behaviour.dtype).detach()

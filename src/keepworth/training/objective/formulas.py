@@ -67,7 +67,7 @@ def moments(values: Tensor, cluster: Tensor) -> Moments:
     return Moments(mean[index], std[index], size[index], (low == high)[index])
 
 
-def centered(rewards: Tensor, group: Tensor, rule: str | None, weight: Tensor | None = None) -> Tensor:
+def center(rewards: Tensor, group: Tensor, rule: str | None, weight: Tensor | None = None) -> Tensor:
     """Returns the rewards minus a baseline, [E]. A group whose rewards are all equal gives exactly zero. Raises ValueError for a
     group of one, which cannot be compared with anything.
 
@@ -103,7 +103,7 @@ def centered(rewards: Tensor, group: Tensor, rule: str | None, weight: Tensor | 
     return torch.where(stats.constant, 0.0, difference)
 
 
-def whitened(values: Tensor, mask: Tensor, epsilon: float) -> Tensor:
+def whiten(values: Tensor, mask: Tensor, epsilon: float) -> Tensor:
     """Scales values to mean 0 and variance 1 over the drawn tokens of the batch (REINFORCE++, arXiv 2501.03262). It takes the
     population variance, because the sum runs over all tokens. Constant values become zero.
 

@@ -261,7 +261,7 @@ def initial(objective: Objective) -> Controls:
     return Controls(teacher_coefficient=0.0 if objective.teacher is None else objective.teacher.coefficient_at(0))
 
 
-def advanced(
+def advance(
     controls: Controls,
     objective: Objective,
     entropy: float | None = None,

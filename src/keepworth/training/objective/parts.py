@@ -256,7 +256,7 @@ class StepControl(Part):
 
 
 @dataclass_transform(frozen_default=True)
-def checked(raises: type[KeepworthError]) -> Callable[[type[C]], type[C]]:
+def check_fields(raises: type[KeepworthError]) -> Callable[[type[C]], type[C]]:
     """Returns a decorator that makes a frozen dataclass which checks its fields' values. Making one with a bad value raises
     `raises`, which names the class and the value."""
 
@@ -280,9 +280,9 @@ def checked(raises: type[KeepworthError]) -> Callable[[type[C]], type[C]]:
 
 @dataclass_transform(frozen_default=True)
 def part(cls: type[C]) -> type[C]:
-    """Makes a `checked` dataclass whose repr is the code that makes it, without fields at their defaults. It raises
+    """Makes a dataclass under `check_fields` whose repr is the code that makes it, without fields at their defaults. It raises
     ObjectiveError."""
-    made = checked(ObjectiveError)(cls)
+    made = check_fields(ObjectiveError)(cls)
     if not cls.__name__.startswith("_"):
         PARTS[cls.__name__] = made
     return made
@@ -488,7 +488,7 @@ class Sequence(Ratio):
 # -- surrogates: what is maximised at a token, r its ratio and A its advantage ------------------------------------------------
 
 
-def clipped(log_ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
+def clip_surrogate(log_ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
     """Returns min(r A, clip(r, 1 - low, 1 + high) A), r = exp(log_ratio).
 
     Args:
@@ -502,7 +502,7 @@ def clipped(log_ratio: Tensor, advantage: Tensor, low: float, high: float) -> Te
 
 
 def outside(ratio: Tensor, advantage: Tensor, low: float, high: float) -> dict[str, Tensor]:
-    """Returns which tokens have no gradient under `clipped`, [B,T] bool, by the names of the run's metrics.
+    """Returns which tokens have no gradient under `clip_surrogate`, [B,T] bool, by the names of the run's metrics.
 
     Args:
         ratio: [B,T] The ratios to the anchor.
@@ -535,7 +535,7 @@ class Clip(Surrogate):
     def value(self, lp: Tensor, log_ratio: Tensor, advantage: Tensor) -> Tensor:
         """Returns min(r A, clip(r) A). A > 0 has a gradient iff r < 1 + high, A < 0 iff r > 1 - low. Source: Proximal Policy
         Optimization Algorithms, arXiv 1707.06347, eq. 7; unequal bounds from DAPO, arXiv 2503.14476."""
-        return clipped(log_ratio, advantage, self.low, self.high)
+        return clip_surrogate(log_ratio, advantage, self.low, self.high)
 
     def cut(self, ratio: Tensor, advantage: Tensor) -> dict[str, Tensor]:
         return outside(ratio, advantage, self.low, self.high)
@@ -546,7 +546,7 @@ class Clip(Surrogate):
 Ceiling = Annotated[float, Field(ge=1)]  # a range of ratios holds 1, or tokens without a gap are dropped
 
 
-def truncated(log_rho: Tensor, high: float) -> Tensor:
+def truncate_ratio(log_rho: Tensor, high: float) -> Tensor:
     """Returns min(rho, high): truncated importance sampling (TIS). It works on tokens or on sequence sums."""
     return log_rho.clamp(-LOG_LIMIT, LOG_LIMIT).exp().clamp(max=high)
 
@@ -571,7 +571,7 @@ class Mask(Correction):
     high: Ceiling
 
     def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
-        return truncated(gap.log_rho, math.inf), within(gap.log_rho, self.low, self.high)
+        return truncate_ratio(gap.log_rho, math.inf), within(gap.log_rho, self.low, self.high)
 
 
 # -- regularisers ---------------------------------------------------------------------------------------------------------

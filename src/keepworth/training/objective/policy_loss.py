@@ -444,11 +444,11 @@ def value_loss(
         near = old + (values - old).clamp(-chosen.value_clip, chosen.value_clip)
         error = torch.maximum(error, (near - targets) ** 2)
     weights = row_weights(batch, objective, denominators)
-    value: Tensor = chosen.value_coefficient * 0.5 * aggregate(error, weights, valued_tokens(batch, chosen))
+    value: Tensor = chosen.value_coefficient * 0.5 * aggregate(error, weights, mask_valued_tokens(batch, chosen))
     return value
 
 
-def valued_tokens(batch: Batch, part: Advised) -> Tensor:
+def mask_valued_tokens(batch: Batch, part: Advised) -> Tensor:
     """Returns 1 at tokens where a value is learned, [B,T]: at each drawn token, or at the first of each turn."""
     if not part.by_turn:
         return batch.mask

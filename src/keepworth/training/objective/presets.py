@@ -11,7 +11,7 @@ from keepworth.registry import Method, method, methods
 from keepworth.training.objective.options import Objective, ObjectiveError
 
 
-def varied(objective: Objective, **changes: Any) -> Objective:
+def vary_objective(objective: Objective, **changes: Any) -> Objective:
     """Returns a copy with some options changed, checked like a new one. None removes an option. Raises ObjectiveError, which
     names what cannot take effect."""
     try:
@@ -58,7 +58,7 @@ class Preset:
     source: Citation
 
     def __call__(self, **changes: Any) -> Objective:
-        return varied(self.objective, **changes) if changes else self.objective
+        return vary_objective(self.objective, **changes) if changes else self.objective
 
 
 def preset_method(
@@ -80,6 +80,7 @@ def preset_method(
         source: Where each setting was found, and what could not be confirmed.
         claim: What the paper says it gains.
         differs: What is not as in the paper; "" takes what could not be confirmed.
+        label: How far the measurement goes, as in `Method`; "unmeasured" until there is one.
     """
     paper = "; ".join(f"arXiv {number}" for number in source.arxiv.split(", ") if number)
     make = Preset(objective, source)

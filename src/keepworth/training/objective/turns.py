@@ -70,7 +70,7 @@ def compare_turns(credit: CreditTable, key: str, discount: float, scale: Scale |
     """
     import torch
 
-    from keepworth.training.objective.advantage import lines_of, scaled
+    from keepworth.training.objective.advantage import lines_of, scale_advantage
     from keepworth.training.objective.formulas import moments
 
     steps, step = credit.batch.steps, credit.batch.step
@@ -83,7 +83,7 @@ def compare_turns(credit: CreditTable, key: str, discount: float, scale: Scale |
     places = torch.stack((group, torch.where(keys >= 0, keys, alone)))
     cluster = torch.unique(places, dim=1, return_inverse=True)[1]
     stats = moments(returns, cluster)
-    turns = scaled(torch.where(stats.constant, 0.0, returns - stats.mean), returns, cluster, scale)
+    turns = scale_advantage(torch.where(stats.constant, 0.0, returns - stats.mean), returns, cluster, scale)
     return torch.where(step >= 0, turns[step.clamp(min=0)], 0.0)
 
 

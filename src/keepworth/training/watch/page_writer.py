@@ -9,8 +9,8 @@ from html import escape
 from typing import Any
 
 from keepworth.charts import PARTS, STYLE, asset
-from keepworth.charts.charts import Panel, chart, colour_indices, embedded, whisker
-from keepworth.charts.curves import trained_twin
+from keepworth.charts.charts import Panel, chart, colour_indices, embed_json, whisker
+from keepworth.charts.curves import name_after_training
 from keepworth.training.run_folder import flatten
 from keepworth.training.watch.tables import Cell, ResultTable
 
@@ -103,7 +103,7 @@ def _plain(value: object) -> str:
 
 def table(result: ResultTable) -> str:
     """Returns a sortable table, which a phone shows as cards. The first column is also drawn as a chart."""
-    twins = [trained_twin(row.arm) for row in result.rows]
+    twins = [name_after_training(row.arm) for row in result.rows]
     palette = dict(zip(dict.fromkeys(twins), colour_indices(list(dict.fromkeys(twins))), strict=True))
     first = [row.cells[0] for row in result.rows if row.cells and row.cells[0] is not None]
     ends = [end for cell in first for end in (cell.mean, cell.low, cell.high) if end is not None]
@@ -169,7 +169,7 @@ def browser(
     return (
         f'<div class="filters">{filters}<span class="count"></span></div>'
         f'<div class="browser card" id="browser" data-unit="{unit}"><div class="rows"></div><div class="detail"></div></div>'
-        f'<script type="application/json" id="episodes">{embedded({"texts": list(texts), "episodes": records})}</script>'
+        f'<script type="application/json" id="episodes">{embed_json({"texts": list(texts), "episodes": records})}</script>'
     )
 
 

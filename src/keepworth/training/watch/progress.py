@@ -34,14 +34,14 @@ def sparkline(values: Sequence[float], scale: tuple[float, float] | None = None,
     finite = [value for value in values if math.isfinite(value)]
     if not finite:
         return ""
-    shown = finite if width is None else averaged(finite, width)
+    shown = finite if width is None else average(finite, width)
     low, high = scale or (min(shown), max(shown))
     if high <= low:
         return _BLOCKS[3] * len(shown)
     return "".join(_BLOCKS[round((value - low) / (high - low) * 7)] for value in shown)
 
 
-def averaged(values: Sequence[float], width: int) -> list[float]:
+def average(values: Sequence[float], width: int) -> list[float]:
     """Returns at most `width` means of consecutive stretches of nearly equal length, which cover all values."""
     count = min(width, len(values))
     edges = [round(index * len(values) / count) for index in range(count + 1)]

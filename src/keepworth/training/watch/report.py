@@ -10,7 +10,7 @@ from typing import Any
 
 from keepworth.base.text import with_ends
 from keepworth.charts.charts import Panel
-from keepworth.charts.curves import drawn, panels
+from keepworth.charts.curves import filter_drawable, panels
 from keepworth.training.run_folder import RunFolder, StoredEpisode, disk
 from keepworth.training.watch.page_writer import all_or, browser, charts, note, page, settings, table
 from keepworth.training.watch.tables import tables_of
@@ -26,7 +26,7 @@ def write_report(run: RunFolder, *, episode_limit: int = EPISODE_LIMIT) -> Path:
     title, headline = str(result.get("title") or ""), str(result.get("headline") or "")
     sections = {
         "What it can answer": "".join(table(result) for result in tables_of(run)),
-        "How it learned": charts(drawn(measured)) + _once(measured),
+        "How it learned": charts(filter_drawable(measured)) + _once(measured),
         "Every episode": _episodes(run, episode_limit),
         "Configuration": f"{settings(run.config)}<h3>Where it ran</h3>{settings(run.environment)}",
     }
@@ -52,7 +52,7 @@ def _once(measured: Sequence[Panel]) -> str:
     left = {
         ", ".join(filter(None, (panel.role, panel.title, series.label * (len(panel.series) > 1)))): series
         for panel in measured
-        if not panel.held_out and not drawn([panel])
+        if not panel.held_out and not filter_drawable([panel])
         for series in panel.series
     }
     if not left:

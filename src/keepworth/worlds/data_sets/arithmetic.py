@@ -29,7 +29,7 @@ from keepworth.records.episode import Task
 from keepworth.worlds.data_sets.files import assign_sides
 from keepworth.worlds.data_sets.passages import passage
 from keepworth.worlds.splits import SPLITS, side
-from keepworth.worlds.verifiers import shown
+from keepworth.worlds.verifiers import format_number
 
 SOURCES = ("gsm8k", "svamp")
 VERIFIED_BY = ("expression", "numeric", "math_verify")
@@ -115,7 +115,7 @@ def _svamp(data: bytes) -> list[Problem]:
         Problem(
             id=record["ID"],
             question=_joined(record["Body"], record["Question"]),
-            answer=shown(Fraction(str(record["Answer"]))),
+            answer=format_number(Fraction(str(record["Answer"]))),
             type=record["Type"].lower().replace("divison", "division"),  # corrects a misspelling of the source
             split=side_of[record["ID"]],
             equation=_tidy(record["Equation"]),

@@ -37,7 +37,7 @@ def competes(session: Session, question: str, answers: Sequence[str]) -> bool:
         question: The text of the question.
         answers: Its gold answers, each of which counts.
     """
-    return rivals_of(question, answers)(spoken(session))
+    return rivals_of(question, answers)(tokenise_turns(session))
 
 
 def rivals_of(question: str, answers: Sequence[str]) -> Callable[[Spoken], bool]:
@@ -71,7 +71,7 @@ def contains(text: Sequence[str], part: Sequence[str]) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def spoken(session: Session) -> Spoken:
+def tokenise_turns(session: Session) -> Spoken:
     """Returns the tokens of each turn of the user's side (any speaker but "assistant")."""
     turns = [tuple(tokens(turn.text)) for turn in session.turns if turn.speaker != "assistant"]
     words = [frozenset(turn) for turn in turns]

@@ -27,10 +27,10 @@ from itertools import islice
 from keepworth.base.errors import KeepworthError, require_known
 from keepworth.base.metrics import tokens
 from keepworth.records.episode import Session, Task
-from keepworth.worlds.data_sets.competing import competes, contains, rivals_of, spoken
+from keepworth.worlds.data_sets.competing import competes, contains, rivals_of, tokenise_turns
 from keepworth.worlds.data_sets.longmemeval_questions import EXTRACTIVE_TYPES, TYPES, LongMemEvalQuestion, questions
 from keepworth.worlds.data_sets.passages import name_of
-from keepworth.worlds.json_lines import marked
+from keepworth.worlds.json_lines import mark_evidence
 from keepworth.worlds.splits import SPLITS, draw_order
 
 
@@ -120,12 +120,12 @@ def longmemeval_shared(split: str, *, distractors: int = 500, seed: int = 0) -> 
     evidence_sessions: dict[tuple[str, ...], Session] = {}
     for question in chosen:
         for session in question.sessions:
-            evidence_sessions.setdefault(_content(session), marked(session))
+            evidence_sessions.setdefault(_content(session), mark_evidence(session))
     earlier = {name: sessions_of(name) for name in SPLITS[: SPLITS.index(split)]}
     rivals = {question.id: rivals_of(question.text, question.answers) for question in chosen}
 
     def rank(session: Session) -> tuple[int, str]:
-        text = spoken(session)
+        text = tokenise_turns(session)
         return sum(competes_with(text) for competes_with in rivals.values()), draw_order(seed, "shared", session.id)
 
     strangers = [
@@ -135,7 +135,7 @@ def longmemeval_shared(split: str, *, distractors: int = 500, seed: int = 0) -> 
     trained_on = {session.id for session in earlier.get("train", ())}
     from_training = sum(session.id in trained_on for session in drawn)
     haystack = sorted((*evidence_sessions.values(), *drawn), key=lambda session: (session.date, session.id))
-    said_in = [(session.id, spoken(session)) for session in haystack]
+    said_in = [(session.id, tokenise_turns(session)) for session in haystack]
     tasks = []
     for question in chosen:
         evidence = {evidence_sessions[_content(session)].id: session for session in question.sessions}
@@ -213,7 +213,7 @@ def _pool(split: str) -> tuple[tuple[Session, str], ...]:
     for question in questions():
         if question.split == split:
             for session in question.sessions:
-                entries.setdefault(_content(session), (marked(session), question.tie))
+                entries.setdefault(_content(session), (mark_evidence(session), question.tie))
     return tuple(sorted(entries.values(), key=lambda pair: pair[0].id))
 
 

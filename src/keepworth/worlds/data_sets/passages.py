@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from keepworth.base.errors import KeepworthError
 from keepworth.records.episode import Session, Task, Turn
-from keepworth.worlds.json_lines import marked
+from keepworth.worlds.json_lines import mark_evidence
 from keepworth.worlds.splits import draw_order
 
 
@@ -38,12 +38,12 @@ def with_evidence(task: Task) -> Task:
     return replace(task, evidence=tuple(marked))
 
 
-def mixed(key: str, options: Iterable[str]) -> tuple[str, ...]:
+def mix_options(key: str, options: Iterable[str]) -> tuple[str, ...]:
     """Returns the distinct options in an order by hash, which gives nothing away."""
     return tuple(sorted(dict.fromkeys(options), key=lambda option: draw_order("options", key, option)))
 
 
-def pooled(tasks: Sequence[Task], *parts: object) -> list[Task]:
+def pool_haystacks(tasks: Sequence[Task], *parts: object) -> list[Task]:
     """Returns the questions over one haystack of all their sessions, each id once, ordered by date, else by hash.
 
     Each task keeps its own marks of evidence.
@@ -51,7 +51,7 @@ def pooled(tasks: Sequence[Task], *parts: object) -> list[Task]:
     plain: dict[str, Session] = {}
     for task in tasks:
         for session in task.sessions:
-            plain.setdefault(session.id, marked(session))
+            plain.setdefault(session.id, mark_evidence(session))
     order = sorted(plain, key=lambda id: draw_order("pool", *parts, id))
     if any(session.date for session in plain.values()):
         order.sort(key=lambda id: plain[id].date)
@@ -67,12 +67,12 @@ def pooled(tasks: Sequence[Task], *parts: object) -> list[Task]:
     return pooled_tasks
 
 
-def remembered(text: str) -> bool:
+def serves_as_memory(text: str) -> bool:
     """Returns whether a text of the train side is in the half that serves as memory."""
     return draw_order("remembered", text) < "8"
 
 
-def solved(name: str, examples: Iterable[str], count: int, seed: int) -> tuple[Session, ...]:
+def draw_solved(name: str, examples: Iterable[str], count: int, seed: int) -> tuple[Session, ...]:
     """Returns solved examples as sessions, one each.
 
     Args:

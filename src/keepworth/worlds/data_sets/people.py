@@ -47,16 +47,16 @@ NAMES, ATTRIBUTES = _read()
 @cache
 def names_of(split: str) -> tuple[str, ...]:
     """Returns the people of one split. No two splits share one."""
-    return tuple(name for name in NAMES if side(name) == checked_split(split))
+    return tuple(name for name in NAMES if side(name) == check_split(split))
 
 
 @cache
 def values_of(attribute: Attribute, split: str) -> tuple[str, ...]:
     """Returns the values an attribute takes in a split: training values everywhere, the others in their own split only."""
-    allowed = {"train", checked_split(split)}
+    allowed = {"train", check_split(split)}
     return tuple(value for value in attribute.values if side(f"{attribute.key}/{value}") in allowed)
 
 
-def checked_split(split: str) -> str:
+def check_split(split: str) -> str:
     """Returns `split`. Raises UnknownName for an unknown one."""
     return require_known("split", split, SPLITS)

@@ -12,7 +12,7 @@ from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
 from keepworth.methods.recipes._bank.course import DIGITS, WritingCourse, asked
 from keepworth.methods.recipes._bank.rollout import Earned
 from keepworth.models.inprocess import InProcessModel
-from keepworth.training.collect.curriculum import drawn_task, position_of
+from keepworth.training.collect.curriculum import draw_task, position_of
 from keepworth.worlds.fact_streams import FactStream, longmemeval_streams
 from keepworth.worlds.splits import draw_order
 
@@ -59,7 +59,7 @@ class WriterStreams:
         """Returns the stream of a group, of its step's length."""
         config = self._config
         length = config.length_at(position_of(group) // config.tasks_per_step)
-        return drawn_task(self._train[length], None, config.seed, group)
+        return draw_task(self._train[length], None, config.seed, group)
 
     def held_out(self, split: str) -> list[FactStream]:
         return self._held_out[split][: self._config.questions]

@@ -10,7 +10,7 @@ from keepworth import registry
 from keepworth.methods.recipes._memory_r1.answering import answer, answers, demonstration, rows
 from keepworth.models.inprocess import InProcessModel
 from keepworth.records import Episode, Model, SamplingParams, Task
-from keepworth.training.collect.curriculum import drawn_task
+from keepworth.training.collect.curriculum import draw_task
 from keepworth.training.recipe import Origin
 from keepworth.training.run import RecipeEpisodes, train_role
 from keepworth.training.run_folder import RunFolder
@@ -58,7 +58,7 @@ class Answering(RecipeEpisodes):
 
     def task(self, group: int) -> Task:
         kind_of = (lambda task: task.tags["type"]) if self.config.balance else None
-        return drawn_task(self.sets["train"], kind_of, self.config.seed, group)
+        return draw_task(self.sets["train"], kind_of, self.config.seed, group)
 
     async def rollout(self, task: Task, context: RolloutContext) -> Episode:
         config = self.config
@@ -120,10 +120,10 @@ def task_sets(config: Config) -> dict[str, list[Task]]:
 def recall_for(config: Config) -> Recall:
     """Returns the configured recall: evidence among distractors, or what retrieval finds."""
     if config.recall == "given":
-        return recalling.given(config.memories, seed=0, words=config.words, dates=config.dates)
+        return recalling.recall_evidence(config.memories, seed=0, words=config.words, dates=config.dates)
     from keepworth.encoders.local import encoder
 
-    return recalling.retrieved(config.memories, encoder(config.encoder), words=config.words, dates=config.dates)
+    return recalling.recall_by_search(config.memories, encoder(config.encoder), words=config.words, dates=config.dates)
 
 
 def answer_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:

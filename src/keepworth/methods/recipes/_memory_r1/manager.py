@@ -22,7 +22,7 @@ from keepworth.methods.recipes._memory_r1.steps import manage, operation_step
 from keepworth.methods.recipes._reader import FoundReader, found_reader
 from keepworth.models.inprocess import InProcessModel
 from keepworth.records import Episode, Task
-from keepworth.training.collect.curriculum import batch, drawn_task
+from keepworth.training.collect.curriculum import batch, draw_task
 from keepworth.training.learner import Learner
 from keepworth.training.run import RecipeEpisodes, imitate_first, train_role
 from keepworth.training.run_folder import RunFolder
@@ -100,7 +100,7 @@ class Managing(RecipeEpisodes):
 
     def task(self, group: int) -> Task:
         kind = (lambda task: task.tags["operation"]) if self.config.balance else None
-        return drawn_task(self.tasks, kind, self.config.seed, group)
+        return draw_task(self.tasks, kind, self.config.seed, group)
 
     async def rollout(self, task: Task, context: RolloutContext) -> Episode:
         step = await context.shared("step", operation_step, task)

@@ -34,8 +34,8 @@ from keepworth.base.errors import require_known
 from keepworth.base.metrics import token_f1
 from keepworth.methods.recipes._memory_r1.utterances import renumbered, utterances
 from keepworth.records.episode import OperationKind
-from keepworth.records.operations import written
-from keepworth.worlds.data_sets.people import ATTRIBUTES, Attribute, checked_split, names_of, values_of
+from keepworth.records.operations import format_operation
+from keepworth.worlds.data_sets.people import ATTRIBUTES, Attribute, check_split, names_of, values_of
 
 GENERATOR_VERSION = 2
 MEMORY_SESSION = "memory"
@@ -68,7 +68,7 @@ class OperationCase:
 
     @property
     def gold(self) -> str:
-        return written(self.kind, self.target)
+        return format_operation(self.kind, self.target)
 
 
 def operation_case(
@@ -77,7 +77,7 @@ def operation_case(
     """Returns case `index` of the endless sequence of (split, seed, entries, level). It shows 2 to `entries` memories at the
     level near-miss, and any number up to `entries` at the level plain."""
     plain = require_known("level", level, LEVELS) == "plain"
-    name = f"operations/{GENERATOR_VERSION}/{checked_split(split)}/{seed}/{entries}/{index}"
+    name = f"operations/{GENERATOR_VERSION}/{check_split(split)}/{seed}/{entries}/{index}"
     draw = random.Random(f"{name}/plain" if plain else name)
     if plain and draw.random() < SAID_SHARE:
         return _from_users(split, entries, draw)

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from keepworth.memory.facts import facts_of
 from keepworth.worlds.data_sets.longmemeval import longmemeval
-from keepworth.worlds.data_sets.people import checked_split
+from keepworth.worlds.data_sets.people import check_split
 from keepworth.worlds.splits import SPLITS, draw_order
 
 UTTERANCE_WORDS = 24
@@ -25,7 +25,7 @@ _WORD = re.compile(rf"(?<![\w-])({'|'.join(_WORDS)})(?![\w-])")
 def utterances(split: str) -> tuple[tuple[str, ...], ...]:
     """Returns the sentences of each conversation with at least two of them, in order; each sentence occurs once, in one
     conversation of one split."""
-    return _all()[checked_split(split)]
+    return _all()[check_split(split)]
 
 
 @lru_cache(maxsize=1)

@@ -123,7 +123,8 @@ class NoteValues:
     """Q of a note in a situation, where nobody says what was done: the action is then to show the note first.
 
     Q <- Q + (G - Q) / N, as in the table, with the reward scaled to +1 or -1 as G. A note is worth its Q in the most similar of
-    the `k` nearest situations where it came first, and 0 if it came first in none of them.
+    the `k` nearest situations where it came first, and 0 if it came first in none of them. Situations take their places among the
+    candidates: one that is less similar than the `k` best of these does not count.
     """
 
     def __init__(self, k: int) -> None:
@@ -131,7 +132,9 @@ class NoteValues:
         self.records: dict[str, tuple[Vectors, dict[int, tuple[float, int]]]] = {}
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
-        nearest = sorted(self.records.values(), key=lambda record: float(record[0] @ query.vector))[-self.k :]
+        least = min(np.sort(candidates.similarities)[-self.k :], default=0.0)
+        near = [(float(where @ query.vector), notes) for where, notes in self.records.values()]
+        nearest = sorted((pair for pair in near if pair[0] >= least), key=lambda pair: pair[0])[-self.k :]
         values: dict[int, float] = {}
         for _, notes in nearest:
             values.update((row, q) for row, (q, _) in notes.items())

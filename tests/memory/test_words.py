@@ -27,7 +27,7 @@ from keepworth.memory.search.terms import (
     terms,
     terms_and_languages,
 )
-from keepworth.memory.store import decision_log, fts5, log, transaction, words
+from keepworth.memory.store import decision_log, derived, fts5, log, transaction, words
 from keepworth.memory.store.connection import select
 from keepworth.memory.store.derived import Derived
 from keepworth.records import Operation, OperationKind
@@ -300,9 +300,27 @@ def shown(memory: Memory, query: str, user: str) -> list[tuple[str, str]]:
     return [(hit.id, hit.text) for hit in memory.search(query, user_id=user, top_k=5)]
 
 
-@settings(max_examples=25, deadline=None)
+def test_of_a_person_with_few_notes_these_alone_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Memory(tmp_path / "m.mem", encoder=None, policy=None) as memory:
+        for user in ("ana", "bo", "cy"):
+            memory.add_many([f"{user} drank tea number {n}" for n in range(derived.SMALL)], user_id=user)
+        memory.add("bo drank coffee", user_id="bo")
+        looked: list[Any] = []
+        best: Any = fts5.Fts5.best
+        monkeypatch.setattr(fts5.Fts5, "best", lambda *given, **options: looked.append(1) or best(*given, **options))
+        few = memory.search("which tea did she drink", user_id="ana", top_k=200)
+        assert (len(few), looked) == (derived.SMALL, [])
+        assert len(memory.search("which tea", user_id="bo", top_k=200)) == derived.SMALL
+        assert looked, "a person with more is looked up in the index of everybody's"
+
+
+@pytest.mark.parametrize("small", [0, derived.SMALL])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_who_asks_again_finds_what_a_memory_opened_anew_finds(data: st.DataObject) -> None:
+def test_who_asks_again_finds_what_a_memory_opened_anew_finds(
+    small: int, monkeypatch: pytest.MonkeyPatch, data: st.DataObject
+) -> None:
+    monkeypatch.setattr(derived, "SMALL", small)
     with Memory(":memory:", encoder=None, policy=None) as memory:
         for user in ("ana", "bo"):
             memory.add_many(data.draw(st.lists(TEXT, min_size=1, max_size=4)), user_id=user)

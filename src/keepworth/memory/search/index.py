@@ -256,9 +256,9 @@ class Embedder:
         return out
 
     def begin(self, texts: Sequence[str]) -> Callable[[], Vectors]:
-        """Start encoding on another thread. The returned function waits for the vectors. If all texts are cached, no thread is
-        used."""
-        if self._recent.has(texts):
+        """Start encoding on another thread. The returned function waits for the vectors. No thread is used if all texts are
+        cached, or if the encoder counts spellings: Python does that, in one thread at a time."""
+        if self.by_spelling or self._recent.has(texts):
             return lambda: self(texts)
         return begin("encode", partial(self, texts))
 
@@ -440,11 +440,14 @@ class DenseIndex:
         if size != len(scope_ids):
             seen, cached = 0, cached[:0]
         if seen < self._block.size:
-            newest = max(scope_ids, default=0)
-            allowed = np.zeros(newest + 1, bool)
-            allowed[np.fromiter(scope_ids, np.intp, len(scope_ids))] = True
-            fresh = np.flatnonzero(in_mask(allowed, self._block.scopes[seen : self._block.size])) + seen
-            cached = np.concatenate([cached, fresh])
+            scopes = self._block.scopes[seen : self._block.size]
+            if len(scope_ids) == 1:
+                inside = scopes == next(iter(scope_ids))
+            else:
+                allowed = np.zeros(max(scope_ids, default=0) + 1, bool)
+                allowed[np.fromiter(scope_ids, np.intp, len(scope_ids))] = True
+                inside = in_mask(allowed, scopes)
+            cached = np.concatenate([cached, np.flatnonzero(inside) + seen])
         self._by_scope[scope] = (len(scope_ids), self._block.size, cached)
         if len(self._by_scope) > 4096:
             self._by_scope.pop(next(iter(self._by_scope)))

@@ -58,10 +58,10 @@ class _Scope:
         listed = terms_of_many(texts)[0] if latin is None else [terms_of(text, latin) for text in texts]
         words, places, counts = list[int](), list[int](), list[int]()
         for row, terms in enumerate(listed):
-            for term, count in Counter(terms).items():
-                words.append(hash(term))
-                places.append(row)
-                counts.append(count)
+            counted = Counter(terms)
+            words += map(hash, counted)
+            places += [row] * len(counted)
+            counts += counted.values()
         self._numbers = np.array([number for number, _ in rows], np.int64)
         self._lengths = np.array([len(terms) for terms in listed], np.int32)
         self._alive = np.ones(len(rows), bool)

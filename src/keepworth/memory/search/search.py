@@ -318,7 +318,7 @@ def duplicate_words(text: str) -> str:
 
 @lru_cache(10_000)
 def _sorted_words(text: str) -> str:
-    return " ".join(sorted(word for word in _WORD.findall(text.casefold()) if not word.isdigit())) or text
+    return " ".join(sorted([word for word in _WORD.findall(text.casefold()) if not word.isdigit()])) or text
 
 
 ENOUGH = 0.5

@@ -159,15 +159,16 @@ class Backend(ABC):
 
     # Reading.
 
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[Any]:
-        """Yield a connection in a read transaction: everything read inside belongs to one snapshot. Calls nest."""
+    def reading(self) -> contextlib.AbstractContextManager[Any]:
+        """Return a context with a connection in a read transaction: everything read inside belongs to one snapshot. Contexts
+        nest."""
         self.check_open()
+        present = getattr(self._local, "reading", None)
+        return self._new_reading() if present is None else contextlib.nullcontext(present)
+
+    @contextlib.contextmanager
+    def _new_reading(self) -> Iterator[Any]:
         local = self._local
-        present = getattr(local, "reading", None)
-        if present is not None:
-            yield present
-            return
         with self.translated():
             connection = local.reading = self._reader()
             # In memory, the same connection may write meanwhile, so nothing that was read is cached.

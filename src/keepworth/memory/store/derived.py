@@ -69,6 +69,8 @@ _FOLLOWED = f"c.changed AND NOT EXISTS (SELECT 1 FROM events AS e WHERE e.seq = 
 """SQL condition for the changes `c` that vectors, words and columns follow: not rewards, which change no text or metadata."""
 
 
+SMALL = 64
+"""Number of items up to which the words of scopes are held from their first search on."""
 PASSED_STATES = 1024
 """Number of states before the newest whose names are remembered: a search that began before others wrote sees one of them."""
 
@@ -374,13 +376,12 @@ class Derived:
         *,
         at_once: bool = False,
     ) -> ScopeWords | None:
-        """Return the words of these scopes, or None if they are not held in memory. Reading them whole pays
-        from the second search on; with `at_once` they are read at the first, as the full-text index cannot tell these scopes from
-        others. The words may be of a newer
-        state than this connection sees."""
+        """Return the words of these scopes, or None if they are not held in memory. Reading them whole pays from the second
+        search on, and from the first one if there are few items; with `at_once` they are always read at the first, as the
+        full-text index cannot tell these scopes from others. The words may be of a newer state than this connection sees."""
         held, ids = self.scope_words, tuple(sorted(inside))
         before = held.note_search(ids)
-        if not before and not at_once:
+        if not before and not at_once and not self._are_small(connection, ids):
             return None
         with self._words_lock:
             follow = partial(self._follow_words, connection, corpus.seq)
@@ -394,6 +395,13 @@ class Derived:
                 texts = select(connection, f"SELECT n, {WHOLE_TEXT} FROM items WHERE scope = ? AND {CURRENT}", (id,))
                 held.put(id, texts, only_latin(corpus.languages))
         return held
+
+    def _are_small(self, connection: AnyConnection, ids: tuple[int, ...]) -> bool:
+        """Return whether reading all items of these scopes costs no more than a search in the index of everybody's."""
+        if len(ids) > SMALL:
+            return False
+        count = scalar(connection, f"SELECT sum(count) FROM scopes WHERE id {AMONG}", (among(ids),))
+        return (count or 0) <= SMALL
 
     def _follow_words(self, connection: AnyConnection, seq: int, since: int) -> bool:
         """Update the words of scopes with what changed after entry `since`. Returns False if that is too much or cannot be

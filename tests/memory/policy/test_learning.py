@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from keepworth import policy
@@ -435,6 +436,24 @@ def test_a_choice_that_is_rewarded_by_itself_is_learned_once_and_written_once(po
     after = state(memory)
     memory.close()
     assert state(opened(tmp_path / "j.mem", policy)) == after
+
+
+def test_the_ledger_of_a_policy_without_one_changes_nothing_that_it_learned(tmp_path: Path) -> None:
+    with opened(tmp_path / "j.mem", "kernel-mean") as memory:
+        memory.add("a torn shirt is refunded")
+        with memory.episode("a torn shirt arrived") as episode:
+            episode.search(actions=("refund", "replace"))
+            episode.act("refund")
+            episode.search(
+                "and now", actions=("refund", "wait")
+            )  # nothing was done after it, so that it teaches nothing
+            episode.reward(1.0)
+    with opened(tmp_path / "j.mem", "kernel-mean") as memory:
+        actions = memory.learning.experience.pool.actions
+        offered = [bool(actions.listed(np.array([actions.number(name)]))[0]) for name in ("refund", "wait")]
+        assert offered == [True, False]
+        assert memory.ledger().rewarded == 1
+        assert not actions.listed(np.array([actions.number("wait")]))[0]
 
 
 def test_choices_that_were_rewarded_by_themselves_are_kept_up_to_a_number(

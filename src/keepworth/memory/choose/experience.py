@@ -130,6 +130,7 @@ class Experience:
         episode: int | None = None,
         time: int | None = None,
         most: int = MANY,
+        offers: bool = True,
     ) -> Query:
         """Return a situation as the policy sees it.
 
@@ -138,6 +139,7 @@ class Experience:
             episode: Its number, if others were begun that are not finished.
             time: If it is not now.
             most: How many items may be shown.
+            offers: Whether the actions count as offered from now on, for policies that compare actions by the pool.
         """
         try:
             text = self.policy.keyer(goal, observation)
@@ -145,7 +147,7 @@ class Experience:
             with self._slot("keyer"):
                 raise
         self._refuse("keyer", self.policy.keyer, key_problem(text))
-        if actions:
+        if actions and offers:
             self.pool.actions.offer(actions)
         if encoded and encoded != text:
             vector = None

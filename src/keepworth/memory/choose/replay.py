@@ -73,8 +73,8 @@ class Replay:
         for choice, reward, weight in credited(choices, news.value):
             repeated = bool(choice.action) and weight < 1.0
             credit = float(last[choice.decision.query] == choice.decision.id) if repeated else None
-            query = self._query(task, person, choice, by_record=by_record, stale=stale)
-            slate = None if query is None else self._slate(choice, by_record=by_record)
+            slate = self._slate(choice, by_record=by_record)
+            query = None if slate is None else self._query(task, person, choice, by_record=by_record, stale=stale)
             if query is None or slate is None:
                 continue
             uses.append(
@@ -146,6 +146,7 @@ class Replay:
             vector=vector,
             episode=details.get("of", time),
             time=time,
+            offers=not by_record,
         )
 
     def vector(self, choice: Choice, *, exact: bool = False) -> Vectors | None:

@@ -120,7 +120,7 @@ Progress = Callable[[str], None]
 """Called with one short line at each step of a fetch."""
 
 MARKER = "keepworth.json"
-# Raised whenever the conversion writes something else: older cache entries are then rebuilt.
+# This number rises whenever the conversion writes something else: older cache entries are then rebuilt.
 _LAYOUT = 1
 _NOT_OURS = "The index serves another file under this name and version; use another index."
 
@@ -392,7 +392,7 @@ def sha256_of(path: Path) -> str:
 _LOG = logging.getLogger("keepworth.models")
 _HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@([\w.-]+))?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-# No pickles: loading one runs its code.
+# Pickles are left out: loading one runs its code.
 _HUB_FILES = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja", "*.model", "*.txt"]
 _PARTS = {
     "config.json": ("config.json",),

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-# Just enough of the ONNX file format; no package `onnx` (31 MB) is needed. A message is bytes: its fields, in the order of
-# their numbers. Field numbers and types are those of `onnx.proto` (github.com/onnx/onnx, IR version 8); the encoding is that
+# This is just enough of the ONNX file format; no package `onnx` (31 MB) is needed. A message is bytes: its fields, in the order
+# of their numbers. Field numbers and types are those of `onnx.proto` (github.com/onnx/onnx, IR version 8); the encoding is that
 # of protocol buffers (protobuf.dev/programming-guides/encoding).
 
 

@@ -62,7 +62,7 @@ def _apart(text: str) -> str:
 # passes through `printable`; consoles are made by `terminal`, and lines by `keepworth.cli.output`.
 
 
-# One character replaces one, so that styles and layout keep their places. Line breaks stay.
+# Each character is replaced by one character, so that styles and layout keep their places. Line breaks stay.
 _OBEYED = dict.fromkeys((*range(32), *range(127, 160), 0x2028, 0x2029), " ") | {ord("\n"): "\n"}
 _TURNING = dict.fromkeys((0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)), " ")
 _MAP = str.maketrans({**_OBEYED, **_TURNING})

@@ -58,7 +58,7 @@ def signature(content: bytes) -> bytes:
                 out.write(secrets.token_bytes(_KEY))
                 out.flush()
                 os.fsync(out.fileno())
-            # A link, so that the key of the first process stays.
+            # It is made as a link, so that the key of the first process stays.
             with suppress(FileExistsError):
                 os.link(part, file)
             part.unlink()

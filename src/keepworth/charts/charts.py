@@ -97,7 +97,7 @@ class Estimated(Protocol):
     def high(self) -> float | None: ...
 
 
-# In the coordinates of a chart, which are close to pixels on a usual screen.
+# Sizes are in the coordinates of a chart, which are close to pixels on a usual screen.
 WIDTH, HEIGHT = 222, 182
 WIDE, HIGH = 492, 208
 LEFT, RIGHT, TOP, BOTTOM = 36, 6, 10, 36

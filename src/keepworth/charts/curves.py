@@ -166,10 +166,10 @@ def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
 
     by_source = {name: name.split("/")[1] for name in family("source/") if name.endswith("/reward")}
     shown = {"memory/reward_with": "memories shown", "memory/reward_without": "none shown"}
-    # Where one term is the whole reward, the curve of the total would coincide with it.
+    # If one term is the whole reward, the curve of the total would coincide with it.
     whole = any(all(row.get(name) == row.get("reward") for row in rows) for name in family("reward/"))
     terms = {name: _label(name) for name in [*(["reward"] if not whole else []), *family("reward/")] if name in names}
-    # Where groups were rejected, `reward` is the mean over the others.
+    # If groups were rejected, `reward` is the mean over the others.
     add("reward", "Reward per term", "mean", {**terms, "curriculum/reward_sampled": "all sampled"})
     add("by_source", "Reward by source", "mean", by_source if len(by_source) > 1 else {})
     add("by_memory", "Reward, memories shown", "mean", shown if set(shown) <= set(names) else {})

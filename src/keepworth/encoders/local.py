@@ -101,7 +101,7 @@ def _own_name(folder: Path) -> str:
 # arXiv 1607.04606).
 
 
-# A word, or one sign of punctuation.
+# A match is a word, or one sign of punctuation.
 _WORDS = re.compile(r"\w+|[^\w\s]")
 _CHARACTERS = range(3, 6)
 # Each word has several n-grams: their lower weights keep the word itself dominant.
@@ -205,7 +205,7 @@ class SentenceEncoder:
 
     def _encode_new(self, texts: Sequence[str]) -> Iterator[tuple[Sequence[int], npt.NDArray[np.float32]]]:
         ids = [self._ids(text) for text in texts]
-        # Shortest first, so that a batch pads little.
+        # The shortest texts come first, so that a batch pads little.
         order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
         for start in range(0, len(order), _BATCH):
             batch = order[start : start + _BATCH]

@@ -62,7 +62,7 @@ def compare_arms(one: str, other: str, allow: Sequence[str]) -> list[Comparison]
         raise KeepworthError(
             "no answer of these was scored.", "Run them with a reader: --reader none finds and does not answer."
         )
-    # Without named arms: all pairs of one evaluation, or each arm with the same arm of the other.
+    # If no arms are named, all pairs of one evaluation are compared, or each arm with the same arm of the other.
     whole = not arms and not others
     two_by_two = {
         frozenset((a, b)): (a, b)

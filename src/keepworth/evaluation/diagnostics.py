@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-# Where points go: the stage at which the evidence of a question was lost on its way into the answer.
+# A loss of points is explained by the stage at which the evidence of a question was lost on its way into the answer.
 
 NEVER_WRITTEN, LOST, NOT_RETRIEVED = "never written", "lost", "not retrieved"
 NOT_SELECTED, NOT_USED = "not selected", "not used"

@@ -42,7 +42,7 @@ class KeptVectors:
                 key: row[0] for key in dict.fromkeys(keys) if (row := self._file.execute(find, (key,)).fetchone())
             }
             missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}
-            # Sorted by length, so that the encoder's batches need little padding.
+            # Texts are sorted by length, so that the encoder's batches need little padding.
             ordered = sorted(missing.items(), key=lambda pair: len(pair[1]))
             for start in range(0, len(ordered), PART):
                 names, fresh = zip(*ordered[start : start + PART], strict=True)

@@ -118,7 +118,7 @@ def choose_option(answer: str, options: Sequence[str]) -> int | None:
     first = re.match(r"\W*(\d+)\s*[.):,;-](?![\d-])", answer) or re.search(r"\boption\W+(\d+)", answer, re.IGNORECASE)
     if first and first[1] in places:
         return places[first[1]]
-    # Where one option is part of another, the longer one is meant. A number refers to the option of this number.
+    # If one option is part of another, the longer one is meant. A number refers to the option of this number.
     matches = [index for index, text in enumerate(texts) if text and not text.isdigit() and f" {text} " in f" {words} "]
     longest = [
         index for index in matches if not any(index != o and f" {texts[index]} " in f" {texts[o]} " for o in matches)

@@ -426,7 +426,7 @@ class _Blockwise(torch.autograd.Function):
                     widths = [part.stop - part.start for part in parts]
                     scores = _scores(queries[reading.rows, :, :, start:end], keys[:, : sum(widths)], scale)
                     shares = _shares(scores, reading, start, end).to(query.dtype).to(wide.dtype)
-                    # What is read once for all branches of a prompt is a sum of its own, as where they are drawn.
+                    # The prompt's part is summed separately, in the same order as while decoding.
                     read, *others = [
                         torch.bmm(of_part, values[reading.heads, part])
                         for of_part, part in zip(torch.split(shares, widths, -1), parts, strict=True)

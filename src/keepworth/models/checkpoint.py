@@ -31,7 +31,7 @@ _TEXT = "Ana moved to Oslo in May."
 _BRANCH = 2
 _LEAST = 16  # tokens of a context that is of any use
 _MOST_LAYERS = 10_000  # each is made before a weight is read
-# Largest root mean square difference of the logits, in units of their own spread. In SmolLM2-135M, rounding alone
+# This is the largest root mean square difference of the logits, in units of their own spread. In SmolLM2-135M, rounding alone
 # gives 3e-6 in float32 and 0.055 in bfloat16.
 _TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4}
 _TOLERANCE_LOW = 0.25

@@ -103,7 +103,7 @@ def context_limit(config: Any) -> int:
     named = getattr(config, "max_position_embeddings", None)
     limit = named if isinstance(named, int) else UNBOUNDED
     rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
-    # One set of settings, or one for each kind of layer.
+    # The config holds one set of settings, or one for each kind of layer.
     ropes = [part for part in (rope, *rope.values()) if isinstance(part, dict)] if isinstance(rope, dict) else []
     for rope in ropes:
         if rope.get("rope_type", rope.get("type")) in _ROPE_BY_LENGTH:

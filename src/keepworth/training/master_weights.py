@@ -88,7 +88,7 @@ class MasterWeights:
         with torch.no_grad():
             for name, value in self.named.items():
                 value.copy_(self._master_weights[name])
-                # Freed, so that these float32 copies take no memory during the next pass.
+                # The gradients are freed, so that these float32 copies take no memory during the next pass.
                 self._master_weights[name].grad = None
         return norm
 

@@ -328,7 +328,7 @@ def imitate_first(
         try:
             learned = learner.imitate(pairs, rate * min(1.0, (number + 1) / RAMP))
         except FloatingPointError as error:
-            # Not a FloatingPointError: to the caller those say that the weights of the step before are saved.
+            # A FloatingPointError would tell the caller that the weights of the step before are saved.
             reason = error.message if isinstance(error, KeepworthError) else str(error)
             raise KeepworthError(
                 f"The warm start diverged at its step {number + 1} of {len(batches)} ({reason.rstrip('.')}). "

@@ -72,7 +72,7 @@ def _wandb(run: RunFolder) -> Opened:
 def _tensorboard(run: RunFolder) -> Opened:
     from torch.utils.tensorboard import SummaryWriter
 
-    # What was logged of steps that are taken again is dropped.
+    # Numbers of steps that are taken again are dropped.
     purge = None if run.resumed_from is None else run.resumed_from + 1
     writer: Any = SummaryWriter(str(run.path / "tensorboard"), purge_step=purge)
 

@@ -233,7 +233,7 @@ def _one_source(one: Task, other: Task) -> bool:
     return not all(texts) or bool(holding[0] & texts[1] or holding[1] & texts[0])
 
 
-# By name.
+# Benchmarks by name.
 
 
 def benchmarks() -> dict[str, Benchmark]:

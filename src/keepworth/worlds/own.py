@@ -112,7 +112,7 @@ def own_tasks(
     by_side, note = (named, "") if named else divide(marks)
     by_split = {split: tuple(_on(task, split) for task in tasks if by_side[task.key] == split) for split in SPLITS}
     _require_apart(by_split, marks)
-    # Shuffled, because only the first of them may be measured, and files are often sorted by question.
+    # The tasks are shuffled, because only the first of them may be measured, and files are often sorted by question.
     for split in ("dev", "test"):
         by_split[split] = tuple(sorted(by_split[split], key=lambda task: draw_order(task.key.removeprefix(f"{name}/"))))
     digest = hashlib.sha256()

@@ -66,7 +66,7 @@ def ends(success: float, progress: float | None = None) -> Step:
 
 
 def _progress(value: float | None) -> tuple[RewardTerm, ...]:
-    # Weight 0: it is used only to credit single steps; the episode's reward is its success.
+    # The weight is 0: the term is used only to credit single steps; the episode's reward is its success.
     return () if value is None else (RewardTerm(PROGRESS, value, 0.0, RewardScope.STEP),)
 
 

@@ -115,7 +115,7 @@ def run_stream(
         )
     loop = _Loop(stream, method, agent, encoder, seed, control)
     try:
-        # In a thread, because the caller may be inside a running event loop, as notebooks are.
+        # The loop runs in a thread, because the caller may be inside a running event loop, as notebooks are.
         with ThreadPoolExecutor(1) as executor:
             return executor.submit(asyncio.run, loop.whole()).result()
     finally:
@@ -138,7 +138,7 @@ class _Loop:
         if control not in WITHOUT:
             self.memory = Memory(policy=lambda: self._controlled(deepcopy(method)), encoder=encoder, seed=seed)
         total, held = len(stream.tasks), len(stream.held_out)
-        # One table of noise per (seed): the same for every arm.
+        # Each seed has one table of noise, the same for every arm.
         self.noise = np.random.default_rng([41, seed]).gumbel(size=(total + held, 2, LONGEST_EPISODE, stream.widest))
         self.generator = np.random.default_rng([43, seed])
         self.phrasing = np.random.default_rng([47, seed])

@@ -44,8 +44,8 @@ def contains_answer(prediction: str, golds: Sequence[str]) -> float:
 
 # Numbers as answers: read out of text exactly, compared exactly.
 #
-# Strict on purpose: a policy learns to exploit a reward that accepts anything which looks right (a list of guesses, say). Where
-# both can read an answer, `numeric` agrees with the package math-verify; the tests check that where it is installed.
+# They are strict on purpose: a policy learns to exploit a reward that accepts anything which looks right (a list of guesses,
+# say). Where both can read an answer, `numeric` agrees with the package math-verify; the tests check that where it is installed.
 
 
 _NUMBER = re.compile(
@@ -289,7 +289,7 @@ def _things(text: str) -> list[str]:
     return list(dict.fromkeys(filter(None, map(normalise, cleaned))))
 
 
-# By name.
+# Verifiers by name.
 
 
 Verifier = Callable[[str, Sequence[str]], float]

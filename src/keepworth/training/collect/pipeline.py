@@ -282,7 +282,7 @@ class Pipeline:
                 **{f"pipeline/{name}": float(count) for name, count in self._counts.items()},
                 "seconds/wait": time.perf_counter() - begun,
             }
-        # Where no group has a signal, the step uses all groups.
+        # If no group has a signal, the step uses all groups.
         telling = [finished for finished in taken if not (self._refill and without_signal(finished.groups[0]))]
         groups = [finished.groups[0] for finished in telling or taken]
         groups += [group for finished in telling for group in finished.groups[1:]]

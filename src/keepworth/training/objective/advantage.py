@@ -258,7 +258,7 @@ def select(
     if isinstance(objective.overlong, OverlongMask):
         keep = keep * ~batch.require("truncated", objective.overlong).bool()[:, None]
     if objective.negatives is not None and controls is not None and controls.positives_only:
-        # As the authors have it: a member of a group that earned nothing is not below average, and teaches nothing good.
+        # The authors do the same: a member of a group that earned nothing is not below average, and teaches nothing good.
         keep = keep * ((advantages >= 0) & (batch.rewards > 0)[:, None])
     taught = None if objective.teacher is None else objective.teacher.rows(batch)
     return replace(batch, keep=keep, teacher_rows=taught)

@@ -302,7 +302,7 @@ def loss(
     if objective.surrogate.regresses:
         policy = objective.surrogate.whole(lp, advantages, batch, denominators)
     else:
-        # Without a ratio, the score function: Simple statistical gradient-following algorithms (Williams, 1992).
+        # Without a ratio, the gain is the score function: Simple statistical gradient-following algorithms (Williams, 1992).
         gain = lp * advantages if log_r is None else objective.surrogate.value(lp, log_r, advantages)
         per_token = gain * correcting.to(lp.dtype)
         policy = -aggregate(weight_mask * per_token, weights, weight_mask)

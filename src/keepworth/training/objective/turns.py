@@ -102,7 +102,7 @@ def step_returns(steps: Steps, table: EpisodeTable, reward: Tensor, discount: fl
 
     line, rewards = lines_of(steps, table), step_rewards(steps, table, reward)
     returns = torch.zeros_like(rewards)
-    # Walk the turns from the last to the first; one episode is a handful of turns.
+    # The loop walks the turns from the last to the first; one episode is a handful of turns.
     following = torch.zeros(len(table.ids), dtype=torch.float64, device=rewards.device)
     for index in sorted({int(value) for value in steps.index.tolist()}, reverse=True):
         at = steps.index == index

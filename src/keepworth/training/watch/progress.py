@@ -173,7 +173,7 @@ class PlainProgress(_TimedProgress):
         self.note("  ".join([line, *time_left]))
 
     def note(self, text: str) -> None:
-        # Looked up at each call: it may have been replaced to capture standard output.
+        # The stream is looked up at each call: it may have been replaced to capture standard output.
         stream = self._stream or sys.stdout
         stream.write(printable(text) + "\n")
         stream.flush()

@@ -13,7 +13,10 @@ import pytest
 
 from tests.sources import SOURCE, files, nodes
 
-ROOMS = ("base", "charts", "control", "encoders", "evaluation", "models", "records", "training", "worlds")
+ROOMS = (
+    *("adapters", "base", "charts", "control", "encoders", "evaluation", "models", "records", "training", "worlds"),
+    *("methods/benchmarks", "methods/objectives"),
+)
 """The rooms whose public functions with `MANY` parameters have `Args:`; it grows until it is all of them."""
 MANY = 3
 FILLING = {"the", "a", "an", "of", "its", "this", "some"}
@@ -65,7 +68,8 @@ def public(room: str) -> tuple[Documented, ...]:
 
 
 def room_of(path: Path) -> str:
-    return path.relative_to(SOURCE).parts[0]
+    parts = path.relative_to(SOURCE).parts
+    return "/".join(parts[: 2 if parts[0] == "methods" else 1])
 
 
 @pytest.mark.parametrize("room", ROOMS)

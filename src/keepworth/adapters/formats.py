@@ -54,6 +54,8 @@ def take(
     refuses counts as bad. Raises MemoryProblem, InvalidScope, StorageFull.
 
     Args:
+        memory: The memory that gets the items.
+        records: What a reader found in the file, in its order.
         where: The name of the file in messages.
         skip_bad: Leave bad records out. Otherwise one bad record means that none is imported, and MemoryProblem is raised.
         bounds: user_id, agent_id and session_id of records that name none.

@@ -190,6 +190,8 @@ class Memory:
         """Search without a policy, as mem0 has no rewards, and return {"results": [{"id", "memory", "score", ...}]}.
 
         Args:
+            query: What is looked for; an empty text raises InvalidText.
+            top_k: The most records.
             filters: mem0's filters on metadata (see `translated`); they may also name user_id, agent_id and run_id.
             threshold: The least cosine of a hit.
             user_id, agent_id, run_id: Whose memory it is, if the filters do not say it.
@@ -224,7 +226,15 @@ class Memory:
         agent_id: str | None = None,
         run_id: str | None = None,
     ) -> dict[str, Any]:
-        """Return records as `search` does, without a query: in order of writing."""
+        """Return records as `search` does, without a query: in order of writing.
+
+        Args:
+            filters: What a record must have, in mem0's form; None for no condition.
+            top_k: The most records.
+            user_id: Whose records; None for anybody's.
+            agent_id: The agent whose records they are.
+            run_id: The run whose records they are.
+        """
         scope, where = _split(filters, user_id=user_id, agent_id=agent_id, run_id=run_id)
         return {"results": self._records(self.memory.get_all(limit=top_k, where=where, **scope))}
 
@@ -239,8 +249,11 @@ class Memory:
         """Reword a memory, merge new metadata into the old, or set its last day.
 
         Args:
-            text: The new text; `data` is its older name.
+            memory_id: The id of the memory.
+            text: The new text; None leaves it as it is.
+            metadata: New values, which are merged into the old ones; None changes none.
             expiration_date: The last day on which it is found, as YYYY-MM-DD, or None to clear it.
+            data: The older name of `text`; only one of the two may be there.
 
         Raises:
             UnknownMemory, InvalidText, InvalidTime: As their names say. There is nothing to change, or both names of the text.
@@ -270,7 +283,13 @@ class Memory:
     def delete_all(
         self, user_id: str | None = None, agent_id: str | None = None, run_id: str | None = None
     ) -> dict[str, str]:
-        """Delete all of a user, an agent or a run. Raises InvalidScope if none is given; `reset` empties the whole memory."""
+        """Delete all of a user, an agent or a run. Raises InvalidScope if none is named; `reset` empties the whole memory.
+
+        Args:
+            user_id: The user whose memories go.
+            agent_id: The agent whose memories go.
+            run_id: The run whose memories go; several names narrow it down.
+        """
         self.memory.delete_all(**_scope(user_id=user_id, agent_id=agent_id, run_id=run_id))
         return {"message": "Memories deleted successfully!"}
 

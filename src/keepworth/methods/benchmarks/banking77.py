@@ -23,10 +23,16 @@ def banking77(
     """Returns the tasks of BANKING77 (Casanueva et al., 2020, arXiv 2003.04807; CC BY 4.0): assign a label to a query, given
     labelled examples.
 
-    Sides are of intents, by the hash of their names, so that a system that learned on one side has met no label of another. The
-    questions are those of the test file. examples: number of examples per intent of the side, from the train file. named: intents
-    by their names instead of numbers; a reader may then do without memory. Evidence are the examples of the right label. tags:
-    type (the intent), split, cluster (the intent). Raises MissingData, WrongFormat.
+    Sides are of intents, by the hash of their names, so that a system that learned on one side has met no label of another.
+    The questions are those of the test file. Evidence are the examples of the right label. The tags are type (the intent),
+    split, cluster (the intent). Raises MissingData, WrongFormat.
+
+    Args:
+        split: "train", "dev" or "test".
+        data: The folder of the data; None reads KEEPWORTH_DATA.
+        examples: The number of examples per intent of the side, from the train file.
+        named: Whether intents have their names instead of numbers; a reader may then do without memory.
+        seed: The seed of the draws.
     """
     if examples < 1:
         raise KeepworthError(f"examples={examples}: each label needs one at least.", "Write 1 or another number.")

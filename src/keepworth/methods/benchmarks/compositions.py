@@ -26,11 +26,17 @@ _LINKS = (
 
 
 def compositions(split: str, *, hops: int = 2, people: int = 8, questions: int = 12, seed: int = 0) -> list[Task]:
-    """Returns questions whose answer takes `hops` facts from different sessions: "What is the job of Anna's boss?"
+    """Returns questions whose answer takes facts from different sessions: "What is the job of Anna's boss?"
 
-    A book is about `people`: one link each to another, and attributes of all. hops: 2 or 3, of which the last is the attribute. A
-    search by the question's words finds the first fact only. Every fact stands in a session of its own, in random order. tags:
-    type (the attribute), split, cluster (the book). Raises KeepworthError.
+    A search by the question's words finds the first fact only. Every fact stands in a session of its own, in random order.
+    The tags are type (the attribute), split, cluster (the book). Raises KeepworthError.
+
+    Args:
+        split: "train", "dev" or "test".
+        hops: The number of facts, 2 or 3, of which the last is the attribute.
+        people: The people of a book: one link each to another, and attributes of all.
+        questions: The number of questions about a book.
+        seed: The seed of the books.
     """
     most = len(names_of(split))
     if hops not in (2, 3) or not 4 <= people <= most or questions < 1:

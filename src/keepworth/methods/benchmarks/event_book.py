@@ -62,15 +62,22 @@ class Event:
 
 
 def event_book(split: str, *, chapters: int = 100, each: int = 3, seed: int = 0) -> list[Task]:
-    """Returns questions about books of `chapters` events, a chapter each, which are not in order of time.
+    """Returns questions about books of events, which are not in order of time.
 
     For each book and each cue (a person, a place, a kind of event, or two of these): which dates, places, people or kinds go
-    with it, `each` questions for each group of GROUPS by how many events match. A cue without a match has the answer `none`, so
-    that invented answers are penalised. Then the latest event of a person, and a person's kinds of event in order of time.
+    with it. A cue without a match has the answer `none`, so that invented answers are penalised. Then the latest event of a
+    person, and a person's kinds of event in order of time.
 
-    Scored by `set_f1`, `token_f1` and `in_order`. The mean over groups of the first kind is "simple recall", the mean of the
-    others "chronological awareness"; the paper's own books are written by a language model and have 100,000 tokens. tags:
-    type ("0 events", ..., "latest", "in order"), split, cluster (the book)."""
+    Answers are scored by `set_f1`, `token_f1` and `in_order`. The mean over groups of the first kind is "simple recall", the
+    mean of the others "chronological awareness"; the paper's own books are written by a language model and have 100,000
+    tokens. The tags are type ("0 events", ..., "latest", "in order"), split, cluster (the book).
+
+    Args:
+        split: "train", "dev" or "test".
+        chapters: The events of a book, a chapter each; at least 10.
+        each: The questions for each group of GROUPS, which are by how many events match.
+        seed: The seed of the books.
+    """
     if chapters < 10 or each < 1:
         raise KeepworthError(f"chapters={chapters}, each={each}: at least 10 chapters and 1 question.", "Write more.")
     return [task for number in range(_BOOKS[split]) for task in _book(split, number, chapters, each, seed)]

@@ -23,12 +23,16 @@ def lifelong_agent_bench(split: str, *, data: PathName | None = None, memories: 
     """Returns the tasks of one side of a file of LifelongAgentBench: database tasks (`answer_info`) or knowledge graph tasks
     (`answer_list`), as one JSON object by number.
 
-    The haystack is the first `memories` tasks of the train side with their solutions, which no question asks. Database tasks
-    are answered in SQL and scored by `exact_match` with the set's own statement: a lower bound, since another statement may
-    do the same, and no database is run here. Knowledge graph tasks are scored by `set_f1` over names. Tasks on an operating
-    system need its container and are refused. tags: type (the first skill), split, skills. No evidence is marked.
+    Database tasks are answered in SQL and scored by `exact_match` with the set's own statement: a lower bound, since another
+    statement may do the same, and no database is run here. Knowledge graph tasks are scored by `set_f1` over names. Tasks on
+    an operating system need its container and are refused. The tags are type (the first skill), split, skills. No evidence is
+    marked. Raises MissingData, WrongFormat.
 
-    Raises MissingData, WrongFormat."""
+    Args:
+        split: "train", "dev" or "test".
+        data: The file, or its folder; None reads KEEPWORTH_DATA.
+        memories: The haystack is so many first tasks of the train side with their solutions, which no question asks.
+    """
     if memories < 0:
         raise KeepworthError(f"memories={memories}: there are 0 or more.", "Write 0 or another number.")
     path = find_data(

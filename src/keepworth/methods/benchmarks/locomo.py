@@ -49,22 +49,25 @@ def locomo(
 ) -> list[Task]:
     """Returns the tasks of one split by conversation, in the order of the file; the haystack is the whole conversation.
 
-    data: `locomo10.json[.gz]`, the folder that holds it, or a folder with a folder `locomo`; None reads the
-        environment variable KEEPWORTH_DATA.
-    protocol: "memory-r1" is conversation 0 train, 1 dev (the paper's validation), 2 to 9 test: 152 / 81 / 1,307
-        questions without the adversarial ones (arXiv 2508.19828); "wide" is 0-5, 6-7, 8-9, for more training data.
-    categories: names of CATEGORIES; None is all but "adversarial". Papers permute these names; here they follow the
-        ids of the file.
-    corrected: apply `answer_key_errors.json`, expected next to the data (errors.json of
-        github.com/dial481/locomo-audit: 156 documented faults). Citations are replaced; answers too, but for faults
-        of citation alone. tags["correction"] names the fault. Several corrections explain why the question is wrong
-        and are no answer, so leave tasks with that tag out where this matters.
+    Adversarial questions cannot be answered: their answers are UNANSWERABLE. Turns that show a photo carry its caption in
+    brackets. The tags are type, split, conversation, abstention, correction ("" for none), unresolved (evidence marks of the
+    file that name no turn).
 
-    Adversarial questions cannot be answered: their answers are UNANSWERABLE. Turns that show a photo carry its
-    caption in brackets. tags: type, split, conversation, abstention, correction ("" for none), unresolved (evidence
-    marks of the file that name no turn).
+    Raises UnknownName; MissingData, which says what was looked for and where, and how to get it.
 
-    Raises UnknownName; MissingData, which says what was looked for and where, and how to get it."""
+    Args:
+        split: "train", "dev" or "test".
+        data: `locomo10.json[.gz]`, the folder that holds it, or a folder with a folder `locomo`; None reads the environment
+            variable KEEPWORTH_DATA.
+        protocol: "memory-r1" is conversation 0 train, 1 dev (the paper's validation), 2 to 9 test: 152 / 81 / 1,307 questions
+            without the adversarial ones (arXiv 2508.19828); "wide" is 0-5, 6-7, 8-9, for more training data.
+        categories: Names of CATEGORIES; None is all but "adversarial". Papers permute these names; here they follow the ids
+            of the file.
+        corrected: Whether to apply `answer_key_errors.json`, expected next to the data (errors.json of
+            github.com/dial481/locomo-audit: 156 documented faults). Citations are replaced; answers too, but for faults of
+            citation alone. tags["correction"] names the fault. Several corrections explain why the question is wrong and are
+            no answer, so leave tasks with that tag out where this matters.
+    """
     require_known("split", split, SPLITS)
     require_known("protocol", protocol, PROTOCOLS)
     for name in categories or ():

@@ -27,11 +27,15 @@ _FIELDS = ("question_id", "question_type", "question", "answer", "haystack_sessi
 def longmemeval_file(split: str, *, data: PathName | None = None, abstention: bool = False) -> list[Task]:
     """Returns the tasks of one split of a file in LongMemEval's format, with the haystacks that are in it.
 
-    Sides are those of the edition that ships, by the question's id; questions that it lacks follow the rule of `splits`, tied by
-    evidence. Sessions are renamed: the names of evidence sessions in the file begin with "answer". abstention: whether
-    questions that must be declined are asked. M is a file of gigabytes, read whole. tags: type, split, abstention.
+    Sides are those of the edition that ships, by the question's id; questions that it lacks follow the rule of `splits`, tied
+    by evidence. Sessions are renamed: the names of evidence sessions in the file begin with "answer". M is a file of
+    gigabytes, read whole. The tags are type, split, abstention. Raises MissingData.
 
-    Raises MissingData."""
+    Args:
+        split: "train", "dev" or "test".
+        data: The file, or its folder; None reads KEEPWORTH_DATA.
+        abstention: Whether questions that must be declined are asked.
+    """
     source = "huggingface.co/datasets/xiaowu0162/longmemeval-cleaned"
     names = tuple(name + end for name in _S for end in ("", ".gz"))
     path = find_data("LongMemEval S or M", names, data, folder="longmemeval", source=source)

@@ -21,12 +21,19 @@ from keepworth.worlds.data_sets.passages import name_of, passage
 def longmemeval_v2(split: str, *, data: PathName | None = None, tier: str = "small", words: int = 400) -> list[Task]:
     """Returns the tasks of one split of LongMemEval-V2: `questions.jsonl`, `trajectories.jsonl`, `haystacks/lme_v2_{tier}.json`.
 
-    A trajectory is a session, each of its states a turn: address, thought, action and the first `words` words of the page.
-    Pictures and questions with one are left out. The set does not say which trajectory holds the answer, so no evidence is
-    marked. tier: "small" or "medium". The set judges some answers with a model; here all are scored by token F1, and
-    tags["judged by"] names theirs. tags: type, split, cluster (the domain and the trajectories, as questions share them).
+    A trajectory is a session, each of its states a turn: address, thought, action and the beginning of the page. Pictures and
+    questions with one are left out. The set does not say which trajectory holds the answer, so no evidence is marked. The set
+    judges some answers with a model; here all are scored by token F1, and tags["judged by"] names theirs. The tags are type,
+    split, cluster (the domain and the trajectories, as questions share them).
 
-    Raises MissingData, WrongFormat, UnknownName."""
+    Raises MissingData, WrongFormat, UnknownName.
+
+    Args:
+        split: "train", "dev" or "test".
+        data: The folder of the three files; None reads KEEPWORTH_DATA.
+        tier: "small" or "medium", which is how large haystacks are.
+        words: The words of a page that a turn holds, at most.
+    """
     require_known("tier", tier, ("small", "medium"))
     if words < 1:
         raise KeepworthError(f"words={words}: a state has 1 or more.", "Write words=400 or another number.")

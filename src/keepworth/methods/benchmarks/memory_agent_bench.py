@@ -21,13 +21,19 @@ def memory_agent_bench(
     split: str, *, data: PathName | None = None, competency: str = "Conflict_Resolution"
 ) -> list[Task]:
     """Returns the tasks of one side of one competency: its parquet file as JSON lines (`pandas.read_parquet(...).to_json(orient=
-    "records", lines=True)`), named after it or given itself.
+    "records", lines=True)`), named after it.
 
     A context is cut at its lines, and long lines into windows; the numbered facts of Conflict_Resolution are a turn each, in
-    their order, of which the last one about a thing is valid. Scored by `contains_answer`, which is their "substring exact
-    match"; the paper judges summaries with a model, so Long_Range_Understanding is measured in part. A context is on one side.
-    No evidence is marked. tags: type (the source), split, cluster (the context). Errors: MissingData, WrongFormat,
-    UnknownName."""
+    their order, of which the last one about a thing is valid. Answers are scored by `contains_answer`, which is their
+    "substring exact match"; the paper judges summaries with a model, so Long_Range_Understanding is measured in part. A
+    context is on one side. No evidence is marked. The tags are type (the source), split, cluster (the context). Raises
+    MissingData, WrongFormat, UnknownName.
+
+    Args:
+        split: "train", "dev" or "test".
+        data: The file, or its folder; None reads KEEPWORTH_DATA.
+        competency: A name of COMPETENCIES.
+    """
     require_known("competency", competency, COMPETENCIES)
     path = find_data(
         "MemoryAgentBench",

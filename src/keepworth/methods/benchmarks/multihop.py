@@ -24,14 +24,25 @@ FIELDS = ("id", "question", "answer", "supporting_facts", "context")
 
 
 def hotpotqa(split: str, *, data: PathName | None = None, pooled: bool = False) -> list[Task]:
-    """Returns the tasks of one split of HotpotQA. pooled: over one haystack of all paragraphs of the split, instead of ten for
-    each question. tags: type (bridge, comparison), split, level. Raises MissingData."""
+    """Returns the tasks of one split of HotpotQA. The tags are type (bridge, comparison), split, level. Raises MissingData.
+
+    Args:
+        split: "train", "dev" or "test".
+        data: The file, or its folder; None reads KEEPWORTH_DATA.
+        pooled: Whether all questions have one haystack of all paragraphs of the split, instead of ten for each question.
+    """
     return _tasks("HotpotQA", "hotpotqa", "hotpotqa.github.io", "CC BY-SA 4.0", split, data, pooled)
 
 
 def two_wiki(split: str, *, data: PathName | None = None, pooled: bool = False) -> list[Task]:
     """Returns the tasks of one split of 2WikiMultiHopQA, as `hotpotqa`. tags: type (compositional, comparison, bridge-comparison,
-    inference), split."""
+    inference), split.
+
+    Args:
+        split: "train", "dev" or "test".
+        data: The file, or its folder; None reads KEEPWORTH_DATA.
+        pooled: Whether all questions have one haystack of all paragraphs of the split, instead of ten for each question.
+    """
     return _tasks(
         "2WikiMultiHopQA", "2wikimultihopqa", "github.com/Alab-NII/2wikimultihop", "Apache-2.0", split, data, pooled
     )

@@ -27,11 +27,18 @@ _SAID = (
 
 
 def needles(split: str, *, sessions: int = 20, depths: int = 5, seed: int = 0) -> list[Task]:
-    """Returns questions about door codes in unrelated chats: `depths` in each of 10 or 20 haystacks of `sessions` sessions.
+    """Returns questions about door codes in unrelated chats, in each of 10 or 20 haystacks.
 
     Needles stand at equal steps of depth, at the end of a user's turn. Each person has a second place with another code, and
-    each place a second person, so that a search by person or place alone is not enough. tags: type (the depth, as a share of the
-    haystack), split, cluster (the haystack). The dials make it longer or denser."""
+    each place a second person, so that a search by person or place alone is not enough. The tags are type (the depth, as a
+    share of the haystack), split, cluster (the haystack).
+
+    Args:
+        split: "train", "dev" or "test".
+        sessions: The sessions of a haystack.
+        depths: The needles of a haystack, 1 to 10.
+        seed: The seed of the haystacks and of the codes.
+    """
     if sessions < 1 or not 1 <= depths <= 10:
         raise KeepworthError(
             f"sessions={sessions}, depths={depths}: sessions are 1 or more, depths 1 to 10.", "Change them."

@@ -27,10 +27,16 @@ def order_recall(
 ) -> list[Task]:
     """Returns questions which of two sentences came first: sequence order recall (SORT, arXiv 2410.08133) from conversations.
 
-    A text is `sessions` conversations without their dates, so that only their order tells. distances: numbers of turns
-    between the two sentences, one question for each and text. Chance is one half; the order of sentences in the question says
-    nothing. SORT's own set (Book-SORT) takes segments of nine books. tags: type (the distance), split, cluster (the text).
-    Raises KeepworthError."""
+    A text has no dates, so that only its order tells. Chance is one half; the order of sentences in the question says
+    nothing. SORT's own set (Book-SORT) takes segments of nine books. The tags are type (the distance), split, cluster (the
+    text). Raises KeepworthError.
+
+    Args:
+        split: "train", "dev" or "test".
+        sessions: The conversations of a text.
+        distances: The numbers of turns between the two sentences, one question for each and text.
+        seed: The seed of the texts and of the sentences.
+    """
     steps = []
     for step in distances:
         if not str(step).isdigit() or not int(step):

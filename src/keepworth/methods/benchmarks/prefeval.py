@@ -30,9 +30,15 @@ _ASKED = "2024-01-01T09:00"
 def prefeval(split: str, *, data: PathName | None = None, distractors: int = 10, seed: int = 0) -> list[Task]:
     """Returns the tasks of one split: choose among four answers the one that follows the preference.
 
-    distractors: sessions of LongMemEval (of the same side) after the preference, the same for all questions except those that
-    compete with a question. Equal preferences or questions are on one side. tags: type and cluster (the topic, one of 20), split.
-    Raises MissingData.
+    Equal preferences or questions are on one side. The tags are type and cluster (the topic, one of 20), split. Raises
+    MissingData.
+
+    Args:
+        split: "train", "dev" or "test".
+        data: The file, or its folder; None reads KEEPWORTH_DATA.
+        distractors: The sessions of LongMemEval (of the same side) after the preference, the same for all questions except
+            those that compete with a question.
+        seed: The seed of the sessions.
     """
     if distractors < 0:
         raise KeepworthError(f"distractors={distractors}: there are 0 or more.", "Write 0 or another number.")

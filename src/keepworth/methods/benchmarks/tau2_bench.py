@@ -24,11 +24,17 @@ def tau2_bench(split: str, *, data: PathName | None = None, memories: int = 20) 
     """Returns the tasks of one domain of tau2-bench: a folder with `tasks.json`, and `policy.md` and `split_tasks.json` if there
     are any.
 
-    Only its task files are read. A question asks which tools a customer's request takes, each once (`set_f1` over their names,
-    "none" where nothing may be done). The set's own reward compares the database after a talk with a simulated user; for that,
-    run its simulator with a memory behind an endpoint. The haystack is the policy, and the first `memories` tasks of the train
-    side with their tools, which no question asks. Sides are those of `split_tasks.json` (dev is a tenth of its train), else the
-    rule of `splits`. tags: type (the domain), split. No evidence is marked. Raises MissingData, WrongFormat.
+    Only its task files are read. A question asks which tools a customer's request takes, each once (`set_f1` over their
+    names, "none" where nothing may be done). The set's own reward compares the database after a talk with a simulated user;
+    for that, run its simulator with a memory behind an endpoint. Sides are those of `split_tasks.json` (dev is a tenth of its
+    train), else the rule of `splits`. The tags are type (the domain), split. No evidence is marked. Raises MissingData,
+    WrongFormat.
+
+    Args:
+        split: "train", "dev" or "test".
+        data: The folder of the domain; None reads KEEPWORTH_DATA.
+        memories: The haystack is the policy, and so many first tasks of the train side with their tools, which no question
+            asks.
     """
     if memories < 0:
         raise KeepworthError(f"memories={memories}: there are 0 or more.", "Write 0 or another number.")

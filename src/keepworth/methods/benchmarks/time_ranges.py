@@ -29,10 +29,15 @@ def time_ranges(
 ) -> list[Task]:
     """Returns questions that ask for the interval of time another question is about: `START/END` in ISO 8601.
 
-    Only questions with a known start and end are asked, each wording once: of the file's 4,716, most have an end that is open or
-    the moment of annotation. memories: number of solved questions of the train side in the haystack. verifier: "interval_iou"
-    (intersection over union) or "interval_match". tags: type ("days" or "minutes"), split. Raises MissingData, WrongFormat,
-    UnknownName.
+    Only questions with a known start and end are asked, each wording once: of the file's 4,716, most have an end that is open
+    or the moment of annotation. The tags are type ("days" or "minutes"), split. Raises MissingData, WrongFormat, UnknownName.
+
+    Args:
+        split: "train", "dev" or "test".
+        data: The file, or its folder; None reads KEEPWORTH_DATA.
+        memories: The number of solved questions of the train side in the haystack.
+        verifier: "interval_iou" (intersection over union) or "interval_match".
+        seed: The seed of the solved questions.
     """
     require_known("verifier", verifier, ("interval_iou", "interval_match"))
     names = ("question_time_ranges.json.gz", "question_time_ranges.json", "question_time_range_annotated_0717.json")

@@ -36,11 +36,16 @@ def timebench(
 ) -> list[Task]:
     """Returns questions over dated facts (TempReason) and over articles (TimeQA, MenatQA), answered in words.
 
-    tasks: of QUESTIONS; also `tempreason_l1`, arithmetic on dates without anything to remember. pooled: over one haystack of all
-    facts and articles of the split, instead of each question's own. Evidence are the turns that contain an answer literally, a
-    heuristic; none for unanswerable questions. Questions over the same context are on one side; a question that a file holds
-    several times is asked once. tags: type (the task), split, abstention (the answer is "unanswerable"). Raises MissingData,
-    WrongFormat, UnknownName.
+    Evidence are the turns that contain an answer literally, a heuristic; none for unanswerable questions. Questions over the
+    same context are on one side; a question that a file holds several times is asked once. The tags are type (the task),
+    split, abstention (the answer is "unanswerable"). Raises MissingData, WrongFormat, UnknownName.
+
+    Args:
+        split: "train", "dev" or "test".
+        data: The folder of the files; None reads KEEPWORTH_DATA.
+        tasks: Names of QUESTIONS; also `tempreason_l1`, arithmetic on dates without anything to remember.
+        pooled: Whether all questions have one haystack of all facts and articles of the split, instead of each question's
+            own.
     """
     for name in tasks:
         require_known("TimeBench task", name, (*QUESTIONS, *WITHOUT_CONTEXT))
@@ -57,7 +62,12 @@ def timebench_choices(
     """Returns questions with options: plausible completions (TimeDial, MCTACO, DurationQA), and inferences (TRACIE, TimeX-NLI).
 
     Choosing any right option is right; questions whose options are all right, or none, are left out. The haystack is the
-    dialogue, sentence or premise. tags: type (the task), split. Raises as `timebench`.
+    dialogue, sentence or premise. The tags are type (the task), split. Raises as `timebench`.
+
+    Args:
+        split: "train", "dev" or "test".
+        data: The folder of the files; None reads KEEPWORTH_DATA.
+        tasks: Names of CHOICES and INFERENCES.
     """
     for name in tasks:
         require_known("TimeBench task", name, (*CHOICES, *INFERENCES))

@@ -22,9 +22,14 @@ from keepworth.worlds.data_sets.passages import draw_solved, serves_as_memory
 def gsm8k(split: str, *, data: PathName | None = None, memories: int = 500, seed: int = 0) -> list[Task]:
     """Returns GSM8K (Cobbe et al., arXiv 2110.14168; MIT): the memories are worked solutions of other problems.
 
-    memories: their number, drawn from the half of the train side for memory. Questions, answers and sides are those of
-    `arithmetic`; the worked solutions are read from `data`. No memory is marked as evidence. tags: type, split. Raises
-    MissingData, WrongFormat.
+    Questions, answers and sides are those of `arithmetic`; the worked solutions are read from the data. No memory is marked
+    as evidence. The tags are type, split. Raises MissingData, WrongFormat.
+
+    Args:
+        split: "train", "dev" or "test".
+        data: The file of worked solutions, or its folder; None reads KEEPWORTH_DATA.
+        memories: The number of memories, drawn from the half of the train side that is for memory.
+        seed: The seed of the memories.
     """
     tasks, solved_tasks = _halves("gsm8k", split)
     path = find_data(
@@ -46,7 +51,13 @@ def gsm8k(split: str, *, data: PathName | None = None, memories: int = 500, seed
 
 
 def svamp(split: str, *, memories: int = 300, seed: int = 0) -> list[Task]:
-    """Returns SVAMP (Patel et al., NAACL 2021; MIT), as `gsm8k`; a memory is a problem with the equation that solves it."""
+    """Returns SVAMP (Patel et al., NAACL 2021; MIT), as `gsm8k`; a memory is a problem with the equation that solves it.
+
+    Args:
+        split: "train", "dev" or "test".
+        memories: The number of memories, drawn from the half of the train side that is for memory.
+        seed: The seed of the memories.
+    """
     tasks, solved_tasks = _halves("svamp", split)
     texts = [f"{task.input}\n{task.tags['equation']} = {task.answers[0]}" for task in solved_tasks]
     haystack = draw_solved("svamp", texts, memories, seed)
@@ -59,6 +70,12 @@ def math500(split: str, *, data: PathName | None = None, memories: int = 150, se
 
     It has no train side: its 500 problems are divided by the hash of their names. Scored by `latex`: equal as LaTeX once that is
     normalised, or equal as numbers. tags: type (the subject), split, level. Raises MissingData, WrongFormat.
+
+    Args:
+        split: "train", "dev" or "test".
+        data: The file, or its folder; None reads KEEPWORTH_DATA.
+        memories: The number of memories, drawn from the half of the train side that is for memory.
+        seed: The seed of the memories.
     """
     source = "github.com/ZubinGou/math-evaluation-harness (data/math_oai/test.jsonl) or github.com/openai/prm800k"
     path = find_data("MATH-500", ("test.jsonl", "test.jsonl.gz"), data, folder="math500", source=source)

@@ -95,7 +95,13 @@ def soft_value(rewards: Tensor, temperature: float) -> Tensor:
 
 
 def soft_values_of(rows: Rows, values: Mapping[str, float], name: str) -> Tensor:
-    """Returns [B] float64: the value of each row's task under the reference. Raises BadEpisode for a task without one."""
+    """Returns [B] float64: the value of each row's task under the reference. Raises BadEpisode for a task without one.
+
+    Args:
+        rows: The rows of the update.
+        values: The value of each task, by its key.
+        name: The objective's name, for the message.
+    """
     import torch
 
     from keepworth.training.rows import BadEpisode

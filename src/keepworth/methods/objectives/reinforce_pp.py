@@ -29,9 +29,12 @@ class RewardToGo(Advantage):
 
 
 def reward_to_go(rewards: Tensor, lengths: Tensor, discount: float) -> Tensor:
-    """Returns G_t = sum over s >= t of discount^(s-t) r_s; rewards and result have the shape [E,L].
+    """Returns G_t = sum over s >= t of discount^(s-t) r_s, [E,L]. Source: REINFORCE++, arXiv 2501.03262.
 
-    Source: REINFORCE++, arXiv 2501.03262.
+    Args:
+        rewards: [E,L] The reward of each step, padded behind the end.
+        lengths: [E] The steps of each episode.
+        discount: How much a reward of the next step counts, from 0 to 1.
     """
     import torch
 

@@ -33,10 +33,16 @@ class FirstAndRandom(Selection):
 
 
 def first_and_random(mask: Tensor, first: int, probability: float, generator: torch.Generator | None) -> Tensor:
-    """Returns bool [B,T]: True for the `first` drawn tokens of a row, and with `probability` for each later one.
+    """Returns which drawn tokens are trained on, bool [B,T]: the first of a row, and later ones by chance.
 
-    Source: S-GRPO in Token-Efficient RL for LLM Reasoning, arXiv 2504.20834; mechanism from secondary descriptions, the published
-    constants could not be verified.
+    Source: S-GRPO in Token-Efficient RL for LLM Reasoning, arXiv 2504.20834; mechanism from secondary descriptions, the
+    published constants could not be verified.
+
+    Args:
+        mask: [B,T] Above 0 where a token was drawn.
+        first: So many first tokens of a row are always taken.
+        probability: The chance of each later token.
+        generator: The source of the draw; None takes PyTorch's own.
     """
     import torch
 

@@ -110,10 +110,14 @@ def score_norms(
     """Returns [B] float64 for Batch.score_norm: |grad sum of lp| of each row's episode, by one backward pass per episode. Whole
     episodes are divided among the processes.
 
-    gradients: row numbers -> gradients of the sum of their log-probabilities, in parts that add up. The norm is the g of the
-    optimal baseline b* = sum w^2 |g|^2 R / sum w^2 |g|^2 over a group, w the episode's unclipped weight: unscaled, so that w
-    counts once.
-    Source: Stable Asynchrony (VCPO), arXiv 2602.17616.
+    The norm is the g of the optimal baseline b* = sum w^2 |g|^2 R / sum w^2 |g|^2 over a group, w the episode's unclipped
+    weight: unscaled, so that w counts once. Source: Stable Asynchrony (VCPO), arXiv 2602.17616.
+
+    Args:
+        parameters: The trained parameters.
+        batch: The rows of the update.
+        gradients: It maps numbers of rows to the gradients of the sum of their log-probabilities, in parts that add up.
+        shares: What joins the numbers of all processes.
     """
     import torch
 

@@ -71,6 +71,11 @@ class Host:
     def texts(self) -> list[str]:
         return [item.text for item in self.client.get_all(user_id=self.user)]
 
+    def rewards(self) -> list[tuple[str, float]]:
+        """The signals of all episodes, without whose they are, and what they reward."""
+        terms = [term for episode in self.records() for term in episode.rewards]
+        return [(term.scorer.removesuffix(f":{self.user}"), term.value) for term in terms]
+
     def records(self) -> list[Episode]:
         return [self.client.episode_record(id) for id in self.client.episodes(user_id=self.user)]
 
@@ -117,9 +122,84 @@ def test_a_failure_is_a_reward_of_what_led_to_it_and_not_of_what_was_shown_after
     assert failed.endswith(f"- {after.text}")
     assert host("Stop") == ({}, "")
     client = host.client
-    client.reward(client.episodes(user_id=host.user)[-1], 1.0)
     worth = [client.worth(before.id, "use the network flag"), client.worth(after.id, "Bash failed: cannot connect")]
-    assert [(each.seen, round(each.earned, 2)) for each in worth] == [(1.0, 0.0), (1.0, 1.0)]
+    assert [(each.seen, round(each.earned, 2)) for each in worth] == [(1.0, 0.0), (0.0, 0.0)]
+    assert host.rewards() == [("signal:tool-failed", 0.0)]
+
+
+HOST_EVENTS = {
+    "claude-code": {
+        "prompt": ("UserPromptSubmit", {}),
+        "passed": (
+            "PostToolUse",
+            {"tool_name": "Bash", "tool_response": {"stdout": "done", "stderr": "", "interrupted": False}},
+        ),
+        "failed": ("PostToolUseFailure", {"tool_name": "Bash", "error": "Exit code 2: no rule", "is_interrupt": False}),
+        "ends": ("Stop", {"stop_hook_active": False}),
+    },
+    "codex": {
+        "prompt": ("UserPromptSubmit", {}),
+        "passed": ("PostToolUse", {"tool_name": "Bash", "tool_response": "Exit code: 0\ndone"}),
+        "failed": ("PostToolUse", {"tool_name": "Bash", "tool_response": "Exit code: 2\nno rule"}),
+        "ends": ("Stop", {}),
+    },
+    "gemini-cli": {
+        "prompt": ("BeforeAgent", {}),
+        "passed": ("AfterTool", {"tool_name": "run_shell_command", "tool_response": {"llmContent": "Output: done"}}),
+        "failed": (
+            "AfterTool",
+            {"tool_name": "run_shell_command", "tool_response": {"llmContent": "Output: no rule\nExit Code: 2"}},
+        ),
+        "ends": ("AfterAgent", {}),
+    },
+}
+"""The events of a turn, as each host's reference gives their JSON."""
+
+
+@pytest.mark.parametrize("name", HOST_EVENTS)
+def test_each_host_sends_what_its_tools_and_its_user_say_as_outcomes(host: Host, name: str) -> None:
+    events = HOST_EVENTS[name]
+
+    def send(what: str, **fields: Any) -> None:
+        event, usual = events[what]
+        host(event, **usual, **fields)
+
+    host.add("Build the documentation with: mkdocs build --strict")
+    send("prompt", prompt="Build the documentation please")
+    send("passed", tool_input={"command": "mkdocs build --strict"}, tool_use_id="u1")
+    send("ends")
+    send("prompt", prompt="No, that is the wrong folder. Build the documentation again")
+    send("failed", tool_input={"command": "cd docs && mkdocs build"}, tool_use_id="u2")
+    send("passed", tool_input={"command": "ls docs"}, tool_use_id="u3")
+    send("ends")
+    send("prompt", prompt="Thanks, that helps. Build the documentation of the other module")
+    assert host.rewards() == [
+        ("signal:check-passed", 1.0),
+        ("signal:correction", 0.0),
+        ("signal:check-failed", 0.0),
+        ("signal:thanks", 1.0),
+        ("signal:thanks", 1.0),  # of what was recalled at the failure, too
+    ]
+    assert {term.scorer.split(":")[2] for episode in host.records() for term in episode.rewards} == {host.user}
+    assert [round(episode.reward, 2) for episode in host.records()[:2]] == [0.27, 0.72]
+
+
+def test_no_outcome_is_sent_without_a_recall_or_where_signals_are_off(host: Host) -> None:
+    passed = {"tool_name": "Bash", "tool_response": {"stdout": ""}, "tool_input": {"command": "make test"}}
+    host("UserPromptSubmit", prompt="Run the tests")
+    host("PostToolUse", **passed)
+    host.add("Run the tests with: make test")
+    host("UserPromptSubmit", "--no-signals", prompt="Run the tests")
+    host("PostToolUse", "--no-signals", **passed)
+    host("UserPromptSubmit", "--no-signals", prompt="No, wrong")
+    assert host.rewards() == []
+
+
+def test_a_turn_that_the_host_did_not_end_was_stopped_by_the_user(host: Host) -> None:
+    host.add("Run the tests with: make test")
+    host("UserPromptSubmit", prompt="Run the tests")
+    host("UserPromptSubmit", prompt="Show me the folder first")
+    assert host.rewards() == [("signal:interrupt", 0.0)]
 
 
 def test_after_compaction_what_was_shown_is_said_again_and_after_a_resume_it_is_not(host: Host) -> None:

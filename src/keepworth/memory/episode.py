@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
@@ -10,6 +11,8 @@ from keepworth.memory.errors import ClosedEpisode, InvalidFilter, InvalidText, c
 from keepworth.memory.item import PARTS, Item, Scope, worded, worded_actions
 from keepworth.memory.operations import OperationOutcome, checked_reward
 from keepworth.memory.search.search import Ask, Hits, ScopedOptions
+from keepworth.memory.signals import LONGEST as SIGNS
+from keepworth.memory.signals import find_signal, read_reply, read_tool
 from keepworth.memory.store import decision_log, episode_log, log, notes
 from keepworth.records.episode import Decision, Operation
 
@@ -19,6 +22,10 @@ if TYPE_CHECKING:
     from keepworth.memory.memory import Memory
     from keepworth.memory.store.transaction import Transaction
     from keepworth.records.episode import Episode
+
+
+MOST_SIGNALS = 16
+"""The most signals that are kept about one search: a tool that fails and succeeds in turn for ever says no more than that."""
 
 
 @check_keywords
@@ -126,6 +133,60 @@ class LiveEpisode:
     def reward(self, value: float, *, by: str | None = None, source: str = "user") -> OperationOutcome:
         """Reward this episode: credit everything that it showed. `by` is the person who judged, as for `Memory.reward`."""
         return self._memory.reward(self.id, value, by=by, source=source)
+
+    def signal(
+        self, name: str = "", *, reply: str = "", command: str = "", failed: bool | None = None, output: str = ""
+    ) -> OperationOutcome:
+        """Take what was seen for the outcome of what this episode showed before it: see `keepworth.memory.signals`.
+
+        It becomes a reward of the newest search, or of all of them, in the name of the episode's person and under the source
+        "signal:NAME". It counts nothing where somebody gave a reward. Where nothing is written, the result says why.
+
+        Args:
+            name: A signal of the table, such as "check-passed"; else one of the next two is given.
+            reply: The user's next message, which may correct or confirm the answer.
+            failed: Whether a tool failed.
+            command: With `failed`: the command line that the tool ran, if it is a shell.
+            output: With `failed`: what the tool printed.
+
+        Raises:
+            UnknownName: There is no signal of this name.
+            InvalidFilter: None of `name`, `reply` and `failed` is given, or several.
+            UnknownEpisode: The episode was erased.
+        """
+        if bool(name) + bool(reply) + (failed is not None) != 1:
+            raise InvalidFilter("a signal is one of a name, a reply, or a tool that failed or not: give exactly one")
+        if reply:
+            name = read_reply(worded(reply, "the reply"), self.task)
+        elif failed is not None:
+            name = read_tool(
+                worded(command, "the command"), failed=failed, output=worded(output[-SIGNS:], "the output")
+            )
+        if not name:
+            return OperationOutcome(False, reason="it says nothing of the answer")
+        signal = find_signal(name)
+        self._memory._decisions.flush()
+        with self._memory.store.database.reading() as connection:
+            searches, seen = episode_log.signals_in(connection, self.id)
+        if name == "check-passed" and any(before == "check-failed" for _, before in seen):
+            signal = find_signal("check-mended")
+        if signal.name not in self._memory.signals:
+            return OperationOutcome(False, reason=f"the signal {signal.name} is switched off")
+        if signal.weight <= 0.0:
+            return OperationOutcome(False, reason=f"the signal {signal.name} says nothing of what was shown")
+        if not searches:
+            return OperationOutcome(False, reason="nothing was shown before it")
+        low, high = self.reward_range or (0.0, 1.0)
+        value = low + signal.value * (high - low)
+        counted = Counter(about for about, _ in seen)
+        outcomes = [
+            self._memory.reward(decision, value, by=self.by or self.scope.user, source=signal.source)
+            for decision in (searches[-1:] if signal.of == "search" else searches)
+            if counted[decision] < MOST_SIGNALS
+        ]
+        if not outcomes:
+            return OperationOutcome(False, reason=f"there are {MOST_SIGNALS} signals about what was shown already")
+        return next((outcome for outcome in outcomes if outcome.applied), outcomes[-1])
 
     def end(self, outcome: str = "") -> None:
         """Record that the episode is over, and how it ended. It can still be rewarded."""

@@ -255,8 +255,30 @@ def learned(source: str) -> bool:
     return source == OWN or source.startswith(f"{OWN}:")
 
 
+SIGNAL = "signal:"
+"""How the source of a reward begins that nobody gave: an outcome was read from what happened (see `memory.signals`)."""
+
+
+def reward_source(by: str, source: str) -> str:
+    """Return the source of a reward that came through the channel `source` and stands for the person `by`.
+
+    A person's own rewards are one source, whatever the channel. Each signal about a person's turns is one of its own, so that no
+    signal replaces what that person said, and each can be taken back alone.
+    """
+    if source.startswith(SIGNAL):
+        return f"{source}:{by}" if by else source
+    return on_word_of(by) if by else source
+
+
+def signal_of(source: str) -> str:
+    """Return the name of the signal that a reward's source stands for; "" if somebody gave the reward."""
+    return source.split(":", 2)[1] if source.startswith(SIGNAL) else ""
+
+
 def whose(source: str) -> str:
     """Return the person whose reward a source stands for; "" if that was the program itself, or if it is from outside."""
+    if source.startswith(SIGNAL):
+        return "".join(source.split(":", 2)[2:])
     return source.removeprefix(f"{OWN}:") if source.startswith(f"{OWN}:") else ""
 
 
@@ -267,6 +289,11 @@ def checked_source(source: object, what: str) -> str:
         raise InvalidText(
             f"{what} is {label!r:.60}, which stands for what memory learned itself: say where it comes from, such as "
             "'import:wiki'; whose judgement a reward is, `by` says"
+        )
+    if label.startswith(SIGNAL) and (label.count(":") > 1 or label == SIGNAL):
+        raise InvalidText(
+            f"{what} is {label!r:.60}, which is no name of a signal: give one such as 'signal:check-passed'; whose turn it was, "
+            "`by` says"
         )
     return label
 

@@ -47,8 +47,8 @@ from keepworth.memory.item import (
     member,
     new_id,
     now,
-    on_word_of,
     one_spelling,
+    reward_source,
     timestamp,
     worded,
     worded_actions,
@@ -78,6 +78,7 @@ from keepworth.memory.search.search import (
 )
 from keepworth.memory.search.where import Where, parsed
 from keepworth.memory.settings import MemorySettings, check_settings
+from keepworth.memory.signals import load_signals
 from keepworth.memory.store import episode_log, log, notes, purge, undo
 from keepworth.memory.store.decision_log import DecisionLog, Logged
 from keepworth.memory.store.rows import number_of
@@ -142,6 +143,7 @@ class Memory(Changes):
         if named is None and (reward_range is not None or seed is not None):
             raise InvalidFilter("reward_range and seed are for a policy, and policy=None has none: leave them out")
         self.scopes = Scopes(EVERYWHERE.narrowed(tenant=tenant, user=user_id, agent=agent_id, session=session_id))
+        self.signals = frozenset(settings.get("signals", load_signals()))
         self.writer: Writer | None = by_name.writer(writer) if isinstance(writer, str) else writer
         self._clock, self._logs = clock, settings.get("log") != "off"
         self._stages = by_name.stages(settings.get("stages", ()))
@@ -545,7 +547,7 @@ class Memory(Changes):
         person = about.person if by is None else checked_name(by, "by") if by != "" else ""
         if self.learning is not None and self.learning.keeps and self.learning.scope.contains(about.scope):
             return self.learning.finish(about, value, person, source)
-        credit = Credit(value, about.shown, on_word_of(person) if person else source, about.decision)
+        credit = Credit(value, about.shown, reward_source(person, source), about.decision)
         # What is learned may lie behind the journal: what came after that is looked at where this reward is written.
         head = self.store.head() if self.learning is None else min(self.store.head(), max(0, self.learning.through))
         if self.learning is not None and self.learning.has(about, value, person, credit.source):
@@ -630,7 +632,7 @@ class Memory(Changes):
             there = [item.id for item in listed if item.provenance.source == source]
             if not there:
                 with self.store.database.reading() as connection:
-                    log.check_source(connection, self.scope, source)
+                    log.sources_named(connection, self.scope, source)
             items = there if items is None else [id for id in items if id in set(there)]
         return learning.ledger(self.scopes.seen(), items, everything=everything)
 
@@ -676,19 +678,16 @@ class Memory(Changes):
             )
         checked_number(entry, "entry", 0)
         self._decisions.flush()
-        if rewarder := one_spelling(rewarder):
+        sources: Sequence[str] = ()
+        if rewarder or (source and isinstance(source, str)):
             with self.store.database.reading() as connection:
-                names = log.rewarders(connection, self.scope)
-            if rewarder not in names:
-                raise InvalidPolicy(
-                    f"{rewarder!r:.60} rewarded nothing in this memory.",
-                    f"Known: {', '.join(names)}." if names else "No reward here has a name with it.",
-                )
-            source = on_word_of(rewarder)
-        elif source and isinstance(source, str):
-            with self.store.database.reading() as connection:
-                log.check_source(connection, self.scope, source)
-        return undo.rollback(self.store, self.scope, target=target, source=source, since=since, entry=entry)
+                if rewarder:
+                    sources = log.sources_of_rewarder(connection, self.scope, one_spelling(rewarder))
+                else:
+                    sources = log.sources_named(connection, self.scope, source)
+        elif source:
+            raise UnknownEpisode(f"no source {source!r:.80} in this memory: give its name as text")
+        return undo.rollback(self.store, self.scope, target=target, sources=sources, since=since, entry=entry)
 
     def diff(self, one: str, other: str = "") -> list[Difference]:
         """Return the items that differ between two snapshots (by default between `one` and now)."""

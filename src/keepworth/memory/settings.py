@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from inspect import signature
 from numbers import Integral
 from typing import TypedDict
@@ -12,6 +12,7 @@ from keepworth.memory.errors import InvalidFilter, UnknownOption, unknown_option
 from keepworth.memory.item import Clock, now
 from keepworth.memory.scan import Scan
 from keepworth.memory.search.stages import Stage
+from keepworth.memory.signals import find_signal
 from keepworth.records.model import EncoderIdentity
 
 
@@ -27,6 +28,8 @@ class MemorySettings(TypedDict, total=False):
         clock: Returns the present time as canonical text.
         stages: Functions that change the hits of each search in turn, before the policy chooses among them, or names of them
             (see `keepworth.memory.search.stages.Stage`).
+        signals: The names of what may count as an outcome where nobody gives a reward (see `keepworth.memory.signals`); () for
+            nothing. All of them if not given.
     """
 
     durability: str
@@ -35,6 +38,7 @@ class MemorySettings(TypedDict, total=False):
     reward_range: tuple[float, float] | None
     clock: Clock
     stages: Sequence[Stage | str]
+    signals: Collection[str]
 
 
 def check_settings(
@@ -46,6 +50,10 @@ def check_settings(
         if name in settings_of(DEFAULT):
             raise UnknownOption(f"Memory has no option {name}=: give policy=keepworth.policy({DEFAULT!r}, {name}=...)")
         raise unknown_option("Memory", name, [*options, *MemorySettings.__annotations__])
+    if isinstance(signals := settings.get("signals", ()), str):
+        raise InvalidFilter(f"signals={signals!r:.40} is a text: give a list of names, or () for none")
+    for name in signals:
+        find_signal(name)
     log = settings.get("log", "background")
     if log not in ("background", "at once", "off"):
         raise InvalidFilter(f"log={log!r} does not exist: use 'background', 'at once' or 'off'")

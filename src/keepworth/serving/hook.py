@@ -1,9 +1,10 @@
 """`keepworth hook`: connects the events of a coding assistant (the host) with a memory.
 
-It recalls when a session or a prompt begins and when a tool fails, stores what a prompt states, and records a failure as a reward
-of 0. A turn is an episode. Hosts run it as a command, with one JSON object on standard input, and one or none on standard output.
-It never blocks a host: it ends after a few seconds, with exit code 0 and one line on standard error whatever goes wrong. It
-imports only the standard library, as it is started anew for every event.
+It recalls when a session or a prompt begins and when a tool fails, and stores what a prompt states. A turn is an episode. What
+tools say and what the user says next is sent as a signal, which the memory takes for the turn's outcome where it is one
+(`keepworth.memory.signals`). Hosts run it as a command, with one JSON object on standard input, and one or none on standard
+output. It never blocks a host: it ends after a few seconds, with exit code 0 and one line on standard error whatever goes wrong.
+It imports only the standard library, as it is started anew for every event.
 
 The fields are those of the hosts' own references: Claude Code (code.claude.com/docs/en/hooks), Codex
 (developers.openai.com/codex/hooks and the schemas in its repository), Gemini CLI (geminicli.com/docs/hooks/reference).
@@ -76,6 +77,9 @@ class HookEvent:
         text: The prompt, or the error of a tool.
         fresh: Whether the model's context is new, and holds nothing that was shown before.
         prompt: The whole prompt, without secrets.
+        command: The command line that a tool ran.
+        failed: Whether a tool failed; None if the user stopped it.
+        output: The end of what a tool printed.
     """
 
     what: str
@@ -86,16 +90,22 @@ class HookEvent:
     tool: str = ""
     fresh: bool = False
     prompt: str = ""
+    command: str = ""
+    failed: bool | None = False
+    output: str = ""
 
 
 @dataclass(slots=True)
 class HookSession:
-    """The state of a host's session between two events. `waiting` says that items were shown and no act has followed yet; `shown`
-    holds digests of the lines in the model's context."""
+    """The state of a host's session between two events. `waiting` says that items were shown and no act has followed yet; `last`
+    is the episode of the last turn if it showed any, and `ended` whether the host said that it ended; `shown` holds digests of
+    the lines in the model's context."""
 
     episode: str = ""
     task: str = ""
     waiting: bool = False
+    last: str = ""
+    ended: bool = True
     shown: list[str] = field(default_factory=list)
 
 
@@ -108,14 +118,36 @@ def event_of(given: Mapping[str, Any], name: str = "") -> HookEvent:
     if called not in EVENTS:
         raise HookProblem(f"{called!r:.60} is no event that is handled here: there are {', '.join(EVENTS)}")
     what, text, tool = EVENTS[called], "", ""
+    command, failed, output = "", False, ""
     if what == PROMPT:
         text = without_blocks(_SAID_BY_HOOKS.sub("", str(given.get("prompt") or ""))).strip()
     elif what == TOOL:
         tool, text = str(given.get("tool_name") or "a tool"), failure_of(called, given)
+        command, output = clean(command_of(given)), clean(text or output_of(given))
+        failed = None if given.get("is_interrupt") else bool(text)
     fresh = what == BEGIN and given.get("source") != "resume"
     session, folder = str(given.get("session_id") or "none"), str(given.get("cwd") or "")
     prompt = without_secrets(_shorten(text, LONGEST_SAID)) if what == PROMPT else ""
-    return HookEvent(what, called, session, folder, clean(text), tool, fresh, prompt)
+    return HookEvent(what, called, session, folder, clean(text), tool, fresh, prompt, command, failed, output)
+
+
+def command_of(given: Mapping[str, Any]) -> str:
+    """Return the command line that a tool ran; "" for a tool that runs none."""
+    arguments = given.get("tool_input")
+    command = arguments.get("command", arguments.get("cmd")) if isinstance(arguments, Mapping) else None
+    if isinstance(command, list):  # ["bash", "-lc", "make test"] of Codex
+        words = [str(word) for word in command]
+        command = words[-1] if words[1:2] and re.fullmatch(r"-\w*c", words[1]) else shlex.join(words)
+    return command if isinstance(command, str) else ""
+
+
+def output_of(given: Mapping[str, Any]) -> str:
+    """Return what a tool printed."""
+    response = given.get("tool_response")
+    if isinstance(response, Mapping):
+        printed = [response.get(key) for key in ("stdout", "stderr", "output", "llmContent")]
+        return "\n".join(text for text in printed if isinstance(text, str))
+    return response if isinstance(response, str) else ""
 
 
 def failure_of(name: str, given: Mapping[str, Any]) -> str:
@@ -186,13 +218,14 @@ def _shorten(text: str, most: int) -> str:
 @dataclass(slots=True)
 class HookWork:
     """Carries out what one event leads to. `most` is the largest number of items that are recalled, `tokens` the budget of the
-    text that shows them, None for the server's usual one."""
+    text that shows them, None for the server's usual one; `signals` says whether outcomes are sent."""
 
     event: HookEvent
     session: HookSession
     memory: ServedMemory
     most: int = 5
     tokens: int | None = None
+    signals: bool = True
 
     def block(self) -> str:
         """Update the session and return the text to show. A step that fails is reported, and the others are still done."""
@@ -206,12 +239,16 @@ class HookWork:
             # Nothing was asked yet, so that what is nearest is shown, however far it is.
             return self._recall(query, automatic=False)
         if event.what == PROMPT and event.text:
+            self._tell_of_last_turn()
             self._begin(event.text)
             return self._recall(event.text)
-        if event.what == TOOL and event.text:
-            return self._recall_for_failure()
+        if event.what == TOOL:
+            # What is recalled now has no part in how the tool ended.
+            self._tell_of_tool()
+            return self._recall_for_failure() if event.text else ""
         if event.what in (TURN_ENDS, END):
             self._end()
+            session.ended = True
         return ""
 
     def keep(self) -> None:
@@ -225,15 +262,36 @@ class HookWork:
             note = {"content": [{"role": "user", "content": words}], "infer": True, "source": "hook"}
             self._ask("nothing was kept", "items", {**note, "episode": self.session.episode, **self.memory.bounds})
 
+    def _tell_of_tool(self) -> None:
+        """Send how a tool ended, if anything was shown before."""
+        session, event = self.session, self.event
+        if not (self.signals and session.episode and session.last == session.episode):
+            return
+        if session.waiting:
+            done = f"{event.tool} failed: {event.text}" if event.text else event.command or event.tool
+            session.waiting = self._tell("no act was noted", "act", {"action": done}) is None
+        if event.failed is None:
+            self._signal(session.episode, {"name": "interrupt"})
+        elif event.failed or event.command:
+            seen = {"command": event.command, "failed": event.failed, "output": event.output}
+            self._signal(session.episode, seen)
+
+    def _tell_of_last_turn(self) -> None:
+        """Send what the user's next message says of the last turn, or that the user stopped it."""
+        session, event = self.session, self.event
+        last, session.last = session.last, ""
+        if self.signals and last:
+            if not session.ended:
+                self._signal(last, {"name": "interrupt"})
+            self._signal(last, {"reply": event.prompt[:LONGEST]})
+
+    def _signal(self, episode: str, seen: dict[str, Any]) -> None:
+        self._ask("no outcome was noted", f"episodes/{quote(episode)}/signal", seen)
+
     def _recall_for_failure(self) -> str:
-        session = self.session
         failure = f"{self.event.tool} failed: {self.event.text}"
-        if not session.episode:
+        if not self.session.episode:
             self._begin(f"Use {self.event.tool}")
-        # The failure is credited to items that were shown before the call, and not to those that are shown now.
-        if session.waiting and self._tell("no failure was noted", "act", {"action": failure}) is not None:
-            session.waiting = False
-            self._tell("the failure gave no reward", "step_reward", {"value": 0.0})
         return self._recall(failure)
 
     def _begin(self, task: str) -> None:
@@ -241,6 +299,7 @@ class HookWork:
         self.session.task = task
         begun = self._ask("no episode was begun", "episodes", {"task": task, **self.memory.bounds})
         self.session.episode = "" if begun is None else str(begun["id"])
+        self.session.ended = False
 
     def _end(self) -> None:
         if self.session.episode:
@@ -256,7 +315,8 @@ class HookWork:
         answer = self._tell("nothing was recalled", "search", asked)
         if not answer:
             return ""
-        session.waiting = session.waiting or bool(answer["hits"])
+        if answer["hits"]:
+            session.waiting, session.last = True, session.episode
         digests = {hashlib.sha256(line.encode()).hexdigest()[:16]: line for line in answer["lines"].values()}
         lines = [line for digest, line in digests.items() if digest not in session.shown]
         session.shown = [*session.shown, *(digest for digest in digests if digest not in session.shown)][-1000:]
@@ -371,7 +431,8 @@ def remove_old(folder: Path, now: float) -> None:
 class HookHost:
     """A coding assistant. `settings` is its file in the project, which a team may share; `personal` is one of its user alone, if
     it reads any. `timeout` and `at_end` are the time limits of a hook, and of one at the end of a session, in the host's unit;
-    `first` says what its user must do before it runs hooks."""
+    `first` says what its user must do before it runs hooks; `matchers` name the tools for which an event runs one, where not for
+    all."""
 
     settings: str
     events: tuple[str, ...]
@@ -379,6 +440,7 @@ class HookHost:
     at_end: int
     personal: str = ""
     first: str = ""
+    matchers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def files(self) -> list[Path]:
@@ -389,10 +451,11 @@ class HookHost:
 HOSTS = {
     "claude-code": HookHost(
         ".claude/settings.json",
-        ("SessionStart", "UserPromptSubmit", "PostToolUseFailure", "Stop", "SessionEnd"),
+        ("SessionStart", "UserPromptSubmit", "PostToolUse", "PostToolUseFailure", "Stop", "SessionEnd"),
         10,
         10,
         ".claude/settings.local.json",
+        matchers={"PostToolUse": "Bash"},
     ),
     "codex": HookHost(
         ".codex/hooks.json",
@@ -433,7 +496,8 @@ def install(name: str, options: Sequence[str], *, write: bool, named: bool = Fal
     command, hooks = shlex.join([*program, "hook", *options]), dict[str, Any]()
     for event in host.events:
         timeout = host.at_end if EVENTS[event] == END else host.timeout
-        hooks[event] = [{"hooks": [{"type": "command", "command": f"{command} {event}", "timeout": timeout}]}]
+        entry: dict[str, Any] = {"hooks": [{"type": "command", "command": f"{command} {event}", "timeout": timeout}]}
+        hooks[event] = [{"matcher": host.matchers[event], **entry} if event in host.matchers else entry]
     if not write:
         return json.dumps({"hooks": hooks}, indent=2)
     file, *others = host.files
@@ -560,6 +624,9 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--no-keep", action="store_true", help="Do not keep what prompts state.")
     made.add_argument(
+        "--no-signals", action="store_true", help="Do not send how tools ended and what the user says next as outcomes."
+    )
+    made.add_argument(
         "--seconds", type=float, default=None, help=f"How long the host waits at most; {SECONDS:g} if not given."
     )
     made.add_argument("--install", metavar="HOST", help=f"Print the settings of {', '.join(HOSTS)}.")
@@ -627,13 +694,13 @@ def _once(chosen: argparse.Namespace, now: float, show: Callable[[str], None]) -
     user = chosen.user or os.environ.get(USER, "").strip()
     file = session_file(user, event.session)
     session = read_session(file)
-    if event.what == TOOL and not event.text:
+    if event.what == TOOL and not event.text and (chosen.no_signals or not event.command or not session.last):
         return
     bounds = {name: value for name, value in (("user_id", user), ("agent_id", chosen.agent)) if value}
     token = (os.environ.get(TOKEN) or os.environ.get("KEEPWORTH_API_KEY") or "").strip()
     memory = ServedMemory(chosen.url or os.environ.get(URL) or LOCAL, token, bounds, SECONDS)
     try:
-        work = HookWork(event, session, memory, chosen.top_k, chosen.tokens)
+        work = HookWork(event, session, memory, chosen.top_k, chosen.tokens, not chosen.no_signals)
         block = work.block()
         answer = {"hookSpecificOutput": {"hookEventName": event.name, "additionalContext": block}}
         show(json.dumps(answer) if block else "")
@@ -685,7 +752,7 @@ def _given(chosen: argparse.Namespace) -> list[str]:
     pairs = ((name, getattr(chosen, name)) for name in ("url", "user", "agent", "top_k", "tokens", "seconds"))
     options = [(name, value) for name, value in pairs if value != getattr(usual, name)]
     words = [word for name, value in options for word in (f"--{name.replace('_', '-')}", str(value))]
-    return [*words, *(["--no-keep"] if chosen.no_keep else [])]
+    return [*words, *(["--no-keep"] if chosen.no_keep else []), *(["--no-signals"] if chosen.no_signals else [])]
 
 
 def _say(line: str) -> None:

@@ -755,6 +755,20 @@ def episode_act(caller: VerbCaller, id: EpisodeId, action: Annotated[str, Help("
     caller.open.episode(id).act(action)
 
 
+@verb("POST /episodes/{id}/signal", "reward", of="episode.signal", writes=True)
+def episode_signal(
+    caller: VerbCaller,
+    id: EpisodeId,
+    name: Annotated[str, Help("A signal of the table, such as check-passed.")] = "",
+    reply: Annotated[str, Help("The user's next message.")] = "",
+    command: Annotated[str, Help("The command line that a tool ran.")] = "",
+    failed: Annotated[bool | None, Field(description="Whether a tool failed.")] = None,
+    output: Annotated[str, Help("What the tool printed.")] = "",
+) -> Any:
+    """Take what was seen, such as a test that passed or the user's next message, for the outcome of an episode."""
+    return caller.open.episode(id).signal(name, reply=reply, command=command, failed=failed, output=output)
+
+
 @verb("POST /episodes/{id}/step_reward", "reward", of="episode.step_reward", writes=True)
 def episode_step_reward(caller: VerbCaller, id: EpisodeId, value: float) -> None:
     """Reward the last act alone."""

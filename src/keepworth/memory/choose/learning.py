@@ -39,7 +39,7 @@ from keepworth.memory.choose.pool import Advice
 from keepworth.memory.choose.record import NO_RECORD, PolicyRecord
 from keepworth.memory.choose.replay import Replay, details_of, packed_vector, rewarded_choices
 from keepworth.memory.choose.slots import Candidates, Policy, Presented, Query, SearchedCandidates, lines
-from keepworth.memory.item import Item, Reach, Scope, on_word_of
+from keepworth.memory.item import Item, Reach, Scope, reward_source
 from keepworth.memory.operations import Credit, OperationOutcome
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.search.search import UNEXPLAINED, Ask, Chosen, Hit, Hits, Worth, asked, duplicate_words
@@ -404,7 +404,7 @@ class Learning:
                 if choices is None or repeated:
                     return OperationOutcome(False, reason="it has this reward already")
                 credited = tuple((id, one.decision.propensity) for one in choices for id in one.decision.chosen)
-                act = Credit(value, credited, on_word_of(by) if by else source, about.decision)
+                act = Credit(value, credited, reward_source(by, source), about.decision)
                 draft = operations.Draft(scope=about.scope)
                 news = News(transaction.seq, about.scope, about.episode, about.decision, value, by, source=act.source)
                 uses = self._replay.uses(news, About(task, person, choices))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from keepworth.memory.errors import UnknownEpisode
-from keepworth.memory.item import Scope
+from keepworth.memory.item import SIGNAL, Scope, signal_of
 from keepworth.memory.operations import Credit
+from keepworth.memory.signals import divide, find_channel, read_weight
 from keepworth.memory.store import notes
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.decision_log import IN_EPISODE, of_episode
@@ -171,6 +172,14 @@ def done_in(connection: AnyConnection, episode: str) -> tuple[int, list[str], st
     return len(choices), [id for id in choices if id not in over], acts[-1]["action"] if acts else None, len(acts)
 
 
+def signals_in(connection: AnyConnection, episode: str) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return the searches of an episode that showed something, and its signals as (search, name of the signal), in order."""
+    query = f"SELECT id FROM decisions WHERE {IN_EPISODE} AND kind = ? AND chosen <> '[]' ORDER BY n"
+    searches = [id for (id,) in select(connection, query, (episode, DecisionKind.SEARCH.value))]
+    entries = counting(connection, f"{IN_EPISODE} AND kind = '{REWARD}' AND source LIKE '{SIGNAL}%'", (episode,))
+    return searches, [(entry.body.get("decision", ""), signal_of(entry.source)) for entry in entries]
+
+
 @dataclass(frozen=True, slots=True)
 class Begun:
     """An episode as it was begun. `number` is counted from 0 in its file."""
@@ -279,7 +288,7 @@ def assembled(store: Store, scope: Scope, id: str, seen: Scope | None = None) ->
         segments=(),
         answer="",
         expected=(),
-        rewards=tuple(rewards),
+        rewards=_weighed(rewards),
         stop=StopReason.COMPLETED if ended and outcome in ("", "completed") else StopReason.ABORTED,
         memory_snapshot=f"s{entries[0].seq - 1}" if entries else f"s{store.head()}",
         policy_version=0,
@@ -288,6 +297,22 @@ def assembled(store: Store, scope: Scope, id: str, seen: Scope | None = None) ->
         operations=tuple(operations),
         exchanges=tuple(exchanges),
         errors=(outcome,) if outcome.startswith("stopped by") else (),
+    )
+
+
+def _weighed(rewards: Sequence[RewardTerm]) -> tuple[RewardTerm, ...]:
+    """Return the rewards of an episode with signals weighed among each other: they count nothing beside a reward that somebody
+    gave, else the last of each family by its weight, together as one reward."""
+    channels = [find_channel(reward.scorer) for reward in rewards]
+    last = {channel: place for place, channel in enumerate(channels) if signal_of(rewards[place].scorer)}
+    if not last:
+        return tuple(rewards)
+    somebody = any(not signal_of(reward.scorer) for reward in rewards)
+    counting = [] if somebody else sorted(last.values())
+    parts = dict(zip(counting, divide([read_weight(rewards[place].scorer) for place in counting]), strict=True))
+    return tuple(
+        replace(reward, weight=parts.get(place, 0.0)) if signal_of(reward.scorer) else reward
+        for place, reward in enumerate(rewards)
     )
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keepworth.base.errors import UnknownName
-from keepworth.memory.errors import InvalidFilter
-from keepworth.memory.item import Scope, whose
+from keepworth.memory.errors import InvalidFilter, InvalidPolicy
+from keepworth.memory.item import SIGNAL, Scope, signal_of, whose
 from keepworth.memory.operations import Credit
 from keepworth.memory.store import undo
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
@@ -319,19 +319,34 @@ def is_newest_reward(transaction: Transaction, since: int, credit: Credit, episo
     return bool(mine) and (mine[-1]["value"], mine[-1].get("source", "")) == (credit.value, credit.source)
 
 
-def rewarders(connection: AnyConnection, scope: Scope) -> list[str]:
-    """Return the names of those who rewarded something inside `scope`, sorted."""
-    return sorted(map(whose, _sources(connection, scope, "source > 'own:' AND source < 'own;'")))
+_FROM_A_SOURCE = "source <> '' AND kind <> 'ROLLBACK'"
 
 
-def check_source(connection: AnyConnection, scope: Scope, source: str) -> None:
-    """Raise InvalidFilter where nothing inside `scope` is from this source, whatever became of it."""
-    names = _sources(connection, scope, "source <> '' AND kind <> 'ROLLBACK'")
-    if source not in names:
-        unknown = UnknownName("source", source, names, "this scope")
+def sources_of_rewarder(connection: AnyConnection, scope: Scope, person: str) -> list[str]:
+    """Return the sources of a person's rewards inside `scope`: what that person said, and the signals about that person's turns.
+    Raises InvalidPolicy if there are none."""
+    listed = {source: whose(source) for source in _sources(connection, scope, _FROM_A_SOURCE)}
+    sources = sorted(source for source, name in listed.items() if person and name == person)
+    if not sources:
+        names = sorted({name for name in listed.values() if name})
+        raise InvalidPolicy(
+            f"{person!r:.60} rewarded nothing in this memory.",
+            f"Known: {', '.join(names)}." if names else "No reward here has a name with it.",
+        )
+    return sources
+
+
+def sources_named(connection: AnyConnection, scope: Scope, name: str) -> list[str]:
+    """Return the sources inside `scope` that a name stands for: itself, and for a signal those about each person's turns. Raises
+    InvalidFilter where nothing is from it, whatever became of it."""
+    names = _sources(connection, scope, _FROM_A_SOURCE)
+    sources = sorted(source for source in names if source == name or name == f"{SIGNAL}{signal_of(source)}")
+    if not sources:
+        unknown = UnknownName("source", name, names, "this scope")
         raise InvalidFilter(
             unknown.message, unknown.fix if names else "Name a source when you write: nothing here has one."
         )
+    return sources
 
 
 def _sources(connection: AnyConnection, scope: Scope, where: str) -> set[str]:

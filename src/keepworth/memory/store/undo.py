@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -153,13 +153,19 @@ def entries(
 
 
 def rollback(
-    store: Store, scope: Scope, *, target: str = "", source: str = "", since: str = "", entry: int = 0
+    store: Store,
+    scope: Scope,
+    *,
+    target: str = "",
+    sources: Sequence[str] = (),
+    since: str = "",
+    entry: int = 0,
 ) -> Rollback:
-    """Undo an episode or a rollback (`target`), what came from a `source`, everything `since` a snapshot, or one `entry` of the
-    journal, inside `scope`."""
+    """Undo an episode or a rollback (`target`), what came from one of `sources`, everything `since` a snapshot, or one `entry` of
+    the journal, inside `scope`."""
     position = store.position_of(since) if since else 0
-    if not isinstance(target, str) or not isinstance(source, str):
-        raise UnknownEpisode(f"no episode or rollback {target or source!r:.80} in this memory: give its id as text")
+    if not isinstance(target, str):
+        raise UnknownEpisode(f"no episode or rollback {target!r:.80} in this memory: give its id as text")
     again = rows.number_of("m" + target[1:]) if target[:1] == "r" else None
 
     def work(transaction: Transaction) -> Rollback:
@@ -174,15 +180,16 @@ def rollback(
             where, value = "episode = ? AND episode <> ''", target
         elif entry:
             where, value = "seq = ?", entry
-        elif source:
-            where, value = "source = ? AND kind <> 'ROLLBACK'", source
+        elif sources:
+            where, value = f"source {AMONG} AND kind <> 'ROLLBACK'", among(sources)
         else:
             where, value = "seq > ?", position
         matching = select(connection, f"SELECT seq, scope FROM events WHERE {where}", (value,))
         inside = [seq for seq, home in matching if scope.contains(transaction.scope_of(home))]
         if not inside and (again is not None or entry):
             raise UnknownEpisode(_unknown(store, "entry" if entry else "rollback", str(entry) if entry else target))
-        reason = target or (f"entry {entry}" if entry else "") or (f"source {source}" if source else f"since {since}")
+        named = f"source {', '.join(sources[:3])}{' and others' if len(sources) > 3 else ''}"
+        reason = target or (f"entry {entry}" if entry else "") or (named if sources else f"since {since}")
         return roll_back(transaction, ranges_of(inside), now=store.clock(), reason=reason, scope=scope)
 
     return store.change(scope, work)

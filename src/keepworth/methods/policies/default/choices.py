@@ -65,6 +65,8 @@ class Choices(PolicyRecord):
             np.zeros(0, dtype=np.int64) for _ in range(8)
         )
         self._rewards, self._weight, self._credit, self._lost = (np.zeros(0) for _ in range(4))
+        # What the source of each row may count at most, and how much of it counts beside others about the same decision.
+        self._claims, self._parts = np.zeros(0), np.zeros(0)
         self._counts = np.zeros(0, dtype=bool)  # whether each row counts, or was replaced or pushed out
         self._count = self._first = self._total = self._size = 0
         self._numbered: dict[str, int] = {"": 0}  # items that were shown and what stood first, by number
@@ -124,8 +126,11 @@ class Choices(PolicyRecord):
             self._first += int((~self._counts[row : self._count]).cumprod().sum())
         self._sum_again(row)
 
-    def _reweigh(self, row: int, factor: float) -> None:
-        """Multiply the weight of a row, as it is the reward of one source more among several."""
+    def _reweigh(self, row: int, counted: float) -> None:
+        """Let a row count by another share, as it is one of several rewards about the same decision."""
+        if counted == self._parts[row]:
+            return
+        factor, self._parts[row] = counted / self._parts[row], counted
         self._count_in(row, -1.0)
         self._weight[row] *= factor
         self._credit[row] *= factor
@@ -231,7 +236,7 @@ class Choices(PolicyRecord):
             self.ledger.forget(self._since)
         columns = (
             *("question", "lead", "action", "person", "voice", "holder", "source", "at", "counts"),
-            *("roles", "rewards", "weight", "credit", "lost"),
+            *("roles", "rewards", "weight", "credit", "lost", "claims", "parts"),
         )
         for name in columns:
             setattr(self, f"_{name}", grown(getattr(self, f"_{name}")[live], size))

@@ -13,6 +13,7 @@ import numpy as np
 from keepworth.memory.choose.ledger import Account, Trial, account
 from keepworth.memory.choose.pool import Pool, grown
 from keepworth.memory.choose.slots import LoggedChoice, Use
+from keepworth.memory.signals import describe_version, divide, find_channel, read_weight
 from keepworth.methods.policies.default.advice import Advising
 from keepworth.methods.policies.default.estimates import SURE
 
@@ -74,8 +75,8 @@ class RewardRecord(Advising):
         stale: bool = False,
         trust: float | None = None,
     ) -> None:
-        """Add a rewarded choice. A later reward of the same decision replaces the earlier one from the same source; those from
-        several sources count together as one, their mean.
+        """Add a rewarded choice. A later reward of the same decision replaces the earlier one through the same channel. Those
+        through several channels count together as at most one: the mean of what people said, or else of signals by their weights.
 
         Args:
             vector: The question's vector, as it is on file.
@@ -97,33 +98,34 @@ class RewardRecord(Advising):
         roles = roles if self.roles and action and roles is not None else ()
         decision, unit = trial.decision, trial.unit or trial.decision
         earned = min(max(reward, self.bounds[0]), self.bounds[1])
-        reward, channel = self._scaled(earned), self._sources.setdefault(source or by, len(self._sources))
+        reward, channel = self._scaled(earned), self._sources.setdefault(find_channel(source) or by, len(self._sources))
         rows = self._rows_about(decision)
         others = [row for row in rows if self._source[row] != channel]
-        again, several = bool(rows), len(others) + 1
+        again, parts = bool(rows), divide([*self._claims[others].tolist(), read_weight(source)])
         if others:
-            earned = self.in_rewards((reward + sum(self._rewards[others].tolist())) / several)
-        self.ledger.add(unit, decision, earned, weight, shown, trial.odds, trial.expected, self._total, self.bounds, by)
+            every = np.append(self._rewards[others], reward)
+            earned = self.in_rewards(float(np.average(every, weights=parts)))
+        counts = weight * sum(parts)
+        self.ledger.add(unit, decision, earned, counts, shown, trial.odds, trial.expected, self._total, self.bounds, by)
         person = self._persons.setdefault(trial.person, len(self._persons))
         if trust is None:
-            trust = self._trust.believed(by)
+            speaker = by if read_weight(source) == 1.0 else find_channel(source)
+            trust = self._trust.believed(speaker)
             if not stale and not again and len(self):
                 chance = self._predictions(vector, shown, action, roles, person)
                 usual = min(max(self._sum / max(self._number, 1e-9), SURE), 1.0 - SURE)
-                trust = self._trust.judge(by, float(self._weigh().all @ chance), reward, usual)
+                trust = self._trust.judge(speaker, float(self._weigh().all @ chance), reward, usual)
                 loglik = reward * np.log(chance) + (1.0 - reward) * np.log(1.0 - chance)
-                self._likelihood = DISCOUNT * self._likelihood + weight * trust * loglik
+                self._likelihood = DISCOUNT * self._likelihood + parts[-1] * weight * trust * loglik
         self.trusts.append(trust)
-        credit = trust * (weight if credit is None else credit)
-        weight *= trust
-        if others:
-            credit, weight = credit / several, weight / several
+        credit = parts[-1] * trust * (weight if credit is None else credit)
+        weight *= parts[-1] * trust
         self._total += 1
         for row in rows:
             if row not in others:
                 self._retire(row)
-            elif len(rows) < several:
-                self._reweigh(row, len(rows) / several)
+        for row, counted in zip(others, parts, strict=False):
+            self._reweigh(row, counted)
         if self._count == len(self._rewards):
             others = self._make_room(others)
         row = self._count
@@ -131,6 +133,7 @@ class RewardRecord(Advising):
         self._credit[row], self._roles[row], self._voice[row] = credit, False, self._trust.number(by)
         self._person[row], self._holder[row] = person, self._number_of_holder(by or home)
         self._source[row], self._at[row], self._counts[row] = channel, self._total - 1, True
+        self._claims[row], self._parts[row] = read_weight(source), parts[-1]
         self._roles[row, list(roles)] = True
         self._lost[row] = 0.0 if math.isnan(instead) else instead - reward
         first, *numbers = (self._number_of_item(id) for id in (action or (shown[0] if shown else ""), *shown))
@@ -156,7 +159,7 @@ class RewardRecord(Advising):
 
     def has(self, decision: str, reward: float, source: str) -> bool:
         """Return whether the latest reward of a decision from this source is this one."""
-        channel = self._sources.get(source, -1)
+        channel = self._sources.get(find_channel(source), -1)
         return any(
             self._source[row] == channel and self._rewards[row] == self._scaled(reward)
             for row in self._rows_about(decision)
@@ -178,7 +181,7 @@ class RewardRecord(Advising):
     @property
     def version(self) -> str:
         """Name the rules and settings by which rewards are weighed."""
-        parts = (self.bandwidth, self.newest, self.bounds, len(self._likelihood), self.roles, RULES)
+        parts = (self.bandwidth, self.newest, self.bounds, len(self._likelihood), self.roles, RULES, describe_version())
         return " ".join(map(str, parts))
 
     @property

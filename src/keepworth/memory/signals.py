@@ -1,0 +1,249 @@
+"""Signals: what counts as an outcome where nobody gives a reward.
+
+A check that passes, a tool that fails, a commit, the user's next message: each is a `Signal`, with the share of answers that were
+good where it was seen, and a weight that follows from it. `LiveEpisode.signal` makes it the reward of what was shown before it,
+in the name of the person whose turn it was, and under a source of its own ("signal:NAME"). So it can be rolled back alone, never
+replaces what a person said, and counts nothing where a person said something.
+
+Hooks, the gateway, MCP, adapters and the reader of logs all use this table. Everything here is rules over text, without a model;
+the words and commands are in `signals.toml`.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from keepworth.base.errors import UnknownName
+from keepworth.memory.item import SIGNAL, signal_of, whose
+
+LONGEST = 4_000
+"""The most characters of a message, a command or an output that are read."""
+OPENING = 400
+"""The most characters at the beginning of a message in which a word about the last answer is looked for."""
+SHORT = 160
+"""The most characters of a message in which thanks count wherever they stand."""
+SAME, OTHER = 0.6, 0.08
+"""The shares of common words from which on a message asks the same again, and below which it is about something else."""
+_TOKEN = re.compile(r"[^\W\d_]{2,}|\d+|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_QUOTE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`|^\s*>.*$|“[^”]*”|„[^“]*“|\"[^\"\n]{12,}\"", re.DOTALL | re.MULTILINE)
+_SENTENCE = re.compile(r"(?<=[.!?。！？])\s*|\n+")
+_ENDING = re.compile(r"[\s.!。！~…:)(]+$|\s*\b(?:lol|haha\w*|kkk+|jaja\w*|rs|lg|mfg)$", re.IGNORECASE)
+_SEPARATOR = re.compile(r"\s*(?:&&|\|\||;|\n|(?<!\|)\|(?!\|))\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A kind of outcome.
+
+    Args:
+        name: Its name; the source of its rewards is "signal:" and this name.
+        about: What is seen.
+        family: A later signal of the same family replaces an earlier one about the same search.
+        of: "search" where it is about the newest search before it, "turn" where it is about all searches of the turn.
+        value: The share of answers that were good where it was seen, from 0 to 1.
+        weight: How much it counts beside a reward that somebody gives, which counts 1; 0 where it says nothing.
+    """
+
+    name: str
+    about: str
+    family: str
+    of: str
+    value: float
+    weight: float
+
+    @property
+    def source(self) -> str:
+        """The source of its rewards."""
+        return SIGNAL + self.name
+
+
+@cache
+def load_signals() -> Mapping[str, Signal]:
+    """Load the table of signals, by name."""
+    return {name: Signal(name, **row) for name, row in _data()["signal"].items()}
+
+
+def find_signal(name: str) -> Signal:
+    """Return the signal of a name. Raises UnknownName."""
+    table = load_signals()
+    if name not in table:
+        raise UnknownName("signal", name, table)
+    return table[name]
+
+
+@cache
+def read_weight(source: str) -> float:
+    """Return how much a reward from a source counts beside others about the same search: 1 if somebody gave it, for a signal that
+    is in no table a half."""
+    name = signal_of(source)
+    if not name:
+        return 1.0
+    table = load_signals()
+    return min(0.99, table[name].weight) if name in table else 0.5
+
+
+@cache
+def find_channel(source: str) -> str:
+    """Return the channel of a source: rewards about one search replace each other within it. Signals of a family share one."""
+    name = signal_of(source)
+    if name not in load_signals():
+        return source
+    return f"{SIGNAL}{load_signals()[name].family} of {whose(source)}"
+
+
+@cache
+def describe_version() -> str:
+    """Name the weights of the table, by which rewards are counted."""
+    return " ".join(f"{signal.family}:{signal.weight:g}" for signal in load_signals().values())
+
+
+def divide(claims: Sequence[float]) -> list[float]:
+    """Return how much each of several rewards about one search counts: together at most 1.
+
+    What people said counts equally, and signals nothing beside it. Signals alone share the count by their weights: how often an
+    item is seen with weak signals only is learned from rewards, as with any noise, and weighs nothing less.
+
+    Args:
+        claims: The weights of their sources, see `read_weight`.
+    """
+    said = sum(claim == 1.0 for claim in claims)
+    if said:
+        return [1.0 / said if claim == 1.0 else 0.0 for claim in claims]
+    return [claim / (sum(claims) or 1.0) for claim in claims]
+
+
+# What tools say.
+
+
+def read_tool(command: str, *, failed: bool, output: str = "") -> str:
+    """Return the signal in the end of a tool; "" where it says nothing.
+
+    Args:
+        command: The command line that a shell ran; "" for another tool.
+        failed: Whether the host says that it failed, for instance by its exit code.
+        output: What it printed: an exit code is lost behind a pipe.
+    """
+    parts = list(_split_commands(command[:LONGEST]))
+    if not parts:
+        return "tool-failed" if failed else ""
+    if any(_pattern("checks").match(part) for part in parts):
+        told = failed or bool(_pattern("failed").search(output[-LONGEST:]))
+        return "check-failed" if told else "check-passed"
+    if any(_pattern("revert").match(part) for part in parts):
+        return "" if failed else "revert"
+    if any(_pattern("commit").match(part) for part in parts):
+        return "tool-failed" if failed else "commit"
+    if failed:
+        answers = _pattern("answering").match(parts[-1]) and len(output.strip()) < OPENING
+        return "" if answers else "tool-failed"
+    return "" if all(_pattern("reading").match(part) for part in parts) else "tool-succeeded"
+
+
+def is_check(command: str) -> bool:
+    """Return whether a command line runs a test, a build or a linter."""
+    return any(_pattern("checks").match(part) for part in _split_commands(command[:LONGEST]))
+
+
+def _split_commands(line: str) -> Iterator[str]:
+    """Yield the commands of a command line, without what starts another command, such as `sudo` or `uv run`."""
+    for part in _SEPARATOR.split(line):
+        plain = part.strip().lstrip("({").strip()
+        while plain:
+            start = _pattern("starters").match(plain)
+            if start is None or start.end() == 0:
+                break
+            plain = plain[start.end() :].lstrip()
+        if plain and not plain.startswith("#"):
+            yield plain
+
+
+# What the user says next.
+
+
+def read_reply(message: str, before: str = "") -> str:
+    """Return the signal in the user's next message; "" where it says nothing of the last answer.
+
+    Args:
+        message: The message, as the user wrote it.
+        before: The user's message before it, which the answer answered; "" if unknown.
+    """
+    text = _spoken(message)
+    if not text:
+        return ""
+    lead = re.match(_data()["words"]["lead"], text, re.IGNORECASE)
+    rest = text[lead.end() :] if lead is not None else text
+    opening = text[:OPENING]
+    if not _words("self", "any").search(opening) and (name := _read_judgement(opening, rest[:OPENING])):
+        return name
+    if before:
+        return _compare(text, _spoken(before))
+    return ""
+
+
+def _read_judgement(text: str, rest: str) -> str:
+    """Return "thanks" or "correction" if a message says so in words; "" else. rest: the text without sounds at its beginning."""
+    sentences = [sentence for sentence in _SENTENCE.split(text) if sentence.strip(" .!?。！？")]
+    first = _ENDING.sub("", sentences[0]) if sentences else ""
+    confirms = _words("thanks", "begin").match(text) or _words("thanks", "begin").match(rest)
+    confirms = confirms or _words("thanks", "whole").fullmatch(first)
+    if not confirms and len(text) <= SHORT and "?" not in text and "？" not in text:
+        confirms = _words("thanks", "any").search(text)
+    if confirms:
+        if not any(map(_words("thanks", "but").search, sentences[:2])):
+            ironic = len(sentences) > 1 and re.match(_data()["words"]["thanks"]["praise"], rest, re.IGNORECASE)
+            return "" if ironic else "thanks"
+        if _words("thanks", "contrast").search(text) and "?" not in text:
+            return "correction"
+    if _words("correction", "begin").match(rest) or _words("correction", "any").search(text):
+        return "correction"
+    return ""
+
+
+def _compare(text: str, before: str) -> str:
+    """Return "repetition" if a message says again what the one before said, "new-subject" if they have next to nothing in common;
+    "" else."""
+    words, others = _TOKEN.findall(text), {word.lower() for word in _TOKEN.findall(before)}
+    known = {word.lower() for word in words} & others
+    raised = [word for word in words if len(word) > 2 and word.isupper() and word.lower() in known]
+    if any(word not in before for word in raised):
+        return "repetition"
+    every = {word.lower() for word in words}
+    common = len(known) / max(1, len(others | every))
+    said_again = len(words) <= 6 and "!" in text and len(known) >= max(1, len(words) // 3)
+    said_again = said_again or (len(known) >= max(3, 0.8 * len(others)) and len(every - others) <= 3)
+    if common >= SAME or said_again:
+        return "repetition"
+    return "new-subject" if common <= OTHER and len(words) >= 4 else ""
+
+
+def _spoken(message: str) -> str:
+    """Return what a message says itself, without quotes and code, and with plain apostrophes."""
+    return " ".join(_QUOTE.sub(" ", message[:LONGEST].replace("’", "'")).split())
+
+
+@cache
+def _data() -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath("signals.toml").read_text("utf-8"))
+
+
+@cache
+def _pattern(name: str) -> re.Pattern[str]:
+    """Compile a pattern for commands or their output."""
+    text = _data()["command"][name].replace("\n", "").removeprefix("|")
+    if name == "failed":
+        return re.compile(text, re.MULTILINE)
+    if name == "starters":
+        return re.compile(rf"(?:{text})\s*", re.IGNORECASE)
+    return re.compile(rf"(?:{text})(?![\w-])" if name != "checks" else rf"(?:\S*/)?(?:{text})(?![\w.])")
+
+
+@cache
+def _words(section: str, name: str) -> re.Pattern[str]:
+    """Compile a list of patterns for words of a message."""
+    return re.compile("|".join(f"(?:{pattern})" for pattern in _data()["words"][section][name]), re.IGNORECASE)

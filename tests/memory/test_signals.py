@@ -1,0 +1,182 @@
+"""Signals: what counts as an outcome where nobody gives a reward, through the doors of a memory."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from keepworth import Memory
+from keepworth.base.errors import UnknownName
+from keepworth.memory import signals
+from keepworth.memory.errors import InvalidFilter, InvalidText
+
+SLOW, FAST = "build the docs with: make html docs build", "for the documentation run: mkdocs build --strict"
+
+
+def opened(**settings: object) -> Memory:
+    return Memory(":memory:", encoder="hashing", seed=1, **settings)  # type: ignore[arg-type]
+
+
+def sources(memory: Memory, episode: str) -> list[tuple[str, float]]:
+    return [(term.scorer, term.value) for term in memory.episode_record(episode).rewards]
+
+
+@pytest.mark.parametrize(
+    ("command", "succeeded", "failed"),
+    [
+        ("pytest -q", "check-passed", "check-failed"),
+        ("cd app && uv run pytest tests | tail -3", "check-passed", "check-failed"),
+        ("FORCE_COLOR=1 npm run test:unit -- --watch=false", "check-passed", "check-failed"),
+        ("docker compose exec web python -m pytest", "check-passed", "check-failed"),
+        ("./gradlew :app:assembleDebug", "check-passed", "check-failed"),
+        ("make html", "check-passed", "check-failed"),
+        ("python deploy.py --to staging", "tool-succeeded", "tool-failed"),
+        ("make install", "tool-succeeded", "tool-failed"),
+        ("git add -A && git commit -m 'Add pytest'", "commit", "tool-failed"),
+        ("git checkout -- src/app.py", "revert", ""),
+        ("git checkout main", "tool-succeeded", "tool-failed"),
+        ("grep -r pytest .", "", ""),
+        ("ls -la; cat Makefile", "", "tool-failed"),
+        ("", "", "tool-failed"),
+    ],
+)
+def test_commands_and_the_signals_in_their_ends(command: str, succeeded: str, failed: str) -> None:
+    assert signals.read_tool(command, failed=False) == succeeded
+    assert signals.read_tool(command, failed=True) == failed
+
+
+def test_a_check_behind_a_pipe_fails_by_what_it_prints() -> None:
+    printed = "collected 12 items\n=========== 2 failed, 10 passed in 0.31s ==========="
+    assert signals.read_tool("pytest | tail -3", failed=False, output=printed) == "check-failed"
+    assert signals.read_tool("pytest | tail -3", failed=False, output="12 passed, 0 failed") == "check-passed"
+
+
+@pytest.mark.parametrize(
+    ("message", "signal"),
+    [
+        ("thanks!", "thanks"),
+        ("No problem, go on", "new-subject"),
+        ("No, use the other file", "correction"),
+        ("Great, another error", "correction"),
+        ("thanks, but the tests still fail", "correction"),
+        ("Thanks in advance! Can you rename the parser?", ""),
+        ("wrong window, sorry", ""),
+        ("fix the parser of dates", "repetition"),
+        ("Das funktioniert immer noch nicht", "correction"),
+        ("danke, passt", "thanks"),
+        ("ça ne marche pas", "correction"),
+        ("спасибо, работает", "thanks"),
+        ("还是报错", "correction"),
+        ("ありがとうございます、直りました", "thanks"),
+        ("> that is wrong\nwhat does this sentence mean in the parser of dates?", ""),
+        ("", ""),
+    ],
+)
+def test_messages_and_the_signals_in_them(message: str, signal: str) -> None:
+    assert signals.read_reply(message, "fix the parser of dates") == signal
+
+
+def test_the_better_of_two_notes_comes_first_without_a_reward_by_anybody() -> None:
+    memory, draw, first = opened(), random.Random(3), []
+    memory.add(SLOW)
+    better = memory.add(FAST)
+    for _ in range(100):
+        with memory.episode("how do I build the docs") as episode:
+            lead = episode.search(top_k=2)[0]
+            episode.signal(command="mkdocs build", failed=draw.random() > (0.9 if lead.id == better.id else 0.3))
+        first.append(lead.id == better.id)
+    assert sum(first[-30:]) >= 27
+
+
+def test_a_signal_is_the_reward_of_what_was_shown_before_it_in_the_name_of_its_person() -> None:
+    memory = opened()
+    note = memory.add(FAST, user_id="ann")
+    episode = memory.episode("build the documentation", user_id="ann", by="ann")
+    assert not episode.signal("check-passed").applied  # nothing was shown before it
+    episode.search()
+    assert episode.signal("check-passed").applied
+    assert sources(memory, episode.id) == [("signal:check-passed:ann", 1.0)]
+    assert memory.worth(note.id, "build the documentation").earned == pytest.approx(1.0, abs=1e-3)
+    assert not episode.signal("check-passed").applied  # the same again says nothing new
+
+
+def test_a_storm_of_signals_counts_as_one() -> None:
+    memory = opened()
+    memory.add(FAST)
+    episode = memory.episode("build the documentation")
+    episode.search()
+    for _ in range(300):
+        episode.signal(failed=True)
+        episode.signal(command="python deploy.py", failed=False)
+    assert len(sources(memory, episode.id)) <= 16
+    assert episode.record().reward in (0.0, 1.0)
+
+
+def test_what_somebody_says_outweighs_all_signals() -> None:
+    memory = opened()
+    note = memory.add(FAST)
+    episode = memory.episode("build the documentation", by="ann")
+    episode.search()
+    episode.signal("check-failed")
+    episode.signal(reply="no, that is wrong")
+    episode.reward(1.0)
+    episode.signal("revert")
+    assert memory.worth(note.id, "build the documentation").earned == pytest.approx(1.0, abs=1e-3)
+    assert episode.record().reward == 1.0
+
+
+def test_a_signal_is_rolled_back_by_its_source_or_with_its_person_and_what_was_said_stays() -> None:
+    memory = opened()
+    note = memory.add(FAST)
+    episodes = [memory.episode("build the documentation", by=person) for person in ("ann", "bob")]
+    for episode in episodes:
+        episode.search()
+        episode.signal("check-failed")
+        episode.signal(reply="no, that is wrong")
+    episodes[0].reward(1.0)
+    memory.rollback(source="signal:correction")
+    assert [len(sources(memory, episode.id)) for episode in episodes] == [3, 2]
+    assert memory.worth(note.id, "build the documentation").seen == 2.0
+    memory.rollback(rewarder="bob")
+    assert memory.worth(note.id, "build the documentation").seen == 1.0
+    with pytest.raises(InvalidFilter, match="signal:tanks"):
+        memory.rollback(source="signal:tanks")
+
+
+def test_after_reopening_signals_count_as_before(tmp_path: object) -> None:
+    path = f"{tmp_path}/agent.mem"
+    with Memory(path, encoder="hashing", seed=1) as memory:
+        note = memory.add(FAST)
+        for name in ("check-failed", "thanks", "check-passed"):
+            with memory.episode("build the documentation") as episode:
+                episode.search()
+                episode.signal(name)
+                episode.signal("correction")
+        before = memory.worth(note.id, "build the documentation")
+    with Memory(path, encoder="hashing", seed=1) as memory:
+        assert memory.worth(note.id, "build the documentation") == before
+
+
+def test_signals_can_be_switched_off_one_by_one() -> None:
+    memory = opened(signals=["thanks"])
+    memory.add(FAST)
+    episode = memory.episode("build the documentation")
+    episode.search()
+    assert episode.signal("check-passed").reason == "the signal check-passed is switched off"
+    assert episode.signal(reply="perfect, thanks").applied
+    assert "says nothing" in opened().episode("x").signal("silent").reason
+
+
+def test_wrong_signals_are_named() -> None:
+    with pytest.raises(UnknownName, match="tanks"):
+        opened(signals=["tanks"])
+    with pytest.raises(InvalidFilter, match="signals='thanks'"):
+        opened(signals="thanks")
+    episode = opened().episode("build")
+    with pytest.raises(UnknownName, match="tanks"):
+        episode.signal("tanks")
+    with pytest.raises(InvalidFilter, match="exactly one"):
+        episode.signal("thanks", reply="no")
+    with pytest.raises(InvalidText, match="signal:a:b"):
+        episode.reward(1.0, source="signal:a:b")

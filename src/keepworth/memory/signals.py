@@ -112,9 +112,9 @@ def divide(claims: Sequence[float]) -> list[float]:
     Args:
         claims: The weights of their sources, see `read_weight`.
     """
-    said = sum(claim == 1.0 for claim in claims)
-    if said:
-        return [1.0 / said if claim == 1.0 else 0.0 for claim in claims]
+    people = sum(claim == 1.0 for claim in claims)
+    if people:
+        return [1.0 / people if claim == 1.0 else 0.0 for claim in claims]
     return [claim / (sum(claims) or 1.0) for claim in claims]
 
 
@@ -133,8 +133,8 @@ def read_tool(command: str, *, failed: bool, output: str = "") -> str:
     if not parts:
         return "tool-failed" if failed else ""
     if any(_pattern("checks").match(part) for part in parts):
-        told = failed or bool(_pattern("failed").search(output[-LONGEST:]))
-        return "check-failed" if told else "check-passed"
+        broken = failed or bool(_pattern("failed").search(output[-LONGEST:]))
+        return "check-failed" if broken else "check-passed"
     if any(_pattern("revert").match(part) for part in parts):
         return "" if failed else "revert"
     if any(_pattern("commit").match(part) for part in parts):
@@ -209,14 +209,14 @@ def _compare(text: str, before: str) -> str:
     """Return "repetition" if a message says again what the one before said, "new-subject" if they have next to nothing in common;
     "" else."""
     words, others = _TOKEN.findall(text), {word.lower() for word in _TOKEN.findall(before)}
-    known = {word.lower() for word in words} & others
-    raised = [word for word in words if len(word) > 2 and word.isupper() and word.lower() in known]
+    shared = {word.lower() for word in words} & others
+    raised = [word for word in words if len(word) > 2 and word.isupper() and word.lower() in shared]
     if any(word not in before for word in raised):
         return "repetition"
     every = {word.lower() for word in words}
-    common = len(known) / max(1, len(others | every))
-    said_again = len(words) <= 6 and "!" in text and len(known) >= max(1, len(words) // 3)
-    said_again = said_again or (len(known) >= max(3, 0.8 * len(others)) and len(every - others) <= 3)
+    common = len(shared) / max(1, len(others | every))
+    said_again = len(words) <= 6 and "!" in text and len(shared) >= max(1, len(words) // 3)
+    said_again = said_again or (len(shared) >= max(3, 0.8 * len(others)) and len(every - others) <= 3)
     if common >= SAME or said_again:
         return "repetition"
     return "new-subject" if common <= OTHER and len(words) >= 4 else ""

@@ -756,6 +756,7 @@ def episode_act(caller: VerbCaller, id: EpisodeId, action: Annotated[str, Help("
 
 
 @verb("POST /episodes/{id}/signal", "reward", of="episode.signal", writes=True)
+@command("signal id name", EPISODE, opens="default", policy=POLICY)
 def episode_signal(
     caller: VerbCaller,
     id: EpisodeId,
@@ -765,7 +766,10 @@ def episode_signal(
     failed: Annotated[bool | None, Field(description="Whether a tool failed.")] = None,
     output: Annotated[str, Help("What the tool printed.")] = "",
 ) -> Any:
-    """Take what was seen, such as a test that passed or the user's next message, for the outcome of an episode."""
+    """Take what was seen, such as a test that passed, for the outcome of an episode.
+
+    $ keepworth memory episode signal e4f0c1 check-passed
+    """
     return caller.open.episode(id).signal(name, reply=reply, command=command, failed=failed, output=output)
 
 

@@ -117,8 +117,8 @@ def event_of(given: Mapping[str, Any], name: str = "") -> HookEvent:
     called = name or str(given.get("hook_event_name") or "")
     if called not in EVENTS:
         raise HookProblem(f"{called!r:.60} is no event that is handled here: there are {', '.join(EVENTS)}")
-    what, text, tool = EVENTS[called], "", ""
-    command, failed, output = "", False, ""
+    what, text, tool, command, output = EVENTS[called], "", "", "", ""
+    failed: bool | None = False
     if what == PROMPT:
         text = without_blocks(_SAID_BY_HOOKS.sub("", str(given.get("prompt") or ""))).strip()
     elif what == TOOL:

@@ -37,7 +37,7 @@ def diversify(hits: Sequence[Hit], weight: float) -> list[Hit]:
     return [hits[at] for at in order]
 
 
-def make(*, weight: float = 0.7) -> Stage:
+def make(*, weight: float = 0.9) -> Stage:
     """Returns the stage.
 
     Args:

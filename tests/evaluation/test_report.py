@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.charts.charts import embed_json, nice_ticks
+from keepworth.charts import embed_json
+from keepworth.charts.charts import nice_ticks
 from keepworth.training.run_folder import RunFolder
 from keepworth.training.watch.report import write_report
 from tests.evaluation.sample_run import sample_run
@@ -63,7 +64,7 @@ def test_the_page_is_well_formed_and_loads_nothing(page: str) -> None:
 
 def test_the_page_shows_tables_curves_and_settings(page: str) -> None:
     numbers = ("0.620", "[0.54, 0.71]", "Seconds by phase", "answerer.learning_rate", "prefers-color-scheme: dark")
-    for text in ("A made-up run", "trained, another question&#x27;s memory", *numbers):
+    for text in ("A made-up run", "trained, another question&#39;s memory", *numbers):
         assert text in page, text
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Protocol
 from xml.etree import ElementTree
+
+from keepworth.charts import finite, render
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,21 +104,15 @@ WIDE, HIGH = 492, 208
 LEFT, RIGHT, TOP, BOTTOM = 36, 6, 10, 36
 
 
-def chart(panel: Panel) -> str:
-    """Returns a figure with title, legend and curves, as HTML, and with the numbers for the pointer (see `parts.js`)."""
-    svg, data = drawing(panel)
-    named = svg.replace("<svg ", f'<svg aria-label="{escape(panel.title)}" ', 1)
-    legend = "".join(
-        f'<span class="key"><i style="background:var(--c{series["colour"]})"></i>{escape(series["label"])}</span>'
-        for series in data["series"]
-        if len(panel.series) > 1
-    )
-    return (
-        f'<figure class="chart{" wide" if panel.wide else ""}"><figcaption><b>{escape(panel.title)}</b>'
-        f"<small>{escape(panel.unit)}</small></figcaption>"
-        f'<div class="legend">{legend}</div>{named}'
-        f'<script type="application/json">{embed_json(data)}</script></figure>'
-    )
+def charts(panels: Sequence[Panel]) -> str:
+    """Returns one grid of charts per role, as HTML: figures with title, legend and curves, and with the numbers for the pointer
+    (see `parts.js`)."""
+    roles: dict[str, list[tuple[Panel, str, dict[str, Any]]]] = {}
+    for panel in panels:
+        svg, data = drawing(panel)
+        named = svg.replace("<svg ", f'<svg aria-label="{escape(panel.title)}" ', 1)
+        roles.setdefault(panel.role, []).append((panel, named, data))
+    return render("charts", roles=roles)
 
 
 def as_elements(panel: Panel) -> dict[str, Any]:
@@ -235,21 +230,6 @@ def whisker(
             f'<circle cx="{x(cell.mean):.1f}" cy="9" r="4.2" fill="{inside}" stroke="var(--c{colour})" stroke-width="1.8"/>'
         )
     return "".join([*parts, "</svg>"])
-
-
-def embed_json(data: object) -> str:
-    """Returns JSON that is safe inside a script element: without `<`, and with numbers that are not finite as texts."""
-    return json.dumps(finite(data), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-
-
-def finite(data: Any) -> Any:
-    """Replaces numbers that are not finite by texts, because JSON has no NaN and a browser would read none of the page's
-    numbers."""
-    if isinstance(data, float):
-        return data if math.isfinite(data) else str(data)
-    if isinstance(data, Mapping):
-        return {key: finite(value) for key, value in data.items()}
-    return [finite(value) for value in data] if isinstance(data, list | tuple) else data
 
 
 def nice_ticks(low: float, high: float, count: int = 4) -> list[float]:

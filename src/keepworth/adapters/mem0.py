@@ -249,7 +249,7 @@ class Memory:
         """Reword a memory, merge new metadata into the old, or set its last day.
 
         Args:
-            memory_id: The id of the memory.
+            memory_id: The id that `add` or `search` returned.
             text: The new text; None leaves it as it is.
             metadata: New values, which are merged into the old ones; None changes none.
             expiration_date: The last day on which it is found, as YYYY-MM-DD, or None to clear it.

@@ -18,7 +18,9 @@ import pytest
 import keepworth
 from benchmarks.methods import kit as page
 from keepworth import kit
+from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.pages import ROOT
+from tests.recipes.tiny_runs import TINY
 
 PACKAGE = ROOT / "examples" / "keepworth_example"
 POINTS = tomllib.loads((PACKAGE / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
@@ -112,8 +114,8 @@ def test_methods_lists_them_without_loading_torch_and_a_study_runs(installed: Pa
         "import sys; from keepworth.cli.main import main; main(['methods', '--json']); print('torch' in sys.modules)"
     )
     *rows, torch = python(installed, "-c", script).splitlines()
-    ours = {row["name"]: row for row in map(json.loads, rows) if row["label"] == "unmeasured"}
-    assert {name.replace("_", "-") for name in ours} == {*NAMES}
+    labels = {row["name"].replace("_", "-"): row["label"] for row in map(json.loads, rows)}
+    assert {labels.get(name) for name in NAMES} == {"unmeasured"}
     assert torch == "False"
     shown = python(installed, "-m", "keepworth", "methods", "show", "lock_box")
     assert "the entry point keepworth_example.world" in shown
@@ -148,6 +150,10 @@ def test_pip_installs_it_and_the_tests_of_each_kind_pass_on_it(tmp_path: Path) -
     tested = {name for name in NAMES if any(name in line.replace("_", "-") for line in passed)}
     assert tested == {*NAMES}
     assert any("messages_are_total" in line for line in passed)
+    model = write_tiny_checkpoint(tmp_path / "model")
+    settings = [word for key, value in TINY.items() for word in ("--set", f"{key}={value}")]
+    run = ("--set", f"model={model}", *settings, "--name", "one", "--runs", str(tmp_path / "runs"))
+    assert "141 train, 27 dev, 67 test" in python(tmp_path, "-m", "keepworth", "train", "parity", *run)
 
 
 def test_an_example_is_short_and_takes_all_of_keepworth_from_the_kit() -> None:

@@ -154,6 +154,40 @@ def test_a_token_counts_in_every_process_while_it_is_on_file(served: Served) -> 
     assert [caller.get("/v1/memory/access").status_code for caller in callers] == [401, 401]
 
 
+def test_both_processes_open_a_new_tenant_at_once(served: Served) -> None:
+    tokens = Tokens(tokens_of(served.file))
+    for number in range(4):
+        token = tokens.add(new_access(tenant=f"tenant {number}"))
+        callers, statuses = [served.caller(token), served.caller(token)], list[int]()
+
+        def add(caller: httpx.Client, statuses: list[int] = statuses) -> None:
+            statuses.append(caller.post("/v1/memory/items", json={"content": f"fact {id(caller)}"}).status_code)
+
+        threads = [threading.Thread(target=add, args=(caller,)) for caller in callers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert statuses == [200, 200]
+        assert [len(caller.get("/v1/memory/items").json()["items"]) for caller in callers] == [2, 2]
+
+
+def test_what_one_process_erased_or_took_back_no_other_shows(served: Served, script: Script) -> None:
+    first, second = served.callers
+    asked = user("What may I not eat, peanuts?")
+    for person, undo in (("erased", "/erase"), ("taken back", "/rollbacks")):
+        mark = first.post("/v1/memory/snapshots").json()
+        posted(first, "/items", {"content": "I am allergic to peanuts.", "user_id": person, "source": "import"})
+        for _ in range(2):
+            assert posted(second, "/search", {"query": "peanuts", "user_id": person})["hits"]
+        chat(second, person, asked)
+        assert "- I am allergic" in script.sent[-1].messages[-1]["content"]
+        posted(first, undo, {"user_id": person} if undo == "/erase" else {"since": mark["snapshot"]})
+        assert not posted(second, "/search", {"query": "peanuts", "user_id": person})["hits"]
+        chat(second, person, user("Once more: what may I not eat, peanuts?"))
+        assert "allergic" not in str(script.sent[-1].messages)
+
+
 def test_readers_add_no_more_to_the_log_because_there_are_more_processes(tmp_path: Path) -> None:
     reader = new_access(user_id="ana", roles=("read",))
     added = []

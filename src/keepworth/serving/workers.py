@@ -190,10 +190,13 @@ class Workers:
         """Start the workers, and return once all of them serve. Raises KeepworthError if they do not."""
         self._workers += [self._started(number) for number in range(self.count)]
         self._thread.start()
-        self._serves.wait()
-        if self.failure is not None:
+        try:
+            self._serves.wait()
+            if self.failure is not None:
+                raise self.failure
+        except BaseException:  # such as Ctrl-C
             self.close()
-            raise self.failure
+            raise
         return self
 
     def wait(self) -> None:

@@ -35,6 +35,8 @@ BYTES_OF_ITEM = 128
 """Bytes that an item is expected to take before one was indexed; a line of twenty words takes about as many."""
 SEARCHES = 65_536
 """Number of scopes, or combinations of scopes, whose last search is remembered."""
+BYTES_OF_SCOPE = 2_048
+"""Bytes that a scope takes beside the contents of its arrays."""
 BYTES_OF_LATER = 80
 """Bytes that a word of an item takes that was written later."""
 LATER = 64
@@ -88,7 +90,7 @@ class _Scope:
     def bytes(self) -> int:
         table = self._words.nbytes + self._starts.nbytes + self._rows.nbytes + self._counts.nbytes
         items = self._numbers.nbytes + self._lengths.nbytes + self._alive.nbytes
-        return table + items + sum(BYTES_OF_LATER * len(counts) for counts in self._later)
+        return BYTES_OF_SCOPE + table + items + sum(BYTES_OF_LATER * len(counts) for counts in self._later)
 
     def set(self, number: int, text: str | None) -> None:
         """Set the text of an item; None removes it."""

@@ -60,6 +60,5 @@ METHOD = Method(
     claim="Four of five readers preferred it to the plain ranking for finding a topic, and a summary holds less twice.",
     differs="Sameness is the share of common words, where the paper takes the cosine of word vectors.",
     tags=("token", "factual", "retrieval"),
-    label="unmeasured",
     make=make,
 )

@@ -15,7 +15,7 @@ from tests.sources import SOURCE, files, nodes
 
 ROOMS = (
     *("adapters", "base", "charts", "control", "encoders", "evaluation", "models", "records", "training", "worlds"),
-    *("methods/benchmarks", "methods/objectives"),
+    *("methods/benchmarks", "methods/objectives", "methods/worlds"),
 )
 """The rooms whose public functions with `MANY` parameters have `Args:`; it grows until it is all of them."""
 MANY = 3

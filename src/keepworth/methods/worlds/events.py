@@ -43,8 +43,14 @@ class EventStream:
 
 
 def events(parameters: EventStream, *, split: str, seed: int, order: str = "random") -> Stream:
-    """Builds the stream. An order other than "random" has the same reports and other questions, since time cannot be shuffled. A
-    task's `rule` is the number of reports about the entity in question ("6+" from six)."""
+    """Builds the stream. A task's `rule` is the number of reports about the entity in question ("6+" from six).
+
+    Args:
+        parameters: The dials of the stream.
+        split: "dev" for tuning, "held-out" for the final run, whose words are others.
+        seed: The seed of the whole stream.
+        order: An order other than "random" has the same reports and other questions, since time cannot be shuffled.
+    """
     generator = np.random.default_rng([65, check_split(split, order), seed])
     vocabulary = words(split, parameters.entities + parameters.places + 60, generator)
     entities = vocabulary[: parameters.entities]

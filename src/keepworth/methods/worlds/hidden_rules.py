@@ -76,7 +76,14 @@ class _Rule:
 
 
 def hidden_rules(parameters: RuleStream, *, split: str, seed: int, order: str = "random") -> Stream:
-    """Builds the stream of (family, split, seed, order). Orders hold the same tasks; drift happens at the same task number."""
+    """Builds the stream. Drift happens at the same task number in every order.
+
+    Args:
+        parameters: The dials of the stream.
+        split: "dev" for tuning, "held-out" for the final run, whose words are others.
+        seed: The seed of the whole stream.
+        order: "random", "easy-to-hard" or "hard-to-easy"; all orders hold the same tasks.
+    """
     check_split(split, order)
     name = parameters.world or parameters.family
     world = sum(ord(letter) * (index + 1) for index, letter in enumerate(name))

@@ -103,10 +103,16 @@ def household(
     held_out: int = 60,
     rooms: int | None = None,
 ) -> Stream:
-    """Builds a stream of `length` games in an order drawn by `seed`. One game engine serves all streams of a process.
+    """Builds a stream of games. One game engine serves all streams of a process.
 
-    rooms: how many rooms of one house come again and again, with the same things to put away; None for another room each time. An
-    order other than "random" is another shuffle: the game does not say which of its games are hard.
+    Args:
+        split: "dev" for tuning, "held-out" for the final run, whose games are others.
+        seed: The seed of the order in which games come.
+        order: An order other than "random" is another shuffle: the game does not say which of its games are hard.
+        length: The number of games of the stream.
+        held_out: The number of games that are played after it.
+        rooms: How many rooms of one house come again and again, with the same things to put away; None for another room each
+            time.
     """
     require("the stream household", "textworld_express")
     engine = _engine()

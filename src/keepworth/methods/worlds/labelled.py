@@ -42,15 +42,17 @@ def labelled(
     order: str = "random",
     length: int | None = None,
 ) -> Stream:
-    """Builds a stream of `length` (300, or as many as there are) texts of at most `LABELS` labels drawn by `seed` from the set
-    `name`.
-
-    All tasks are equally hard to the agent: an order other than random is another shuffle.
+    """Builds a stream of texts of at most `LABELS` labels, which are drawn from a set.
 
     Args:
+        name: The set of labelled texts, a name of `LABEL_SETS`.
         folder: The set's folder, or one that contains it.
         variant: "clean"; "near-miss": labels are drawn in pairs with the most similar texts; "drift": half of the labels are
             renamed half way; "noise": `FLIPPED` of the rewards that the memory gets are inverted.
+        split: "dev" for tuning, "held-out" for the final run.
+        seed: The seed of the labels and of the order.
+        order: All tasks are equally hard to the agent: an order other than "random" is another shuffle.
+        length: The number of texts; None for 300, or as many as there are.
 
     Raises:
         KeepworthError: Where the data is missing or the set has no such split.

@@ -53,11 +53,14 @@ class LinkedStream:
 
 
 def linked(parameters: LinkedStream, *, split: str, seed: int, order: str = "random") -> Stream:
-    """Builds the stream. An order other than "random" has the same facts and asks about them in another order. A question's
-    `rule` says which of its two facts was told earlier, since a new record can link only to those that are there.
+    """Builds the stream. A question's `rule` says which of its two facts was told earlier, since a new record can link only to
+    those that are there. Raises KeepworthError where there are too few words for so many tasks.
 
-    Raises:
-        KeepworthError: There are too few words for so many tasks.
+    Args:
+        parameters: The dials of the stream.
+        split: "dev" for tuning, "held-out" for the final run, whose words are others.
+        seed: The seed of the whole stream.
+        order: An order other than "random" has the same facts and asks about them in another order.
     """
     generator = np.random.default_rng([67, check_split(split, order), seed])
     asking = np.random.default_rng([68, check_split(split, order), len(order), seed])

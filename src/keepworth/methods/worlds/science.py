@@ -155,11 +155,15 @@ def animal(name: str) -> str:
 def science(
     *, split: str = "dev", seed: int = 0, order: str = "random", length: int = 120, held_out: int = 30
 ) -> Stream:
-    """Builds a stream of `length` games drawn by `seed`, half of them about conductors. All arms and seeds of a process share the
-    played games.
+    """Builds a stream of games, half of them about conductors. All arms and seeds of a process share the played games. Raises
+    KeepworthError, with what to install, where the package or Java is missing.
 
-    An order other than "random" is another shuffle: the game does not say which variation is hard. Raises KeepworthError, with
-    what to install, where the package or Java is missing.
+    Args:
+        split: "dev" for tuning, "held-out" for the final run, whose games are others.
+        seed: The seed of the draw.
+        order: An order other than "random" is another shuffle: the game does not say which variation is hard.
+        length: The number of games of the stream.
+        held_out: The number of games that are played after it.
     """
     require("the stream science", "scienceworld")
     game = _game()

@@ -87,6 +87,14 @@ class Corridor(Course):
 
 
 def corridors(parameters: CorridorStream, *, split: str, seed: int, order: str = "random") -> Stream:
+    """Builds the stream: what a sign at the beginning named opens the door at the end.
+
+    Args:
+        parameters: The dials of the stream.
+        split: "dev" for tuning, "held-out" for the final run, whose words are others.
+        seed: The seed of the whole stream.
+        order: All tasks are equally hard, so an order other than "random" is another shuffle.
+    """
     generator = np.random.default_rng([11, check_split(split, order), seed])
     vocabulary = words(split, 60, generator)
     doors = tuple(f"open {word}" for word in vocabulary[: parameters.doors])
@@ -111,6 +119,14 @@ def corridors(parameters: CorridorStream, *, split: str, seed: int, order: str =
 
 
 def cards(parameters: CardStream, *, split: str, seed: int, order: str = "random") -> Stream:
+    """Builds the stream: cards are asked for after others were turned.
+
+    Args:
+        parameters: The dials of the stream.
+        split: "dev" for tuning, "held-out" for the final run, whose words are others.
+        seed: The seed of the whole stream.
+        order: All tasks are equally hard, so an order other than "random" is another shuffle.
+    """
     generator = np.random.default_rng([61, check_split(split, order), seed])
     turned = parameters.lag + parameters.asked
     vocabulary = words(split, parameters.cards + turned + 20, generator)
@@ -137,7 +153,14 @@ def cards(parameters: CardStream, *, split: str, seed: int, order: str = "random
 
 
 def keys(parameters: KeyStream, *, split: str, seed: int, order: str = "random") -> Stream:
-    """Builds the stream. In every episode the keys open other doors."""
+    """Builds the stream. In every episode the keys open other doors.
+
+    Args:
+        parameters: The dials of the stream.
+        split: "dev" for tuning, "held-out" for the final run, whose words are others.
+        seed: The seed of the whole stream.
+        order: All tasks are equally hard, so an order other than "random" is another shuffle.
+    """
     generator = np.random.default_rng([63, check_split(split, order), seed])
     vocabulary = words(split, parameters.keys + parameters.doors + 25, generator)
     names = vocabulary[: parameters.keys]

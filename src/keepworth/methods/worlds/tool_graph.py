@@ -83,7 +83,14 @@ class Workshop:
 
 
 def tool_graph(parameters: WorkshopStream, *, split: str, seed: int, order: str = "random") -> Stream:
-    """Builds the stream. Held-out episodes chain the same sub-routines in combinations that the stream does not hold."""
+    """Builds the stream. Held-out episodes chain the same sub-routines in combinations that the stream does not hold.
+
+    Args:
+        parameters: The dials of the stream.
+        split: "dev" for tuning, "held-out" for the final run, whose words are others.
+        seed: The seed of the whole stream.
+        order: "random", "easy-to-hard" or "hard-to-easy".
+    """
     generator = np.random.default_rng([21, check_split(split, order), seed])
     vocabulary = words(split, 200, generator)
     tools = tuple(f"run {word}" for word in vocabulary[: parameters.tools])

@@ -58,10 +58,15 @@ class Update:
 
 
 def updates(*, split: str = "dev", seed: int = 0, order: str = "random", length: int | None = None) -> Stream:
-    """Builds the stream. Each question comes about eight times (or `length` tasks in all); its earlier notes are read first, its
-    latest about a tenth of the stream later, and only then is it asked. Held-out questions are read in the same way and never
-    asked in the stream. split "dev" takes the questions of LongMemEval's training side, "held-out" the others. An order other
-    than "random" changes the order of questions, not of reading."""
+    """Builds the stream. Each question comes about eight times; its earlier notes are read first, its latest about a tenth of
+    the stream later, and only then is it asked. Held-out questions are read in the same way and never asked in the stream.
+
+    Args:
+        split: "dev" takes the questions of LongMemEval's training side, "held-out" the others.
+        seed: The seed of the stream.
+        order: An order other than "random" changes the order of questions, not of reading.
+        length: The number of tasks; None for eight of each question.
+    """
     generator = np.random.default_rng([95, check_split(split, order), seed])
     facts = _read_updates(SIDES[split])
     facts = tuple(facts[index] for index in generator.permutation(len(facts)))

@@ -8,6 +8,7 @@ system message. Many templates of open models also refuse a second system messag
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,6 +65,12 @@ _FREE = {
     *("parameters", "properties"),
 }
 """Fields in which callers choose the names themselves, such as the properties of a schema."""
+_EXIT = re.compile(
+    r"(?:exit(?:ed with)?[ _]?(?:code|status)|exitCode|return[ _]?code)\"?\s*[:=]?\s*\(?(-?\d+)", re.IGNORECASE
+)
+"""The exit code in what tools of coding assistants answer."""
+_LONGEST_EXIT, _LONGEST_ARGUMENTS = 300, 100_000
+"""The characters at both ends of an answer in which an exit code is looked for, and the most of arguments that are read."""
 Body = Mapping[str, Any]
 
 
@@ -73,6 +80,21 @@ class SpokenReply:
 
     words: str = ""
     tools: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEnd:
+    """How a tool ended, as a call says it.
+
+    Args:
+        command: The command line that it ran; "" for another tool.
+        failed: Whether it failed; None where the call does not say so.
+        output: What it answered.
+    """
+
+    command: str
+    failed: bool | None
+    output: str
 
 
 class CallFormat:
@@ -265,6 +287,51 @@ def is_answered(pieces: Sequence[Any]) -> bool:
     of_model = [at for at, piece in enumerate(pieces) if piece.get("role") not in ("user", "system", "developer")]
     begun = of_model == [len(pieces) - 1] and pieces[-1].get("role") == "assistant" and not pieces[-1].get("tool_calls")
     return bool(of_model) and not begun
+
+
+def tool_ends(pieces: Sequence[Any]) -> list[ToolEnd]:
+    """Return how the tools ended whose results stand behind the model's last message in these pieces."""
+    commands, ends = dict[str, str](), list[ToolEnd]()
+    for piece in pieces:
+        calls = [*_listed(piece.get("tool_calls")), *_listed(piece.get("content"))]
+        for call in [*calls, piece]:
+            arguments = call.get("input") or call.get("arguments") or _object(call.get("function")).get("arguments")
+            id = _text(call.get("call_id")) or _text(call.get("id"))
+            if id and (command := _command_in(arguments or call.get("action"))):
+                commands[id] = command
+        results = [part for part in _listed(piece.get("content")) if part.get("type") == "tool_result"]
+        if piece.get("role") == "tool" or _text(piece.get("type")).endswith("_call_output"):
+            results.append(piece)
+        if piece.get("role") == "assistant":
+            ends = []
+        for result in results:
+            id = next(
+                filter(None, (_text(result.get(name)) for name in ("tool_use_id", "tool_call_id", "call_id"))), ""
+            )
+            answer = result.get("output", result.get("content"))
+            output = answer if isinstance(answer, str) else "\n".join(_texts(answer)) or json.dumps(answer)
+            failed = True if result.get("is_error") is True else _exit_in(output)
+            ends.append(ToolEnd(commands.get(id, ""), failed, output))
+    return ends
+
+
+def _command_in(arguments: Any) -> str:
+    """Return the command line among the arguments of a tool; "" for none."""
+    if isinstance(arguments, str) and '"c' in arguments and len(arguments) < _LONGEST_ARGUMENTS:
+        try:
+            arguments = from_json(arguments)
+        except ValueError:
+            return ""
+    command = _object(arguments).get("command", _object(arguments).get("cmd"))
+    if isinstance(command, list) and command and all(isinstance(word, str) for word in command):
+        return command[-1] if re.fullmatch(r"-\w*c", "".join(command[1:2])) else " ".join(command)
+    return _text(command)
+
+
+def _exit_in(output: str) -> bool | None:
+    """Return whether a tool failed by the exit code in its answer; None where there is none."""
+    ends = _EXIT.search(output[:_LONGEST_EXIT]) or _EXIT.search(output[-_LONGEST_EXIT:])
+    return None if ends is None else ends[1] != "0"
 
 
 def first_answer(pieces: Sequence[Any]) -> str:

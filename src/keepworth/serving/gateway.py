@@ -44,6 +44,7 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.search.passages import PromptBlock, block, tokens_of
 from keepworth.memory.search.search import Hit, Hits
 from keepworth.memory.sentences import says_something
+from keepworth.memory.signals import is_check
 from keepworth.memory.speech import clean
 from keepworth.memory.store import kept_calls, notes
 from keepworth.memory.store.store import Store
@@ -54,12 +55,14 @@ from keepworth.serving.call_formats import (
     FORMATS,
     CallFormat,
     SpokenReply,
+    ToolEnd,
     first_answer,
     form_names_kept,
     is_answered,
     last_answer,
     names_kept,
     strip_host_words,
+    tool_ends,
 )
 from keepworth.serving.calls import NotServed, ServedCall, json_object, whole_characters
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
@@ -171,6 +174,8 @@ class TurnMemory:
     Args:
         head: The newest entry of the journal when the memory was searched.
         digest: Digest of the conversation up to the message that begins its newest turn, in which `block` stands.
+        tools: How the tools ended whose results the call brings.
+        regenerated: The episode of an earlier answer to the same message in the same conversation, which is made again.
     """
 
     open: OpenMemory
@@ -178,6 +183,8 @@ class TurnMemory:
     head: int
     digest: str
     block: MemoryBlock
+    tools: Sequence[ToolEnd] = ()
+    regenerated: str = ""
 
 
 @dataclass(slots=True)
@@ -317,13 +324,16 @@ class Gateway:
         newest = places[-1]
         query, rest = strip_host_words(pieces[newest]), pieces[newest + 1 :]
         tail = _digest(*(json.dumps(format.same(piece), sort_keys=True) for piece in rest)) if rest else ""
+        regenerated, tools = "", tool_ends(rest) if mode == "on" and is_answered(rest) else []
         digests = _digests(scope.parts(), format, format.continues(call.body), pieces, places)
         head, before = _sent_before(store, digests, pieces)
         if newest in before and not is_answered(rest) and tail == before[newest].tail:
             seconds = _retried_within(call.headers)
             at, clock = before[newest].at, timestamp(store.clock())
             if not (at and seconds and later(at, seconds) >= clock):
-                del before[newest]  # the same words, in a new conversation
+                # The same words, in a new conversation, or once more in one that has gone on.
+                regenerated = before[newest].episode if len(before) > 1 else ""
+                del before[newest]
         for index, lines in before[max(before)].earlier.items() if before else ():
             if int(index) in before:
                 before[int(index)] = replace(before[int(index)], lines=lines)
@@ -349,7 +359,7 @@ class Gateway:
             before[newest] = MemoryBlock(live.id, new.lines, timestamp(store.clock()), earlier, tail)
         if newest not in before:
             return GatewayTurn(call.raw)
-        sent_with = TurnMemory(open, format, head, digests[newest], before[newest])
+        sent_with = TurnMemory(open, format, head, digests[newest], before[newest], tools, regenerated)
         turn = GatewayTurn(call.raw, mode, sent_with, before[newest].episode)
         if blocks := {index: block.text for index, block in before.items() if block.lines}:
             sent = format.put(call.body, pieces, blocks)
@@ -512,6 +522,8 @@ class Gateway:
         try:
             with store.database.reading():
                 live, words = memory.open.episode(episode), notes.body(store, notes.TURN, episode)
+                if turn.mode == "on":
+                    self._take_signals(memory, live)
                 with store.database.together():
                     if 0 < status < 400:
                         reply = memory.format.reply(copy, kind)
@@ -536,6 +548,16 @@ class Gateway:
             return
         except Exception as error:
             _report_failure("a turn was not recorded whole", error)
+
+    def _take_signals(self, memory: TurnMemory, live: LiveEpisode) -> None:
+        """Take how tools ended, and that an answer is made again, for the outcomes of what was shown before."""
+        for tool in memory.tools:
+            broken = bool(tool.failed)
+            if tool.failed is not None or is_check(tool.command):
+                live.signal(command=tool.command, failed=broken, output=tool.output)
+        if memory.regenerated:
+            with contextlib.suppress(UnknownEpisode):  # it was erased meanwhile
+                memory.open.episode(memory.regenerated).signal("regenerated")
 
     def _keep_sent(self, turn: GatewayTurn, memory: TurnMemory, live: LiveEpisode, copy: bytes, kind: str) -> None:
         """Keep the call as it was sent and answered. A later one of the same turn, after tools answered, replaces it."""
@@ -565,6 +587,8 @@ class Gateway:
         before = None
         with contextlib.suppress(UnknownEpisode):  # the turn before was erased meanwhile
             before = open.episode(words["after"]) if words.get("after") else None
+            if before is not None and text:
+                before.signal(reply=text[:_LONGEST_QUERY])
         with notes.ending_turn(memory.store, episode) as done:
             with contextlib.suppress(RefusedText):  # it would be refused again the next time
                 if memory.writer is not None:

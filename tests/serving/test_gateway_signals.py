@@ -1,0 +1,114 @@
+"""The gateway takes what the user says next, how tools end, and answers that are made again for outcomes of what it showed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.serving.gate import EPISODE, Gate, SetClock, finished, says, until, user
+
+RULE = "Build the documentation with: mkdocs build --strict"
+QUESTION = user("How do I build the documentation?")
+
+
+def rewards(gate: Gate, episode: str) -> list[tuple[str, float]]:
+    """The rewards of an episode, once the gateway has written everything."""
+    until(lambda: finished(gate.server))
+    return [(term.name, term.value) for term in gate.memory.episode_record(episode).rewards]
+
+
+def ran(command: str, result: str) -> list[dict[str, Any]]:
+    """A command that the model runs, and what its tool answers."""
+    call = {
+        "id": "c1",
+        "type": "function",
+        "function": {"name": "shell", "arguments": json.dumps({"command": command})},
+    }
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": result},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reply", "signals"),
+    [
+        ("No, that builds the wrong folder.", [("signal:correction:ana", 0.0)]),
+        ("Perfect, thank you!", [("signal:thanks:ana", 1.0)]),
+        ("How do I build the documentation?", [("signal:repetition:ana", 0.0)]),
+        ("And how long does the documentation take to build?", []),
+    ],
+)
+def test_the_next_message_of_a_user_is_the_outcome_of_the_turn_before(
+    gate: Gate, reply: str, signals: list[tuple[str, float]]
+) -> None:
+    gate.memory.add(RULE, user_id="ana")
+    first = gate.ask(QUESTION, user="ana")
+    answer = says(first.json()["choices"][0]["message"]["content"])
+    gate.ask(QUESTION, answer, user(reply), user="ana")
+    assert rewards(gate, first.headers[EPISODE]) == signals
+
+
+def test_a_call_that_may_only_read_leaves_no_outcome(gate: Gate) -> None:
+    gate.memory.add(RULE, user_id="ana")
+    first = gate.ask(QUESTION, user="ana")
+    answer = says(first.json()["choices"][0]["message"]["content"])
+    gate.ask(QUESTION, answer, user("No, that is wrong."), user="ana", memory="read")
+    assert rewards(gate, first.headers[EPISODE]) == []
+
+
+@pytest.mark.parametrize(
+    ("result", "signal"),
+    [
+        ("Exit code: 0\nbuilt", ("signal:check-passed:ana", 1.0)),
+        ("Exit code: 1\nno such folder", ("signal:check-failed:ana", 0.0)),
+        (json.dumps({"output": "no such folder", "metadata": {"exit_code": 2}}), ("signal:check-failed:ana", 0.0)),
+        ("Build failed: no such folder", ("signal:check-failed:ana", 0.0)),
+    ],
+)
+def test_the_result_of_a_tool_is_the_outcome_of_what_was_shown_before(
+    gate: Gate, result: str, signal: tuple[str, float]
+) -> None:
+    gate.memory.add(RULE, user_id="ana")
+    first = gate.ask(QUESTION, user="ana")
+    until(lambda: finished(gate.server))
+    tools = ran("mkdocs build --strict", result)
+    second = gate.ask(QUESTION, *tools, user="ana")
+    assert second.headers[EPISODE] == first.headers[EPISODE]
+    assert rewards(gate, first.headers[EPISODE]) == [signal]
+    gate.ask(QUESTION, *tools, says("Done."), *ran("ls", "index.html"), user="ana")
+    assert rewards(gate, first.headers[EPISODE]) == [signal]  # what was sent before is no news
+
+
+def test_anthropics_results_of_tools_say_themselves_that_they_failed(gate: Gate) -> None:
+    gate.memory.add(RULE, user_id="ana")
+
+    def ask(*messages: dict[str, Any]) -> str:
+        body = {"model": "scripted", "max_tokens": 100, "messages": list(messages)}
+        return gate.http.post("/v1/messages", json=body, headers={"X-Keepworth-User": "ana"}).headers[EPISODE]
+
+    episode = ask(QUESTION)
+    until(lambda: finished(gate.server))
+    call = {"type": "tool_use", "id": "t1", "name": "bash", "input": {"command": "python deploy.py"}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "is_error": True, "content": "no such host"}
+    assert ask(QUESTION, {"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}) == episode
+    assert rewards(gate, episode) == [("signal:tool-failed:ana", 0.0)]
+
+
+def test_an_answer_that_is_made_again_was_no_good_one(gates: Callable[..., Gate]) -> None:
+    clock = SetClock()
+    timed = gates(clock=clock)
+    timed.memory.add(RULE, user_id="ana")
+    first = timed.ask(user("Hello, I write documentation."), user="ana")
+    begun = [user("Hello, I write documentation."), says(first.json()["choices"][0]["message"]["content"])]
+    answered = timed.ask(*begun, QUESTION, user="ana").headers[EPISODE]
+    until(lambda: finished(timed.server))
+    timed.ask(*begun, QUESTION, user="ana")  # at once: a retry
+    assert rewards(timed, answered) == []
+    clock.wait(60)
+    again = timed.ask(*begun, QUESTION, user="ana").headers[EPISODE]
+    assert again != answered
+    assert rewards(timed, answered) == [("signal:regenerated:ana", 0.0)]

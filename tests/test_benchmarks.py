@@ -63,7 +63,7 @@ def test_who_asks_a_command_for_help_gets_it(name: str, monkeypatch: Any, capsys
 
 @pytest.mark.slow
 def test_every_page_holds_what_the_files_of_the_benchmarks_say(tmp_path: Path) -> None:
-    for name in ("benchmarks", "docs", "src"):
+    for name in ("benchmarks", "docs", "examples", "src"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "README.md", tmp_path / "README.md")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path / 'src'}:{tmp_path}"}

@@ -15,6 +15,7 @@ from tests.cli.test_command import commands
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE, REFERENCE = DOCS / "command_line.md", DOCS / "commands.md"
+WRITE = "the commands have changed: run python -m tests.cli.test_command_page"
 HEAD = """# Every command
 
 What each command takes, as its `--help` says it. [The command line](command_line.md) says which one does what, and which options
@@ -61,8 +62,8 @@ def section(words: str, command: Any) -> str:
 def test_the_pages_list_the_commands() -> None:
     listed = re.search(r"<!-- commands -->\n(.*?)\n?<!-- /commands -->", PAGE.read_text(encoding="utf-8"), re.S)
     assert listed is not None
-    assert listed[1] == table()
-    assert REFERENCE.read_text(encoding="utf-8") == reference()
+    assert listed[1] == table(), WRITE
+    assert REFERENCE.read_text(encoding="utf-8") == reference(), WRITE
 
 
 def test_options_that_commands_share_mean_the_same_everywhere() -> None:

@@ -621,6 +621,9 @@ def rollback(
 # -- rewards ----------------------------------------------------------------------------------------------------------
 
 
+# An agent opens the memory with the policy that chooses and learns, and so do the commands of these verbs.
+
+
 @verb("POST /rewards", "reward", of="reward", writes=True)
 @command("reward target value --by --source", LEARN, encoder=True, policy=POLICY)
 @tool(

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from keepworth.memory.memory import Memory
     from keepworth.memory.search.search import Worth
 
-# An agent opens the memory with the policy that chooses and learns, and so do these commands.
-
 
 @prints(verbs.begin_episode)
 def _begin(call: Call) -> Lines:

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+import keepworth
 from keepworth import Memory
 from keepworth.memory.automatic import asks
 from keepworth.memory.item import Item
 from keepworth.memory.pasted import speech
+from keepworth.memory.search.chunks import spans
 from keepworth.memory.speech import clean, statements
 from keepworth.memory.store.checks import check
 from keepworth.methods.writers.facts import Facts
@@ -368,7 +370,7 @@ def test_a_request_to_remember_wins_over_everything(memory: Memory) -> None:
     for text, kept in {
         "Could you keep in mind that I'm left-handed?": "I'm left-handed.",
         "My shoe size is 43, remember that.": "My shoe size is 43.",
-        "Merk dir, dass ich in Ulm wohne.": "Merk dir, dass ich in Ulm wohne.",
+        "Merk dir, dass ich in Ulm wohne.": "Ich wohne in Ulm.",
         "Recuerda que soy alérgico al polen.": "Soy alérgico al polen.",
         "Do you remember my shoe size?": "",
     }.items():
@@ -508,3 +510,70 @@ def test_an_item_is_of_the_person_whose_words_it_holds(memory: Memory) -> None:
     (item,) = memory.add("I live in Rome.", infer=True, user_id="bo")
     assert isinstance(item, Item)
     assert item.scope.user == "bo"
+
+
+USERS = json.loads((Path(__file__).parent / "talk_of_users.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize(("half", "most"), [("seen", 0.05), ("unseen", 0.4)])
+def test_what_users_write_beside_the_task_is_no_note_and_what_they_state_is(half: str, most: float) -> None:
+    kept = [text for text in USERS[half]["nothing"] if statements(text)]
+    assert len(kept) <= most * len(USERS[half]["nothing"]), kept
+    assert [text for text in USERS[half]["statements"] if not statements(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("request_to_keep", "note"),
+    [
+        ("Denk daran, dass ich keine Nüsse esse.", "Ich esse keine Nüsse."),
+        ("Bitte merk dir, dass mein Bruder in Kiel wohnt.", "Mein Bruder wohnt in Kiel."),
+        ("Denk daran, dass der Server 16 GB hat", "Der Server hat 16 GB."),
+        # A verb that may have to be divided stays where it is, with the words that ask.
+        ("Denk daran, dass ich um sechs aufstehe.", "Denk daran, dass ich um sechs aufstehe."),
+    ],
+)
+def test_what_a_german_asks_to_remember_is_kept_as_a_sentence(memory: Memory, request_to_keep: str, note: str) -> None:
+    assert [item.text for item in memory.add(request_to_keep, infer=True)] == [note]
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "Sur la branche main\nVotre branche est à jour avec 'origin/main'.\n\nrien à valider, la copie de travail est propre",
+        "Auf Branch main\nIhr Branch ist auf demselben Stand wie 'origin/main'.\n\nnichts zu committen",
+        "En la rama main\nTu rama está actualizada con 'origin/main'.\n\nnada para hacer commit",
+        "На ветке main\nВаша ветка обновлена в соответствии с «origin/main».\n\nнечего коммитить",
+        "位于分支 main\n您的分支与上游分支 'origin/main' 一致。\n\n无文件要提交，干净的工作区",
+    ],
+)
+def test_git_speaks_other_languages_too(memory: Memory, output: str) -> None:
+    assert memory.add(output, infer=True) == []
+    assert memory.add("En la rama main usamos squash.", infer=True)
+
+
+def test_what_a_numbered_thing_does_is_a_statement(memory: Memory) -> None:
+    assert [item.text for item in memory.add("Test 3 passes.", infer=True)] == ["Test 3 passes."]
+    assert memory.add("Plot 3 lines.", infer=True) == []
+
+
+def test_a_long_text_is_encoded_to_be_stored_and_not_to_look_for_what_it_replaces() -> None:
+    class Counter:
+        """Encodes as "hashing" does, and counts the texts."""
+
+        def __init__(self) -> None:
+            self.of = keepworth.encoder("hashing")
+            self.identity, self.texts = self.of.identity, 0
+
+        def encode(self, texts: Any) -> Any:
+            self.texts += len(texts)
+            return self.of.encode(texts)
+
+    counter = Counter()
+    text = " ".join(f"The port of server {n} is {7 * n}, and Ana keeps its key in drawer {n % 77}." for n in range(600))
+    with Memory(encoder=counter, policy=None, log="off") as memory:
+        memory.add("I live in Oslo.", infer=True)
+        memory.search("where do I live?")  # the encoder's background is measured
+        before = counter.texts
+        notes = memory.add(text, infer=True)
+        assert len(notes) > 30
+        assert counter.texts - before <= 4 + sum(1 + len(spans(note.text)) for note in notes)

@@ -74,6 +74,20 @@ _OF_A_NUMBER = re.compile(
     r"(?:numbers?|no|nr|id|code|ref|reference|date|total|price|size)\b[.:#]*\s*\S*\d", re.IGNORECASE
 )
 """What stands behind a noun, such as "order", whose number follows, and not behind the verb."""
+_VERB_LAST = re.compile(
+    r"(?P<subject>(?:[Ii]ch|[Ww]ir|[Ee]r|[Ss]ie|[Ee]s|[Mm]an|[Uu]nsere?|[Mm]eine?|[Dd]er|[Dd]ie|[Dd]as)"
+    r"(?: [A-ZÄÖÜ][\wäöüß-]+)?) "
+    r"(?P<rest>[^,;:.!?]+) (?P<verb>[a-zäöüß]+(?:e|st|t|en|n|in|ist|sind|bin|hat|war|kann|muss|soll|will|darf|mag))"
+)
+"""A German clause with a subject of one or two words whose verb stands last."""
+_DIVIDED = re.compile(
+    r"(?:ab|an|auf|aus|bei|durch|ein|fest|her|hin|los|mit|nach|statt|teil|um|vor|weg|weiter|zu|zurück)[a-zäöüß]{3,}"
+)
+"""A verb that may have a part which stands last in a sentence: "anrufe"."""
+_NUMBERED_DOES = re.compile(
+    r"\d+ (?:still |now |always |never |only )?(?:pass|fail|work|run|crash|hang|leak|break|compile|flake)(?:e?s)\b"
+)
+"""What a numbered thing does: "Test 3 passes"."""
 _NAME = re.compile(r"(?:(?:[A-Z]\w*|\d+)\s+)?")
 _GIVEN = re.compile(
     r"(?:since|because|as|now that|given that|considering(?: that)?|seeing (?:that|as))\s+"
@@ -95,6 +109,12 @@ _ORDERS = re.compile(
     re.IGNORECASE,
 )
 """What follows the verb of a command."""
+_FOR_ONCE = re.compile(
+    r"^(?!.*\b(?:always|never|from \w+ on)\b).*"
+    r"\b(?:in|on|for|with) this (?:file|function|one|line|test|answer|message|branch|pr|case|time)[.!]*$",
+    re.IGNORECASE,
+)
+"""A command for one thing alone is no wish for the future: "stop adding comments in this file"."""
 _ONCE_MORE = re.compile(r"(?:ok )?(?:now|and|then|but) (?:in|with|for|as|without|using)(?: \S+){1,4}", re.IGNORECASE)
 """A command that leans on the one before: "now in Rust"."""
 _REACTION = re.compile(
@@ -277,7 +297,7 @@ def is_command(text: str) -> bool:
     plain = _polite(whole)
     if not plain.strip(" .!,") or _ONCE_MORE.fullmatch(whole):
         return True
-    if _patterns("standing").search(whole):
+    if _patterns("standing").search(whole) and not _FOR_ONCE.search(whole):
         return False
     if (
         _patterns("also").match(plain)
@@ -295,7 +315,7 @@ def is_command(text: str) -> bool:
     if verb in _words("command", "nouns"):
         if states and (rest[:1].isdigit() or rest[:1].isupper()):
             return False
-        if _OF_A_NUMBER.match(rest):
+        if _OF_A_NUMBER.match(rest) or _NUMBERED_DOES.match(rest):
             return False
         short = len(rest.split()) <= 2 and rest.islower() and not states and rest.isascii()
         return (object or short) and not re.match(r"call (?:me|us|it|him|her|them)\b", plain, re.IGNORECASE)
@@ -527,6 +547,8 @@ def _asked_to_keep(text: str) -> str:
             content = content.rstrip("?").rstrip()
         if re.fullmatch(_data()["remember"]["bare"], content, re.IGNORECASE) or len(_WORDS.findall(content)) < 1:
             return ""
+        if that is not None and (sentence := _with_the_verb_second(content, that[0])):
+            return sentence
         alone = that is not None and (name == "english" or that[0].lower().strip(":：,，–— -") not in _MOVES_THE_VERB)
         clause = name == "english" and _patterns("states").match(content) is not None
         return _as_sentence(content) if alone or clause else text
@@ -548,6 +570,17 @@ def _asked_to_keep(text: str) -> str:
 
 _MOVES_THE_VERB = ("dass", "daß", "dat", "att", "at", "ש", "कि")
 """What follows these words is no sentence of its own, since the order of its words is another."""
+
+
+def _with_the_verb_second(clause: str, that: str) -> str:
+    """Return a German clause behind "dass" as a sentence: "ich keine Nüsse esse" as "Ich esse keine Nüsse."; "" where it has
+    several clauses, its subject is not known, or its verb may have to be divided."""
+    if not that.lower().strip(" :,–—-").startswith(("dass", "daß")):
+        return ""
+    match = _VERB_LAST.fullmatch(clause.strip(" .!"))
+    if match is None or _DIVIDED.match(match["verb"]):
+        return ""
+    return _as_sentence(f"{match['subject']} {match['verb']} {match['rest']}")
 
 
 def _asks_to_keep_what_follows(sentence: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from keepworth.memory.changes import may_replace, replaced_by
+from keepworth.memory.changes import LONGEST, may_replace, replaced_by
 from keepworth.memory.choose.slots import Finished
 from keepworth.memory.errors import InvalidAdvice
 from keepworth.memory.item import Item, is_before, timestamp
@@ -135,8 +135,8 @@ def stated_in(text: str) -> tuple[Claim, ...]:
 
 def _like(claim: Claim, bank: Bank) -> list[Item]:
     """Returns the items that `claim` may replace: similar, open, and of the same person, agent and session."""
-    if claim.attribute == "plan" or not len(bank):
-        return []
+    if claim.attribute == "plan" or len(claim.text) > LONGEST or not len(bank):
+        return []  # what is so long says more than one thing, and replaces none: to look for it would cost most of a write
     near = {item.id: item for result in bank.nearest_to(asked_for(claim), KNOWN) for item in result}
     return [item for item in near.values() if item.scope == bank.scope and item.open]
 

@@ -19,7 +19,8 @@ from keepworth.memory.change_gates import about_others
 from keepworth.memory.change_rules import MOST_BESIDE, may_be_apart, same_owner, told_apart
 from keepworth.memory.change_signs import reading, shared, signs
 from keepworth.memory.item import Item
-from keepworth.memory.wording import read, topics_of, word_list
+from keepworth.memory.switches import switch
+from keepworth.memory.wording import read, word_list
 
 LONGEST = 400
 """The most characters of a statement that is compared: a longer text says more than one thing."""
@@ -67,6 +68,9 @@ def may_replace(old: str, new: str) -> bool:
 @lru_cache(16_384)
 def score(old: str, new: str) -> float:
     """Return how likely it is that the statement `new` replaces the older one `old`: 0 where that is not likely enough."""
+    switched = switch(old, new)
+    if switched is not None:
+        return float(switched)
     least, constant, weights = _weights()
     best = -30.0
     for part in compared(old, new):
@@ -98,10 +102,8 @@ def _comparable(old: str, new: str) -> bool:
     if about_others(before, after):
         return False
     theirs, ours = shared(before, after)
-    if not ours:
-        topics = frozenset(topic for word in after.wording.content for topic in topics_of(word))
-        if all(topics.isdisjoint(topics_of(word)) for word in before.weighed):
-            return False
+    if not ours and after.topics.isdisjoint(before.weighed_topics):
+        return False
     if (
         before.weighed == theirs
         and not after.wording.content - ours

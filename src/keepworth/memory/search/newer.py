@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from keepworth.memory.changes import change_words, replaces
 from keepworth.memory.item import Item
 from keepworth.memory.search.terms import QueryTerms, latin_words, only_latin, terms, terms_and_languages, words
+from keepworth.memory.switches import tells_switch
 from keepworth.memory.wording import read
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ def _join_changes(groups: list[list[int]], hits: Sequence[Hit], words_of: Sequen
     """Put hits that tell of a change into the groups of the older hits that they replace."""
     group_of = {index: group for group in groups for index in group}
     for index, new in enumerate(hits):
-        if index not in group_of or _change_stems().isdisjoint(words_of[index]):
+        switched = tells_switch(new.item.text)
+        if index not in group_of or (not switched and _change_stems().isdisjoint(words_of[index])):
             continue
         about = {*words_of[index]} - BESIDE
         for other, old in enumerate(hits):
@@ -130,7 +132,7 @@ def _join_changes(groups: list[list[int]], hits: Sequence[Hit], words_of: Sequen
             if (
                 theirs is None
                 or mine is theirs
-                or about.isdisjoint(words_of[other])
+                or (not switched and about.isdisjoint(words_of[other]))
                 or _time(old.item) >= _time(new.item)
             ):
                 continue

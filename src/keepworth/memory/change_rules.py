@@ -5,8 +5,10 @@ What they say is weighed with other signs by `change_signs`.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from keepworth.memory.english import read_words
-from keepworth.memory.wording import Value, Wording, content_of, cue, place_verbs, stem, stem_list, word_list
+from keepworth.memory.wording import Value, Wording, cue, stem, stem_list, word_list
 
 MOST_BESIDE = 3
 """The most content words of an older statement that neither have ended nor are named in the newer: one that says more is kept."""
@@ -52,6 +54,7 @@ def _somebody(new: Wording, old: Wording) -> bool:
     )
 
 
+@lru_cache(1024)
 def told_apart(old: Wording, new: Wording) -> bool:
     """Return whether something says that the two statements are about different things of the same name."""
     theirs = word_list("theirs")
@@ -66,6 +69,7 @@ def told_apart(old: Wording, new: Wording) -> bool:
     return bool(_fixed(old) - new.content or (new.subject & old.content and _fixed(new) - old.content))
 
 
+@lru_cache(1024)
 def may_be_apart(old: Wording, new: Wording) -> bool:
     """Return whether the two name what they share with other words beside it, which may mean another thing."""
     if new.subject & old.subject and new.subject - old.content - stem_list("generic") - stem_list("change verbs"):
@@ -119,14 +123,11 @@ def attained(old: Wording, new: Wording) -> bool:
     """Return whether `new` says that what was looked for is found, or that what was going on is done."""
     if new.silent or not same_owner(old, new):
         return False
-    sought, obtained = cue("sought").search(old.plain), cue("obtained").search(new.plain)
-    if sought is not None and obtained is not None:
-        aim = content_of(sought["gone"])
-        return 0 < len(aim) <= MOST_BESIDE and aim <= content_of(obtained["gone"])
-    completed = cue("completed").search(new.plain)
-    if completed is None or cue("going on").search(old.plain) is None:
+    if old.sought is not None and new.obtained is not None:
+        return 0 < len(old.sought) <= MOST_BESIDE and old.sought <= new.obtained
+    aim = new.completed
+    if aim is None or not old.goes_on:
         return False
-    aim = content_of(completed["gone"])
     return len(aim) > 0 and aim <= old.content and len(old.content) <= len(aim) + 2
 
 
@@ -151,11 +152,8 @@ def other_state(old: Wording, new: Wording) -> float:
 
 
 def other_place(old: Wording, new: Wording) -> float:
-    for there, enters in place_verbs():
-        was = there.search(old.plain) or enters.search(old.plain)
-        if was and enters.search(new.plain) and old.subject <= new.subject <= old.content and not new.values:
-            return 0.6
-    return 0.0
+    same = old.subject <= new.subject <= old.content and not new.values
+    return 0.6 if not (old.stays_in | old.enters).isdisjoint(new.enters) and same else 0.0
 
 
 def other_value(old: Wording, new: Wording) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from keepworth.memory.change_rules import (
     attained,
@@ -77,6 +77,16 @@ class ReadStatement:
         cuts = [match.start() for match in _CLAUSE.finditer(wording.plain)]
         self.clause = [bisect_left(cuts, start) for start in wording.starts]
 
+    @cached_property
+    def topics(self) -> frozenset[str]:
+        """The topics of its words."""
+        return frozenset(topic for word in self.wording.content for topic in topics_of(word))
+
+    @cached_property
+    def weighed_topics(self) -> frozenset[str]:
+        """The topics of the words that are weighed."""
+        return frozenset(topic for word in self.weighed for topic in topics_of(word))
+
     def _subject(self) -> tuple[frozenset[str], str]:
         """Return the stems of the subject, and the last of them. Without a verb it ends at the first preposition."""
         wording = self.wording
@@ -136,6 +146,7 @@ def like(word: str, words: frozenset[str]) -> bool:
     )
 
 
+@lru_cache(1024)
 def shared(old: ReadStatement, new: ReadStatement) -> tuple[frozenset[str], frozenset[str]]:
     """Return the words of each of two statements that the other one has. Names have to be the same."""
     common, uncommon = new.wording.content, new.wording.content - new.capitals
@@ -154,8 +165,7 @@ def signs(old_text: str, new_text: str) -> dict[str, float]:
     theirs, ours = shared(before, after)
     generic, changing = stem_list("generic"), stem_list("changing")
     foreign = new.content - ours - changing - (after.values | after.names) - after.small
-    old_topics = frozenset(topic for word in before.weighed for topic in topics_of(word))
-    strange = [word for word in foreign if topics_of(word).isdisjoint(old_topics)]
+    strange = [word for word in foreign if topics_of(word).isdisjoint(before.weighed_topics)]
     about = before.weighed - (before.values | before.names)
     subject = before.subject - generic or before.subject
     light = before.verb in word_list("auxiliaries") or not before.verb
@@ -163,7 +173,6 @@ def signs(old_text: str, new_text: str) -> dict[str, float]:
     rest = before.weighed - subject - {action}
     objects = frozenset(word for word in new.content if like(word, rest - before.names) or word in rest)
     lost = before.weighed - theirs
-    topics = frozenset(topic for word in new.content for topic in topics_of(word))
     theirs_of_new = after.subject - generic - changing - after.small - stem_list("agents") - ours
     in_subject = bool(after.subject & ours)
     places = {kind: after.places(kind) for kind in CUES}
@@ -205,7 +214,7 @@ def signs(old_text: str, new_text: str) -> dict[str, float]:
         "same owner": same_owner(old, new),
         "a number only now": bool(after.numbers) and not before.numbers,
         "name kept": bool(before.names & theirs),
-        "lost of a topic that is there": len([1 for word in lost if topics_of(word) & topics]) / len(lost)
+        "lost of a topic that is there": len([1 for word in lost if topics_of(word) & after.topics]) / len(lost)
         if lost
         else 0.0,
         "now": bool(places["now"]),

@@ -447,7 +447,8 @@ class Bank:
         if not len(self):
             return [[] for _ in texts]
         mode = "lexical" if self._overlay.embedder is None else "hybrid"
-        return [[hit.item for hit in hits] for hits in self._hits(texts, requested(k, mode, {}))]
+        request = replace(requested(k, mode, {}), unordered=True)
+        return [[hit.item for hit in hits] for hits in self._hits(texts, request)]
 
     def similar(self, text: str, k: int) -> list[tuple[Item, float]]:
         """Return the `k` items nearest to `text` in meaning, with their cosines; none without an encoder."""

@@ -442,6 +442,40 @@ class Wording:
         return content_of(match["who"]) if match is not None else frozenset()
 
     @cached_property
+    def sought(self) -> frozenset[str] | None:
+        """The content words of what is looked for, None if nothing is."""
+        return self._named_by("sought")
+
+    @cached_property
+    def obtained(self) -> frozenset[str] | None:
+        """The content words of what was found or bought, None if nothing was."""
+        return self._named_by("obtained")
+
+    @cached_property
+    def completed(self) -> frozenset[str] | None:
+        """The content words of what is done with, None if nothing is."""
+        return self._named_by("completed")
+
+    def _named_by(self, kind: str) -> frozenset[str] | None:
+        match = cue(kind).search(self.plain)
+        return None if match is None else content_of(match["gone"])
+
+    @cached_property
+    def goes_on(self) -> bool:
+        """Whether something is being done."""
+        return cue("going on").search(self.plain) is not None
+
+    @cached_property
+    def stays_in(self) -> frozenset[int]:
+        """The kinds of places, by number, in which it says that somebody is."""
+        return frozenset(number for number, (there, _) in enumerate(place_verbs()) if there.search(self.plain))
+
+    @cached_property
+    def enters(self) -> frozenset[int]:
+        """The kinds of places, by number, which it says that somebody enters."""
+        return frozenset(number for number, (_, enters) in enumerate(place_verbs()) if enters.search(self.plain))
+
+    @cached_property
     def states(self) -> dict[tuple[str, int], int]:
         """For each group of states the one that it tells."""
         states_of = {}

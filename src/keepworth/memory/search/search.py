@@ -470,6 +470,7 @@ class Request:
     fits: (hits, those for which rewards speak first, then the best) -> those of them that there is room for, all together.
     tokens: the budget of the text of the hits (see `Hits`), as `memory.search.passages.tokens_of` counts.
     stages: those of the memory, which change the hits in turn.
+    unordered: only which hits there are counts, and not their order: for those who compare notes themselves.
     """
 
     k: int
@@ -490,6 +491,7 @@ class Request:
     fits: HitFilter | None = None
     tokens: int = TOKENS
     stages: tuple[NamedStage, ...] = ()
+    unordered: bool = False
 
     @property
     def pool(self) -> int:
@@ -545,7 +547,7 @@ class Request:
         return self.where is None or self.where(item)
 
 
-OPTIONS = tuple(one.name for one in fields(Request) if one.name not in ("k", "mode", "beyond", "stages"))
+OPTIONS = tuple(one.name for one in fields(Request) if one.name not in ("k", "mode", "beyond", "stages", "unordered"))
 """Names of what a search can be told."""
 
 
@@ -731,8 +733,14 @@ class Search:
             hits = self._as_hits(asked, ranked[:most])
             if timed:  # hits beyond those that are compared do not change them
                 near = max(request.k, COMPARED)
-                ordered = newer_first(hits[:near], asked.terms, asked.question.asks)
-                hits = self._separate(asked, [*ordered, *hits[near:]], ranked[most:], listed_apart)
+                # Without near duplicates these stages change the order alone.
+                if (
+                    not request.unordered
+                    or len(hits) > listed_apart
+                    or len({duplicate_words(hit.text) for hit in hits}) < len(hits)
+                ):
+                    ordered = newer_first(hits[:near], asked.terms, asked.question.asks)
+                    hits = self._separate(asked, [*ordered, *hits[near:]], ranked[most:], listed_apart)
             missing = set(proven).difference(hit.id for hit in hits)
             hits += self._as_hits(asked, [pair for pair in ranked if pair[0] in missing]) if missing else []
             hits = self._find_passages(asked, hits)
